@@ -1,33 +1,21 @@
 //! What a run has shown: statistics, comparison, cost and pictures, from records alone.
 //!
 //! A [`load::LoadedRun`] goes in; text, HTML, JSON and CSV come out. Nothing here measures, and nothing here
-//! needs the machine that measured.
+//! needs the machine that measured. Each directory uses only those before it:
+//!
+//! `statistics`, [`load`], `cell` (what the records of one cell have to show), [`comparison`] (cells beside one another),
+//! `findings` (what that comes to in words), `output`.
 
-pub mod ab;
-mod activity;
-pub mod answer;
-pub mod background;
-mod changing;
-pub mod claims;
+mod cell;
 pub mod comparison;
-mod completed;
-mod cost;
-pub mod directories;
-pub mod export;
-pub mod html;
-mod jobs;
+mod findings;
 pub mod load;
-mod network;
-mod outside;
-pub mod prices;
+mod output;
 pub mod quantity;
-pub mod rates;
-pub mod reference;
-mod search;
 pub mod statistics;
-pub mod steadiness;
-pub mod terminal;
-mod warnings;
 
-pub use comparison::Comparison;
+pub use cell::{directories, steadiness};
+pub use comparison::{Comparison, ab, background, prices, rates};
+pub use findings::{answer, claims, reference};
 pub use load::{LoadError, LoadedRun, RunDirectory};
+pub use output::{export, html, terminal};

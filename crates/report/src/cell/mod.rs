@@ -1,0 +1,8 @@
+//! What the records of one cell have to show, whatever it is compared with.
+
+pub(crate) mod activity;
+pub(crate) mod completed;
+pub(crate) mod cost;
+pub mod directories;
+pub(crate) mod jobs;
+pub mod steadiness;

@@ -1,0 +1,393 @@
+//! Two runs of the same cells, A and B: which figures differ by more than chance.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use underlay_record::{Cell, Rate, Requests, RunRecord, Work};
+
+use crate::cell::cost::devices_in_words;
+use crate::comparison::{CellResult, Comparison, storage_records};
+use crate::load::LoadedRun;
+use crate::quantity;
+use crate::statistics::Estimate;
+use crate::statistics::multiple::holm;
+use crate::statistics::ratio::Ratio;
+
+/// A difference is one when its corrected p-value is below this.
+pub const SIGNIFICANCE: f64 = 0.05;
+
+/// What is compared of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Of a closed loop, or of a rate that was looked for.
+    Throughput,
+    /// With a rate, whose throughput is the rate.
+    MeanLatency,
+    P99Latency,
+    /// Of a batch job.
+    Duration,
+}
+
+impl Metric {
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Metric::Throughput => "ops/s",
+            Metric::MeanLatency => "mean",
+            Metric::P99Latency => "p99",
+            Metric::Duration => "duration",
+        }
+    }
+
+    /// With its unit, as scripts have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Throughput => "throughput_per_s",
+            Metric::MeanLatency => "mean_us",
+            Metric::P99Latency => "p99_us",
+            Metric::Duration => "duration_s",
+        }
+    }
+
+    /// A value with its unit, where the metric's name does not say it.
+    pub fn value_in_words(self, value: f64) -> String {
+        match self {
+            Metric::Throughput => quantity::rate(value),
+            Metric::MeanLatency | Metric::P99Latency => quantity::latency(value),
+            Metric::Duration => quantity::duration(value),
+        }
+    }
+
+    fn more_is_better(self) -> bool {
+        self == Metric::Throughput
+    }
+}
+
+/// What may be said of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// In B.
+    Better,
+    Worse,
+    NoneSeen,
+    /// One of the two has no known error.
+    Unknown,
+}
+
+impl Change {
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Change::Better => "B is better",
+            Change::Worse => "B is worse",
+            Change::NoneSeen => "no difference seen",
+            Change::Unknown => "certainty unknown",
+        }
+    }
+
+    pub fn is_certain(self) -> bool {
+        matches!(self, Change::Better | Change::Worse)
+    }
+}
+
+/// One figure of a cell, in both runs.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    pub metric: Metric,
+    pub a: Estimate,
+    pub b: Estimate,
+    /// B to A, with its own 95 % interval, which knows nothing of other figures.
+    pub ratio: Ratio,
+    /// By itself, and corrected for all figures that are compared; absent where the error of one is not known.
+    pub p_value: Option<f64>,
+    pub corrected: Option<f64>,
+}
+
+impl Figure {
+    fn of(metric: Metric, estimates: [Option<Estimate>; 2], repetitions: [usize; 2]) -> Option<Figure> {
+        let [a, b] = estimates;
+        let (a, b) = (a?, b?);
+        // Compared by repetitions, but shown as each run's own report shows them.
+        let tested = [a.by_repetitions(repetitions[0]), b.by_repetitions(repetitions[1])];
+        let ratio = Ratio::of(&tested[1], &tested[0])?;
+        let p_value = Ratio::p_value(&tested[1], &tested[0]);
+        Some(Figure { metric, a, b, ratio, p_value, corrected: None })
+    }
+
+    pub fn change(&self) -> Change {
+        match self.corrected {
+            None => Change::Unknown,
+            Some(p) if p >= SIGNIFICANCE => Change::NoneSeen,
+            Some(_) if (self.ratio.value > 1.0) == self.metric.more_is_better() => Change::Better,
+            Some(_) => Change::Worse,
+        }
+    }
+}
+
+/// A cell that both runs measured.
+#[derive(Clone, Debug)]
+pub struct AbCell {
+    pub system: String,
+    pub storage: String,
+    pub workload: String,
+    pub figures: Vec<Figure>,
+    /// The certificate of one of the two is.
+    pub is_doubtful: bool,
+}
+
+/// Two runs beside each other.
+#[derive(Clone, Debug)]
+pub struct AbComparison {
+    /// What each is called, and when it began.
+    pub names: [String; 2],
+    pub started_at: [String; 2],
+    pub cells: Vec<AbCell>,
+    /// Cells that are not compared, each with the reason.
+    pub left_out: Vec<String>,
+    /// How the runs differ besides their figures: settings, versions, machines.
+    pub differences: Vec<String>,
+    /// What a reader must know, each a sentence.
+    pub cautions: Vec<String>,
+}
+
+impl AbComparison {
+    /// Compares cells of the same id. Each run comes with the name to show for it.
+    pub fn of(a: (&str, &LoadedRun), b: (&str, &LoadedRun)) -> AbComparison {
+        let comparisons = [Comparison::of(a.1), Comparison::of(b.1)];
+        let mut left_out = Vec::new();
+        let by_id = |comparison: &Comparison| -> BTreeSet<String> {
+            comparison.cells().map(|result| result.cell.id.clone()).collect()
+        };
+        let mut cells: Vec<AbCell> = Vec::new();
+        for ours in comparisons[0].cells() {
+            match comparisons[1].cells().find(|theirs| theirs.cell.id == ours.cell.id) {
+                None => left_out.push(format!("{}: only A has it", ours.cell.id)),
+                Some(theirs) => match cell(ours, theirs) {
+                    Ok(cell) => cells.push(cell),
+                    Err(reason) => left_out.push(format!("{}: {reason}", ours.cell.id)),
+                },
+            }
+        }
+        let only_theirs = by_id(&comparisons[1]);
+        let only_theirs = only_theirs.difference(&by_id(&comparisons[0])).cloned().collect::<Vec<_>>();
+        left_out.extend(only_theirs.into_iter().map(|id| format!("{id}: only B has it")));
+        correct(&mut cells);
+        AbComparison {
+            names: [a.0.to_owned(), b.0.to_owned()],
+            started_at: [a.1.run.started_at.clone(), b.1.run.started_at.clone()],
+            differences: differences([a.1, b.1], &comparisons),
+            cautions: cautions([a.1, b.1], &cells),
+            cells,
+            left_out,
+        }
+    }
+
+    pub fn figures(&self) -> impl Iterator<Item = &Figure> {
+        self.cells.iter().flat_map(|cell| &cell.figures)
+    }
+
+    /// What came of it, in a sentence.
+    pub fn sentence(&self) -> String {
+        let all = self.figures().count();
+        let cells = quantity::plural(self.cells.len(), "cell");
+        if all == 0 {
+            return "The two runs have no cell in common that both have measured.".to_owned();
+        }
+        let count = |change: Change| self.figures().filter(|figure| figure.change() == change).count();
+        let (better, worse, unknown) = (count(Change::Better), count(Change::Worse), count(Change::Unknown));
+        let unknown = match unknown {
+            0 => String::new(),
+            many => format!(" Of {many} it is not known how sure they are."),
+        };
+        let differ = match better + worse {
+            0 => "none differs by more than chance".to_owned(),
+            1 => "1 differs by more than chance".to_owned(),
+            many => format!("{many} differ by more than chance"),
+        };
+        let direction = match (better, worse) {
+            (0, 0) => String::new(),
+            (_, 0) => ", better in B".to_owned(),
+            (0, _) => ", worse in B".to_owned(),
+            (better, worse) => format!(": {better} better in B, {worse} worse"),
+        };
+        format!("Of {} in {cells}, {differ}{direction}.{unknown}", quantity::plural(all, "figure"))
+    }
+}
+
+/// How a cell is called where several systems or workloads stand together.
+pub fn cell_name(cell: &AbCell, comparison: &AbComparison) -> String {
+    let several = comparison.cells.iter().any(|other| other.system != cell.system);
+    match several {
+        true => format!("{} on {} under {}", cell.system, cell.storage, cell.workload),
+        false => format!("{} under {}", cell.storage, cell.workload),
+    }
+}
+
+fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
+    if let Some(what) = asked_differently(a.cell, b.cell) {
+        return Err(format!("it was asked for something else in B: {what}"));
+    }
+    let mut figures = Vec::new();
+    if let (Some(one), Some(other)) = (a.figures(), b.figures()) {
+        let has_rate = a.cell.rate_per_s().is_some();
+        let (metric, estimates) = if has_rate {
+            (Metric::MeanLatency, [one.mean_us, other.mean_us])
+        } else {
+            (Metric::Throughput, [Some(one.throughput_per_s), Some(other.throughput_per_s)])
+        };
+        let repetitions = [one.repetitions, other.repetitions];
+        figures.extend(Figure::of(metric, estimates, repetitions));
+        figures.extend(Figure::of(Metric::P99Latency, [one.p99_us, other.p99_us], repetitions));
+    }
+    if let (Some(one), Some(other)) = (a.job(), b.job()) {
+        let (durations, repetitions) =
+            ([Some(one.duration_s), Some(other.duration_s)], [one.repetitions, other.repetitions]);
+        figures.extend(Figure::of(Metric::Duration, durations, repetitions));
+    }
+    if figures.is_empty() {
+        return Err(match (a.is_measured(), b.is_measured()) {
+            (false, false) => "neither run measured it",
+            (false, true) => "A did not measure it",
+            (true, false) => "B did not measure it",
+            (true, true) => "the two have no figure in common",
+        }
+        .to_owned());
+    }
+    Ok(AbCell {
+        system: a.cell.system.clone(),
+        storage: a.cell.storage.clone(),
+        workload: a.cell.label(),
+        figures,
+        is_doubtful: a.is_doubtful() || b.is_doubtful(),
+    })
+}
+
+/// What a cell of the same id was asked for in another amount or way.
+fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
+    if a.servers != b.servers {
+        return Some("other threads or servers");
+    }
+    let (one, other) = match (&a.work, &b.work) {
+        (Work::Requests(one), Work::Requests(other)) => (one, other),
+        (Work::Job(one), Work::Job(other)) if one == other => {
+            return (a.data_bytes != b.data_bytes).then_some("another amount of data");
+        }
+        _ => return Some("another mix or distribution"),
+    };
+    let within = |requests: &Requests| match &requests.rate {
+        Rate::Highest { within } => Some(within.clone()),
+        _ => None,
+    };
+    let checks = [
+        (one.mix == other.mix && one.distribution == other.distribution, "another mix or distribution"),
+        (one.threads == other.threads, "other threads or servers"),
+        (within(one) == within(other), "a rate under another latency"),
+        (one.rate == other.rate, "another rate"),
+        (one.records == other.records && a.data_bytes == b.data_bytes, "another amount of data"),
+        (one.compacts_at == other.compacts_at, "another time of compaction"),
+    ];
+    checks.into_iter().find(|(same, _)| !same).map(|(_, what)| what)
+}
+
+/// Corrects the p-values of all cells for their number.
+fn correct(cells: &mut [AbCell]) {
+    let mut tested: Vec<&mut Figure> = cells.iter_mut().flat_map(|cell| &mut cell.figures).collect();
+    tested.retain(|figure| figure.p_value.is_some());
+    let p_values: Vec<f64> = tested.iter().filter_map(|figure| figure.p_value).collect();
+    for (figure, corrected) in tested.into_iter().zip(holm(&p_values)) {
+        figure.corrected = Some(corrected);
+    }
+}
+
+fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, loaded) in ["A", "B"].into_iter().zip(runs) {
+        if loaded.run.repetitions < 2 && loaded.finished() > 0 {
+            found.push(format!(
+                "Each cell of {name} ran once: what differs from run to run is not in its errors, so a difference may be no \
+                 more than that. Try: `repetitions = 3` under [run]"
+            ));
+        }
+        if loaded.is_partial() {
+            let (finished, planned) = (loaded.finished(), loaded.planned());
+            found.push(format!("{name} is not complete: {finished} of {planned} repetitions are on record"));
+        }
+    }
+    let doubtful = cells.iter().filter(|cell| cell.is_doubtful).count();
+    if doubtful > 0 {
+        let cells = quantity::plural(doubtful, "cell");
+        found.push(format!("{cells} doubtful by a certificate: the report of each run says why"));
+    }
+    found
+}
+
+/// How the runs differ besides their figures, `rocksdb, compression: none in A, lz4 in B`.
+fn differences(runs: [&LoadedRun; 2], comparisons: &[Comparison; 2]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut add = |what: &str, [a, b]: [String; 2]| {
+        if a != b {
+            found.push(format!("{what}: {a} in A, {b} in B"));
+        }
+    };
+    let [a, b] = runs.map(|loaded| &loaded.run);
+    let of = |pick: &dyn Fn(&underlay_record::Run) -> String| [pick(a), pick(b)];
+    add("study", of(&|run| run.name.clone()));
+    add("form", of(&|run| if run.short { "short" } else { "whole" }.to_owned()));
+    add("slow motion", of(&|run| quantity::number(run.scale.time, 1)));
+    add("data scale", of(&|run| quantity::number(run.scale.data, 1)));
+    add("warm-up", of(&|run| quantity::duration(run.warmup_wall_s)));
+    add("measured time", of(&|run| quantity::duration(run.duration_wall_s)));
+    add(
+        "machine",
+        of(&|run| {
+            let machine = &run.machine;
+            let memory = quantity::memory(machine.memory_bytes as f64);
+            format!(
+                "{}, {} cores ({}), {memory}, {}",
+                machine.hostname, machine.cores, machine.cpu, machine.kernel
+            )
+        }),
+    );
+    let none = || "none".to_owned();
+    let names: BTreeSet<&String> = a.versions.keys().chain(b.versions.keys()).collect();
+    for name in names {
+        add(name, of(&|run| run.versions.get(name).cloned().unwrap_or_else(none)));
+    }
+    let storages = comparisons.each_ref().map(storage_records);
+    for (name, ours) in &storages[0] {
+        if let Some(theirs) = storages[1].get(name) {
+            let in_words = |storage: &underlay_record::StorageRecord| {
+                format!("{}, {}, {}", devices_in_words(storage), storage.layout, storage.attachment)
+            };
+            add(&format!("storage {name}"), [in_words(ours), in_words(theirs)]);
+        }
+    }
+    let settings = runs.map(settings);
+    for (name, ours) in &settings[0] {
+        if let Some(theirs) = settings[1].get(name) {
+            let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+            for key in keys {
+                let value = |of: &BTreeMap<String, String>| of.get(key).cloned().unwrap_or_else(none);
+                add(&format!("{name}, {key}"), [value(ours), value(theirs)]);
+            }
+        }
+    }
+    found
+}
+
+/// What each system was started with, by its first record; where storages have settings of their own, under both names.
+fn settings(loaded: &LoadedRun) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut found: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let records: Vec<&RunRecord> =
+        loaded.records.iter().filter(|record| !record.settings.is_empty()).collect();
+    let systems: BTreeSet<&str> = records.iter().map(|record| record.cell.system.as_str()).collect();
+    for system in systems {
+        let own: Vec<&&RunRecord> = records.iter().filter(|record| record.cell.system == system).collect();
+        let first = &own[0].settings;
+        for record in &own {
+            let name = match own.iter().all(|other| other.settings == *first) {
+                true => system.to_owned(),
+                false => format!("{system} on {}", record.cell.storage),
+            };
+            found.entry(name).or_insert_with(|| record.settings.clone());
+        }
+    }
+    found
+}

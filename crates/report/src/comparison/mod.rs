@@ -1,0 +1,479 @@
+//! The matrix as a table: systems and workloads down, storages across.
+
+pub mod ab;
+pub mod background;
+pub(crate) mod changing;
+pub(crate) mod network;
+pub mod prices;
+pub mod rates;
+pub(crate) mod search;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use underlay_record::{
+    Cell, CellStatus, Certificate, Histogram, Measured, RunRecord, Shortened, StorageRecord, Verdict,
+};
+
+use crate::cell::completed::worst_verdict;
+use crate::cell::cost::StorageCost;
+use crate::cell::jobs::{self, JobFigures};
+use crate::cell::steadiness::WarmUp;
+use crate::load::LoadedRun;
+use crate::statistics::bracket::bracket_error;
+use crate::statistics::operation::{OperationFigures, by_operation};
+use crate::statistics::quantile::{merged, quantile_us};
+use crate::statistics::ratio::Ratio;
+use crate::statistics::throughput::{mean_latency_us, throughput};
+use crate::statistics::{Estimate, StandardError, trend};
+
+/// Everything that a report says of a run's cells.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    /// The storage that ratios are against.
+    pub baseline: &'a str,
+    /// The baseline first, the others as the study names them.
+    pub storages: Vec<&'a str>,
+    pub systems: Vec<&'a str>,
+    /// By system, mix, distribution, data, threads and rate.
+    pub rows: Vec<Row<'a>>,
+    /// What the short form has in the place of the study's data, where it is one amount.
+    pub shortened: Option<Shortened>,
+}
+
+/// One system under one workload, on every storage.
+#[derive(Debug)]
+pub struct Row<'a> {
+    pub system: &'a str,
+    /// A cell of the row: its storage is that of the first one planned and means nothing here.
+    pub cell: &'a Cell,
+    label: String,
+    label_in_mix: String,
+    /// In the order of [`Comparison::storages`]; absent where the study has no such cell.
+    pub cells: Vec<Option<CellResult<'a>>>,
+}
+
+/// One cell over its repetitions.
+#[derive(Debug)]
+pub struct CellResult<'a> {
+    pub cell: &'a Cell,
+    /// How many repetitions the study asks for.
+    pub planned: usize,
+    /// Those on record, whatever came of them, by repetition.
+    pub records: Vec<&'a RunRecord>,
+    pub outcome: Outcome,
+}
+
+/// What is known of a cell.
+#[derive(Debug)]
+pub enum Outcome {
+    /// At least one repetition of operations completed.
+    Measured(Box<Figures>),
+    /// At least one repetition of a batch job completed.
+    Job(Box<JobFigures>),
+    Failed {
+        reason: String,
+    },
+    Unavailable {
+        missing: String,
+        remedy: String,
+    },
+    /// No repetition is on record yet.
+    Pending,
+}
+
+/// The figures of a cell, over all completed repetitions, in modelled time.
+#[derive(Debug)]
+pub struct Figures {
+    /// Completed repetitions.
+    pub repetitions: usize,
+    pub throughput_per_s: Estimate,
+    pub mean_us: Option<Estimate>,
+    pub p50_us: Option<Estimate>,
+    pub p99_us: Option<Estimate>,
+    pub p999_us: Option<Estimate>,
+    /// By the kind of operation: `read`, `update`.
+    pub operations: BTreeMap<String, OperationFigures>,
+    /// Throughput to that of the baseline in the same row; absent on the baseline itself, and where it has none.
+    pub ratio: Option<Ratio>,
+    pub latency: Histogram,
+    /// The worst of the repetitions; absent when none carries a certificate.
+    pub verdict: Option<Verdict>,
+    pub cost: Option<StorageCost>,
+    /// The largest change of throughput within a repetition's window, where it was not steady: a share of the mean.
+    pub trend: Option<f64>,
+    /// The longest warm-up that reached into what was measured.
+    pub warm_up: Option<WarmUp>,
+}
+
+impl Row<'_> {
+    /// The workload's name, as the study's tables have it.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The workload's name under a heading that names its mix: `uniform, 256 GB` of `a, uniform, 256 GB`, and nothing
+    /// of `a`.
+    pub fn label_in_mix(&self) -> &str {
+        &self.label_in_mix
+    }
+
+    /// The same where several workloads of the mix stand together and each needs a name.
+    pub fn name_in_mix(&self) -> &str {
+        match self.label_in_mix() {
+            "" => self.label(),
+            label => label,
+        }
+    }
+
+    pub fn figures(&self, storage_index: usize) -> Option<&Figures> {
+        self.cells.get(storage_index)?.as_ref()?.figures()
+    }
+
+    pub fn job(&self, storage_index: usize) -> Option<&JobFigures> {
+        self.cells.get(storage_index)?.as_ref()?.job()
+    }
+
+    pub fn is_job(&self) -> bool {
+        self.cell.is_job()
+    }
+}
+
+impl<'a> CellResult<'a> {
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.outcome {
+            Outcome::Measured(figures) => Some(figures),
+            _ => None,
+        }
+    }
+
+    /// The figures of a batch job.
+    pub fn job(&self) -> Option<&JobFigures> {
+        match &self.outcome {
+            Outcome::Job(figures) => Some(figures),
+            _ => None,
+        }
+    }
+
+    /// Whether a repetition completed, of operations or of a job.
+    pub fn is_measured(&self) -> bool {
+        matches!(self.outcome, Outcome::Measured(_) | Outcome::Job(_))
+    }
+
+    pub fn verdict(&self) -> Option<Verdict> {
+        match &self.outcome {
+            Outcome::Measured(figures) => figures.verdict,
+            Outcome::Job(figures) => figures.verdict,
+            _ => None,
+        }
+    }
+
+    /// The records of completed repetitions, of operations or of a job.
+    pub fn completed(&self) -> impl Iterator<Item = &'a RunRecord> + '_ {
+        let is_complete = |record: &&RunRecord| {
+            record.status == CellStatus::Completed && (record.measured.is_some() || record.job.is_some())
+        };
+        self.records.iter().copied().filter(is_complete)
+    }
+
+    /// The same, as functions over several records take them.
+    pub fn completed_records(&self) -> Vec<&'a RunRecord> {
+        self.completed().collect()
+    }
+
+    /// Completed repetitions' measurements.
+    pub fn measured(&self) -> Vec<&'a Measured> {
+        completed(&self.records)
+    }
+
+    pub fn certificates(&self) -> impl Iterator<Item = &'a Certificate> + '_ {
+        self.records.iter().filter_map(|record| record.certificate.as_ref())
+    }
+
+    pub fn is_doubtful(&self) -> bool {
+        self.verdict() == Some(Verdict::Doubtful)
+    }
+
+    /// What the cell ran on, by its first record.
+    pub fn storage(&self) -> Option<&'a StorageRecord> {
+        self.records.first().map(|record| &record.storage)
+    }
+}
+
+fn completed<'a>(records: &[&'a RunRecord]) -> Vec<&'a Measured> {
+    records
+        .iter()
+        .filter(|record| record.status == CellStatus::Completed)
+        .filter_map(|record| record.measured.as_ref())
+        .collect()
+}
+
+impl<'a> Comparison<'a> {
+    pub fn of(loaded: &'a LoadedRun) -> Comparison<'a> {
+        let run = &loaded.run;
+        // Records count even when the plan doesn't name them, so that nothing measured goes unshown.
+        let cells: Vec<&Cell> = run
+            .plan
+            .iter()
+            .map(|planned| &planned.cell)
+            .chain(loaded.records.iter().map(|r| &r.cell))
+            .collect();
+        let mut storages = in_study_order(cells.iter().map(|cell| cell.storage.as_str()), &run.storages);
+        storages.sort_by_key(|name| *name != run.baseline);
+        let systems = in_study_order(cells.iter().map(|cell| cell.system.as_str()), &run.systems);
+
+        let mut rows: Vec<Row> = Vec::new();
+        for cell in &cells {
+            if !rows.iter().any(|row| is_same_row(row.cell, cell)) {
+                let (label, label_in_mix) = (cell.label(), cell.label_in_mix());
+                rows.push(Row { system: &cell.system, cell, label, label_in_mix, cells: Vec::new() });
+            }
+        }
+        let system_index = |name: &str| systems.iter().position(|system| *system == name);
+        rows.sort_by(|a, b| {
+            let by_workload = match (a.is_job(), b.is_job()) {
+                // A job finds what earlier ones made: the plan's order is theirs.
+                (true, true) => {
+                    let place = |cell: &Cell| cells.iter().position(|one| one.work == cell.work);
+                    place(a.cell).cmp(&place(b.cell)).then(a.cell.data_bytes.cmp(&b.cell.data_bytes))
+                }
+                (false, false) => by_workload(a, b),
+                (a, b) => a.cmp(&b),
+            };
+            system_index(a.system).cmp(&system_index(b.system)).then(by_workload)
+        });
+        for row in &mut rows {
+            row.cells = storages.iter().map(|storage| result(loaded, row.cell, storage)).collect();
+            add_ratios(row, storages.iter().position(|name| *name == run.baseline));
+        }
+        Comparison { baseline: &run.baseline, storages, systems, rows, shortened: run.shortened }
+    }
+
+    /// Every cell that the study has.
+    pub fn cells(&self) -> impl Iterator<Item = &CellResult<'a>> {
+        self.rows.iter().flat_map(|row| row.cells.iter().flatten())
+    }
+
+    /// All rows in groups of one system and mix, in order.
+    pub fn by_mix(&self) -> Vec<(&'a str, &'a str, Vec<&Row<'a>>)> {
+        by_mix(self.rows.iter())
+    }
+
+    /// The rows of operations, which have a throughput and latencies.
+    pub fn operations(&self) -> impl Iterator<Item = &Row<'a>> {
+        self.rows.iter().filter(|row| !row.is_job())
+    }
+
+    /// The rows of batch jobs, which have a duration.
+    pub fn jobs(&self) -> impl Iterator<Item = &Row<'a>> {
+        self.rows.iter().filter(|row| row.is_job())
+    }
+
+    /// The rows whose throughput tells what a storage can give: an offered rate caps it, so where a system has closed
+    /// loops it is those, and every row of it where not. A forced compaction costs more than users see.
+    pub fn unthrottled(&self) -> impl Iterator<Item = &Row<'a>> {
+        let has_closed =
+            |system: &str| self.rows.iter().any(|row| row.system == system && row.cell.is_unthrottled());
+        self.operations()
+            .filter(|row| row.cell.compacts_at().is_none())
+            .filter(move |row| row.cell.is_unthrottled() || !has_closed(row.system))
+    }
+
+    /// Which storage ratios are against; absent when no cell runs on it.
+    pub fn baseline_index(&self) -> Option<usize> {
+        self.storages.iter().position(|name| *name == self.baseline)
+    }
+}
+
+/// Rows in groups of one system and mix, in order.
+pub fn by_mix<'a, 'c>(rows: impl Iterator<Item = &'c Row<'a>>) -> Vec<(&'a str, &'a str, Vec<&'c Row<'a>>)> {
+    let mut groups: Vec<(&'a str, &'a str, Vec<&'c Row<'a>>)> = Vec::new();
+    for row in rows {
+        match groups.last_mut() {
+            Some((system, mix, rows)) if *system == row.system && *mix == row.cell.mix_or_job() => {
+                rows.push(row)
+            }
+            _ => groups.push((row.system, row.cell.mix_or_job(), vec![row])),
+        }
+    }
+    groups
+}
+
+fn is_same_row(a: &Cell, b: &Cell) -> bool {
+    a.system == b.system
+        && a.workload == b.workload
+        && a.servers == b.servers
+        && a.data_bytes == b.data_bytes
+        && a.work == b.work
+}
+
+/// `load` first, `delete` last, the mixes by letter between.
+fn mix_order(mix: &str) -> (u8, &str) {
+    match mix {
+        "load" => (0, mix),
+        "delete" => (2, mix),
+        _ => (1, mix),
+    }
+}
+
+fn by_workload(a: &Row, b: &Row) -> Ordering {
+    fn key<'r>(row: &'r Row) -> ((u8, &'r str), &'r str, u64, u32) {
+        let requests = row.cell.requests();
+        let distribution = requests.map_or("", |requests| &requests.distribution);
+        let threads = requests.map_or(0, |requests| requests.threads);
+        (mix_order(row.cell.mix_or_job()), distribution, row.cell.data_bytes, threads)
+    }
+    // What nothing holds back lies above every offered rate.
+    let rate = |row: &Row| row.cell.rate_per_s().unwrap_or(f64::INFINITY);
+    key(a).cmp(&key(b)).then_with(|| rate(a).total_cmp(&rate(b))).then_with(|| a.label.cmp(&b.label))
+}
+
+/// Names without repeats, in the order of the study. The plan's order is random; a name that the study lacks keeps to the end.
+fn in_study_order<'a>(names: impl Iterator<Item = &'a str>, study: &[String]) -> Vec<&'a str> {
+    let mut unique: Vec<&str> = names.collect();
+    unique.sort_unstable();
+    unique.dedup();
+    unique.sort_by_key(|name| study.iter().position(|known| known == name).unwrap_or(usize::MAX));
+    unique
+}
+
+fn result<'a>(loaded: &'a LoadedRun, like: &Cell, storage: &str) -> Option<CellResult<'a>> {
+    let is_ours = |cell: &Cell| cell.storage == storage && is_same_row(cell, like);
+    let planned: Vec<&Cell> =
+        loaded.run.plan.iter().map(|planned| &planned.cell).filter(|cell| is_ours(cell)).collect();
+    let mut records: Vec<&RunRecord> = loaded.records.iter().filter(|record| is_ours(&record.cell)).collect();
+    records.sort_by_key(|record| record.repetition);
+    let cell = planned.first().copied().or_else(|| records.first().map(|record| &record.cell))?;
+    let outcome = outcome(&records);
+    Some(CellResult { cell, planned: planned.len().max(records.len()), records, outcome })
+}
+
+fn outcome(records: &[&RunRecord]) -> Outcome {
+    if let Some(figures) = figures(records) {
+        return Outcome::Measured(Box::new(figures));
+    }
+    if let Some(figures) = JobFigures::of(records) {
+        return Outcome::Job(Box::new(figures));
+    }
+    let mut outcome = Outcome::Pending;
+    for record in records {
+        match &record.status {
+            CellStatus::Failed { reason } => return Outcome::Failed { reason: reason.clone() },
+            CellStatus::Unavailable { missing, remedy } => {
+                outcome = Outcome::Unavailable { missing: missing.clone(), remedy: remedy.clone() };
+            }
+            CellStatus::Completed => {
+                let reason = match record.job {
+                    Some(_) => "the job's record has no duration",
+                    None => "it completed without a single operation",
+                };
+                outcome = Outcome::Failed { reason: reason.to_owned() };
+            }
+        }
+    }
+    outcome
+}
+
+fn figures(records: &[&RunRecord]) -> Option<Figures> {
+    let measured = completed(records);
+    let throughput_per_s = throughput_of(records, &measured)?;
+    let latency = merged(&measured);
+    let quantile = |share| quantile_us(&measured, &latency, share);
+    let trend = measured
+        .iter()
+        .filter_map(|one| {
+            let samples: Vec<f64> = one.series.iter().map(|point| point.throughput_per_s).collect();
+            trend::change(&samples)
+        })
+        .max_by(|a, b| a.abs().total_cmp(&b.abs()));
+    let verdict = worst_verdict(records);
+    let (p50_us, p99_us, p999_us) = (quantile(0.5), quantile(0.99), quantile(0.999));
+    Some(Figures {
+        repetitions: measured.len(),
+        throughput_per_s,
+        mean_us: mean_latency_us(&measured),
+        p50_us,
+        p99_us,
+        p999_us,
+        operations: by_operation(&measured),
+        ratio: None,
+        verdict,
+        cost: records.first().and_then(|record| StorageCost::of(&record.storage)),
+        trend,
+        warm_up: WarmUp::longest(records),
+        latency,
+    })
+}
+
+/// A cell's throughput, with the error that its kind of rate has.
+fn throughput_of(records: &[&RunRecord], measured: &[&Measured]) -> Option<Estimate> {
+    let estimate = throughput(measured)?;
+    let is_changing = records.iter().any(|record| !record.cell.rate_parts().is_empty());
+    // An open loop reaches its rate to the last digit, which says nothing of how well that was found; and that a changing rate
+    // changes is no noise.
+    let within = bracket_error(records);
+    if within.is_none() && !is_changing {
+        return Some(estimate);
+    }
+    let rates: Vec<f64> = measured.iter().map(|one| one.throughput_per_s).collect();
+    Some(Estimate::combine(estimate.value, within, StandardError::between(&rates)))
+}
+
+fn add_ratios(row: &mut Row, baseline_index: Option<usize>) {
+    let Some(index) = baseline_index else { return };
+    if let Some(baseline) = row.job(index).map(|job| job.duration_s) {
+        for (position, result) in row.cells.iter_mut().enumerate() {
+            let Some(CellResult { outcome: Outcome::Job(job), .. }) = result else { continue };
+            if position != index {
+                // The shorter the faster: the baseline's duration stands above.
+                job.performance = Ratio::of(&baseline, &job.duration_s);
+            }
+        }
+    }
+    let Some(baseline) = row.figures(index).map(|figures| figures.throughput_per_s) else { return };
+    for (position, result) in row.cells.iter_mut().enumerate() {
+        let Some(CellResult { outcome: Outcome::Measured(figures), .. }) = result else { continue };
+        if position != index {
+            figures.ratio = Ratio::of(&figures.throughput_per_s, &baseline);
+        }
+    }
+}
+
+/// A storage of the run with the first record made on it.
+pub fn storage_records<'a>(comparison: &Comparison<'a>) -> BTreeMap<&'a str, &'a StorageRecord> {
+    comparison
+        .cells()
+        .filter_map(|result| result.storage().map(|storage| (result.cell.storage.as_str(), storage)))
+        .collect()
+}
+
+/// A system's name as its makers write it.
+pub fn system_title(name: &str) -> &str {
+    match name {
+        "rocksdb" => "RocksDB",
+        "fjall" => "fjall",
+        "cassandra" => "Cassandra",
+        "accumulo" => "Accumulo",
+        "oracle-nosql" => "Oracle NoSQL",
+        "je" => "Berkeley DB JE",
+        "hadoop" => "Hadoop",
+        "spark" => "Spark",
+        other => other,
+    }
+}
+
+/// A mix as a heading: `Workload A: half reads, half updates`.
+pub fn mix_title(mix: &str) -> String {
+    // The proportions are those of YCSB's core workload files.
+    match mix {
+        "load" => "Load: insert every record".to_owned(),
+        "a" => "Workload A: half reads, half updates".to_owned(),
+        "b" => "Workload B: 95 % reads, 5 % updates".to_owned(),
+        "c" => "Workload C: reads only".to_owned(),
+        "d" => "Workload D: reads of the latest, 5 % inserts".to_owned(),
+        "e" => "Workload E: short scans, 5 % inserts".to_owned(),
+        "f" => "Workload F: half reads, half read-modify-writes".to_owned(),
+        "delete" => "Delete: remove every record".to_owned(),
+        other => jobs::title(other),
+    }
+}

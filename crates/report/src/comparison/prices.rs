@@ -1,0 +1,348 @@
+//! What results cost at the prices of different times, and the price of a faster medium at which it would pay.
+//!
+//! A run measures devices of one time. At another time the same bandwidth is bought: a device of 120 MB/s stands for half of one that
+//! brings 240 MB/s, at half its price and with half its capacity. So performance, which was measured, stays as it is.
+
+use underlay_record::{DevicePrice, ReferenceTable, StorageRecord};
+
+use crate::cell::cost::under_test;
+use crate::comparison::{Comparison, Row, storage_records};
+use crate::statistics::Interval;
+use crate::statistics::ratio::Ratio;
+
+/// Devices' own prices, as the records have them.
+pub const ON_RECORD: &str = "list price";
+
+/// What stands for one device of the study, bought at some time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnitPrice {
+    /// The medium of the study's devices.
+    pub medium: String,
+    pub usd: f64,
+    pub capacity_bytes: f64,
+    /// Devices of that time for one of the study's, by their bandwidth; 1 where prices are those on record.
+    pub devices: f64,
+    pub source: String,
+}
+
+/// The prices of one time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PriceList {
+    /// `2013`, `catalogue`, [`ON_RECORD`].
+    pub when: String,
+    pub prices: Vec<UnitPrice>,
+}
+
+/// A storage at the prices of one time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StoragePrice {
+    pub usd: f64,
+    pub capacity_bytes: f64,
+}
+
+impl StoragePrice {
+    /// Dollars for a terabyte (10¹² bytes).
+    pub fn usd_per_tb(&self) -> Option<f64> {
+        (self.capacity_bytes > 0.0).then(|| self.usd / (self.capacity_bytes / 1e12))
+    }
+}
+
+impl PriceList {
+    pub fn of_medium(&self, medium: &str) -> Option<&UnitPrice> {
+        self.prices.iter().find(|price| price.medium == medium)
+    }
+
+    /// None unless each of the storage's devices has a price. What a role of the system has for itself is not counted: it is
+    /// the same beside every storage.
+    pub fn of_storage(&self, storage: &StorageRecord) -> Option<StoragePrice> {
+        let each: Option<Vec<&UnitPrice>> =
+            under_test(storage).map(|device| self.of_medium(device.medium.as_deref()?)).collect();
+        let each = each.filter(|prices| !prices.is_empty())?;
+        Some(StoragePrice {
+            usd: each.iter().map(|price| price.usd).sum(),
+            capacity_bytes: each.iter().map(|price| price.capacity_bytes).sum(),
+        })
+    }
+
+    fn is_like(&self, other: &PriceList) -> bool {
+        self.prices.iter().all(|price| {
+            other
+                .of_medium(&price.medium)
+                .is_some_and(|one| (one.usd - price.usd).abs() <= 0.005 * price.usd.abs())
+        })
+    }
+}
+
+/// Every time that has prices of the run's devices: those beside the reference, in its order, then those on record where they
+/// differ.
+pub fn lists(table: Option<&ReferenceTable>, comparison: &Comparison) -> Vec<PriceList> {
+    let mut lists: Vec<PriceList> = Vec::new();
+    let published = table.map_or(&[][..], |table| &table.prices);
+    for price in published {
+        // The first price of a medium is that of the study's own device.
+        let Some(own) = published.iter().find(|one| one.medium == price.medium) else { continue };
+        let Some(unit) = unit_price(own, price) else { continue };
+        match lists.iter_mut().find(|list| list.when == price.when) {
+            Some(list) if list.of_medium(&unit.medium).is_none() => list.prices.push(unit),
+            Some(_) => {}
+            None => lists.push(PriceList { when: price.when.clone(), prices: vec![unit] }),
+        }
+    }
+    let own = on_record(comparison);
+    if !own.prices.is_empty() && !lists.iter().any(|list| own.is_like(list)) {
+        lists.push(own);
+    }
+    lists
+}
+
+fn unit_price(own: &DevicePrice, price: &DevicePrice) -> Option<UnitPrice> {
+    let devices = own.bandwidth_bytes_per_s / price.bandwidth_bytes_per_s;
+    let is_usable = devices.is_finite() && devices > 0.0 && price.usd.is_finite() && price.usd > 0.0;
+    is_usable.then(|| UnitPrice {
+        medium: price.medium.clone(),
+        usd: price.usd * devices,
+        capacity_bytes: price.capacity_bytes as f64 * devices,
+        devices,
+        source: price.source.clone(),
+    })
+}
+
+fn on_record(comparison: &Comparison) -> PriceList {
+    let mut list = PriceList { when: ON_RECORD.to_owned(), prices: Vec::new() };
+    for device in storage_records(comparison).values().flat_map(|storage| under_test(storage)) {
+        let (Some(medium), Some(usd), Some(capacity)) =
+            (&device.medium, device.price_usd, device.capacity_bytes)
+        else {
+            continue;
+        };
+        if list.of_medium(medium).is_none() {
+            list.prices.push(UnitPrice {
+                medium: medium.clone(),
+                usd,
+                capacity_bytes: capacity as f64,
+                devices: 1.0,
+                source: device.price_source.clone().unwrap_or_default(),
+            });
+        }
+    }
+    list
+}
+
+/// How many times as fast one storage is as another under a row's workload: by the durations of a job, or by throughput.
+pub fn performance(row: &Row, storage: usize, against: usize) -> Option<Ratio> {
+    match (row.job(storage), row.job(against)) {
+        // The shorter job is the faster one, so the ratio is turned over.
+        (Some(ours), Some(theirs)) => Ratio::of(&theirs.duration_s, &ours.duration_s),
+        _ => Ratio::of(&row.figures(storage)?.throughput_per_s, &row.figures(against)?.throughput_per_s),
+    }
+}
+
+/// Dollars for another storage's performance on one of this price, which is `performance` times as fast.
+pub fn usd_per_performance(price: &StoragePrice, performance: &Ratio) -> Ratio {
+    let interval = performance
+        .interval
+        .filter(|one| one.low > 0.0)
+        // The ends change places: the highest performance makes the lowest price.
+        .map(|one| Interval { low: price.usd / one.high, high: price.usd / one.low });
+    Ratio { value: price.usd / performance.value, interval }
+}
+
+/// The price of one device at which a storage costs as much for its performance as another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BreakEvenPrice {
+    /// Not above zero where the rest of the storage alone costs as much already.
+    pub usd: f64,
+    pub interval: Option<Interval>,
+}
+
+/// A storage with a medium that another one lacks, and what that medium may cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BreakEven<'a> {
+    pub storage: usize,
+    pub against: usize,
+    pub medium: &'a str,
+    pub devices: usize,
+    /// By row: its index in [`Comparison::rows`], the performance, and the price by list.
+    pub rows: Vec<(usize, Ratio, Vec<Option<BreakEvenPrice>>)>,
+}
+
+/// Every storage with one medium more than the baseline, or than what the reference's claims hold it against.
+pub fn break_evens<'a>(
+    lists: &[PriceList],
+    table: Option<&ReferenceTable>,
+    comparison: &Comparison<'a>,
+) -> Vec<BreakEven<'a>> {
+    let records = storage_records(comparison);
+    let place = |name: &str| comparison.storages.iter().position(|storage| *storage == name);
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for (storage, name) in comparison.storages.iter().enumerate() {
+        let checks = table.iter().flat_map(|table| &table.claims).flat_map(|claim| &claim.checks);
+        let claimed = checks.filter(|check| check.storage == *name).filter_map(|check| place(&check.against));
+        for against in comparison.baseline_index().into_iter().chain(claimed) {
+            if against != storage && !pairs.contains(&(storage, against)) {
+                pairs.push((storage, against));
+            }
+        }
+    }
+    let record = |index: usize| records.get(comparison.storages[index]).copied();
+    pairs
+        .into_iter()
+        .filter_map(|(storage, against)| {
+            let (ours, theirs) = (record(storage)?, record(against)?);
+            let medium = medium_alone_in(ours, theirs)?;
+            let devices = under_test(ours).filter(|one| one.medium.as_deref() == Some(medium)).count();
+            let rows: Vec<_> = comparison
+                .rows
+                .iter()
+                .enumerate()
+                .filter_map(|(index, row)| {
+                    let ratio = performance(row, storage, against)?;
+                    let each =
+                        lists.iter().map(|list| break_even(list, ours, theirs, medium, &ratio)).collect();
+                    Some((index, ratio, each))
+                })
+                .collect();
+            (!rows.is_empty()).then_some(BreakEven { storage, against, medium, devices, rows })
+        })
+        .collect()
+}
+
+/// The one medium of a storage that the other has none of.
+fn medium_alone_in<'a>(ours: &'a StorageRecord, theirs: &StorageRecord) -> Option<&'a str> {
+    let mut alone: Vec<&str> = under_test(ours).filter_map(|device| device.medium.as_deref()).collect();
+    alone.sort_unstable();
+    alone.dedup();
+    alone.retain(|medium| !under_test(theirs).any(|device| device.medium.as_deref() == Some(medium)));
+    match alone[..] {
+        [medium] => Some(medium),
+        _ => None,
+    }
+}
+
+/// `price : performance` is equal where the storage costs the other's price times as much as it is faster. What its other
+/// devices cost is taken off; the rest is for the devices in question.
+fn break_even(
+    list: &PriceList,
+    ours: &StorageRecord,
+    theirs: &StorageRecord,
+    medium: &str,
+    performance: &Ratio,
+) -> Option<BreakEvenPrice> {
+    let against = list.of_storage(theirs)?.usd;
+    let (in_question, others): (Vec<_>, Vec<_>) =
+        under_test(ours).partition(|device| device.medium.as_deref() == Some(medium));
+    let rest: Option<f64> =
+        others.iter().map(|device| Some(list.of_medium(device.medium.as_deref()?)?.usd)).sum::<Option<f64>>();
+    let (rest, count) = (rest?, in_question.len() as f64);
+    let at = |ratio: f64| (against * ratio - rest) / count;
+    Some(BreakEvenPrice {
+        usd: at(performance.value),
+        interval: performance.interval.map(|one| Interval { low: at(one.low), high: at(one.high) }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::{Arrangement, DeviceDescription};
+
+    use super::*;
+
+    fn storage(devices: &[(&str, usize)]) -> StorageRecord {
+        let devices = devices
+            .iter()
+            .flat_map(|(medium, count)| std::iter::repeat_n(*medium, *count))
+            .map(|medium| DeviceDescription {
+                medium: Some(medium.to_owned()),
+                ..DeviceDescription::default()
+            })
+            .collect();
+        StorageRecord {
+            attachment: String::new(),
+            filesystem: None,
+            arrangement: Some(Arrangement::Jbod),
+            layout: "jbod".to_owned(),
+            devices,
+            usable_bytes: None,
+        }
+    }
+
+    fn price(medium: &str, usd: f64, tb: f64, mb_s: f64) -> DevicePrice {
+        DevicePrice {
+            medium: medium.to_owned(),
+            when: String::new(),
+            usd,
+            capacity_bytes: (tb * 1e12) as u64,
+            bandwidth_bytes_per_s: mb_s * 1e6,
+            source: String::new(),
+        }
+    }
+
+    fn list(prices: &[(DevicePrice, DevicePrice)]) -> PriceList {
+        let prices = prices.iter().map(|(own, then)| unit_price(own, then).expect("usable")).collect();
+        PriceList { when: String::new(), prices }
+    }
+
+    /// The paper's disks and SSD, at its prices of 2013 and of 2015.
+    fn lists() -> [PriceList; 2] {
+        let (disk, ssd) = (price("hdd", 400.0, 2.0, 120.0), price("ssd", 14_000.0, 1.3, 1300.0));
+        let later = (price("hdd", 250.0, 4.0, 120.0), price("ssd", 6_400.0, 2.0, 2000.0));
+        [
+            list(&[(disk.clone(), disk.clone()), (ssd.clone(), ssd.clone())]),
+            list(&[(disk, later.0), (ssd, later.1)]),
+        ]
+    }
+
+    #[test]
+    fn a_later_year_buys_the_same_bandwidth() {
+        let [first, later] = lists();
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6 * b.abs(), "{a}, expected {b}");
+        let ssd = storage(&[("ssd", 1)]);
+        close(first.of_storage(&ssd).unwrap().usd, 14_000.0);
+        // 1,300 of 2,000 MB/s for 6,400 dollars: $3.20 a MB/s, as the paper prints.
+        close(later.of_storage(&ssd).unwrap().usd, 1300.0 * 3.2);
+        close(later.of_storage(&ssd).unwrap().usd_per_tb().unwrap(), 3200.0);
+        let disks = storage(&[("hdd", 11)]);
+        close(later.of_storage(&disks).unwrap().usd, 2_750.0);
+        close(later.of_storage(&disks).unwrap().usd_per_tb().unwrap(), 62.5);
+        assert_eq!(first.of_storage(&storage(&[("hdd", 1), ("tape", 1)])), None);
+        assert_eq!(first.of_storage(&storage(&[])), None);
+    }
+
+    #[test]
+    fn at_the_break_even_price_performance_costs_the_same() {
+        let [first, _] = lists();
+        let ratio =
+            |value: f64| Ratio { value, interval: Some(Interval { low: 0.9 * value, high: 1.1 * value }) };
+        for (ours, theirs, performance) in [
+            (storage(&[("ssd", 1)]), storage(&[("hdd", 11)]), 1.7),
+            (storage(&[("hdd", 6), ("ssd", 2)]), storage(&[("hdd", 6)]), 2.6),
+            (storage(&[("hdd", 6), ("ssd", 1)]), storage(&[("hdd", 11)]), 0.4),
+        ] {
+            let found = break_even(&first, &ours, &theirs, "ssd", &ratio(performance)).unwrap();
+            let count = ours.devices.iter().filter(|one| one.medium.as_deref() == Some("ssd")).count();
+            let disks = (ours.devices.len() - count) as f64 * 400.0;
+            let total = disks + found.usd * count as f64;
+            let against = first.of_storage(&theirs).unwrap().usd;
+            assert!((total / performance - against).abs() < 1e-6 * against);
+            let interval = found.interval.unwrap();
+            assert!(interval.low < found.usd && found.usd < interval.high);
+        }
+        // Six disks that take longer than eleven: no price of the SSD makes up for it.
+        let slow = break_even(
+            &first,
+            &storage(&[("hdd", 6), ("ssd", 1)]),
+            &storage(&[("hdd", 11)]),
+            "ssd",
+            &ratio(0.4),
+        );
+        assert!(slow.unwrap().usd < 0.0);
+    }
+
+    #[test]
+    fn the_medium_in_question_is_the_one_that_the_other_lacks() {
+        let hybrid = storage(&[("hdd", 6), ("ssd", 1)]);
+        assert_eq!(medium_alone_in(&hybrid, &storage(&[("hdd", 11)])), Some("ssd"));
+        assert_eq!(medium_alone_in(&storage(&[("hdd", 6)]), &storage(&[("hdd", 11)])), None);
+        assert_eq!(medium_alone_in(&hybrid, &storage(&[("tape", 1)])), None, "two media: neither is the one");
+    }
+}

@@ -1,0 +1,6 @@
+//! What a comparison comes to: an answer, what it makes of published figures and claims, and what weakens it.
+
+pub mod answer;
+pub mod claims;
+pub mod reference;
+pub(crate) mod warnings;

@@ -1,0 +1,129 @@
+//! Reading a run directory: `run.json` beside `cells/*.json`, of which some may still be missing.
+
+mod outside;
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use underlay_files::ForeignFolder;
+use underlay_record::{ReadError, Run, RunRecord, decoded_bytes, read as record};
+
+use outside::{MAX_DISTRIBUTIONS_BYTES, MAX_HEAD_BYTES, MAX_RECORD_BYTES, MAX_RECORDS_BYTES, harmless};
+
+/// Why a file of a run could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("{} is not a run directory: it has no run.json. Name the directory that `underlay run` wrote.", .0.display())]
+    NotARun(PathBuf),
+    #[error("{} can't be read: {source}", .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is refused: {problem}", .path.display())]
+    Refused { path: PathBuf, problem: String },
+    #[error("{} can't be used: {source}", .path.display())]
+    Record { path: PathBuf, source: ReadError },
+}
+
+/// A run as it was found: everything that could be read, and what could not.
+#[derive(Debug)]
+pub struct LoadedRun {
+    pub run: Run,
+    /// The records of finished cells, one a repetition, in the order of the plan.
+    pub records: Vec<RunRecord>,
+    /// Record files that exist and could not be used.
+    pub broken: Vec<LoadError>,
+}
+
+impl LoadedRun {
+    /// Repetitions that the run set out to do, over all cells.
+    pub fn planned(&self) -> usize {
+        self.run.plan.len()
+    }
+
+    /// Repetitions whose record was read.
+    pub fn finished(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether some of the plan has no record: the run was interrupted, is under way, or a file is broken.
+    pub fn is_partial(&self) -> bool {
+        self.finished() < self.planned()
+    }
+}
+
+/// A directory that `underlay run` wrote.
+pub struct RunDirectory;
+
+impl RunDirectory {
+    /// Reads `run.json` and every record of its plan that exists.
+    ///
+    /// A record that can't be used goes to [`LoadedRun::broken`], so that one bad file costs one cell.
+    ///
+    /// # Errors
+    ///
+    /// When `run.json` is missing, unreadable, malformed or of another schema.
+    pub fn load(path: impl AsRef<Path>) -> Result<LoadedRun, LoadError> {
+        let directory = path.as_ref();
+        let not_a_run = || LoadError::NotARun(directory.to_owned());
+        let folder = match ForeignFolder::open(directory) {
+            Ok(folder) => folder,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(not_a_run());
+            }
+            Err(source) => return Err(LoadError::Read { path: directory.to_owned(), source }),
+        };
+        let head = directory.join("run.json");
+        let (run, _) =
+            read(&folder, "run.json", &head, MAX_HEAD_BYTES, record::run)?.ok_or_else(not_a_run)?;
+        // Before any of its names is joined to a path.
+        run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
+        let cells_path = directory.join("cells");
+        let cells =
+            folder.inner("cells").map_err(|source| LoadError::Read { path: cells_path.clone(), source })?;
+        let mut records = Vec::new();
+        let mut broken = Vec::new();
+        let (before_bytes, mut text_bytes) = (decoded_bytes(), 0);
+        for planned in run.plan.iter().filter(|_| cells.is_some()) {
+            let path = cells_path.join(&planned.file);
+            // What is loaded stays in memory, the records of all cells together.
+            let held = [
+                (text_bytes, MAX_RECORDS_BYTES, "of text"),
+                (decoded_bytes() - before_bytes, MAX_DISTRIBUTIONS_BYTES, "of distributions"),
+            ];
+            if let Some((_, most_bytes, what)) = held.into_iter().find(|(bytes, most, _)| bytes > most) {
+                let problem = format!("the records before it hold more than {} GiB {what}", most_bytes >> 30);
+                broken.push(LoadError::Refused { path, problem });
+                continue;
+            }
+            let record =
+                cells.as_ref().map(|cells| read(cells, &planned.file, &path, MAX_RECORD_BYTES, record::cell));
+            match record.transpose().map(Option::flatten) {
+                Ok(Some((record, length_bytes))) => {
+                    text_bytes += length_bytes;
+                    records.push(record);
+                }
+                Ok(None) => {}
+                Err(error) => broken.push(error),
+            }
+        }
+        Ok(LoadedRun { run, records, broken })
+    }
+}
+
+/// With the length of its text; nothing where there is no such file. A run may be anybody's: no link is followed, and `path` is for
+/// messages.
+fn read<T>(
+    folder: &ForeignFolder,
+    name: &str,
+    path: &Path,
+    most_bytes: u64,
+    parse: fn(&str) -> Result<T, ReadError>,
+) -> Result<Option<(T, u64)>, LoadError> {
+    let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
+    let Some(bytes) = folder.read(name, most_bytes).map_err(unreadable)? else { return Ok(None) };
+    let refused = |problem| LoadError::Refused { path: path.to_owned(), problem };
+    let text = String::from_utf8(bytes).map_err(|_| refused("it is not text (UTF-8)".to_owned()))?;
+    let text = harmless(text).map_err(refused)?;
+    let length_bytes = text.len() as u64;
+    let record = parse(&text).map_err(|source| LoadError::Record { path: path.to_owned(), source })?;
+    Ok(Some((record, length_bytes)))
+}

@@ -1,0 +1,532 @@
+//! The comparison for scripts: JSON and CSV of the same cells under the same stable names.
+//!
+//! A key is never absent: what could not be measured is `null` in JSON and empty in CSV. Latencies are in
+//! microseconds, throughput in operations per second, prices in US dollars, and all of them in modelled time.
+//! An interval is a pair `{ "low", "high" }` of 95 % confidence.
+
+mod ab;
+mod jobs;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use underlay_record::{RatePart, ReferenceTable, Verdict};
+
+use crate::comparison::search;
+use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row};
+use crate::findings::claims::{self, ClaimVerdict};
+use crate::findings::reference::{self, Beside, Reading};
+use crate::findings::warnings;
+use crate::load::LoadedRun;
+use crate::statistics::{Estimate, Interval};
+
+pub use ab::{AbExport, ab_csv, ab_json};
+pub use jobs::{BreakEvenExport, DirectoryExport, JobExport, PricesExport, StoragePriceExport};
+
+/// The whole export.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Export {
+    pub run: RunExport,
+    pub cells: Vec<CellExport>,
+    /// What the reference's paper says in words.
+    pub claims: Vec<ClaimExport>,
+    /// What jobs cost at the prices of different times; empty for a run without jobs, or without prices.
+    pub prices: Vec<PricesExport>,
+    pub warnings: Vec<WarningExport>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RunExport {
+    pub name: String,
+    pub title: Option<String>,
+    pub answer: String,
+    pub started_at: String,
+    pub baseline: String,
+    pub repetitions: u32,
+    pub seed: u64,
+    pub short: bool,
+    pub scale_time: f64,
+    pub scale_data: f64,
+    /// Repetitions on record, of those planned.
+    pub finished: usize,
+    pub planned: usize,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ClaimExport {
+    pub what: String,
+    pub value: String,
+    pub verdict: ClaimVerdict,
+    /// What each check found, in words.
+    pub findings: Vec<String>,
+    /// Where the paper's own figures contradict it, in words.
+    pub contradictions: Vec<String>,
+}
+
+/// One kind of operation of a cell.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OperationExport {
+    pub count: u64,
+    pub mean_us: f64,
+    pub mean_interval_us: Option<Interval>,
+    pub p999_us: Option<f64>,
+    pub p999_interval_us: Option<Interval>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct WarningExport {
+    pub text: String,
+    pub cells: Vec<String>,
+    pub remedy: Option<String>,
+    pub doubtful: bool,
+}
+
+/// One cell over its repetitions.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CellExport {
+    pub system: String,
+    pub storage: String,
+    pub workload: String,
+    pub mix: String,
+    pub distribution: String,
+    pub threads: u32,
+    /// Stand-alone servers that share data, threads and rate.
+    pub servers: u32,
+    /// Offered operations per second, the mean of a rate that changes; null in a closed loop, and where one was looked for.
+    pub rate_per_s: Option<f64>,
+    /// How the rate changes; empty where it does not.
+    pub rate_parts: Vec<RatePart>,
+    /// What the rate that was looked for keeps to, and what each repetition found.
+    pub find_rate: Option<String>,
+    pub searches: Vec<SearchExport>,
+    pub records: u64,
+    pub data_bytes: u64,
+    /// `completed`, `failed`, `unavailable` or `pending`.
+    pub state: &'static str,
+    /// Why it failed or what is missing.
+    pub reason: Option<String>,
+    /// Completed ones.
+    pub repetitions: usize,
+    pub throughput_per_s: Option<f64>,
+    pub throughput_interval: Option<Interval>,
+    pub latency_us: LatencyExport<Option<f64>>,
+    pub latency_interval_us: LatencyExport<Option<Interval>>,
+    /// By the kind of operation: `read`, `update`.
+    pub operations: BTreeMap<String, OperationExport>,
+    pub ratio_to_baseline: Option<f64>,
+    pub ratio_interval: Option<Interval>,
+    pub certificate: CertificateExport,
+    pub cost: CostExport,
+    /// Null unless it is a batch job, which has no throughput and no latency.
+    pub job: Option<JobExport>,
+    /// Published figures that this cell is held against.
+    pub reference: Vec<ReferenceExport>,
+}
+
+/// A rate that was looked for.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SearchExport {
+    pub repetition: u32,
+    /// Null where even the lowest rate that was tried fails.
+    pub holds_per_s: Option<f64>,
+    /// Null where nothing that was tried fails.
+    pub fails_per_s: Option<f64>,
+    pub confirmed: u32,
+    pub confirmations: u32,
+    /// Whether it was found as nearly as was asked.
+    pub is_closed: bool,
+    pub steps: usize,
+}
+
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct LatencyExport<T> {
+    pub mean: T,
+    pub p50: T,
+    pub p99: T,
+    pub p999: T,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CertificateExport {
+    /// `faithful`, `doubtful`, `real-storage`, or null where nothing was certified.
+    pub verdict: Option<Verdict>,
+    /// Names of the failed checks.
+    pub failed_checks: Vec<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CostExport {
+    pub price_usd: Option<f64>,
+    pub usd_per_tb: Option<f64>,
+    /// For each 1,000 operations per second.
+    pub usd_per_kops: Option<f64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReferenceExport {
+    pub paper: String,
+    pub metric: String,
+    /// `table` or `prose`.
+    pub from: String,
+    pub published: f64,
+    /// In the metric's unit, as are the published value and the interval.
+    pub ours: Option<f64>,
+    pub ours_interval: Option<Interval>,
+    pub published_ratio: Option<f64>,
+    pub ours_ratio: Option<f64>,
+    pub ours_ratio_interval: Option<Interval>,
+    pub reading: Reading,
+    /// What ours has of data where that is less than what is published.
+    pub ours_less_data_bytes: Option<f64>,
+}
+
+/// The run's cells as indented JSON, one object: `run`, `cells`, `claims`, `prices`, `warnings`.
+pub fn json(loaded: &LoadedRun) -> String {
+    let mut text = serde_json::to_string_pretty(&export(loaded)).expect("plain data becomes JSON");
+    text.push('\n');
+    text
+}
+
+/// The data behind [`json`] and [`csv`].
+pub fn export(loaded: &LoadedRun) -> Export {
+    let comparison = Comparison::of(loaded);
+    let run = &loaded.run;
+    let table = run.reference.as_ref();
+    let figures = table.map(|table| reference::beside(table, &comparison)).unwrap_or_default();
+    let mut cells = Vec::new();
+    for (index, row) in comparison.rows.iter().enumerate() {
+        for result in row.cells.iter().flatten() {
+            let beside: Vec<&Beside> = figures
+                .iter()
+                .filter(|beside| beside.row == Some(index) && beside.figure.storage == result.cell.storage)
+                .collect();
+            cells.push(cell_export(row, result, &beside, table));
+        }
+    }
+    let warnings = warnings::collect(loaded, &comparison)
+        .into_iter()
+        .map(|warning| WarningExport {
+            doubtful: warning.severity == warnings::Severity::Doubtful,
+            text: warning.text,
+            cells: warning.cells,
+            remedy: warning.remedy,
+        })
+        .collect();
+    let judged = table.map(|table| claims::judge(table, &comparison)).unwrap_or_default();
+    let claims = judged.into_iter().map(|one| ClaimExport {
+        what: one.claim.what.clone(),
+        value: one.claim.value.clone(),
+        verdict: one.verdict,
+        findings: one.findings,
+        contradictions: one.contradictions,
+    });
+    let claims = claims.collect();
+    Export {
+        run: RunExport {
+            name: run.name.clone(),
+            title: run.title.clone(),
+            answer: crate::findings::answer::of_comparison(loaded, &comparison),
+            started_at: run.started_at.clone(),
+            baseline: run.baseline.clone(),
+            repetitions: run.repetitions,
+            seed: run.seed,
+            short: run.short,
+            scale_time: run.scale.time,
+            scale_data: run.scale.data,
+            finished: loaded.finished(),
+            planned: loaded.planned(),
+        },
+        cells,
+        claims,
+        prices: jobs::prices(table, &comparison),
+        warnings,
+    }
+}
+
+fn cell_export(
+    row: &Row,
+    result: &CellResult,
+    beside: &[&Beside],
+    table: Option<&ReferenceTable>,
+) -> CellExport {
+    let cell = result.cell;
+    let figures = result.figures();
+    let (state, reason) = match &result.outcome {
+        Outcome::Measured(_) | Outcome::Job(_) => ("completed", None),
+        Outcome::Failed { reason } => ("failed", Some(reason.clone())),
+        Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
+        Outcome::Pending => ("pending", None),
+    };
+    let latency = |pick: fn(&Figures) -> Option<Estimate>| figures.and_then(pick);
+    let each = [
+        latency(|figures| figures.mean_us),
+        latency(|figures| figures.p50_us),
+        latency(|figures| figures.p99_us),
+        latency(|figures| figures.p999_us),
+    ];
+    let [mean, p50, p99, p999] = each.map(|one| one.map(|estimate| estimate.value));
+    let intervals = each.map(|one| one.and_then(|estimate| estimate.interval));
+    let cost = result.storage().and_then(crate::cell::cost::StorageCost::of);
+    let ratio = match result.job() {
+        Some(job) => job.performance,
+        None => figures.and_then(|figures| figures.ratio),
+    };
+    let mut failed_checks: Vec<String> = result
+        .certificates()
+        .flat_map(|certificate| certificate.checks.iter().filter(|check| !check.passed))
+        .map(|check| check.name.clone())
+        .collect();
+    failed_checks.sort();
+    failed_checks.dedup();
+    let requests = cell.requests();
+    CellExport {
+        system: row.system.to_owned(),
+        storage: cell.storage.clone(),
+        workload: cell.label(),
+        mix: cell.mix_or_job().to_owned(),
+        distribution: requests.map_or(String::new(), |requests| requests.distribution.clone()),
+        threads: requests.map_or(0, |requests| requests.threads),
+        servers: cell.servers,
+        rate_per_s: cell.rate_per_s(),
+        rate_parts: cell.rate_parts().to_vec(),
+        find_rate: cell.rate_within().map(str::to_owned),
+        searches: search::of(result)
+            .into_iter()
+            .map(|(repetition, found)| SearchExport {
+                repetition,
+                holds_per_s: found.holds_per_s,
+                fails_per_s: found.fails_per_s,
+                confirmed: found.confirmed,
+                confirmations: found.confirmations,
+                is_closed: found.is_closed,
+                steps: found.steps.len(),
+            })
+            .collect(),
+        records: requests.map_or(0, |requests| requests.records),
+        data_bytes: cell.data_bytes,
+        state,
+        reason,
+        repetitions: match result.job() {
+            Some(job) => job.repetitions,
+            None => figures.map_or(0, |figures| figures.repetitions),
+        },
+        throughput_per_s: figures.map(|figures| figures.throughput_per_s.value),
+        throughput_interval: figures.and_then(|figures| figures.throughput_per_s.interval),
+        latency_us: LatencyExport { mean, p50, p99, p999 },
+        latency_interval_us: LatencyExport {
+            mean: intervals[0],
+            p50: intervals[1],
+            p99: intervals[2],
+            p999: intervals[3],
+        },
+        operations: figures.map(operations).unwrap_or_default(),
+        ratio_to_baseline: ratio.map(|ratio| ratio.value),
+        ratio_interval: ratio.and_then(|ratio| ratio.interval),
+        certificate: CertificateExport { verdict: result.verdict(), failed_checks },
+        cost: CostExport {
+            price_usd: cost.as_ref().map(|cost| cost.price_usd),
+            usd_per_tb: cost.as_ref().and_then(|cost| cost.usd_per_tb()),
+            usd_per_kops: match (&cost, figures) {
+                (Some(cost), Some(figures)) => cost.usd_per_kops(figures.throughput_per_s.value),
+                _ => None,
+            },
+        },
+        job: result.job().map(jobs::job),
+        reference: beside
+            .iter()
+            .map(|one| ReferenceExport {
+                paper: table.map_or(String::new(), |table| table.paper.clone()),
+                metric: one.figure.metric.to_string(),
+                from: one.figure.from.clone(),
+                published: one.figure.value,
+                ours: one.ours.map(|estimate| estimate.value),
+                ours_interval: one.ours.and_then(|estimate| estimate.interval),
+                published_ratio: one.published_ratio,
+                ours_ratio: one.our_ratio.map(|ratio| ratio.value),
+                ours_ratio_interval: one.our_ratio.and_then(|ratio| ratio.interval),
+                reading: one.reading,
+                ours_less_data_bytes: one.less_data.map(|less| less.bytes),
+            })
+            .collect(),
+    }
+}
+
+fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
+    let each = figures.operations.iter().map(|(kind, one)| {
+        let export = OperationExport {
+            count: one.count,
+            mean_us: one.mean_us.value,
+            mean_interval_us: one.mean_us.interval,
+            p999_us: one.p999_us.map(|estimate| estimate.value),
+            p999_interval_us: one.p999_us.and_then(|estimate| estimate.interval),
+        };
+        (kind.clone(), export)
+    });
+    each.collect()
+}
+
+/// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
+///
+/// `published`, `published_ratio` and `reading` are of the first published throughput.
+pub const CSV_COLUMNS: [&str; 48] = [
+    "system",
+    "storage",
+    "workload",
+    "mix",
+    "distribution",
+    "threads",
+    "rate_per_s",
+    "records",
+    "data_bytes",
+    "state",
+    "reason",
+    "repetitions",
+    "throughput_per_s",
+    "throughput_low",
+    "throughput_high",
+    "latency_us_mean",
+    "latency_us_mean_low",
+    "latency_us_mean_high",
+    "latency_us_p50",
+    "latency_us_p50_low",
+    "latency_us_p50_high",
+    "latency_us_p99",
+    "latency_us_p99_low",
+    "latency_us_p99_high",
+    "latency_us_p999",
+    "latency_us_p999_low",
+    "latency_us_p999_high",
+    "ratio_to_baseline",
+    "ratio_low",
+    "ratio_high",
+    "certificate_verdict",
+    "certificate_failed_checks",
+    "price_usd",
+    "usd_per_tb",
+    "usd_per_kops",
+    "reference_paper",
+    "reference_metric",
+    "reference_published",
+    "reference_ours",
+    "reference_published_ratio",
+    "reference_ours_ratio",
+    "reference_reading",
+    "reference_count",
+    "job_duration_s",
+    "job_duration_low",
+    "job_duration_high",
+    "job_shuffled_bytes",
+    "job_io_bytes",
+];
+
+/// The run's cells as CSV (RFC 4180): a header of [`CSV_COLUMNS`], then a line a cell.
+pub fn csv(loaded: &LoadedRun) -> String {
+    let export = export(loaded);
+    let mut text = CSV_COLUMNS.join(",");
+    text.push_str("\r\n");
+    for cell in &export.cells {
+        let fields = csv_fields(cell);
+        assert_eq!(fields.len(), CSV_COLUMNS.len(), "a field for each column");
+        text.push_str(&fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(","));
+        text.push_str("\r\n");
+    }
+    text
+}
+
+fn csv_fields(cell: &CellExport) -> Vec<String> {
+    let optional = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    let ends = |interval: Option<Interval>| {
+        [optional(interval.map(|one| one.low)), optional(interval.map(|one| one.high))]
+    };
+    let mut fields = vec![
+        cell.system.clone(),
+        cell.storage.clone(),
+        cell.workload.clone(),
+        cell.mix.clone(),
+        cell.distribution.clone(),
+        cell.threads.to_string(),
+        optional(cell.rate_per_s),
+        cell.records.to_string(),
+        cell.data_bytes.to_string(),
+        cell.state.to_owned(),
+        cell.reason.clone().unwrap_or_default(),
+        cell.repetitions.to_string(),
+        optional(cell.throughput_per_s),
+    ];
+    fields.extend(ends(cell.throughput_interval));
+    let (values, intervals) = (&cell.latency_us, &cell.latency_interval_us);
+    for (value, interval) in [
+        (values.mean, intervals.mean),
+        (values.p50, intervals.p50),
+        (values.p99, intervals.p99),
+        (values.p999, intervals.p999),
+    ] {
+        fields.push(optional(value));
+        fields.extend(ends(interval));
+    }
+    fields.push(optional(cell.ratio_to_baseline));
+    fields.extend(ends(cell.ratio_interval));
+    fields.push(cell.certificate.verdict.map_or(String::new(), |verdict| plain(&verdict)));
+    fields.push(cell.certificate.failed_checks.join("; "));
+    fields.extend([cell.cost.price_usd, cell.cost.usd_per_tb, cell.cost.usd_per_kops].map(optional));
+    let first =
+        cell.reference.iter().find(|one| one.metric == "throughput_per_s").or_else(|| cell.reference.first());
+    match first {
+        Some(one) => fields.extend([
+            one.paper.clone(),
+            one.metric.clone(),
+            one.published.to_string(),
+            optional(one.ours),
+            optional(one.published_ratio),
+            optional(one.ours_ratio),
+            plain(&one.reading),
+        ]),
+        None => fields.extend(std::iter::repeat_n(String::new(), 7)),
+    }
+    fields.push(cell.reference.len().to_string());
+    let job = cell.job.as_ref();
+    fields.push(optional(job.map(|job| job.duration_s)));
+    fields.extend(ends(job.and_then(|job| job.duration_interval_s)));
+    fields.push(optional(job.map(|job| job.shuffled_bytes)));
+    fields.push(optional(job.and_then(|job| job.io_bytes)));
+    fields
+}
+
+/// A unit variant's name as serde writes it.
+fn plain<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    }
+}
+
+fn quoted(field: &str) -> String {
+    // A spreadsheet would calculate it. A number is one.
+    let is_formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']) && field.parse::<f64>().is_err();
+    let field = &if is_formula { format!("'{field}") } else { field.to_owned() };
+    if field.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spreadsheet_calculates_nothing() {
+        for (field, written) in [
+            ("hdd", "hdd"),
+            ("-1.5", "-1.5"),
+            ("+3", "+3"),
+            ("=HYPERLINK(\"http://e\",\"x\")", "\"'=HYPERLINK(\"\"http://e\"\",\"\"x\"\")\""),
+            ("-a", "'-a"),
+            ("@x", "'@x"),
+        ] {
+            assert_eq!(quoted(field), written);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Rates that change while they are measured.
+
+use maud::{Markup, html};
+
+use super::charts::{Line, Lines};
+use super::drawing::{Axis, Words};
+use super::throughput::rate_label;
+use super::{Page, figure, swatch};
+use crate::comparison::Row;
+use crate::comparison::changing::{self, Stretch};
+use crate::output::terminal::changing::seconds;
+use crate::quantity::{self, ABSENT};
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    let rows: Vec<&Row> = changing::rows(&page.comparison)
+        .into_iter()
+        .filter(|row| (0..row.cells.len()).any(|index| !stretches(row, index).is_empty()))
+        .collect();
+    if rows.is_empty() {
+        return None;
+    }
+    Some(html! {
+        p.lead {
+            "The rate changed while it was measured: what was offered in each stretch of time, and how it was answered, over all "
+            "repetitions. Latency runs from the intended start, so it counts waiting, and what waited in one stretch is still late in the next."
+        }
+        (page.legend())
+        @for row in &rows {
+            h3 { (page.row_label(row)) }
+            div.charts { (chart(page, row, "Mean latency", |one| one.mean_us)) (chart(page, row, "Longest latency", |one| one.max_us)) }
+            (table(page, row))
+        }
+    })
+}
+
+fn stretches(row: &Row, storage: usize) -> Vec<Stretch> {
+    match row.cells.get(storage) {
+        Some(Some(result)) => changing::stretches(result.cell, &result.measured()),
+        _ => Vec::new(),
+    }
+}
+
+fn chart(page: &Page, row: &Row, what: &str, pick: fn(&Stretch) -> Option<f64>) -> Markup {
+    let lines: Vec<Line> = page
+        .comparison
+        .storages
+        .iter()
+        .enumerate()
+        .map(|(series, name)| {
+            // Where a rate comes again, time alone tells the two apart: its line goes back.
+            let points = stretches(row, series);
+            let points = points.iter().filter_map(|one| Some((one.offered_per_s(), pick(one)?))).collect();
+            Line { series, name: Some((*name).to_owned()), points }
+        })
+        .filter(|line| line.points.len() > 1)
+        .collect();
+    if lines.is_empty() {
+        return html! {};
+    }
+    let caption = Page::caption(row, what);
+    let x = Axis::from_zero(lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)));
+    let svg = Lines {
+        words: Words {
+            title: &caption,
+            description: "One line a storage, over what was offered; the table below has the values.",
+        },
+        y_title: "latency, logarithmic scale",
+        x_title: "offered operations per second",
+        lines: &lines,
+        x,
+        x_ticks: x.ticks().into_iter().map(|tick| (tick, rate_label(tick))).collect(),
+        is_log: true,
+        y_high: None,
+        width: 520,
+        height: 260,
+        label: &quantity::latency,
+    }
+    .draw();
+    figure(&caption, svg)
+}
+
+fn table(page: &Page, row: &Row) -> Markup {
+    let latency = |us: Option<f64>| us.map_or(ABSENT.to_owned(), quantity::latency);
+    html! {
+        div.scroll { table {
+            thead { tr { th.l { "Storage" } th { "Seconds" } th.l { "Offered" } th { "Reached, ops/s" } th { "mean" } th { "max" } } }
+            tbody {
+                @for (index, storage) in page.comparison.storages.iter().enumerate() {
+                    @for (position, one) in stretches(row, index).iter().enumerate() {
+                        tr {
+                            th.l scope="row" { @if position == 0 { (swatch(index)) (storage) } }
+                            td { (seconds(one.from_s, one.to_s)) }
+                            td.l { (one.offered()) }
+                            td {
+                                (quantity::rate(one.reached_per_s))
+                                @if !one.is_reached() { small { "less than offered" } }
+                            }
+                            td { (latency(one.mean_us)) }
+                            td { (latency(one.max_us)) }
+                        }
+                    }
+                }
+            }
+        } }
+    }
+}

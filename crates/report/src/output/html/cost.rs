@@ -1,0 +1,73 @@
+//! What the storage costs, and what its results cost.
+
+use maud::{Markup, html};
+
+use super::throughput::bar_pictures;
+use super::{Page, swatch};
+use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
+use crate::comparison::storage_records;
+use crate::quantity::{self, ABSENT};
+use crate::statistics::Interval;
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    let records = storage_records(&page.comparison);
+    if records.is_empty() {
+        return None;
+    }
+    let has_operations = page.comparison.operations().next().is_some();
+    let pictures = bar_pictures(
+        page,
+        // What an offered rate costs is the price over what was asked for.
+        page.comparison.unthrottled(),
+        ["Dollars for each 1,000 ops/s", "$ per 1,000 ops/s"],
+        &|figures| {
+            let cost = figures.cost.as_ref()?;
+            let value = cost.usd_per_kops(figures.throughput_per_s.value)?;
+            // A price is exact, so the interval is the throughput's, turned round.
+            let interval = figures.throughput_per_s.interval.filter(|one| one.low > 0.0).and_then(|one| {
+                Some(Interval { low: cost.usd_per_kops(one.high)?, high: cost.usd_per_kops(one.low)? })
+            });
+            Some((value, interval))
+        },
+        &quantity::dollars,
+    );
+    Some(html! {
+        p.lead {
+            "List prices of the devices alone: no servers, power, redundancy or discount. "
+            @if records.values().any(|storage| roles_in_words(storage).is_some()) {
+                "What roles of the system have for themselves is named and not counted: it is the same beside every storage. "
+            }
+            @if has_operations { "Dollars for each 1,000 ops/s divide the price by the throughput above: less is better." }
+        }
+        div.scroll { table {
+            thead { tr {
+                th.l { "Storage" } th.l { "Devices" } th { "Capacity as sold" } th { "List price" } th { "$/TB" } th.l { "Price taken from" }
+            } }
+            tbody {
+                @for (index, name) in page.comparison.storages.iter().enumerate() {
+                    @if let Some(storage) = records.get(name) {
+                        @let cost = StorageCost::of(storage);
+                        @let capacity = cost.as_ref().and_then(|cost| cost.capacity_bytes);
+                        tr {
+                            th.l scope="row" { (swatch(index)) (name) }
+                            td.l {
+                                (devices_in_words(storage))
+                                @if let Some(roles) = roles_in_words(storage) { small { "not counted: " (roles) } }
+                            }
+                            td { (capacity.map_or(ABSENT.to_owned(), quantity::bytes)) }
+                            td { (cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd))) }
+                            td { (cost.as_ref().and_then(StorageCost::usd_per_tb).map_or(ABSENT.to_owned(), quantity::dollars)) }
+                            td.w {
+                                @match &cost {
+                                    Some(cost) if !cost.sources.is_empty() => (cost.sources.join("; ")),
+                                    _ => (ABSENT),
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        } }
+        @if let Some(pictures) = pictures { (page.legend()) (pictures) }
+    })
+}

@@ -1,0 +1,211 @@
+//! The report as one HTML file that needs nothing else: no network, no script to read it.
+
+pub mod ab;
+mod background;
+mod changing;
+mod charts;
+mod cost;
+mod devices;
+mod directories;
+mod drawing;
+mod jobs;
+mod latency;
+mod layers;
+mod method;
+mod network;
+mod prices;
+mod published;
+mod rates;
+mod search;
+mod summary;
+mod throughput;
+mod time_series;
+mod wear;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::comparison::{Comparison, Row, by_mix, mix_title, system_title};
+use crate::findings::answer;
+use crate::findings::warnings::{self, Warning};
+use crate::load::LoadedRun;
+use crate::quantity;
+
+/// Workloads up to which every chart is open; beyond, all but the first mix are folded.
+const OPEN_ROWS: usize = 6;
+
+/// Printing shows what is folded on the screen; browsers differ in whether a style sheet alone can do that.
+const OPEN_FOR_PRINT: &str = "addEventListener('beforeprint',()=>document.querySelectorAll('details')\
+.forEach(d=>{d.dataset.was=d.open;d.open=true}));addEventListener('afterprint',()=>document\
+.querySelectorAll('details').forEach(d=>{d.open=d.dataset.was==='true'}));";
+
+/// What every section is made from.
+struct Page<'a> {
+    loaded: &'a LoadedRun,
+    comparison: Comparison<'a>,
+    warnings: Vec<Warning>,
+}
+
+impl Page<'_> {
+    /// How the workload is called where several systems need telling apart.
+    fn row_label(&self, row: &Row) -> String {
+        if self.comparison.systems.len() > 1 {
+            format!("{}, {}", system_title(row.system), row.label())
+        } else {
+            row.label().to_owned()
+        }
+    }
+
+    /// The row's name as the start of a caption under its mix' heading: nothing where the heading says it all.
+    fn caption(row: &Row, what: &str) -> String {
+        let label = row.label_in_mix();
+        if label.is_empty() { what.to_owned() } else { format!("{label}: {what}") }
+    }
+
+    fn mix_heading(&self, system: &str, mix: &str) -> String {
+        if self.comparison.systems.len() > 1 {
+            format!("{}, {}", system_title(system), mix_title(mix))
+        } else {
+            mix_title(mix)
+        }
+    }
+
+    /// One part of a section for each mix: open side by side when they are few, folded when they are many.
+    fn for_each_mix(&self, content: impl Fn(&[&Row]) -> Markup) -> Markup {
+        self.for_each_mix_of(by_mix(self.comparison.operations()), content)
+    }
+
+    fn for_each_mix_of(
+        &self,
+        groups: Vec<(&str, &str, Vec<&Row>)>,
+        content: impl Fn(&[&Row]) -> Markup,
+    ) -> Markup {
+        let is_long = self.comparison.rows.len() > OPEN_ROWS;
+        html! {
+            @for (index, (system, mix, rows)) in groups.into_iter().enumerate() {
+                @if is_long {
+                    details open[index == 0] {
+                        summary {
+                            (self.mix_heading(system, mix))
+                            @if !rows.iter().all(|row| row.is_job()) || rows.len() > 1 { ", " (quantity::plural(rows.len(), "workload")) }
+                        }
+                        (content(&rows))
+                    }
+                } @else {
+                    h3 { (self.mix_heading(system, mix)) }
+                    (content(&rows))
+                }
+            }
+        }
+    }
+
+    fn legend(&self) -> Markup {
+        html! {
+            ul.legend {
+                @for (index, storage) in self.comparison.storages.iter().enumerate() {
+                    li { (swatch(index)) (storage) @if *storage == self.comparison.baseline { " (baseline)" } }
+                }
+            }
+        }
+    }
+}
+
+fn swatch(index: usize) -> Markup {
+    html! { span class={ "swatch b" (index % drawing::SERIES.len()) } aria-hidden="true" {} }
+}
+
+/// Plain text whose words between backticks are code.
+fn prose(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    // An odd backtick is no pair: the text is then left as it is.
+    if parts.len().is_multiple_of(2) {
+        return html! { (text) };
+    }
+    html! {
+        @for (index, part) in parts.iter().enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+fn figure(caption: &str, svg: String) -> Markup {
+    html! { figure { figcaption { (caption) } (PreEscaped(svg)) } }
+}
+
+/// What every page says of itself, and how it looks.
+fn head(title: &str, description: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="description" content=(description);
+            title { (title) }
+            style { (PreEscaped(include_str!("report.css"))) }
+        }
+    }
+}
+
+/// The report of a run.
+pub fn render(loaded: &LoadedRun) -> String {
+    let comparison = Comparison::of(loaded);
+    let warnings = warnings::collect(loaded, &comparison);
+    let page = Page { loaded, comparison, warnings };
+    let run = &loaded.run;
+    let title = run.title.as_deref().unwrap_or(&run.name);
+    let sections: Vec<(&str, &str, Markup)> = [
+        ("jobs", "Jobs", jobs::section(&page)),
+        ("figures", "Figures", summary::table(&page)),
+        ("throughput", "Throughput", throughput::section(&page)),
+        ("latency", "Latency", latency::section(&page)),
+        ("search", "Highest rates", search::section(&page)),
+        ("rates", "Over offered rates", rates::section(&page)),
+        ("changing", "While the rate changes", changing::section(&page)),
+        ("time", "Over time", time_series::section(&page)),
+        ("compactions", "Compactions", background::section(&page)),
+        ("devices", "Devices", devices::section(&page)),
+        ("directories", "Directories", directories::section(&page)),
+        ("network", "What the network added", network::section(&page)),
+        ("cost", "Cost", cost::section(&page)),
+        ("prices", "Price of performance", prices::section(&page)),
+        ("published", "Published figures", published::section(&page)),
+        ("method", "How it was measured", method::section(&page)),
+    ]
+    .into_iter()
+    .filter_map(|(id, name, content)| content.map(|content| (id, name, content)))
+    .collect();
+    let answer = answer::of_comparison(loaded, &page.comparison);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(title, &answer))
+            body {
+                header.top {
+                    h1 { (title) }
+                    p.answer { (answer::what_changed(&page.comparison)) }
+                    @let caveat = answer::caveat(loaded, &page.comparison);
+                    @if !caveat.is_empty() { p.caveat { "⚠ " (caveat) } }
+                    (summary::facts(&page))
+                    nav aria-label="Sections" {
+                        @for (id, name, _) in &sections { a href={ "#" (id) } { (name) } }
+                    }
+                }
+                main {
+                    (summary::warnings_box(&page))
+                    (summary::cards(&page))
+                    @for (id, name, content) in &sections {
+                        section id=(id) { h2 { (name) } (content) }
+                    }
+                }
+                footer {
+                    p {
+                        "Made by underlay " (env!("CARGO_PKG_VERSION")) " from the records of the run "
+                        code { (run.name) } ", started " (run.started_at)
+                        ". Intervals are of 95 % confidence. Durations and rates are in modelled time."
+                    }
+                }
+                script { (PreEscaped(OPEN_FOR_PRINT)) }
+            }
+        }
+    }
+    .into_string()
+}

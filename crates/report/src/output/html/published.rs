@@ -1,0 +1,227 @@
+//! Published figures beside ours.
+
+use maud::{Markup, html};
+use underlay_record::PublishedMetric;
+
+use super::charts::{Group, Groups, Mark};
+use super::drawing::Words;
+use super::throughput::GROUPS_ACROSS;
+use super::{Page, figure, swatch};
+use crate::findings::claims::{self, ClaimVerdict, Judged};
+use crate::findings::reference::{self, Beside, Reading};
+use crate::output::terminal::{figure_label, published_ratio};
+use crate::quantity::{self, ABSENT};
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    let table = page.loaded.run.reference.as_ref()?;
+    let figures = reference::beside(table, &page.comparison);
+    let ratios: Vec<&Beside> = figures.iter().filter(|one| one.published_ratio.is_some()).collect();
+    let compared = ratios.iter().filter(|one| one.reading != Reading::NotCompared).count();
+    let agreeing = ratios.iter().filter(|one| one.reading == Reading::Agrees).count();
+    let same_way = ratios
+        .iter()
+        .filter(|one| matches!(one.reading, Reading::SameDirectionSmaller | Reading::SameDirectionLarger))
+        .count();
+    Some(html! {
+        p.lead { (table.title) ". " (table.source) "." }
+        @if compared > 0 {
+            p {
+                strong {
+                    "Of " (quantity::plural(compared, "published ratio")) ", " (agreeing) " agree with ours and "
+                    (same_way) " point the same way. "
+                }
+                "A ratio agrees when ours holds it in its interval or comes within a quarter of it. Ratios carry over from one machine to another; absolute figures seldom do."
+            }
+        }
+        @if !table.departures.is_empty() {
+            h3 { "Where this study departs from the paper" }
+            ul { @for departure in &table.departures { li { (departure) } } }
+        }
+        @if let Some(note) = reference::data::note(table, &figures) { p { strong { (note) "." } } }
+        (claims_list(page, table))
+        @if !ratios.is_empty() {
+            h3 { "Ratio to " (page.comparison.baseline) }
+            (ratio_pictures(page, &ratios))
+            div.scroll { table {
+                thead { tr {
+                    th.l { "Workload" } th.l { "Storage" } th.l { "Figure" } th { "Published" } th { "Ours" } th.l { "Reading" }
+                } }
+                tbody { @for one in &ratios { (ratio_row(page, one)) } }
+            } }
+        }
+        @let absolute: Vec<&Beside> = figures.iter().filter(|one| one.figure.metric != PublishedMetric::RelativePerformance).collect();
+        @if !absolute.is_empty() { details open[absolute.len() <= 24] {
+            summary { "Absolute figures, published and ours" }
+            div.scroll { table {
+                thead { tr {
+                    th.l { "Workload" } th.l { "Storage" } th.l { "Figure" } th { "Published" } th { "Ours" } th { "Ours : published" } th.l { "Printed in" }
+                } }
+                tbody { @for one in &absolute { (absolute_row(page, one)) } }
+            } }
+        } }
+    })
+}
+
+/// What the paper says in words, and what is found of it.
+fn claims_list(page: &Page, table: &underlay_record::ReferenceTable) -> Markup {
+    let judged = claims::judge(table, &page.comparison);
+    html! {
+        @if !judged.is_empty() {
+            h3 { "What the paper says" }
+            ul.claims { @for one in &judged { (claim(one)) } }
+        }
+    }
+}
+
+fn claim(one: &Judged) -> Markup {
+    html! {
+        li {
+            strong { (one.claim.what) ": " } (one.claim.value) ". "
+            @match one.verdict {
+                ClaimVerdict::Agrees => span.badge.faithful { (one.verdict.in_words()) },
+                ClaimVerdict::AgreesSmaller | ClaimVerdict::AgreesLarger => span.badge.faithful { (one.verdict.in_words()) },
+                ClaimVerdict::Differs => span.badge.doubtful { (one.verdict.in_words()) },
+                _ => span.badge.plain { (one.verdict.in_words()) },
+            }
+            @for finding in &one.findings { p { (finding) } }
+            @for words in &one.contradictions {
+                p { strong { "Its own figures say otherwise: " } (words) "." }
+            }
+        }
+    }
+}
+
+/// Colours that no storage of a study of two or three has.
+const PUBLISHED: usize = 4;
+const OURS: usize = 3;
+
+/// Published throughput ratios and ours, side by side.
+fn ratio_pictures(page: &Page, ratios: &[&Beside]) -> Markup {
+    let groups: Vec<Group> = ratios
+        .iter()
+        .filter(|one| {
+            matches!(one.figure.metric, PublishedMetric::Throughput | PublishedMetric::RelativePerformance)
+        })
+        .filter_map(|one| {
+            let (published, ours) = (one.published_ratio?, one.our_ratio?);
+            let label = page.row_label(&page.comparison.rows[one.row?]);
+            let is_only_other = page.comparison.storages.len() == 2;
+            let label = if is_only_other { label } else { format!("{label}, {}", one.figure.storage) };
+            let mark = |series, value, interval| Mark { series, value, interval, is_doubtful: false };
+            Some(Group {
+                label,
+                marks: vec![mark(PUBLISHED, published, None), mark(OURS, ours.value, ours.interval)],
+            })
+        })
+        .collect();
+    let has_jobs = page.comparison.jobs().next().is_some();
+    html! {
+        @if !groups.is_empty() {
+            ul.legend { li { (swatch(PUBLISHED)) "published" } li { (swatch(OURS)) "ours, with its interval" } }
+        }
+        @for groups in groups.chunks(GROUPS_ACROSS) {
+            @let words: Vec<String> = groups
+                .iter()
+                .map(|group| {
+                    let [published, ours] = [0, 1].map(|index| quantity::ratio(group.marks[index].value));
+                    format!("{}: published {published}, ours {ours}.", group.label)
+                })
+                .collect();
+            @let what = if has_jobs { "Performance" } else { "Throughput ratio" };
+            (figure(what, Groups {
+                words: Words { title: &format!("{what}, published and ours"), description: &words.join(" ") },
+                y_title: "ratio, logarithmic scale",
+                groups,
+                is_log: true,
+                width: 1060,
+                height: 260,
+                label: &quantity::ratio,
+            }.dots()))
+        }
+    }
+}
+
+fn names(page: &Page, one: &Beside) -> Markup {
+    let label = match one.row {
+        Some(index) => page.row_label(&page.comparison.rows[index]),
+        None => figure_label(one),
+    };
+    let series = page.comparison.storages.iter().position(|name| *name == one.figure.storage);
+    html! {
+        th.l scope="row" { (label) }
+        td.l { @if let Some(series) = series { (swatch(series)) } (one.figure.storage) }
+    }
+}
+
+fn ratio_row(page: &Page, one: &Beside) -> Markup {
+    let metric = one.figure.metric.in_words();
+    html! {
+        tr {
+            (names(page, one))
+            td.l { (metric.split(',').next().unwrap_or_default()) }
+            td { (one.published_ratio.map_or(ABSENT.to_owned(), |ratio| published_ratio(one, ratio))) }
+            td {
+                @match one.our_ratio {
+                    None => (ABSENT),
+                    Some(ratio) => {
+                        span.strong { (quantity::ratio(ratio.value)) }
+                        @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }
+                        (less_data(one))
+                    },
+                }
+            }
+            td.l { (reading(one.reading)) }
+        }
+    }
+}
+
+/// What ours has of data where that is less than what is published.
+fn less_data(one: &Beside) -> Markup {
+    html! { @if let Some(less) = one.less_data { small { "on " (quantity::without_last_zeros(&quantity::bytes(less.bytes))) } } }
+}
+
+fn reading(reading: Reading) -> Markup {
+    html! {
+        @match reading {
+            Reading::Agrees => span.badge.faithful { (reading.in_words()) },
+            Reading::Opposite => span.badge.doubtful { (reading.in_words()) },
+            Reading::NotCompared => span.dim { (reading.in_words()) },
+            _ => span.badge.plain { (reading.in_words()) },
+        }
+    }
+}
+
+fn absolute_row(page: &Page, one: &Beside) -> Markup {
+    html! {
+        tr {
+            (names(page, one))
+            td.l { (one.figure.metric.in_words()) }
+            td {
+                (quantity::number(one.figure.value, 3))
+                @if let Some(machines) = one.figure.one_of {
+                    small { (reference::data::part_of(machines)) " of " (quantity::number(one.figure.value * f64::from(machines), 3)) }
+                }
+            }
+            td {
+                @match one.ours {
+                    None => (ABSENT),
+                    Some(ours) => {
+                        (quantity::number(ours.value, 3))
+                        @if let Some(interval) = ours.interval {
+                            small { (quantity::number(interval.low, 3)) "–" (quantity::number(interval.high, 3)) }
+                        }
+                        (less_data(one))
+                    },
+                }
+            }
+            td {
+                @match one.ours {
+                    // On other data an absolute figure is another figure.
+                    Some(ours) if one.figure.value > 0.0 && one.less_data.is_none() => (quantity::ratio(ours.value / one.figure.value)),
+                    _ => (ABSENT),
+                }
+            }
+            td.l { (one.figure.from) }
+        }
+    }
+}

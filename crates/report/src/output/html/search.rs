@@ -1,0 +1,168 @@
+//! Rates that were looked for: every step of the way to them.
+
+use maud::{Markup, html};
+use plotters::element::Circle;
+use plotters::style::Color;
+use underlay_record::{SearchRecord, SearchStep};
+
+use super::drawing::{
+    Anchor, Axis, FINE, Frame, INK, MUTED, Margins, Words, line, picture, series_colour, text, x_axis,
+    y_axis, y_title,
+};
+use super::throughput::rate_label;
+use super::{Page, figure, swatch};
+use crate::comparison::search;
+use crate::comparison::{CellResult, Row};
+use crate::quantity::{self, ABSENT};
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    let rows = search::rows(&page.comparison);
+    let rows: Vec<&Row> = rows.into_iter().filter(|row| searched(row).next().is_some()).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    Some(html! {
+        p.lead {
+            "The highest rate that keeps to a latency: it is raised until a step fails, and what lies between is narrowed. The cell was "
+            "then measured at what held. Filled dots are steps that held, hollow ones steps that failed, or told nothing; a ring "
+            "around a dot is the rate tried again."
+        }
+        (page.legend())
+        @for row in &rows {
+            h3 { (page.row_label(row)) }
+            (chart(page, row))
+            (table(page, row))
+        }
+    })
+}
+
+/// The storages of a row that a rate was found on.
+fn searched<'c, 'a>(row: &'c Row<'a>) -> impl Iterator<Item = (usize, &'c CellResult<'a>)> {
+    let cells = row.cells.iter().enumerate();
+    cells
+        .filter_map(|(index, result)| Some((index, result.as_ref()?)))
+        .filter(|(_, result)| !search::of(result).is_empty())
+}
+
+/// The first repetition of each storage.
+fn chart(page: &Page, row: &Row) -> Markup {
+    let first: Vec<(usize, &SearchRecord)> =
+        searched(row).filter_map(|(index, result)| Some((index, search::of(result).first()?.1))).collect();
+    let most = first.iter().map(|(_, record)| record.steps.len()).max().unwrap_or(0);
+    if most < 2 {
+        return html! {};
+    }
+    let frame =
+        Frame { width: 1060, height: 300, margins: Margins { left: 66, right: 14, top: 14, bottom: 42 } };
+    let y = Axis::log(first.iter().flat_map(|(_, record)| record.steps.iter().map(|step| step.rate_per_s)));
+    let x = Axis { low: 0.5, high: most as f64 + 0.5, is_log: false };
+    let every = most.div_ceil(15).max(1);
+    let ticks: Vec<(f64, String)> =
+        (1..=most).step_by(every).map(|number| (number as f64, number.to_string())).collect();
+    let caption = Page::caption(row, "Rates tried, step by step");
+    let words = Words { title: &caption, description: &description(page, &first) };
+    let svg = picture(frame, &words, |area| {
+        y_title(area, &frame, "offered operations per second, logarithmic");
+        y_axis(area, &frame, &y, &rate_label);
+        x_axis(area, &frame, &x, &ticks);
+        text(area, "step", (frame.x(0.5), frame.y(0.0) + 23 * FINE), 11, MUTED, Anchor::Below);
+        for (series, record) in &first {
+            let place = |(index, step): (usize, &SearchStep)| {
+                (frame.x(x.place(index as f64 + 1.0)), frame.y(y.place(step.rate_per_s)))
+            };
+            let points: Vec<(i32, i32)> = record.steps.iter().enumerate().map(place).collect();
+            line(area, points.clone(), series_colour(*series), 0.5, FINE as u32);
+            for (step, point) in record.steps.iter().zip(points) {
+                let colour = series_colour(*series).mix(1.0);
+                let style = if step.verdict == HOLDS {
+                    colour.filled()
+                } else {
+                    colour.stroke_width(2 * FINE as u32)
+                };
+                area.draw(&Circle::new(point, 4 * FINE, style)).expect("drawing to memory can't fail");
+                if step.confirms {
+                    let ring = INK.mix(0.6).stroke_width(FINE as u32);
+                    area.draw(&Circle::new(point, 6 * FINE, ring)).expect("drawing to memory can't fail");
+                }
+            }
+        }
+    });
+    figure(&caption, svg)
+}
+
+/// As a record has it.
+const HOLDS: &str = "holds";
+
+/// The picture's values in words, for those who don't see it.
+fn description(page: &Page, found: &[(usize, &SearchRecord)]) -> String {
+    let each = found.iter().map(|(index, record)| {
+        format!("{}: {}.", page.comparison.storages[*index], search::bracket_in_words(record))
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+fn table(page: &Page, row: &Row) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th.l { "Storage" } th { "Repetition" } th { "Holds, ops/s" } th { "Fails, ops/s" } th.l { "Why it fails" } th { "Steps" }
+                th.l { "Tried again" }
+            } }
+            tbody {
+                @for (index, result) in searched(row) {
+                    @for (position, (repetition, record)) in search::of(result).into_iter().enumerate() {
+                        tr {
+                            th.l scope="row" { @if position == 0 { (swatch(index)) (page.comparison.storages[index]) } }
+                            td { (repetition) }
+                            td { span.strong { (record.holds_per_s.map_or("none".to_owned(), quantity::rate)) } }
+                            td { (record.fails_per_s.map_or(ABSENT.to_owned(), quantity::rate)) }
+                            td.w { (record.reason.as_deref().unwrap_or("no rate that was to be tried fails")) }
+                            td { (record.steps.len()) }
+                            td.l { (search::ending_in_words(record)) }
+                        }
+                    }
+                }
+            }
+        } }
+        details {
+            summary { "Every step" }
+            @for (index, result) in searched(row) {
+                @for (repetition, record) in search::of(result) {
+                    h4 { (swatch(index)) (page.comparison.storages[index]) ", repetition " (repetition) }
+                    (steps(record))
+                }
+            }
+        }
+    }
+}
+
+fn steps(record: &SearchRecord) -> Markup {
+    let share = |part: u64, all: u64| match all {
+        0 => ABSENT.to_owned(),
+        _ => quantity::percent(part as f64 / all as f64),
+    };
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th { "Step" } th { "Offered, ops/s" } th { "Due" } th { "Answered" } th { "Failed" }
+                @for bound in &record.bounds { th { "Slower, " (bound) } }
+                th.l { "Verdict" }
+            } }
+            tbody {
+                @for (index, step) in record.steps.iter().enumerate() {
+                    tr {
+                        td { (index + 1) }
+                        td { (quantity::rate(step.rate_per_s)) }
+                        td { (quantity::number(step.due as f64, 1)) }
+                        td { (share(step.answered, step.due)) }
+                        td { (share(step.errors, step.due)) }
+                        @for place in 0..record.bounds.len() {
+                            td { (step.beyond.get(place).map_or(ABSENT.to_owned(), |beyond| share(*beyond, step.due))) }
+                        }
+                        td.w { (step.verdict) @if step.confirms { ", tried again" } }
+                    }
+                }
+            }
+        } }
+    }
+}

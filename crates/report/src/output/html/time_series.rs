@@ -1,0 +1,166 @@
+//! Throughput and latency over the measured time.
+
+use maud::{Markup, html};
+use underlay_record::SeriesPoint;
+
+use super::charts::{Happening, Line, Lines, Strip, thinned};
+use super::drawing::{Axis, Words};
+use super::throughput::rate_label;
+use super::{OPEN_ROWS, Page, figure};
+use crate::comparison::Row;
+use crate::comparison::background;
+use crate::quantity;
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    if !page.comparison.cells().any(|result| result.measured().iter().any(|one| one.series.len() > 1)) {
+        return None;
+    }
+    Some(html! {
+        p.lead {
+            "The measured window in modelled seconds, after the warm-up. A level line is a steady state; "
+            @if is_brief(page) { "the first repetition is shown." } @else { "further repetitions are drawn pale." }
+            @if page.comparison.operations().any(|row| row.cells.iter().flatten().any(|result| !background::spans(result).is_empty())) {
+                " The bars above a picture show when each storage's system compacted."
+            }
+        }
+        (page.legend())
+        (page.for_each_mix(|rows| html! {
+            div.charts {
+                @for row in rows {
+                    (over_time(page, row, "Throughput", "ops/s", &|point| point.throughput_per_s, &rate_label, false))
+                    (over_time(page, row, "p99 latency", "latency", &|point| point.p99_us, &quantity::latency, true))
+                }
+            }
+        }))
+    })
+}
+
+/// Whether the file would grow too large with every repetition of every cell.
+fn is_brief(page: &Page) -> bool {
+    page.comparison.rows.len() > OPEN_ROWS
+}
+
+fn over_time(
+    page: &Page,
+    row: &Row,
+    what: &str,
+    y_title: &str,
+    pick: &dyn Fn(&SeriesPoint) -> f64,
+    label: &dyn Fn(f64) -> String,
+    is_latency: bool,
+) -> Markup {
+    let (most_points, most_lines) = if is_brief(page) { (60, 1) } else { (150, 3) };
+    let mut lines = Vec::new();
+    for (series, result) in row.cells.iter().enumerate() {
+        let Some(result) = result else { continue };
+        let mut drawn: Vec<Line> = result
+            .measured()
+            .iter()
+            .take(most_lines)
+            .enumerate()
+            .map(|(index, measured)| {
+                // An interval in which nothing was done has no latency.
+                let points: Vec<(f64, f64)> = measured
+                    .series
+                    .iter()
+                    .map(|point| (point.t_s, pick(point)))
+                    .filter(|(_, value)| !is_latency || *value > 0.0)
+                    .collect();
+                let name = (index == 0).then(|| page.comparison.storages[series].to_owned());
+                Line { series, name, points: thinned(&points, most_points) }
+            })
+            .filter(|line| !line.points.is_empty())
+            .collect();
+        // The first repetition comes last, so that it is drawn over the pale ones.
+        drawn.reverse();
+        lines.extend(drawn);
+    }
+    let last = lines.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
+    if last <= 0.0 {
+        return html! {};
+    }
+    // An interval without an operation lies on the ground of either scale.
+    let is_log = is_latency || are_far_apart(&lines);
+    let happenings = happenings(row);
+    let compactions = compactions(row, last);
+    let caption = Page::caption(row, what);
+    let svg = Lines {
+        words: Words { title: &caption, description: "One line a storage, over the measured time." },
+        y_title: &if is_log && !is_latency { format!("{y_title}, logarithmic") } else { y_title.to_owned() },
+        x_title: "seconds",
+        lines: &lines,
+        x: Axis { low: 0.0, high: last, is_log: false },
+        x_ticks: Vec::new(),
+        is_log,
+        y_high: None,
+        width: 520,
+        height: 220,
+        label,
+    }
+    .draw_with(&happenings.iter().map(|(happening, _)| happening.clone()).collect::<Vec<_>>(), &compactions);
+    html! {
+        div {
+            (figure(&caption, svg))
+            @for (happening, what) in happenings {
+                p.lead { (happening.sign) " " (page.comparison.storages[happening.series]) ": " (what) }
+            }
+        }
+    }
+}
+
+/// Highest over lowest mean of the storages from which throughput is drawn on a logarithmic axis.
+const LOG_FROM: f64 = 8.0;
+
+/// Whether lines lie so far apart that the lowest would be flat along the ground.
+fn are_far_apart(lines: &[Line]) -> bool {
+    let means = || {
+        let mean =
+            |line: &Line| line.points.iter().map(|point| point.1).sum::<f64>() / line.points.len() as f64;
+        lines.iter().map(mean).filter(|mean| *mean > 0.0)
+    };
+    means().fold(0.0, f64::max) > LOG_FROM * means().fold(f64::INFINITY, f64::min)
+}
+
+/// Compactions closer to each other than this share of the picture are drawn as one.
+const GAP: f64 = 0.01;
+
+/// When compactions ran, in the repetition that is drawn in full.
+fn compactions(row: &Row, last_s: f64) -> Vec<Strip> {
+    let mut found = Vec::new();
+    for (series, result) in row.cells.iter().enumerate() {
+        let Some(result) = result else { continue };
+        let mut spans: Vec<(f64, f64)> = Vec::new();
+        for (from, to) in background::spans(result) {
+            match spans.last_mut() {
+                Some(before) if from - before.1 < GAP * last_s => before.1 = to,
+                _ => spans.push((from, to)),
+            }
+        }
+        found.extend(spans.into_iter().map(|(from, to)| Strip { series, from, to }));
+    }
+    found
+}
+
+/// What was wrong with devices on command, in the repetition that is drawn in full. Devices of a storage that had the
+/// same at the same time share a mark.
+fn happenings(row: &Row) -> Vec<(Happening, String)> {
+    let mut found: Vec<(Happening, String)> = Vec::new();
+    for (series, result) in row.cells.iter().enumerate() {
+        let Some(record) =
+            result.as_ref().and_then(|result| result.records.iter().find(|record| record.measured.is_some()))
+        else {
+            continue;
+        };
+        for fault in record.devices.iter().flat_map(|device| &device.faults) {
+            let is_same = |(other, what): &(Happening, String)| {
+                other.series == series && *what == fault.what && (other.from - fault.t_s).abs() < 0.1
+            };
+            if !found.iter().any(is_same) {
+                let sign = (found.len() + 1).to_string();
+                let happening = Happening { series, sign, from: fault.t_s, to: fault.until_s };
+                found.push((happening, fault.what.clone()));
+            }
+        }
+    }
+    found
+}

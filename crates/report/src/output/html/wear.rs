@@ -1,0 +1,100 @@
+//! What the measured time cost the flash.
+
+use maud::{Markup, html};
+use underlay_record::Wear;
+
+use super::swatch;
+use crate::cell::activity::under_test;
+use crate::comparison::{CellResult, Row};
+use crate::quantity::{self, ABSENT};
+
+/// The devices under test taken together, over all completed repetitions.
+fn of(result: &CellResult) -> Option<Wear> {
+    let worn: Vec<(&Wear, f64)> = result
+        .completed()
+        .flat_map(under_test)
+        .filter_map(|device| Some((device.wear.as_ref()?, device.duration_s)))
+        .collect();
+    let (mut total, mut rated_bytes, mut device_s) = (Wear::default(), Some(0_u64), 0.0);
+    for (wear, duration_s) in &worn {
+        total.host_write_bytes += wear.host_write_bytes;
+        total.programmed_bytes += wear.programmed_bytes;
+        total.erased_blocks += wear.erased_blocks;
+        rated_bytes = rated_bytes.zip(wear.rated_write_bytes).map(|(sum, rated)| sum + rated);
+        device_s += duration_s;
+    }
+    // Each device's life, once for each repetition: the mean rate of one against the mean rating of one.
+    total.rated_write_bytes = rated_bytes;
+    let mean_s = device_s / worn.len().max(1) as f64;
+    (!worn.is_empty()).then(|| total.since(&Wear::default(), mean_s))
+}
+
+/// A table, or nothing where no storage wears.
+pub(super) fn table(rows: &[&Row]) -> Markup {
+    let lines: Vec<(&str, usize, &CellResult, Wear)> = rows
+        .iter()
+        .flat_map(|row| {
+            let cells = row.cells.iter().enumerate();
+            cells.filter_map(|(index, result)| {
+                let result = result.as_ref()?;
+                Some((row.name_in_mix(), index, result, of(result)?))
+            })
+        })
+        .collect();
+    if lines.is_empty() {
+        return html! {};
+    }
+    html! {
+        p.lead {
+            "Wear: what the flash programmed for what the host wrote, and how long the drive's rated endurance lasts "
+            "at this rate of writing."
+        }
+        div.scroll { table {
+            thead { tr {
+                @if rows.len() > 1 { th.l { "Workload" } }
+                th.l { "Storage" } th { "host wrote" } th { "programmed" } th { "write amplification" }
+                th { "blocks erased" } th { "drive life" }
+            } }
+            tbody {
+                @for (name, index, result, wear) in &lines {
+                    tr {
+                        @if rows.len() > 1 { td.n { (name) } }
+                        th.l scope="row" { (swatch(*index)) (result.cell.storage) }
+                        td { (quantity::bytes(wear.host_write_bytes as f64)) }
+                        td { (quantity::bytes(wear.programmed_bytes as f64)) }
+                        td { (amplification(wear)) }
+                        td { (wear.erased_blocks) }
+                        td { (wear.life_days.map_or(ABSENT.to_owned(), life)) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn amplification(wear: &Wear) -> String {
+    wear.write_amplification.map_or(ABSENT.to_owned(), |factor| quantity::number(factor, 3))
+}
+
+fn life(days: f64) -> String {
+    const DAYS_OF_A_YEAR: f64 = 365.25;
+    const MAX_YEARS: f64 = 100.0;
+    let years = days / DAYS_OF_A_YEAR;
+    match years {
+        _ if years > MAX_YEARS => "over 100 years".to_owned(),
+        _ if years >= 2.0 => format!("{} years", quantity::number(years, 2)),
+        _ => format!("{} days", quantity::number(days, 2)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_is_told_in_the_unit_that_fits() {
+        assert_eq!(life(1e9), "over 100 years");
+        assert_eq!(life(1826.25), "5.0 years");
+        assert_eq!(life(3.2), "3.2 days");
+    }
+}

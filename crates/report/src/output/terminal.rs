@@ -1,0 +1,517 @@
+//! The comparison as a table for a terminal.
+
+pub mod ab;
+pub(crate) mod background;
+pub(crate) mod changing;
+pub(crate) mod jobs;
+mod layout;
+mod network;
+pub(crate) mod prices;
+mod search;
+mod steps;
+
+use comfy_table::CellAlignment;
+use layout::{Layout, Paint, Style};
+pub use layout::{fitted, wrap};
+use underlay_record::{ReferenceTable, Verdict};
+
+use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
+use crate::comparison::{
+    CellResult, Comparison, Figures, Outcome, Row, by_mix, mix_title, storage_records, system_title,
+};
+use crate::findings::answer;
+use crate::findings::claims::{self, Judged};
+use crate::findings::reference::{self, Beside};
+use crate::findings::warnings::{self, Severity, Warning};
+use crate::load::LoadedRun;
+use crate::quantity::{self, ABSENT};
+use crate::statistics::Estimate;
+use crate::statistics::ratio::Difference;
+
+/// The narrowest width that is laid out for; a narrower terminal wraps lines itself.
+const MIN: usize = 40;
+/// Cells that a warning names before it counts the rest.
+const CELLS_NAMED: usize = 4;
+
+/// The answer, a table for each workload, the cost and the warnings, in lines of at most `width` columns.
+///
+/// Colour is ANSI escapes, to be asked for only when the output is a terminal and `NO_COLOR` is unset. Nothing is
+/// said by colour alone.
+pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
+    let comparison = Comparison::of(loaded);
+    let width = width.max(MIN);
+    let paint = Paint { colour };
+    let mut out = String::new();
+    let title = loaded.run.title.as_deref().unwrap_or(&loaded.run.name);
+    for line in wrap(title, width, "") {
+        out += &format!("{}\n", paint.bold(&line));
+    }
+    out.push('\n');
+    for line in wrap(&answer::of_comparison(loaded, &comparison), width, "") {
+        out += &paint.bold(&line);
+        out.push('\n');
+    }
+
+    // The widest layout that fits is taken for every table, so that they look alike.
+    let details =
+        [Detail::Everything, Detail::NoCost, Detail::NoIntervals, Detail::Narrow, Detail::Narrowest];
+    let detail = details
+        .into_iter()
+        .find(|detail| {
+            let by_mix = by_mix(comparison.operations());
+            by_mix.iter().all(|(_, _, rows)| workload_table(&comparison, rows, *detail).width() <= width)
+        })
+        .unwrap_or(Detail::Narrowest);
+    for (system, mix, rows) in by_mix(comparison.operations()) {
+        out.push('\n');
+        let heading = mix_title(mix);
+        let heading = if comparison.systems.len() > 1 {
+            format!("{}, {heading}", system_title(system))
+        } else {
+            heading
+        };
+        for line in wrap(&heading, width, "  ") {
+            out += &format!("{}\n", paint.bold(&line));
+        }
+        out += &workload_table(&comparison, &rows, detail).render(width, paint);
+        for result in rows.iter().flat_map(|row| row.cells.iter().flatten()) {
+            if let Some(reason) = reason_not_measured(result) {
+                let text = format!("{}: {reason}", warnings::cell_name(&comparison, result));
+                for line in wrap(&text, width - 2, "  ") {
+                    out += &format!("  {line}\n");
+                }
+            }
+        }
+    }
+    out += &jobs::text(&comparison, width, paint);
+    out += &search::text(&comparison, width, paint);
+    out += &steps::text(&comparison, width, paint);
+    out += &changing::text(&comparison, width, paint);
+    out += &background::text(&comparison, width, paint);
+    out += &network::text(&comparison, width, paint);
+    out += &cost_text(&comparison, detail, width, paint);
+    out += &prices::text(&comparison, loaded.run.reference.as_ref(), width, paint);
+    if let Some(table) = &loaded.run.reference {
+        out += &reference_text(&comparison, &reference::beside(table, &comparison), table, width, paint);
+        out += &claims_text(&claims::judge(table, &comparison), width, paint);
+    }
+    out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);
+    out
+}
+
+/// What a table holds, from all to what fits a narrow terminal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Everything,
+    /// Dollars go to a table of their own.
+    NoCost,
+    /// Ratios without their intervals; whether a difference is seen is said still.
+    NoIntervals,
+    /// Of the latencies mean and p99, and no intervals of ratios.
+    Narrow,
+    /// Of the latencies p99 alone.
+    Narrowest,
+}
+
+fn reason_not_measured(result: &CellResult) -> Option<String> {
+    match &result.outcome {
+        Outcome::Measured(_) | Outcome::Job(_) => None,
+        Outcome::Failed { reason } => Some(format!("failed: {reason}")),
+        Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
+        Outcome::Pending => Some("not measured yet".to_owned()),
+    }
+}
+
+/// One of a cell's latencies.
+type Pick = fn(&Figures) -> Option<Estimate>;
+
+const LATENCIES: [(&str, Pick); 4] = [
+    ("mean", |figures| figures.mean_us),
+    ("p50", |figures| figures.p50_us),
+    ("p99", |figures| figures.p99_us),
+    ("p99.9", |figures| figures.p999_us),
+];
+
+/// One mix of one system: a line for each workload and storage.
+fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
+    let with_cost = detail == Detail::Everything;
+    let several = rows.len() > 1;
+    let against = format!("against {}", comparison.baseline);
+    let mut header: Vec<String> = Vec::new();
+    if several {
+        header.push("workload".to_owned());
+    }
+    let latencies: Vec<(&str, Pick)> = LATENCIES
+        .into_iter()
+        .filter(|(name, _)| match detail {
+            Detail::Narrow => matches!(*name, "mean" | "p99"),
+            Detail::Narrowest => *name == "p99",
+            _ => true,
+        })
+        .collect();
+    header.extend(["storage", "ops/s"].map(str::to_owned));
+    header.extend(latencies.iter().map(|(name, _)| (*name).to_owned()));
+    header.push(against);
+    if with_cost {
+        header.extend(["$/TB", "$/kop/s"].map(str::to_owned));
+    }
+    header.push("verdict".to_owned());
+    let mut layout = Layout::new(&header);
+    let mut line = 0;
+    for row in rows {
+        let mut is_first = true;
+        for result in row.cells.iter().flatten() {
+            let mut fields = Vec::new();
+            if several {
+                let name = match detail {
+                    Detail::Narrow | Detail::Narrowest => shortened(row.name_in_mix()),
+                    _ => row.name_in_mix().to_owned(),
+                };
+                fields.push(if is_first { name } else { String::new() });
+            }
+            is_first = false;
+            fields.push(result.cell.storage.clone());
+            match result.figures() {
+                Some(figures) => {
+                    let is_baseline = result.cell.storage == comparison.baseline;
+                    let ratio = ratio_field(figures, is_baseline, result.cell.rate_per_s().is_some(), detail);
+                    let is_certain = figures.ratio.is_none_or(|ratio| {
+                        matches!(ratio.difference(), Difference::More | Difference::Less)
+                    });
+                    if !is_certain {
+                        layout.paints.push((line, ratio.clone(), Style::Dim));
+                    }
+                    let mark = certificate_mark(figures.verdict);
+                    if figures.verdict == Some(Verdict::Doubtful) {
+                        layout.paints.push((line, mark.to_owned(), Style::Alarm));
+                    }
+                    fields.push(quantity::rate_with_error(&figures.throughput_per_s));
+                    fields.extend(latencies.iter().map(|(_, pick)| latency_field(pick(figures))));
+                    fields.push(ratio);
+                    if with_cost {
+                        fields.extend(cost_fields(figures));
+                    }
+                    fields.push(mark.to_owned());
+                }
+                None => {
+                    let state = state_of(&result.outcome);
+                    fields.push(state.to_owned());
+                    layout.paints.push((line, state.to_owned(), Style::Dim));
+                    fields.resize(header.len(), ABSENT.to_owned());
+                }
+            }
+            layout.table.add_row(fields);
+            line += 1;
+        }
+    }
+    let last = header.len() - 1;
+    layout.finish(if several { &[0, 1] } else { &[0] });
+    if let Some(column) = layout.table.column_mut(last) {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+    layout
+}
+
+/// A long name without its middle: beginnings and ends tell workloads apart.
+fn shortened(name: &str) -> String {
+    const MAX: usize = 26;
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= MAX {
+        return name.to_owned();
+    }
+    let half = (MAX - 1) / 2;
+    let (first, last) = (&letters[..half + 1], &letters[letters.len() - half..]);
+    format!("{}…{}", first.iter().collect::<String>(), last.iter().collect::<String>())
+}
+
+fn latency_field(estimate: Option<Estimate>) -> String {
+    estimate.map_or(ABSENT.to_owned(), |estimate| quantity::latency(estimate.value))
+}
+
+fn ratio_field(figures: &Figures, is_baseline: bool, is_offered: bool, detail: Detail) -> String {
+    match (&figures.ratio, is_baseline) {
+        (_, true) => "baseline".to_owned(),
+        (None, _) => ABSENT.to_owned(),
+        (Some(ratio), _) => match (ratio.difference(), ratio.interval) {
+            (Difference::NoneSeen, _)
+                if !is_offered && matches!(detail, Detail::Narrow | Detail::Narrowest) =>
+            {
+                "none seen".to_owned()
+            }
+            (Difference::NoneSeen, _) => ratio.verdict_of(is_offered),
+            (_, Some(interval)) if matches!(detail, Detail::Everything | Detail::NoCost) => {
+                format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
+            }
+            _ => ratio.verdict(),
+        },
+    }
+}
+
+/// In the place of a cell's figures, which it has none of.
+fn state_of(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Failed { .. } => "failed",
+        Outcome::Unavailable { .. } => "unavailable",
+        _ => "not yet",
+    }
+}
+
+fn certificate_mark(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        Some(Verdict::Faithful) => "faithful",
+        Some(Verdict::Doubtful) => "! DOUBTFUL",
+        Some(Verdict::RealStorage) => "real storage",
+        None => "none",
+    }
+}
+
+fn cost_fields(figures: &Figures) -> [String; 2] {
+    let cost = figures.cost.as_ref();
+    let per_tb = cost.and_then(StorageCost::usd_per_tb);
+    let per_kops = cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value));
+    [per_tb, per_kops].map(|usd| usd.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2)))
+}
+
+/// What each storage is and costs; with $ per 1,000 ops/s where the other tables had no room for it.
+fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint) -> String {
+    let has_operations = comparison.operations().next().is_some();
+    let widest = match detail {
+        _ if !has_operations => PerKops::None,
+        Detail::Everything => PerKops::None,
+        _ => PerKops::Each,
+    };
+    let layout = [widest, PerKops::Range]
+        .into_iter()
+        .map(|per_kops| cost_table(comparison, per_kops))
+        .find(|layout| layout.width() <= width)
+        .unwrap_or_else(|| cost_table(comparison, PerKops::None));
+    if layout.table.row_count() == 0 {
+        return String::new();
+    }
+    let mut out = String::from("\n");
+    let heading = match has_operations {
+        true => "Cost: list price of the devices alone; $/kop/s is dollars for each 1,000 ops/s",
+        false => "Cost: list price of the devices alone",
+    };
+    for line in wrap(heading, width, "") {
+        out += &paint.bold(&line);
+        out.push('\n');
+    }
+    out += &layout.render(width, paint);
+    let mut roles: Vec<String> =
+        storage_records(comparison).values().filter_map(|storage| roles_in_words(storage)).collect();
+    roles.sort();
+    roles.dedup();
+    if !roles.is_empty() {
+        let text = format!("Not counted, since it is the same beside every storage: {}", roles.join("; "));
+        for line in wrap(&text, width - 2, "") {
+            out += &format!("  {}\n", paint.dim(&line));
+        }
+    }
+    out
+}
+
+/// How the cost table gives the dollars for each 1,000 operations per second.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PerKops {
+    /// A column for each workload.
+    Each,
+    /// From the lowest to the highest of the workloads.
+    Range,
+    None,
+}
+
+fn cost_table(comparison: &Comparison, per_kops: PerKops) -> Layout {
+    let mut header: Vec<String> = ["storage", "devices", "price", "$/TB"].map(str::to_owned).to_vec();
+    match per_kops {
+        PerKops::Each => {
+            header.extend(comparison.unthrottled().map(|row| format!("$/kop/s, {}", row.label())));
+        }
+        PerKops::Range => header.push("$/kop/s".to_owned()),
+        PerKops::None => {}
+    }
+    let mut layout = Layout::new(&header);
+    let records = storage_records(comparison);
+    for (index, name) in comparison.storages.iter().enumerate() {
+        let Some(storage) = records.get(name) else { continue };
+        let cost = StorageCost::of(storage);
+        let mut fields = vec![(*name).to_owned(), devices_in_words(storage)];
+        fields.push(cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd)));
+        let dollars = |usd: Option<f64>| usd.map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 2));
+        fields.push(dollars(cost.as_ref().and_then(StorageCost::usd_per_tb)));
+        let each: Vec<Option<f64>> = comparison
+            .unthrottled()
+            .map(|row| cost.as_ref()?.usd_per_kops(row.figures(index)?.throughput_per_s.value))
+            .collect();
+        match per_kops {
+            PerKops::Each => fields.extend(each.into_iter().map(dollars)),
+            PerKops::Range => {
+                let known = || each.iter().flatten().copied();
+                let (low, high) = (dollars(known().reduce(f64::min)), dollars(known().reduce(f64::max)));
+                fields.push(if low == high { low } else { format!("{low}–{high}") });
+            }
+            PerKops::None => {}
+        }
+        layout.table.add_row(fields);
+    }
+    layout.finish(&[0, 1]);
+    layout
+}
+
+fn reference_text(
+    comparison: &Comparison,
+    figures: &[Beside],
+    table: &ReferenceTable,
+    width: usize,
+    paint: Paint,
+) -> String {
+    // What the study has no storage for is not to be compared with anything.
+    let is_ours = |one: &&Beside| comparison.storages.contains(&one.figure.storage.as_str());
+    let compared: Vec<&Beside> =
+        figures.iter().filter(is_ours).filter(|one| one.published_ratio.is_some()).collect();
+    if compared.is_empty() {
+        return String::new();
+    }
+    let mut layout = reference_table(comparison, &compared, true);
+    if layout.width() > width {
+        layout = reference_table(comparison, &compared, false);
+    }
+    let mut out = String::from("\n");
+    let what =
+        only_metric(&compared).map_or("as published".to_owned(), |metric| format!("{metric} as published"));
+    for line in wrap(&format!("Against {}, {what}: {}", comparison.baseline, table.title), width, "") {
+        out += &paint.bold(&line);
+        out.push('\n');
+    }
+    out += &layout.render(width, paint);
+    if let Some(note) = reference::data::note(table, compared.iter().copied()) {
+        for line in wrap(&format!("* {note}"), width - 2, "  ") {
+            out += &format!("  {}\n", paint.dim(&line));
+        }
+    }
+    out
+}
+
+/// What the paper says in words, each with what is found of it.
+fn claims_text(judged: &[Judged], width: usize, paint: Paint) -> String {
+    if judged.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("\n");
+    for line in wrap("What the paper says, and what is found of it", width, "") {
+        out += &format!("{}\n", paint.bold(&line));
+    }
+    for one in judged {
+        let text = format!("{}: {}", one.claim.what, one.claim.value);
+        let contradicted =
+            one.contradictions.iter().map(|words| format!("its own figures say otherwise: {words}"));
+        let details: Vec<String> = one.findings.iter().cloned().chain(contradicted).collect();
+        for line in wrap(&text, width - 2, "  ") {
+            out += &format!("  {line}\n");
+        }
+        for line in wrap(one.verdict.in_words(), width - 4, "  ") {
+            out += &format!("    {line}\n");
+        }
+        for line in details.iter().flat_map(|detail| wrap(detail, width - 4, "  ")) {
+            out += &format!("    {}\n", paint.dim(&line));
+        }
+    }
+    out
+}
+
+fn reference_table(comparison: &Comparison, compared: &[&Beside], with_intervals: bool) -> Layout {
+    // A metric that all share is named above the table.
+    let with_metric = only_metric(compared).is_none();
+    let mut header = ["workload", "storage", "published", "ours", "reading"].map(str::to_owned).to_vec();
+    if with_metric {
+        header.insert(2, "figure".to_owned());
+    }
+    let mut layout = Layout::new(&header);
+    for one in compared {
+        let row = one.row.map(|index| &comparison.rows[index]);
+        let ours = match one.our_ratio {
+            None => ABSENT.to_owned(),
+            Some(ratio) => {
+                let mark = if one.less_data.is_some() { "*" } else { "" };
+                let value = format!("{}{mark}", quantity::ratio(ratio.value));
+                match ratio.interval.filter(|_| with_intervals) {
+                    Some(interval) => format!("{value} ({})", quantity::ratio_interval(interval)),
+                    None => value,
+                }
+            }
+        };
+        let mut fields = vec![
+            row.map_or_else(|| figure_label(one), |row| row.label().to_owned()),
+            one.figure.storage.clone(),
+            one.published_ratio.map_or(ABSENT.to_owned(), |ratio| published_ratio(one, ratio)),
+            ours,
+            one.reading.in_words().to_owned(),
+        ];
+        if with_metric {
+            fields.insert(2, metric_name(one));
+        }
+        layout.table.add_row(fields);
+    }
+    layout.finish(if with_metric { &[0, 1, 2, 5] } else { &[0, 1, 4] });
+    layout
+}
+
+/// `1.70x`, or `up to 1.70x` where the paper gives the most that was seen.
+pub(crate) fn published_ratio(one: &Beside, ratio: f64) -> String {
+    let bound = if one.figure.up_to { "up to " } else { "" };
+    format!("{bound}{}", quantity::ratio(ratio))
+}
+
+/// A figure's metric without its unit, which a ratio does not have.
+fn metric_name(one: &Beside) -> String {
+    one.figure.metric.in_words().split(',').next().unwrap_or_default().to_owned()
+}
+
+/// The metric of all figures, when it is one.
+fn only_metric(figures: &[&Beside]) -> Option<String> {
+    let first = figures.first()?;
+    figures.iter().all(|one| one.figure.metric == first.figure.metric).then(|| metric_name(first))
+}
+
+/// A published figure's conditions: `a, uniform, 256 GB`; beside rows of ours that it fits, `mean of all mixes, 64 threads`.
+pub(crate) fn figure_label(one: &Beside) -> String {
+    let figure = one.figure;
+    let threads = figure.threads.map(|threads| quantity::plural(threads as usize, "thread"));
+    let mix = if figure.mix == reference::ALL_MIXES { "mean of all mixes" } else { &figure.mix };
+    let fits = one.ours.is_some();
+    let of_paper = [&figure.distribution, &figure.data].map(|one| one.clone().filter(|_| !fits));
+    [Some(mix.to_owned())]
+        .into_iter()
+        .chain(of_paper)
+        .chain([threads])
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn warning_lines(warnings: &[Warning], width: usize, paint: Paint) -> String {
+    let warnings: Vec<&Warning> = warnings.iter().filter(|warning| !warning.is_reason).collect();
+    if warnings.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}\n", paint.bold("Warnings"));
+    for warning in warnings {
+        let (mark, is_grave) = match warning.severity {
+            Severity::Doubtful => ("!", true),
+            Severity::Note => ("-", false),
+        };
+        let mut text = warning.text.clone();
+        if !warning.cells.is_empty() {
+            text += &format!(" ({})", quantity::list(&warning.cells, CELLS_NAMED));
+        }
+        if let Some(remedy) = &warning.remedy {
+            text += &format!(". Try: {remedy}");
+        }
+        for (index, line) in wrap(&text, width - 3, "").into_iter().enumerate() {
+            let mark = if index > 0 { " " } else { mark };
+            let mark = if is_grave { paint.alarm(mark) } else { mark.to_owned() };
+            out += &format!(" {mark} {line}\n");
+        }
+    }
+    out
+}

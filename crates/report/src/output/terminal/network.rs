@@ -1,0 +1,115 @@
+//! What the network between servers and volumes added.
+
+use super::{Layout, Paint, wrap};
+use crate::comparison::network::{self, NetworkPath, Pair};
+use crate::comparison::{Comparison, Row};
+use crate::quantity::{self, ABSENT};
+use crate::statistics::ratio::{Difference, Ratio};
+
+/// A table of the ways to volumes, and one of volumes against each other; empty where there are none.
+pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+    let ways = network::ways(comparison);
+    let Some(first) = ways.first() else { return String::new() };
+    let heading =
+        format!("What the network added: {}, by {}", first.record.transport, network::initiators(&ways));
+    let mut out = heading_lines(&heading, width, paint);
+    let tables = [Columns::All, Columns::Few].map(|columns| ways_table(comparison, &ways, columns));
+    out += &widest(tables, width).render(width, paint);
+    let pairs = network::pairs(comparison);
+    if let Some(pair) = pairs.first() {
+        let heading = format!("Volumes against {}", comparison.storages[pair.first]);
+        out += &heading_lines(&heading, width, paint);
+        let tables = [Columns::All, Columns::Few].map(|columns| pairs_table(comparison, &pairs, columns));
+        out += &widest(tables, width).render(width, paint);
+    }
+    out
+}
+
+/// What a table holds: all there is, or what a narrow terminal has room for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    All,
+    Few,
+}
+
+/// The first table that fits, or else the last.
+fn widest([all, few]: [Layout; 2], width: usize) -> Layout {
+    if all.width() <= width { all } else { few }
+}
+
+fn heading_lines(heading: &str, width: usize, paint: Paint) -> String {
+    let lines = wrap(heading, width, "").into_iter().map(|line| format!("{}\n", paint.bold(&line)));
+    format!("\n{}", lines.collect::<String>())
+}
+
+fn ways_table(comparison: &Comparison, ways: &[NetworkPath], columns: Columns) -> Layout {
+    let mut header = vec!["workload", "storage", "request", "device", "empty", "link", "server cores"];
+    if columns == Columns::All {
+        header.insert(3, "request p99");
+    }
+    let mut layout = Layout::new(&header.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let mut workloads = Once::default();
+    for way in ways {
+        let record = way.record;
+        let us = |value: Option<f64>| value.map_or(ABSENT.to_owned(), quantity::latency);
+        let mut fields = vec![
+            workloads.name(way.row),
+            comparison.storages[way.storage].to_owned(),
+            quantity::latency(record.request_mean_us),
+            quantity::latency(record.device_mean_us),
+            us(record.round_trip_p50_us),
+            us(record.link_us),
+            quantity::number(record.server_cpu_cores, 2),
+        ];
+        if columns == Columns::All {
+            fields.insert(3, quantity::latency(record.request_p99_us));
+        }
+        layout.table.add_row(fields);
+    }
+    layout.finish(&[0, 1]);
+    layout
+}
+
+fn pairs_table(comparison: &Comparison, pairs: &[Pair], columns: Columns) -> Layout {
+    let shown = |name: &str| columns == Columns::All || !name.ends_with("mean");
+    let names: Vec<&String> =
+        pairs[0].ratios.iter().map(|(name, _)| name).filter(|name| shown(name)).collect();
+    let header = ["workload", "storage"].into_iter().chain(names.iter().map(|name| name.as_str()));
+    let mut layout = Layout::new(&header.map(str::to_owned).collect::<Vec<_>>());
+    let mut workloads = Once::default();
+    for pair in pairs {
+        let mut fields = vec![workloads.name(pair.row), comparison.storages[pair.storage].to_owned()];
+        for name in &names {
+            let ratio = pair.ratios.iter().find(|(known, _)| known == *name).and_then(|(_, ratio)| *ratio);
+            fields.push(ratio.map_or(ABSENT.to_owned(), short));
+        }
+        layout.table.add_row(fields);
+    }
+    layout.finish(&[0, 1]);
+    layout
+}
+
+/// Names of workloads, of which equal ones that follow each other are written once.
+#[derive(Default)]
+struct Once {
+    last: String,
+}
+
+impl Once {
+    fn name(&mut self, row: &Row) -> String {
+        if self.last == row.label() {
+            return String::new();
+        }
+        self.last = row.label().to_owned();
+        self.last.clone()
+    }
+}
+
+/// A ratio in a narrow column: `1.24x`, `none seen` where the interval holds 1, `1.24x?` where there is none.
+fn short(ratio: Ratio) -> String {
+    match ratio.difference() {
+        Difference::NoneSeen => "none seen".to_owned(),
+        Difference::Unknown => format!("{}?", quantity::ratio(ratio.value)),
+        Difference::More | Difference::Less => quantity::ratio(ratio.value),
+    }
+}

@@ -1,0 +1,150 @@
+//! What performance and capacity cost at the prices of different times, and the price at which a medium pays.
+
+use super::{Layout, Paint, wrap};
+use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, PriceList};
+use crate::comparison::{Comparison, Row, storage_records};
+use crate::quantity::{self, ABSENT};
+use underlay_record::ReferenceTable;
+
+/// A table for each time's prices and one of break-even prices; empty where the run has no jobs, or no prices.
+pub(super) fn text(
+    comparison: &Comparison,
+    table: Option<&ReferenceTable>,
+    width: usize,
+    paint: Paint,
+) -> String {
+    let lists = prices::lists(table, comparison);
+    if comparison.jobs().next().is_none() || lists.is_empty() {
+        return String::new();
+    }
+    let mut out = String::new();
+    let title = format!(
+        "Price of capacity, and of the performance of {}: price over how many times as fast, from job to job",
+        comparison.baseline
+    );
+    out.push('\n');
+    for line in wrap(&title, width, "") {
+        out += &format!("{}\n", paint.bold(&line));
+    }
+    out += &table_of(comparison, &lists).render(width, paint);
+    for line in wrap(BANDWIDTH, width - 2, "") {
+        out += &format!("  {}\n", paint.dim(&line));
+    }
+    let pairs = prices::break_evens(&lists, table, comparison);
+    if !pairs.is_empty() {
+        let title = "Break-even: the price of one device at which performance costs as much";
+        out.push('\n');
+        for line in wrap(title, width, "") {
+            out += &format!("{}\n", paint.bold(&line));
+        }
+        out += &break_even_table(comparison, &lists, &pairs).render(width, paint);
+    }
+    out
+}
+
+/// How prices of another time are applied.
+pub(crate) const BANDWIDTH: &str = "At another time's prices the same bandwidth is bought: dollars for a MB/s, times \
+    the MB/s of the devices that were measured.";
+
+/// A list's name as a column says it.
+pub(crate) fn when(list: &PriceList) -> String {
+    match list.when.as_str() {
+        "catalogue" => "the catalogue".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// From the lowest to the highest dollars for the baseline's performance over all jobs.
+pub(crate) fn per_performance(
+    comparison: &Comparison,
+    list: &PriceList,
+    storage: usize,
+) -> Option<(f64, f64)> {
+    let baseline = comparison.baseline_index()?;
+    let records = storage_records(comparison);
+    let price = list.of_storage(records.get(comparison.storages[storage])?)?;
+    if storage == baseline {
+        return Some((price.usd, price.usd));
+    }
+    let each = comparison.jobs().filter_map(|row: &Row| {
+        let ratio = prices::performance(row, storage, baseline)?;
+        Some(prices::usd_per_performance(&price, &ratio).value)
+    });
+    let (low, high) =
+        each.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), usd| (low.min(usd), high.max(usd)));
+    (high > 0.0).then_some((low, high))
+}
+
+/// `$3,200–$4,100`, or one of them when they read the same.
+pub(crate) fn dollar_range(low: f64, high: f64) -> String {
+    let (low, high) = (quantity::dollars(low), quantity::dollars(high));
+    if low == high { low } else { format!("{low}–{high}") }
+}
+
+fn table_of(comparison: &Comparison, lists: &[PriceList]) -> Layout {
+    let header = ["prices of", "storage", "price", "$/TB", "$/performance", "against baseline"];
+    let mut layout = Layout::new(&header.map(str::to_owned));
+    let records = storage_records(comparison);
+    for list in lists {
+        let mut name = when(list);
+        let base = comparison.baseline_index().and_then(|index| per_performance(comparison, list, index));
+        for (index, storage) in comparison.storages.iter().enumerate() {
+            let price = records.get(storage).and_then(|record| list.of_storage(record));
+            let Some(price) = price else { continue };
+            let range = per_performance(comparison, list, index);
+            layout.table.add_row(vec![
+                std::mem::take(&mut name),
+                (*storage).to_owned(),
+                quantity::dollars(price.usd),
+                price.usd_per_tb().map_or(ABSENT.to_owned(), |usd| quantity::number(usd, 3)),
+                range.map_or(ABSENT.to_owned(), |(low, high)| dollar_range(low, high)),
+                range.zip(base).map_or(ABSENT.to_owned(), |(ours, base)| times(ours, base.0)),
+            ]);
+        }
+    }
+    layout.finish(&[0, 1]);
+    layout
+}
+
+/// `0.90–1.2x` of a base.
+pub(crate) fn times((low, high): (f64, f64), base: f64) -> String {
+    let (low, high) = (quantity::number(low / base, 2), quantity::number(high / base, 2));
+    if low == high { format!("{low}x") } else { format!("{low}–{high}x") }
+}
+
+fn break_even_table(comparison: &Comparison, lists: &[PriceList], pairs: &[BreakEven]) -> Layout {
+    let header = ["storage", "against", "one device of", "prices of", "pays below", "it costs"];
+    let mut layout = Layout::new(&header.map(str::to_owned));
+    for pair in pairs {
+        let mut names = [comparison.storages[pair.storage], comparison.storages[pair.against], pair.medium]
+            .map(str::to_owned);
+        for (index, list) in lists.iter().enumerate() {
+            let mut fields: Vec<String> = names.iter_mut().map(std::mem::take).collect();
+            fields.extend([
+                when(list),
+                break_even_range(pair, index),
+                list.of_medium(pair.medium).map_or(ABSENT.to_owned(), |price| quantity::dollars(price.usd)),
+            ]);
+            layout.table.add_row(fields);
+        }
+    }
+    layout.finish(&[0, 1, 2, 3]);
+    layout
+}
+
+/// From the lowest to the highest over the workloads.
+pub(crate) fn break_even_range(pair: &BreakEven, list: usize) -> String {
+    let each: Vec<BreakEvenPrice> =
+        pair.rows.iter().filter_map(|(_, _, lists)| lists.get(list).copied().flatten()).collect();
+    let low = each.iter().map(|one| one.usd).reduce(f64::min);
+    let high = each.iter().map(|one| one.usd).reduce(f64::max);
+    match (low, high) {
+        (Some(_), Some(high)) if high <= 0.0 => NOT_AT_ANY_PRICE.to_owned(),
+        (Some(low), Some(high)) if low <= 0.0 => format!("none–{}", quantity::dollars(high)),
+        (Some(low), Some(high)) => dollar_range(low, high),
+        _ => ABSENT.to_owned(),
+    }
+}
+
+/// What stands where even a device for nothing would not pay.
+pub(crate) const NOT_AT_ANY_PRICE: &str = "at no price";
