@@ -84,6 +84,11 @@ pub(crate) fn lift_record(record: &mut Value) -> Result<(), serde_json::Error> {
             directory["device"] = serde_json::to_value(device_id(name))?;
         }
     }
+    for check in each(record, "/certificate/checks") {
+        if let Some(share) = check["finding"].as_str().and_then(first_share) {
+            check["extent"] = share.into();
+        }
+    }
     record.get_mut("measured").map_or(Ok(()), lift_samples)
 }
 
@@ -99,6 +104,13 @@ fn arrangement(layout: &str) -> Option<Arrangement> {
         _ if layout.contains("in a pool") => Arrangement::Pool,
         _ => return None,
     })
+}
+
+/// The first percentage that a finding states, without its sign: how bad it is, of the checks that have one.
+fn first_share(finding: &str) -> Option<f64> {
+    let (before, _) = finding.split_once('%')?;
+    let percent: f64 = before.trim_end().rsplit(' ').next()?.parse().ok()?;
+    Some(percent.abs() / 100.0)
 }
 
 /// The elements of a list within a value that may be anything.
@@ -386,6 +398,15 @@ mod tests {
             ("disks of the cluster", None),
         ] {
             assert_eq!(arrangement(layout), expected, "{layout}");
+        }
+    }
+
+    #[test]
+    fn how_bad_a_finding_is_was_its_first_percentage() {
+        let finding = "modelled 36 us, delivered 30 us: -16.7 % (allowed: 10 %)";
+        assert!((first_share(finding).unwrap() - 0.167).abs() < 1e-9);
+        for without in ["", "%", "nothing held the page cache to the budget", "a hundred % of it"] {
+            assert_eq!(first_share(without), None, "{without}");
         }
     }
 

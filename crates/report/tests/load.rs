@@ -118,3 +118,45 @@ fn a_run_of_schema_1_is_compared_with_one_of_today() {
         compared.left_out
     );
 }
+
+#[test]
+fn a_record_below_another_ones_name_is_left_out() {
+    let made = fixture::small();
+    let directory = tempfile::tempdir().expect("a directory");
+    write(&made, directory.path(), usize::MAX);
+    let cells = directory.path().join("cells");
+    let [other_repetition, other_cell] = [(1, 0), (3, 0)].map(|(over, from)| {
+        let [over, from] = [over, from].map(|index: usize| &made.run.plan[index]);
+        assert_ne!((&over.cell.id, over.repetition), (&from.cell.id, from.repetition));
+        fs::copy(cells.join(&from.file), cells.join(&over.file)).expect("copied");
+        over
+    });
+    let read = RunDirectory::load(directory.path()).expect("a run");
+    assert_eq!((read.finished(), read.broken.len()), (25, 2));
+    let text = terminal::comparison(&read, 400, false);
+    for over in [other_repetition, other_cell] {
+        let expected = format!("where the plan has repetition {} of {}", over.repetition, over.cell.id);
+        assert!(text.contains(&over.file) && text.contains(&expected), "{text}");
+    }
+    assert!(export::json(&read).contains("is misplaced"));
+}
+
+#[test]
+fn a_run_that_was_continued_elsewhere_says_so() {
+    let same = fixture::small();
+    let mixed = |of: &str| of.contains("The run mixes");
+    assert!(!mixed(&terminal::comparison(&same, 400, false)) && !mixed(&html::render(&same)));
+    let mut made = fixture::small();
+    for record in made.records.iter_mut().skip(18) {
+        record.versions.insert("underlay".to_owned(), "0.2.0".to_owned());
+        record.machine.hostname = "borrowed".to_owned();
+    }
+    let versions = "The run mixes versions of underlay: 0.1.0 in 4 cells and 0.2.0 in 3 cells";
+    let machines = "bench (2 cores, a made-up CPU at 2.6 GHz, 24 GiB) in 4 cells and borrowed";
+    for text in [terminal::comparison(&made, 400, false), html::render(&made), export::json(&made)] {
+        assert!(text.contains(versions) && text.contains(machines), "{text}");
+        assert!(!text.contains("mixes versions of rocksdb"), "{text}");
+    }
+    // Beside the warning, the page's facts name each.
+    assert!(html::render(&made).contains("underlay 0.1.0 and 0.2.0"));
+}

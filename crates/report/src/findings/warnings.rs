@@ -1,8 +1,11 @@
 //! Where a run's measurement is weak, and what to try.
 
+mod run;
+
 use underlay_record::{CellStatus, Verdict};
 
 use crate::cell::activity;
+use crate::comparison::search;
 use crate::comparison::{CellResult, Comparison, Outcome};
 use crate::load::LoadedRun;
 use crate::quantity;
@@ -22,12 +25,46 @@ pub(crate) enum Severity {
 pub(crate) struct Warning {
     pub severity: Severity,
     pub text: String,
+    /// How bad it is, to be compared with the same warning about other cells; absent where one is as bad as another.
+    extent: Option<f64>,
     /// The cells that it is about; none when it is about the run.
     pub cells: Vec<String>,
     /// What to try.
     pub remedy: Option<String>,
     /// Says why a cell has no figures: a table that gives the reason beside the cell need not repeat it.
     pub is_reason: bool,
+}
+
+impl Warning {
+    fn new(severity: Severity, text: impl Into<String>) -> Warning {
+        let text = text.into();
+        Warning { severity, text, extent: None, cells: Vec::new(), remedy: None, is_reason: false }
+    }
+
+    fn note(text: impl Into<String>) -> Warning {
+        Warning::new(Severity::Note, text)
+    }
+
+    fn doubtful(text: impl Into<String>) -> Warning {
+        Warning::new(Severity::Doubtful, text)
+    }
+
+    fn of(mut self, cell: &str) -> Warning {
+        self.cells.push(cell.to_owned());
+        self
+    }
+
+    fn extent(self, extent: f64) -> Warning {
+        Warning { extent: Some(extent.abs()), ..self }
+    }
+
+    fn remedy(self, remedy: impl Into<String>) -> Warning {
+        Warning { remedy: Some(remedy.into()), ..self }
+    }
+
+    fn reason(self) -> Warning {
+        Warning { is_reason: true, ..self }
+    }
 }
 
 /// Share of operations answered by an error above which the reader is warned.
@@ -45,7 +82,7 @@ pub(crate) fn cell_name(comparison: &Comparison, result: &CellResult) -> String 
 /// Every warning of a run, the weighty ones first, equal ones of several cells as one.
 pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warning> {
     let mut found = Collector::default();
-    about_run(loaded, comparison, &mut found);
+    run::about_run(loaded, comparison, &mut found);
     for result in comparison.cells() {
         let name = cell_name(comparison, result);
         about_certificate(result, &name, &mut found);
@@ -56,77 +93,24 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warnin
         about_search(result, &name, &mut found);
         about_job(result, &name, &mut found);
         for text in result.records.iter().flat_map(|record| &record.warnings) {
-            found.add(Severity::Note, text.clone(), None, Some(&name));
+            found.add(Warning::note(text).of(&name));
         }
     }
-    found.warnings.sort_by_key(|warning| warning.severity);
-    found.warnings
-}
-
-fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut Collector) {
-    for error in &loaded.broken {
-        let remedy = "delete the file and continue the run with `underlay run --resume`".to_owned();
-        found.add(Severity::Doubtful, format!("A record was left out: {error}"), Some(remedy), None);
-    }
-    if loaded.is_partial() {
-        let (finished, planned) = (loaded.finished(), loaded.planned());
-        let text = format!("The run is not complete: {finished} of {planned} repetitions are on record");
-        found.add(Severity::Note, text, Some("`underlay run --resume`".to_owned()), None);
-    }
-    if comparison.baseline_index().is_none() && !comparison.storages.is_empty() {
-        let text = format!("No cell runs on the baseline `{}`, so there are no ratios", comparison.baseline);
-        found.add(
-            Severity::Note,
-            text,
-            Some("name one of the study's storages as `baseline`".to_owned()),
-            None,
-        );
-    }
-    if loaded.run.repetitions < 2 && loaded.finished() > 0 {
-        let text = match comparison.operations().next() {
-            Some(_) => {
-                "Each cell ran once: the intervals hold what varied within it, and not what would between runs"
-            }
-            None => "Each job ran once: there are no intervals, so a difference may be no more than chance",
-        };
-        found.add(
-            Severity::Note,
-            text.to_owned(),
-            Some("set `repetitions = 3` under [run]".to_owned()),
-            None,
-        );
-    }
-    if loaded.run.repetitions == 2 {
-        let text =
-            "Each cell ran twice: two runs hardly show how much runs differ, so intervals may be too narrow";
-        found.add(
-            Severity::Note,
-            text.to_owned(),
-            Some("set `repetitions = 3` under [run]".to_owned()),
-            None,
-        );
-    }
-    if loaded.run.short {
-        let text = "This is the study's short form: fewer cells or less time each than the study describes";
-        found.add(
-            Severity::Note,
-            text.to_owned(),
-            Some("run it without `--short` for the whole".to_owned()),
-            None,
-        );
-    }
+    let mut warnings = found.joined();
+    warnings.sort_by_key(|warning| warning.severity);
+    warnings
 }
 
 fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
     for certificate in result.certificates().filter(|one| one.verdict == Verdict::Doubtful) {
         let failed: Vec<_> = certificate.checks.iter().filter(|check| !check.passed).collect();
         if failed.is_empty() {
-            let text = "The certificate says doubtful and names no failed check".to_owned();
-            found.add(Severity::Doubtful, text, None, Some(name));
+            found.add(Warning::doubtful("The certificate says doubtful and names no failed check").of(name));
         }
         for check in failed {
             let text = format!("Doubtful, {}: {}", check.name, check.finding);
-            found.add(Severity::Doubtful, text, check.remedy.clone(), Some(name));
+            let remedy = check.remedy.clone();
+            found.add(Warning { extent: check.extent, remedy, ..Warning::doubtful(text).of(name) });
         }
     }
 }
@@ -134,27 +118,21 @@ fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
 fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
     match &result.outcome {
         Outcome::Failed { reason } => {
-            let remedy = match crate::comparison::search::of(result)
-                .iter()
-                .any(|(_, record)| record.holds_per_s.is_none())
-            {
+            let remedy = match search::of(result).iter().any(|(_, record)| record.holds_per_s.is_none()) {
                 true => "allow more time, or lengthen `step`: lower rates need longer steps to be judged",
                 false => "read its record below `cells/`, then run the study again",
             };
-            let remedy = remedy.to_owned();
-            found.add(Severity::Note, format!("Failed: {reason}"), Some(remedy), Some(name));
-            found.last_is_reason();
+            found.add(Warning::note(format!("Failed: {reason}")).remedy(remedy).of(name).reason());
         }
         Outcome::Unavailable { missing, remedy } => {
-            found.add(Severity::Note, format!("Can't run here: {missing}"), Some(remedy.clone()), Some(name));
-            found.last_is_reason();
+            found.add(Warning::note(format!("Can't run here: {missing}")).remedy(remedy).of(name).reason());
         }
         Outcome::Pending => {}
         Outcome::Measured(_) | Outcome::Job(_) => {
             for record in &result.records {
                 if let CellStatus::Failed { reason } = &record.status {
                     let text = format!("Repetition {} failed and is left out: {reason}", record.repetition);
-                    found.add(Severity::Note, text, None, Some(name));
+                    found.add(Warning::note(text).of(name));
                 }
             }
         }
@@ -180,8 +158,8 @@ fn about_job(result: &CellResult, name: &str, found: &mut Collector) {
              so storages hardly make a difference to it",
             quantity::percent(HARDLY_BUSY)
         );
-        let remedy = "for a job that shall wait for storage: more data a task, or a larger `[scale] time`";
-        found.add(Severity::Note, text, Some(remedy.to_owned()), Some(name));
+        let remedy = "for a job that waits for storage, give each task more data, or raise `[scale] time`";
+        found.add(Warning::note(text).remedy(remedy).of(name));
     }
 }
 
@@ -200,13 +178,13 @@ fn about_figures(
         let direction = if change > 0.0 { "rose" } else { "fell" };
         let share = quantity::percent(change.abs());
         let text = format!("Not steady: throughput {direction} by {share} of its mean while it was measured");
-        let remedy = "lengthen `warmup` until the time series is level".to_owned();
-        found.add(Severity::Note, text, Some(remedy), Some(name));
+        let remedy = "lengthen `warmup` until the time series is level";
+        found.add(Warning::note(text).extent(change).remedy(remedy).of(name));
     }
     for (share, word) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
         if !is_measurable(figures.latency.count(), share) {
-            let text = format!("No {word} latency: fewer than {FEWEST_BEYOND} operations lie beyond it");
-            found.add(Severity::Note, text, Some(longer(loaded, comparison, share)), Some(name));
+            let text = format!("No {word} latency: fewer than {FEWEST_BEYOND} operations were slower");
+            found.add(Warning::note(text).remedy(longer(loaded, comparison, share)).of(name));
             break;
         }
     }
@@ -215,15 +193,11 @@ fn about_figures(
     let operations = errors + measured.iter().map(|one| one.operations).sum::<u64>();
     if errors as f64 > TOLERATED_ERRORS * operations as f64 {
         let sample = measured.iter().flat_map(|one| &one.error_samples).next();
-        let share = quantity::percent(errors as f64 / (operations as f64).max(1.0));
+        let share = errors as f64 / (operations as f64).max(1.0);
         let said = sample.map_or(String::new(), |text| format!(", the first: {text}"));
-        let text = format!("Errors: {share} of the operations were answered by one{said}");
-        found.add(
-            Severity::Doubtful,
-            text,
-            Some("read the system's log of this cell".to_owned()),
-            Some(name),
-        );
+        let text = format!("Errors: {} of the operations failed{said}", quantity::percent(share));
+        let remedy = "read the system's log of this cell";
+        found.add(Warning::doubtful(text).extent(share).remedy(remedy).of(name));
     }
 }
 
@@ -259,8 +233,8 @@ fn about_warm_up(
         // A change over the whole has its own warning.
         if result.figures().is_some_and(|figures| figures.trend.is_none()) {
             let text = format!("Not steady: {figure} still changed in the second half of what was measured");
-            let remedy = "lengthen `warmup`, and `duration` where it changes for ever".to_owned();
-            found.add(Severity::Note, text, Some(remedy), Some(name));
+            let remedy = "lengthen `warmup`, and `duration` where it changes for ever";
+            found.add(Warning::note(text).remedy(remedy).of(name));
         }
         return;
     };
@@ -275,7 +249,7 @@ fn about_warm_up(
         "set `warmup = \"{:.0} s\"` under [run], {lacking_s:.0} s more",
         loaded.run.warmup_wall_s + lacking_s
     );
-    found.add(Severity::Note, text, Some(remedy), Some(name));
+    found.add(Warning::note(text).extent(difference).remedy(remedy).of(name));
 }
 
 /// Data that fits in memory is read from there, whatever it is stored on.
@@ -292,14 +266,14 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
         let text = format!(
             "The data fits in memory and takes {share} of it: reads come from there, and not from the storage"
         );
-        let remedy = "four times as much data as memory and more shows what a storage does".to_owned();
-        found.add(Severity::Note, text, Some(remedy), Some(name));
+        let remedy = "four times as much data as memory, or more, to see what the storage does";
+        found.add(Warning::note(text).extent(memory.data_to_memory).remedy(remedy).of(name));
     }
 }
 
 /// A rate that was not found as surely as it was looked for.
 fn about_search(result: &CellResult, name: &str, found: &mut Collector) {
-    for (_, record) in crate::comparison::search::of(result) {
+    for (_, record) in search::of(result) {
         // That none holds is the reason for the missing figures, and reported there.
         if record.holds_per_s.is_none() {
             continue;
@@ -307,68 +281,62 @@ fn about_search(result: &CellResult, name: &str, found: &mut Collector) {
         if !record.is_closed {
             let text =
                 "The highest rate may be higher: the search used up its steps before it was narrowed down";
-            let remedy = "begin nearer to it, by `from`, or lengthen `step`".to_owned();
-            found.add(Severity::Note, text.to_owned(), Some(remedy), Some(name));
+            let remedy = "begin nearer to it, by `from`, or lengthen `step`";
+            found.add(Warning::note(text).remedy(remedy).of(name));
         } else if record.fails_per_s.is_none() {
             let text = "The highest rate may be higher: the highest that was to be tried holds";
-            found.add(Severity::Note, text.to_owned(), Some("raise `to`".to_owned()), Some(name));
+            found.add(Warning::note(text).remedy("raise `to`").of(name));
         }
     }
 }
 
-/// Joins warnings that differ in nothing but their numbers and cells. The worst one's numbers stand for all.
+/// Joins warnings that differ in nothing but their numbers and cells. The numbers of the worst stand for all.
 #[derive(Default)]
 struct Collector {
-    warnings: Vec<Warning>,
-    keys: Vec<String>,
-    /// Where the warning added last went.
-    last: usize,
+    found: Vec<Joined>,
 }
 
-/// What joined findings are ranked by: the first percentage that a text states.
-fn first_percentage(text: &str) -> f64 {
-    let number = |part: &str| part.trim_end().rsplit(' ').next().and_then(|word| word.parse::<f64>().ok());
-    text.split('%').next().filter(|part| part.len() < text.len()).and_then(number).map_or(0.0, f64::abs)
+struct Joined {
+    key: String,
+    warning: Warning,
+    /// Whether another one was worse, or better: then it says that its numbers are the worst.
+    has_others: bool,
 }
-
-const AT_WORST: &str = ", at worst";
 
 impl Collector {
-    fn last_is_reason(&mut self) {
-        self.warnings[self.last].is_reason = true;
+    fn add(&mut self, warning: Warning) {
+        let key = key_of(&warning.text);
+        let Some(joined) = self.found.iter_mut().find(|known| known.key == key) else {
+            self.found.push(Joined { key, warning, has_others: false });
+            return;
+        };
+        joined.has_others |= warning.text != joined.warning.text;
+        if warning.extent > joined.warning.extent {
+            (joined.warning.text, joined.warning.extent) = (warning.text, warning.extent);
+        }
+        let cells = &mut joined.warning.cells;
+        cells.extend(warning.cells.into_iter().filter(|cell| !cells.contains(cell)).collect::<Vec<_>>());
     }
 
-    fn add(&mut self, severity: Severity, text: String, remedy: Option<String>, cell: Option<&str>) {
-        // What is missing of one cell is its p99, of another only its p99.9.
-        let text_of_key = text.replace("p99.9", "p-nines").replace("p99", "p-nine");
-        let key = text_of_key.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
-        // Numbers of different lengths and signs are still numbers.
-        let key = key.replace(": -#", ": +#");
-        let key =
-            key.split('#').filter(|part| !matches!(*part, "" | "." | ",")).collect::<Vec<_>>().join("#");
-        self.last = match self.keys.iter().position(|known| *known == key) {
-            Some(index) => {
-                let joined = &mut self.warnings[index];
-                let worst = joined.text.trim_end_matches(AT_WORST).to_owned();
-                if worst != text {
-                    let text = if first_percentage(&text) > first_percentage(&worst) { text } else { worst };
-                    joined.text = if first_percentage(&text) > 0.0 { text + AT_WORST } else { text };
-                }
-                index
+    fn joined(self) -> Vec<Warning> {
+        let ended = |Joined { mut warning, has_others, .. }: Joined| {
+            if has_others && warning.extent.is_some() {
+                warning.text += ", in the worst case";
             }
-            None => {
-                self.keys.push(key);
-                self.warnings.push(Warning { severity, text, cells: Vec::new(), remedy, is_reason: false });
-                self.warnings.len() - 1
-            }
+            warning
         };
-        let cells = &mut self.warnings[self.last].cells;
-        if let Some(cell) = cell
-            && !cells.iter().any(|known| known == cell)
-        {
-            cells.push(cell.to_owned());
-        }
+        self.found.into_iter().map(ended).collect()
     }
+}
+
+/// What warnings to be joined have in common: a text without its numbers.
+fn key_of(text: &str) -> String {
+    // What is missing of one cell is its p99, of another only its p99.9.
+    let text = text.replace("p99.9", "p-nines").replace("p99", "p-nine");
+    let key: String = text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
+    // Numbers of different lengths and signs are still numbers.
+    let key = key.replace(": -#", ": +#");
+    key.split('#').filter(|part| !matches!(*part, "" | "." | ",")).collect::<Vec<_>>().join("#")
 }
 
 #[cfg(test)]
@@ -378,18 +346,30 @@ mod tests {
     #[test]
     fn joined_warnings_show_the_worst_numbers() {
         let mut found = Collector::default();
-        for (text, cell) in [
-            ("device p50: modelled 36 us, delivered 40 us: +11.1 % (allowed: 10 %)", "a"),
-            ("device p50: modelled 36 us, delivered 180 us: +400.0 % (allowed: 10 %)", "b"),
-            ("device p50: modelled 36 us, delivered 30 us: -16.7 % (allowed: 10 %)", "c"),
+        for (text, extent, cell) in [
+            ("device p50: modelled 36 µs, delivered 40 µs: +11.1 % (allowed: 10 %)", 0.111, "a"),
+            ("device p50: modelled 36 µs, delivered 180 µs: +400.0 % (allowed: 10 %)", 4.0, "b"),
+            ("device p50: modelled 36 µs, delivered 30 µs: -16.7 % (allowed: 10 %)", -0.167, "c"),
         ] {
-            found.add(Severity::Doubtful, text.to_owned(), None, Some(cell));
+            found.add(Warning::doubtful(text).extent(extent).of(cell));
         }
-        assert_eq!(found.warnings.len(), 1);
+        let [warning] = found.joined().try_into().unwrap();
         assert_eq!(
-            found.warnings[0].text,
-            "device p50: modelled 36 us, delivered 180 us: +400.0 % (allowed: 10 %), at worst"
+            warning.text,
+            "device p50: modelled 36 µs, delivered 180 µs: +400.0 % (allowed: 10 %), in the worst case"
         );
-        assert_eq!(found.warnings[0].cells, ["a", "b", "c"]);
+        assert_eq!(warning.cells, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn without_an_extent_none_is_the_worst() {
+        let mut found = Collector::default();
+        for (text, cell) in
+            [("1 record of 7 was reached", "a"), ("9 records of 7", "b"), ("5 record of 7 was reached", "c")]
+        {
+            found.add(Warning::note(text).of(cell));
+        }
+        let texts: Vec<_> = found.joined().into_iter().map(|one| (one.text, one.cells.len())).collect();
+        assert_eq!(texts, [("1 record of 7 was reached".to_owned(), 2), ("9 records of 7".to_owned(), 1)]);
     }
 }

@@ -1,12 +1,13 @@
 //! Reading a run directory: `run.json` beside `cells/*.json`, of which some may still be missing.
 
+pub(crate) mod origins;
 mod outside;
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use underlay_files::ForeignFolder;
-use underlay_record::{ReadError, Run, RunRecord, decoded_bytes, read as record};
+use underlay_record::{PlannedCell, ReadError, Run, RunRecord, decoded_bytes, read as record};
 
 use outside::{MAX_DISTRIBUTIONS_BYTES, MAX_HEAD_BYTES, MAX_RECORD_BYTES, MAX_RECORDS_BYTES, harmless};
 
@@ -21,6 +22,18 @@ pub enum LoadError {
     Refused { path: PathBuf, problem: String },
     #[error("{} can't be used: {source}", .path.display())]
     Record { path: PathBuf, source: ReadError },
+    #[error(
+        "{} is misplaced: it has repetition {repetition} of {cell}, where the plan has repetition {expected_repetition} of \
+         {expected_cell}",
+        .path.display()
+    )]
+    Misplaced {
+        path: PathBuf,
+        cell: String,
+        repetition: u32,
+        expected_cell: String,
+        expected_repetition: u32,
+    },
 }
 
 /// A run as it was found: everything that could be read, and what could not.
@@ -99,7 +112,10 @@ impl RunDirectory {
             match record.transpose().map(Option::flatten) {
                 Ok(Some((record, length_bytes))) => {
                     text_bytes += length_bytes;
-                    records.push(record);
+                    match misplaced(planned, &record, path) {
+                        None => records.push(record),
+                        Some(error) => broken.push(error),
+                    }
                 }
                 Ok(None) => {}
                 Err(error) => broken.push(error),
@@ -107,6 +123,18 @@ impl RunDirectory {
         }
         Ok(LoadedRun { run, records, broken })
     }
+}
+
+/// A record under another one's name must not count as its repetition.
+fn misplaced(planned: &PlannedCell, record: &RunRecord, path: PathBuf) -> Option<LoadError> {
+    let is_planned = record.cell.id == planned.cell.id && record.repetition == planned.repetition;
+    (!is_planned).then(|| LoadError::Misplaced {
+        path,
+        cell: record.cell.id.clone(),
+        repetition: record.repetition,
+        expected_cell: planned.cell.id.clone(),
+        expected_repetition: planned.repetition,
+    })
 }
 
 /// With the length of its text; nothing where there is no such file. A run may be anybody's: no link is followed, and `path` is for

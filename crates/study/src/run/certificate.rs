@@ -72,6 +72,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
                     share * 100.0,
                     FLOOR_SHARE * 100.0
                 ),
+                extent: Some(share),
                 remedy: (share > FLOOR_SHARE).then(|| slower.clone()),
             });
         }
@@ -89,6 +90,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
             } else {
                 "nothing held the page cache to the budget: the data may have been in memory".into()
             },
+            extent: None,
             remedy: (!enforced).then(|| "`underlay doctor` says how to get a memory cgroup".into()),
         });
     }
@@ -101,6 +103,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
             steal * 100.0,
             STEAL_TOLERANCE * 100.0
         ),
+        extent: Some(steal),
         remedy: (steal > STEAL_TOLERANCE).then(|| "run again when the host is quieter".into()),
     });
     let all_passed = checks.iter().all(|check| check.passed);
@@ -140,6 +143,7 @@ fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64
             error * 100.0,
             tolerance * 100.0
         ),
+        extent: Some(error.abs()),
         remedy: (!passed).then(|| remedy.to_owned()),
     }
 }
@@ -154,6 +158,7 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
             name: "hidden records".into(),
             passed: missing > 0,
             finding: format!("{missing} operations found no record, as readers without authorisation must"),
+            extent: None,
             remedy: (missing == 0).then(|| {
                 "readers without authorisation saw records, or there were none of these readers".into()
             }),
@@ -172,6 +177,7 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
             measured.errors,
             UNANSWERED_TOLERANCE * 100.0
         ),
+        extent: Some(share),
         remedy: (!passed).then(|| "look at the cell's errors, and whether all its records were loaded".into()),
     });
     if let Some(IntegrityRecord { checked, mismatches, wrong_values }) = &measured.integrity {
@@ -182,6 +188,7 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
             finding: format!(
                 "{mismatches} of {checked} records that were read were not what was written{first}"
             ),
+            extent: Some(*mismatches as f64 / (*checked).max(1) as f64),
             remedy: (*mismatches > 0)
                 .then(|| "look for faults of the storage, and read the system's log of this cell".into()),
         });
@@ -192,6 +199,7 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
             name: "clients".into(),
             passed: false,
             finding: format!("{lost_threads} client threads lost their connection for good"),
+            extent: Some(lost_threads as f64),
             remedy: Some("look at the system's log".into()),
         });
     }
@@ -206,6 +214,7 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
                 unsent * 100.0,
                 UNSENT_TOLERANCE * 100.0
             ),
+            extent: Some(unsent),
             remedy: (!is_offered).then(|| {
                 "the system is slower than the rate: lower it, or read the latency as a lower bound".into()
             }),
@@ -222,6 +231,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
             finding: format!(
                 "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times what was measured (needed: {HEADROOM})"
             ),
+            extent: Some(headroom.recip()),
             remedy: (headroom < HEADROOM)
                 .then(|| "the generator may be the limit: more threads, or a larger [scale] time".into()),
         });
@@ -238,6 +248,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
             finding: format!(
                 "operations were sent up to {lateness_us:.0} us late (p99) by the generator's own fault, beside a p99 of {p99_us:.0} us"
             ),
+            extent: Some(lateness_us),
             remedy: (!passed).then(|| "lower the rate, or use fewer threads".into()),
         });
     }

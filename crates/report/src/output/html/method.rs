@@ -10,6 +10,7 @@ use super::{Page, swatch};
 use crate::cell::cost::{devices_in_words, roles_in_words};
 use crate::comparison::storage_records;
 use crate::findings::warnings::cell_name;
+use crate::load::origins::Origins;
 use crate::quantity::{self, ABSENT};
 
 pub(super) fn section(page: &Page) -> Option<Markup> {
@@ -32,8 +33,15 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
 fn run_facts(page: &Page) -> Markup {
     let run = &page.loaded.run;
     let machine = &run.machine;
-    let versions: Vec<String> =
-        run.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let versions: Vec<String> = Origins::of(page.loaded)
+        .versions
+        .iter()
+        .filter(|(program, _)| run.versions.contains_key(**program))
+        .map(|(program, found)| {
+            let found: Vec<String> = found.iter().map(|(version, _)| (*version).to_owned()).collect();
+            format!("{program} {}", quantity::list(&found, usize::MAX))
+        })
+        .collect();
     html! {
         dl.facts-list {
             dt { "Machine" }
@@ -53,7 +61,7 @@ fn run_facts(page: &Page) -> Markup {
                 " on this machine's clock, in random order" }
             }
             dt { "Seed" } dd { (run.seed) }
-            dt { "On record" } dd { (page.loaded.finished()) " of " (page.loaded.planned()) " repetitions" @if run.short { ", short form" } }
+            dt { "Recorded" } dd { (page.loaded.finished()) " of " (page.loaded.planned()) " repetitions" @if run.short { ", short form" } }
             dt { "Intervals" }
             dd {
                 "95 %. "
