@@ -33,7 +33,7 @@ fn a_run_against_itself_shows_nothing() {
     assert_eq!(found.differences, Vec::<String>::new());
     let left_out = ["rocksdb/sata-ssd/b: neither run measured it", "rocksdb/nvme/b: neither run measured it"];
     assert_eq!(found.left_out, left_out);
-    assert_eq!(found.cautions, ["1 cell doubtful by a certificate: the report of each run says why"]);
+    assert_eq!(found.cautions, ["A certificate calls 1 cell doubtful: the report of each run says why"]);
 }
 
 #[test]

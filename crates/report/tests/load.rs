@@ -70,6 +70,9 @@ fn what_is_no_run_is_refused_with_a_reason() {
     fs::write(directory.path().join("run.json"), "[]").expect("written");
     let error = RunDirectory::load(directory.path()).expect_err("no object");
     assert!(matches!(error, LoadError::Record { source: ReadError::Form(_), .. }), "{error}");
+    let error = RunDirectory::load(directory.path().join("run.json")).expect_err("a file");
+    let expected = format!("name its directory, {}", directory.path().display());
+    assert!(error.to_string().ends_with(&expected), "{error}");
 }
 
 /// A run that version 0.1 wrote: two servers on devices of their own, and on a pool over a network; stopped after two cells.
@@ -157,6 +160,9 @@ fn a_run_that_was_continued_elsewhere_says_so() {
         assert!(text.contains(versions) && text.contains(machines), "{text}");
         assert!(!text.contains("mixes versions of rocksdb"), "{text}");
     }
+    let compared = AbComparison::of(("mixed", &made), ("same", &same));
+    let text = terminal::ab::text(&compared, 400, false);
+    assert!(text.contains("A: The run mixes machines") && !text.contains("B: The run mixes"), "{text}");
     // Beside the warning, the page's facts name each.
     assert!(html::render(&made).contains("underlay 0.1.0 and 0.2.0"));
 }

@@ -299,6 +299,7 @@ fn correct(cells: &mut [AbCell]) {
 fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
     let mut found = Vec::new();
     for (name, loaded) in ["A", "B"].into_iter().zip(runs) {
+        found.extend(loaded.doubts().into_iter().map(|doubt| format!("{name}: {doubt}")));
         if loaded.run.repetitions < 2 && loaded.finished() > 0 {
             found.push(format!(
                 "Each cell of {name} ran once: what differs from run to run is not in its errors, so a difference may be no \
@@ -307,13 +308,15 @@ fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
         }
         if loaded.is_partial() {
             let (finished, planned) = (loaded.finished(), loaded.planned());
-            found.push(format!("{name} is not complete: {finished} of {planned} repetitions are on record"));
+            found.push(format!(
+                "{name} is not complete: {finished} of {planned} repetitions have been recorded"
+            ));
         }
     }
     let doubtful = cells.iter().filter(|cell| cell.is_doubtful).count();
     if doubtful > 0 {
         let cells = quantity::plural(doubtful, "cell");
-        found.push(format!("{cells} doubtful by a certificate: the report of each run says why"));
+        found.push(format!("A certificate calls {cells} doubtful: the report of each run says why"));
     }
     found
 }

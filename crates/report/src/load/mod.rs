@@ -1,5 +1,6 @@
 //! Reading a run directory: `run.json` beside `cells/*.json`, of which some may still be missing.
 
+mod doubts;
 pub(crate) mod origins;
 mod outside;
 
@@ -11,11 +12,15 @@ use underlay_record::{PlannedCell, ReadError, Run, RunRecord, decoded_bytes, rea
 
 use outside::{MAX_DISTRIBUTIONS_BYTES, MAX_HEAD_BYTES, MAX_RECORD_BYTES, MAX_RECORDS_BYTES, harmless};
 
+pub use doubts::Doubt;
+
 /// Why a file of a run could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("{} is not a run directory: it has no run.json. Name the directory that `underlay run` wrote.", .0.display())]
     NotARun(PathBuf),
+    #[error("{} is a file of a run: name its directory, {}", .path.display(), .directory.display())]
+    FileOfARun { path: PathBuf, directory: PathBuf },
     #[error("{} can't be read: {source}", .path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("{} is refused: {problem}", .path.display())]
@@ -63,6 +68,9 @@ impl LoadedRun {
     }
 }
 
+/// What makes a directory a run.
+const HEAD: &str = "run.json";
+
 /// A directory that `underlay run` wrote.
 pub struct RunDirectory;
 
@@ -76,7 +84,13 @@ impl RunDirectory {
     /// When `run.json` is missing, unreadable, malformed or of another schema.
     pub fn load(path: impl AsRef<Path>) -> Result<LoadedRun, LoadError> {
         let directory = path.as_ref();
-        let not_a_run = || LoadError::NotARun(directory.to_owned());
+        let not_a_run = || match directory.parent() {
+            Some(parent) if directory.file_name() == Some(HEAD.as_ref()) && directory.is_file() => {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                LoadError::FileOfARun { path: directory.to_owned(), directory: parent.to_owned() }
+            }
+            _ => LoadError::NotARun(directory.to_owned()),
+        };
         let folder = match ForeignFolder::open(directory) {
             Ok(folder) => folder,
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -84,9 +98,8 @@ impl RunDirectory {
             }
             Err(source) => return Err(LoadError::Read { path: directory.to_owned(), source }),
         };
-        let head = directory.join("run.json");
-        let (run, _) =
-            read(&folder, "run.json", &head, MAX_HEAD_BYTES, record::run)?.ok_or_else(not_a_run)?;
+        let head = directory.join(HEAD);
+        let (run, _) = read(&folder, HEAD, &head, MAX_HEAD_BYTES, record::run)?.ok_or_else(not_a_run)?;
         // Before any of its names is joined to a path.
         run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
         let cells_path = directory.join("cells");

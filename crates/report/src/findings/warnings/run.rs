@@ -3,15 +3,11 @@
 use super::{Collector, Warning};
 use crate::comparison::Comparison;
 use crate::load::LoadedRun;
-use crate::load::origins::Origins;
-use crate::quantity;
 
 pub(super) fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut Collector) {
-    for error in &loaded.broken {
-        let remedy = "delete the file and continue the run with `underlay run --resume`";
-        found.add(Warning::doubtful(format!("A record was left out: {error}")).remedy(remedy));
+    for doubt in loaded.doubts() {
+        found.add(Warning::doubtful(doubt.text).remedy(doubt.remedy));
     }
-    about_origins(loaded, found);
     if loaded.is_partial() {
         let (finished, planned) = (loaded.finished(), loaded.planned());
         let text = format!("The run is not complete: {finished} of {planned} repetitions have been recorded");
@@ -41,28 +37,3 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut
         found.add(Warning::note(text).remedy("run it without `--short` for the whole"));
     }
 }
-
-/// A run may be resumed after an upgrade, or on another machine: then its cells differ by more than their storage.
-fn about_origins(loaded: &LoadedRun, found: &mut Collector) {
-    let origins = Origins::of(loaded);
-    let cells = |name: &str, count: usize| format!("{name} in {}", quantity::plural(count, "cell"));
-    for (program, versions) in &origins.versions {
-        if versions.len() > 1 {
-            let each: Vec<String> = versions.iter().map(|(version, count)| cells(version, *count)).collect();
-            let each = quantity::list(&each, NAMED);
-            let text =
-                format!("The run mixes versions of {program}: {each}, so cells may differ for that alone");
-            found.add(Warning::doubtful(text).remedy("run the study again with one version"));
-        }
-    }
-    if origins.machines.len() > 1 {
-        let each: Vec<String> =
-            origins.machines.iter().map(|(machine, count)| cells(machine, *count)).collect();
-        let each = quantity::list(&each, NAMED);
-        let text = format!("The run mixes machines: {each}, so cells may differ for that alone");
-        found.add(Warning::doubtful(text).remedy("run the study again on one machine"));
-    }
-}
-
-/// Versions or machines that a warning names; the others are counted.
-const NAMED: usize = 4;

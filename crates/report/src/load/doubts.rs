@@ -1,0 +1,64 @@
+//! Why a run as a whole is to be doubted.
+
+use std::fmt;
+
+use super::LoadedRun;
+use super::origins::Origins;
+use crate::quantity;
+
+/// Something that a reader of any of a run's figures must know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Doubt {
+    pub text: String,
+    /// What to try.
+    pub remedy: &'static str,
+}
+
+/// In one line, for whoever has nothing else to show it with.
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}. Try: {}", self.text, self.remedy)
+    }
+}
+
+impl LoadedRun {
+    /// Records that were left out, and mixtures of versions and machines: every output of a run shows them.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let left_out = self.broken.iter().map(|error| Doubt {
+            text: format!("A record was left out: {error}"),
+            remedy: "delete the file and continue the run with `underlay run --resume`",
+        });
+        left_out.chain(mixtures(self)).collect()
+    }
+}
+
+/// A run may be resumed after an upgrade, or on another machine: then its cells differ by more than their storage.
+fn mixtures(loaded: &LoadedRun) -> Vec<Doubt> {
+    let origins = Origins::of(loaded);
+    let each = |found: Vec<(&str, usize)>| {
+        let cells = |(name, count)| format!("{name} in {}", quantity::plural(count, "cell"));
+        quantity::list(&found.into_iter().map(cells).collect::<Vec<_>>(), NAMED)
+    };
+    let mut doubts = Vec::new();
+    for (program, versions) in origins.versions {
+        if versions.len() > 1 {
+            let text = format!(
+                "The run mixes versions of {program}: {}, so cells may differ for that alone",
+                each(versions)
+            );
+            doubts.push(Doubt { text, remedy: "run the study again with one version" });
+        }
+    }
+    if origins.machines.len() > 1 {
+        let machines = origins.machines.iter().map(|(machine, count)| (machine.as_str(), *count));
+        let text = format!(
+            "The run mixes machines: {}, so cells may differ for that alone",
+            each(machines.collect())
+        );
+        doubts.push(Doubt { text, remedy: "run the study again on one machine" });
+    }
+    doubts
+}
+
+/// Versions or machines that are named; the others are counted.
+const NAMED: usize = 4;
