@@ -237,18 +237,18 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
         None => bytes.to_vec(),
     };
     if plain.len() > MAX_BYTES {
-        return Err(wrong("it is longer than any of three digits"));
+        return Err(wrong("it is longer than any of three significant digits"));
     }
     // The head: cookie, length, offset and digits of 4 bytes each, then bounds and ratio of 8 each.
     let word =
         |at: usize| plain.get(at..at + 4).map(|word| u32::from_be_bytes(word.try_into().unwrap_or_default()));
     let (Some(length), Some(digits)) = (word(4), word(12)) else { return Err(wrong("it is cut short")) };
     if length as usize > plain.len().saturating_sub(HEAD_BYTES) {
-        return Err(wrong("it says that it is longer than it is"));
+        return Err(wrong("it claims to be longer than it is"));
     }
     // Memory grows tenfold with each digit.
     if digits > u32::from(DIGITS) {
-        return Err(wrong("it has more than three digits"));
+        return Err(wrong("it has more than three significant digits"));
     }
     Ok(plain)
 }
@@ -383,7 +383,7 @@ mod tests {
         };
         assert!(Histogram::decode(&encoded(3, 1, &[2]).0).is_ok());
         refused(encoded(3, u32::MAX, &[]), "longer than it is");
-        refused(encoded(5, 1, &[2]), "three digits");
+        refused(encoded(5, 1, &[2]), "three significant digits");
         refused(encoded(3, 1 << 30, &vec![1; MAX_BYTES]), "longer than any");
     }
 

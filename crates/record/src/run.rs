@@ -194,7 +194,7 @@ fn check_names<'a>(files: impl IntoIterator<Item = &'a str>) -> Result<(), Strin
         }
         // Otherwise one record would count as the result of two cells.
         if !names.insert(file) {
-            return Err(format!("plan[{index}].file is {file:?}, as another one's is"));
+            return Err(format!("plan[{index}].file is {file:?}, which an earlier entry has already"));
         }
     }
     Ok(())
@@ -211,6 +211,6 @@ mod tests {
         for file in ["/etc/a.json", "../a.json", "a/b.json", ".json", "a", "", "a\0.json"] {
             assert!(checked(&[file]).unwrap_err().contains("a file in cells/"), "{file:?}");
         }
-        assert!(checked(&["a.json", "a.json"]).unwrap_err().contains("another one's"));
+        assert!(checked(&["a.json", "a.json"]).unwrap_err().contains("an earlier entry has"));
     }
 }

@@ -97,7 +97,7 @@ fn only_cells_that_were_asked_for_the_same_are_compared() {
     assert_eq!(
         left_out,
         [
-            "rocksdb/hdd/a: it was asked for something else in B: other threads or servers",
+            "rocksdb/hdd/a: B asked for something else: other threads or servers",
             "rocksdb/nvme/a: only A has it",
             "rocksdb/hdd/b: only A has it",
             "rocksdb/nvme/another: only B has it",

@@ -94,7 +94,7 @@ fn one_run_has_no_interval_and_says_so() {
             assert!(job.performance.is_none_or(|ratio| ratio.difference() == Difference::Unknown));
         }
     }
-    let words = "how certain these ratios are is unknown";
+    let words = "the certainty of these ratios is unknown";
     assert!(answer::sentence(&loaded).contains(words), "{}", answer::sentence(&loaded));
     assert!(html::render(&loaded).contains("Each job ran once, so there are no intervals"));
     let judged = claims::judge(loaded.run.reference.as_ref().unwrap(), &comparison);
@@ -150,7 +150,7 @@ fn directories_are_filled_in_turn_and_the_report_says_so() {
     let files = skewed[0].files + skewed[1].files;
     (skewed[0].files, skewed[1].files) = (0.4 * files, 0.6 * files);
     let words = directories::in_words(&skewed, "local").expect("two kinds of device");
-    assert!(words.starts_with("not filled alike"), "{words}");
+    assert!(words.starts_with("filled unevenly"), "{words}");
     // Of a handful of files one more or less is chance.
     (skewed[0].files, skewed[1].files) = (7.0, 2.0);
     let words = directories::in_words(&skewed, "local").expect("two kinds of device");
@@ -276,7 +276,7 @@ fn the_page_has_every_section_of_jobs() {
     let page = html::render(&mapreduce());
     for words in [
         "Performance against hdd-11",
-        "filled alike, whatever is below",
+        "filled alike, whatever device they are on",
         "At the prices of 2015",
         "At the prices of the catalogue",
         "nvme-9550-max of the catalogue, 2024",

@@ -444,7 +444,7 @@ fn rates_that_were_looked_for_are_shown_with_what_bounds_them() {
         record.search.as_mut().expect("it was looked for").is_closed = false;
     }
     let text = terminal::comparison(&unfinished, 100, false);
-    assert!(text.contains("the search used up its steps"), "{text}");
+    assert!(text.contains("the search ran out of steps"), "{text}");
 }
 
 #[test]

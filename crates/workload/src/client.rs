@@ -137,7 +137,7 @@ impl FoundRecords {
 }
 
 /// What is said of scans where they can't be checked.
-pub const SCANS_ARE_NOT_CHECKED: &str = "this system counts what it scans and does not give it: ask for a mix without scans, or leave dataintegrity out";
+pub const SCANS_ARE_NOT_CHECKED: &str = "this system counts what it scans without returning it: choose a mix without scans, or leave dataintegrity out";
 
 /// One connection, used by one thread. Calls wait for the answer.
 pub trait Client: Send {

@@ -60,7 +60,7 @@ impl Proportions {
         for &(kind, weight) in weights {
             if !weight.is_finite() || weight < 0.0 {
                 return Err(format!(
-                    "the proportion of {kind} operations is {weight}: expected a number from 0 up"
+                    "the proportion of {kind} operations is {weight}: expected a number of at least 0"
                 ));
             }
             proportions.weights[kind as usize] += weight;

@@ -152,7 +152,7 @@ impl Workload {
     pub fn key_range(&self) -> Result<KeyRange, String> {
         KeyRange::new(self.insert_start, self.insert_count).ok_or_else(|| {
             format!(
-                "insertcount is {} and insertstart {}: expected one record at least (recordcount), numbered below 2^63",
+                "insertcount is {} and insertstart {}: expected at least one record (recordcount), numbered below 2^63",
                 self.insert_count, self.insert_start
             )
         })

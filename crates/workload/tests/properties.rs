@@ -175,19 +175,19 @@ fn all_malformed_values_are_reported_with_their_places() {
     properties.add_argument("dataintegrity=yes").unwrap();
     let expected = "\
 w.properties:1: recordcount is 'ten': expected a whole number
-w.properties:3: fieldcount is '0': expected a whole number from 1
+w.properties:3: fieldcount is '0': expected a whole number of at least 1
 w.properties:4: fieldlengthdistribution is 'bimodal': expected constant, uniform, zipfian or histogram
 w.properties:5: readallfields is 'maybe': expected true or false
-w.properties:6: readproportion is '-1': expected a number from 0 up
+w.properties:6: readproportion is '-1': expected a number of at least 0
 w.properties:7: requestdistribution is 'zipf': expected uniform, zipfian, latest, hotspot, exponential or sequential
 w.properties:8: hotspotdatafraction is '1.5': expected a number from 0 to 1
 w.properties:9: exponential.percentile is '100': expected a number between 0 and 100
-w.properties:10: maxscanlength is '0': expected a whole number from 1
+w.properties:10: maxscanlength is '0': expected a whole number of at least 1
 w.properties:11: scanlengthdistribution is 'constant': expected uniform or zipfian
 w.properties:12: insertorder is 'random': expected hashed or ordered
 w.properties:13: zeropadding is '5000': expected a whole number up to 1000
-w.properties:14: threadcount is '0': expected a whole number from 1
-w.properties:15: target is 'fast': expected a number from 0 up
+w.properties:14: threadcount is '0': expected a whole number of at least 1
+w.properties:15: target is 'fast': expected a number of at least 0
 w.properties:16: workload is 'site.ycsb.workloads.RestWorkload': expected a class name that ends in CoreWorkload
 -p dataintegrity=yes: dataintegrity is 'yes': expected true or false";
     assert_eq!(properties.workload().unwrap_err().to_string(), expected);
@@ -201,7 +201,7 @@ fn values_that_do_not_fit_together_are_reported() {
     );
     assert_eq!(
         mistakes("recordcount=0"),
-        "w.properties:1: insertcount is 0 and insertstart 0: expected one record at least (recordcount), \
+        "w.properties:1: insertcount is 0 and insertstart 0: expected at least one record (recordcount), \
          numbered below 2^63"
     );
     assert_eq!(

@@ -327,7 +327,8 @@ fn a_specification_that_cannot_be_run_is_refused_with_every_reason() {
         ..RunSpec::new(Arc::new(Workload::new(0, 10, 100)), Mix::parse("c").unwrap())
     };
     let error = run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new()).unwrap_err().to_string();
-    for reason in ["insertcount is 0", "0 threads", "a rate of -1", "a time scale of 0", "a run without end"]
+    for reason in
+        ["insertcount is 0", "0 threads", "a rate of -1", "a time scale of 0", "a run without an end"]
     {
         assert!(error.contains(reason), "{error}");
     }

@@ -205,8 +205,8 @@ pub fn in_words(groups: &[DirectoryGroup], role: &str) -> Option<String> {
     Some(if is_alike && factors.iter().any(|(_, chance)| *chance > TOO_FEW) {
         format!("too few files to tell how they are filled: {shares} of the files")
     } else if is_alike {
-        format!("filled alike, whatever is below: {shares} of the files")
+        format!("filled alike, whatever device they are on: {shares} of the files")
     } else {
-        format!("not filled alike: {shares} of the files")
+        format!("filled unevenly: {shares} of the files")
     })
 }

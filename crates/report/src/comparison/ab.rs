@@ -194,7 +194,7 @@ impl AbComparison {
         let (better, worse, unknown) = (count(Change::Better), count(Change::Worse), count(Change::Unknown));
         let unknown = match unknown {
             0 => String::new(),
-            many => format!(" Of {many} it is not known how sure they are."),
+            many => format!(" For {many} of them, the certainty is unknown."),
         };
         let differ = match better + worse {
             0 => "none differs by more than chance".to_owned(),
@@ -222,7 +222,7 @@ pub fn cell_name(cell: &AbCell, comparison: &AbComparison) -> String {
 
 fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
     if let Some(what) = asked_differently(a.cell, b.cell) {
-        return Err(format!("it was asked for something else in B: {what}"));
+        return Err(format!("B asked for something else: {what}"));
     }
     let mut figures = Vec::new();
     if let (Some(one), Some(other)) = (a.figures(), b.figures()) {
@@ -278,10 +278,10 @@ fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
     let checks = [
         (one.mix == other.mix && one.distribution == other.distribution, "another mix or distribution"),
         (one.threads == other.threads, "other threads or servers"),
-        (within(one) == within(other), "a rate under another latency"),
+        (within(one) == within(other), "a rate within another latency"),
         (one.rate == other.rate, "another rate"),
         (one.records == other.records && a.data_bytes == b.data_bytes, "another amount of data"),
-        (one.compacts_at == other.compacts_at, "another time of compaction"),
+        (one.compacts_at == other.compacts_at, "a compaction at another time"),
     ];
     checks.into_iter().find(|(same, _)| !same).map(|(_, what)| what)
 }
@@ -302,8 +302,8 @@ fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
         found.extend(loaded.doubts().into_iter().map(|doubt| format!("{name}: {doubt}")));
         if loaded.run.repetitions < 2 && loaded.finished() > 0 {
             found.push(format!(
-                "Each cell of {name} ran once: what differs from run to run is not in its errors, so a difference may be no \
-                 more than that. Try: `repetitions = 3` under [run]"
+                "Each cell of {name} ran once: its intervals leave out how much runs differ, so a difference may be \
+                 no more than that. Try: `repetitions = 3` under [run]"
             ));
         }
         if loaded.is_partial() {

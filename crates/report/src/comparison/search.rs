@@ -26,7 +26,7 @@ pub(crate) fn bracket_in_words(record: &SearchRecord) -> String {
     let per_s = |rate: f64| format!("{}/s", quantity::rate(rate));
     match (record.holds_per_s, record.fails_per_s) {
         (Some(holds), Some(fails)) => format!("{} holds, {} fails", per_s(holds), per_s(fails)),
-        (Some(holds), None) => format!("{} holds, the highest that was to be tried", per_s(holds)),
+        (Some(holds), None) => format!("{} holds, the highest in the range", per_s(holds)),
         (None, Some(fails)) => format!("none holds: {} fails, the lowest that was tried", per_s(fails)),
         (None, None) => "none holds".to_owned(),
     }
@@ -41,7 +41,7 @@ pub(crate) fn ending_in_words(record: &SearchRecord) -> String {
         0 => "not tried again".to_owned(),
         all => format!("confirmed {} of {all}", record.confirmed),
     };
-    if record.is_closed { confirmed } else { format!("{confirmed}, steps used up") }
+    if record.is_closed { confirmed } else { format!("{confirmed}, ran out of steps") }
 }
 
 #[cfg(test)]
@@ -65,8 +65,8 @@ mod tests {
         assert_eq!(bracket_in_words(&closed), "12,000/s holds, 12,300/s fails");
         assert_eq!(ending_in_words(&closed), "confirmed 2 of 3");
         let open = record(None);
-        assert_eq!(bracket_in_words(&open), "12,000/s holds, the highest that was to be tried");
-        assert_eq!(ending_in_words(&open), "confirmed 2 of 3, steps used up");
+        assert_eq!(bracket_in_words(&open), "12,000/s holds, the highest in the range");
+        assert_eq!(ending_in_words(&open), "confirmed 2 of 3, ran out of steps");
         let none = SearchRecord { holds_per_s: None, ..record(Some(26.8)) };
         assert_eq!(bracket_in_words(&none), "none holds: 26.8/s fails, the lowest that was tried");
         assert_eq!(ending_in_words(&none), "nothing to try again");

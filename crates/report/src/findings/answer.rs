@@ -52,7 +52,7 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
     }
     if loaded.is_partial() {
         let (finished, planned) = (loaded.finished(), loaded.planned());
-        text.push(format!("So far {finished} of {planned} repetitions are on record."));
+        text.push(format!("So far {finished} of {planned} repetitions have been recorded."));
     }
     text.join(" ")
 }
@@ -167,7 +167,7 @@ fn throughput_clause(effect: &Effect, baseline: &str, is_first: bool) -> String 
         text += &format!(" (no difference seen in {} of {all} workloads)", effect.no_difference);
     }
     if !effect.is_certain {
-        text += " (how certain is unknown)";
+        text += " (certainty unknown)";
     }
     text
 }

@@ -56,8 +56,8 @@ impl ClaimVerdict {
             ClaimVerdict::AgreesLarger => "the same direction, a larger effect here",
             ClaimVerdict::AgreesInPart => "agrees in part",
             ClaimVerdict::Differs => "differs here",
-            ClaimVerdict::PointsTheSameWay => "points the same way, how surely is unknown",
-            ClaimVerdict::PointsTheOtherWay => "points the other way, how surely is unknown",
+            ClaimVerdict::PointsTheSameWay => "points the same way, certainty unknown",
+            ClaimVerdict::PointsTheOtherWay => "points the other way, certainty unknown",
             ClaimVerdict::TooUncertain => "too uncertain to say",
             ClaimVerdict::NotCompared => "not compared",
         }

@@ -105,7 +105,9 @@ fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
     for certificate in result.certificates().filter(|one| one.verdict == Verdict::Doubtful) {
         let failed: Vec<_> = certificate.checks.iter().filter(|check| !check.passed).collect();
         if failed.is_empty() {
-            found.add(Warning::doubtful("The certificate says doubtful and names no failed check").of(name));
+            found.add(
+                Warning::doubtful("The certificate calls it doubtful, but names no failed check").of(name),
+            );
         }
         for check in failed {
             let text = format!("Doubtful, {}: {}", check.name, check.finding);
@@ -233,7 +235,7 @@ fn about_warm_up(
         // A change over the whole has its own warning.
         if result.figures().is_some_and(|figures| figures.trend.is_none()) {
             let text = format!("Not steady: {figure} still changed in the second half of what was measured");
-            let remedy = "lengthen `warmup`, and `duration` where it changes for ever";
+            let remedy = "lengthen `warmup`, or `duration` if it never settles";
             found.add(Warning::note(text).remedy(remedy).of(name));
         }
         return;
@@ -264,7 +266,7 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
     if memory.data_to_memory > 0.0 && memory.data_to_memory <= 1.0 {
         let share = quantity::percent(memory.data_to_memory);
         let text = format!(
-            "The data fits in memory and takes {share} of it: reads come from there, and not from the storage"
+            "The data fits in memory and takes {share} of it: reads come from memory, and not from the storage"
         );
         let remedy = "four times as much data as memory, or more, to see what the storage does";
         found.add(Warning::note(text).extent(memory.data_to_memory).remedy(remedy).of(name));
@@ -280,11 +282,11 @@ fn about_search(result: &CellResult, name: &str, found: &mut Collector) {
         }
         if !record.is_closed {
             let text =
-                "The highest rate may be higher: the search used up its steps before it was narrowed down";
-            let remedy = "begin nearer to it, by `from`, or lengthen `step`";
+                "The highest rate may be higher: the search ran out of steps before it had narrowed it down";
+            let remedy = "start nearer to it, with `from`, or lengthen `step`";
             found.add(Warning::note(text).remedy(remedy).of(name));
         } else if record.fails_per_s.is_none() {
-            let text = "The highest rate may be higher: the highest that was to be tried holds";
+            let text = "The highest rate may be higher: even the highest in the range holds";
             found.add(Warning::note(text).remedy("raise `to`").of(name));
         }
     }

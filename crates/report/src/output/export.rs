@@ -48,7 +48,7 @@ pub struct RunExport {
     pub short: bool,
     pub scale_time: f64,
     pub scale_data: f64,
-    /// Repetitions on record, of those planned.
+    /// Repetitions that have been recorded, of those planned.
     pub finished: usize,
     pub planned: usize,
 }

@@ -303,7 +303,7 @@ fn cost_text(comparison: &Comparison, detail: Detail, width: usize, paint: Paint
     roles.sort();
     roles.dedup();
     if !roles.is_empty() {
-        let text = format!("Not counted, since it is the same beside every storage: {}", roles.join("; "));
+        let text = format!("Not counted, since it is the same with every storage: {}", roles.join("; "));
         for line in wrap(&text, width - 2, "") {
             out += &format!("  {}\n", paint.dim(&line));
         }

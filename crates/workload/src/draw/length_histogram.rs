@@ -39,7 +39,7 @@ impl LengthHistogram {
         let block_bytes = block
             .and_then(|size| size.parse::<u32>().ok())
             .filter(|&size| size > 0)
-            .ok_or("line 1: expected BlockSize, a tab and a whole number from 1")?;
+            .ok_or("line 1: expected BlockSize, a tab and a whole number of at least 1")?;
         let mut counts: Vec<u64> = Vec::new();
         for (index, line) in lines.enumerate() {
             let count = line.trim_end().split_once('\t').and_then(|(bucket, count)| {
@@ -47,7 +47,7 @@ impl LengthHistogram {
                 count.parse::<u32>().ok().filter(|_| is_next)
             });
             let count = count.ok_or_else(|| {
-                format!("line {}: expected {index}, a tab and how often such lengths are", index + 2)
+                format!("line {}: expected {index}, a tab and the number of such lengths", index + 2)
             })?;
             counts.push(u64::from(count));
         }
@@ -148,10 +148,10 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_their_line() {
         let mistakes = [
-            ("", "line 1: expected BlockSize, a tab and a whole number from 1"),
-            ("BlockSize 5\n", "line 1: expected BlockSize, a tab and a whole number from 1"),
-            ("BlockSize\t5\n0\t1\n2\t1\n", "line 3: expected 1, a tab and how often such lengths are"),
-            ("BlockSize\t5\n0\tmany\n", "line 2: expected 0, a tab and how often such lengths are"),
+            ("", "line 1: expected BlockSize, a tab and a whole number of at least 1"),
+            ("BlockSize 5\n", "line 1: expected BlockSize, a tab and a whole number of at least 1"),
+            ("BlockSize\t5\n0\t1\n2\t1\n", "line 3: expected 1, a tab and the number of such lengths"),
+            ("BlockSize\t5\n0\tmany\n", "line 2: expected 0, a tab and the number of such lengths"),
             ("BlockSize\t5\n0\t0\n", "has no lengths: expected a count above 0"),
         ];
         for (text, problem) in mistakes {

@@ -58,7 +58,7 @@ impl RateProfile {
     /// When there are none, one has no length, or offers nothing, or less than nothing: says which, and what was expected.
     pub fn of(parts: &[RatePart]) -> Result<Self, String> {
         if parts.is_empty() {
-            return Err("a rate without parts: expected one at least".to_owned());
+            return Err("a rate without parts: expected at least one".to_owned());
         }
         let mut pieces: Vec<Piece> = Vec::new();
         let (mut begin_s, mut before) = (0.0, 0.0);
@@ -69,7 +69,9 @@ impl RateProfile {
             };
             for rate in [from_per_s, to_per_s] {
                 if !(rate.is_finite() && rate >= 0.0) {
-                    return Err(format!("part {place} of the rate is {rate}: expected a number from 0 up"));
+                    return Err(format!(
+                        "part {place} of the rate is {rate}: expected a number of at least 0"
+                    ));
                 }
             }
             if from_per_s + to_per_s <= 0.0 {
@@ -200,15 +202,18 @@ mod tests {
     #[test]
     fn what_offers_nothing_is_refused() {
         let refused = |parts: &[RatePart]| RateProfile::of(parts).unwrap_err();
-        assert_eq!(refused(&[]), "a rate without parts: expected one at least");
+        assert_eq!(refused(&[]), "a rate without parts: expected at least one");
         assert_eq!(
             refused(&[steady(1.0, 1.0), steady(0.0, 1.0)]),
             "part 2 of the rate offers nothing: expected more than 0"
         );
-        assert_eq!(refused(&[ramp(-1.0, 5.0, 1.0)]), "part 1 of the rate is -1: expected a number from 0 up");
+        assert_eq!(
+            refused(&[ramp(-1.0, 5.0, 1.0)]),
+            "part 1 of the rate is -1: expected a number of at least 0"
+        );
         assert_eq!(
             refused(&[steady(f64::NAN, 1.0)]),
-            "part 1 of the rate is NaN: expected a number from 0 up"
+            "part 1 of the rate is NaN: expected a number of at least 0"
         );
         assert_eq!(refused(&[steady(1.0, 0.0)]), "part 1 of the rate has no length: expected more than 0 s");
         assert_eq!(

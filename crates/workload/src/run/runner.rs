@@ -111,10 +111,10 @@ impl RunSpec {
             problems.push("a measured time of zero: expected a duration above 0".to_owned());
         }
         if self.duration == Duration::MAX && !self.is_limited() {
-            problems.push("a run without end: expected a duration or a number of operations".to_owned());
+            problems.push("a run without an end: expected a duration or a number of operations".to_owned());
         }
         if self.operation_limit == Some(0) {
-            problems.push("no operations at all: expected a limit of one at least".to_owned());
+            problems.push("no operations at all: expected a limit of at least one".to_owned());
         }
         if let Some(Share { first_thread, all_threads }) = self.share
             && first_thread.checked_add(self.threads).is_none_or(|end| end > all_threads)

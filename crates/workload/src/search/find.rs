@@ -252,7 +252,7 @@ impl RateSearch {
         let fewest = self.spec.bounds.iter().map(Bound::fewest_operations).max().unwrap_or(0);
         if self.seen.due < fewest {
             format!(
-                "{} operations are too few to tell, {fewest} at least would: lengthen the steps",
+                "{} operations are too few to tell, which takes at least {fewest}: lengthen the steps",
                 self.seen.due
             )
         } else {
@@ -437,7 +437,7 @@ mod tests {
         assert!(tried[3].rate_per_s < 1.0);
         let reason = found.reason.unwrap();
         assert!(
-            reason.ends_with("operations are too few to tell, 268 at least would: lengthen the steps"),
+            reason.ends_with("operations are too few to tell, which takes at least 268: lengthen the steps"),
             "{reason}"
         );
     }

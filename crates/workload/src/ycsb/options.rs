@@ -329,7 +329,7 @@ w.properties:1: measurementtype is 'fast': expected hdrhistogram, histogram, hdr
 timeseries or raw
 w.properties:2: histogram.buckets is '0': expected a whole number from 1 to 3600000
 w.properties:6: timeseries.granularity is '0': expected a whole number of milliseconds from 1
-w.properties:5: latencytrackederrors is 'LOST': expected names of YCSB's statuses with commas between
+w.properties:5: latencytrackederrors is 'LOST': expected names of YCSB's statuses, separated by commas
 w.properties:3: exporter is 'com.example.Mine': expected TextMeasurementsExporter, JSONMeasurementsExporter or \
 JSONArrayMeasurementsExporter
 w.properties:4: status.interval is 'soon': expected a whole number of seconds from 1";

@@ -81,7 +81,7 @@ pub struct UnknownProperty {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertyWithoutEffect {
     pub property: Property,
-    /// Why it changes nothing here.
+    /// Why it has no effect here.
     pub reason: &'static str,
 }
 

@@ -25,7 +25,7 @@ pub struct KnownProperty {
 
 const COUNT: &str = "a whole number";
 const SHARE: &str = "a number from 0 to 1";
-const WEIGHT: &str = "a number from 0 up";
+const WEIGHT: &str = "a number of at least 0";
 const BOOLEAN: &str = "true or false";
 
 const fn property(
@@ -52,13 +52,13 @@ const fn without_effect(
     default: &'static str,
     reason: &'static str,
 ) -> KnownProperty {
-    KnownProperty { name, expected, default, meaning: "changes nothing here", scope: Scope::Nothing(reason) }
+    KnownProperty { name, expected, default, meaning: "has no effect here", scope: Scope::Nothing(reason) }
 }
 
 /// All of them.
 pub const KNOWN: &[KnownProperty] = &[
-    property("recordcount", COUNT, "1000", "records that are there, or shall be after loading"),
-    property("operationcount", COUNT, "unlimited", "operations of a run in all"),
+    property("recordcount", COUNT, "1000", "records that exist, or will after loading"),
+    property("operationcount", COUNT, "unlimited", "operations of a run, in total"),
     property(
         "insertstart",
         COUNT,
@@ -66,8 +66,8 @@ pub const KNOWN: &[KnownProperty] = &[
         "the number of the first record, where several clients share a data set",
     ),
     property("insertcount", COUNT, "recordcount - insertstart", "records that this client loads"),
-    property("fieldcount", "a whole number from 1", "10", "fields in a record"),
-    property("fieldlength", COUNT, "100", "bytes in a field, or the most there are"),
+    property("fieldcount", "a whole number of at least 1", "10", "fields in a record"),
+    property("fieldlength", COUNT, "100", "bytes in a field, or the most where lengths are drawn"),
     property("minfieldlength", COUNT, "1", "the fewest bytes in a field, where lengths are drawn"),
     property(
         "fieldlengthdistribution",
@@ -79,17 +79,12 @@ pub const KNOWN: &[KnownProperty] = &[
         "fieldlengthhistogram",
         "a file's name",
         "hist.txt",
-        "how often fields are how long, where lengths are drawn from a histogram",
+        "the histogram that field lengths are drawn from",
     ),
-    property("fieldnameprefix", "a text", "field", "fields are called by it and their index"),
+    property("fieldnameprefix", "a text", "field", "what names of fields begin with, before their index"),
     without_effect("table", "a text", "usertable", "each system has one table, under a name of its own"),
     property("readallfields", BOOLEAN, "true", "read all fields of a record, or one"),
-    without_effect(
-        "readallfieldsbyname",
-        BOOLEAN,
-        "false",
-        "a read of all fields asks for all that there are",
-    ),
+    without_effect("readallfieldsbyname", BOOLEAN, "false", "a read of all fields asks for every one anyway"),
     property("writeallfields", BOOLEAN, "false", "update all fields of a record, or one"),
     property("readproportion", WEIGHT, "0.95", "share of reads"),
     property("updateproportion", WEIGHT, "0.05", "share of updates"),
@@ -122,20 +117,20 @@ pub const KNOWN: &[KnownProperty] = &[
         "0.8571428571",
         "how large that newest part is",
     ),
-    property("minscanlength", "a whole number from 1", "1", "the fewest records in a scan"),
+    property("minscanlength", "a whole number of at least 1", "1", "the fewest records in a scan"),
     property(
         "maxscanlength",
-        "a whole number from 1",
+        "a whole number of at least 1",
         "1000, or that of the mix that is named",
         "the most records in a scan",
     ),
     property("scanlengthdistribution", "uniform or zipfian", "uniform", "how scan lengths are drawn"),
     property("insertorder", "hashed or ordered", "hashed", "whether names are hashes of record numbers"),
-    property("zeropadding", "a whole number up to 1000", "1", "digits that a record's number has at least"),
+    property("zeropadding", "a whole number up to 1000", "1", "the fewest digits of a record's number"),
     property("dataintegrity", BOOLEAN, "false", "write values that can be checked, and check what is read"),
     property("compressibility", SHARE, "0.5", "share of a value that repeats; an addition to CoreWorkload"),
-    property("threadcount", "a whole number from 1", "1", "client threads"),
-    property("target", "a number from 0 up", "0", "operations per second; 0 for as many as possible"),
+    property("threadcount", "a whole number of at least 1", "1", "client threads"),
+    property("target", "a number of at least 0", "0", "operations per second; 0 for as many as possible"),
     property("maxexecutiontime", COUNT, "0", "seconds after which a run ends; 0 for no limit"),
     property("warmupexecutiontime", COUNT, "0", "seconds of warm-up; an addition to CoreWorkload"),
     property(
@@ -148,7 +143,7 @@ pub const KNOWN: &[KnownProperty] = &[
         "core_workload_insertion_retry_interval",
         COUNT,
         "3",
-        "seconds to wait before that, within a fifth",
+        "seconds to wait before that, give or take a fifth",
     ),
     property(
         "workload",
@@ -159,7 +154,7 @@ pub const KNOWN: &[KnownProperty] = &[
     without_effect("db", "a text", "", "the system is named on the command line"),
     without_effect("dotransactions", BOOLEAN, "true", "the command says whether it loads or runs"),
     without_effect("spin.sleep", BOOLEAN, "false", "threads wait as precisely as they can in any case"),
-    without_effect("measurement.trackjvm", BOOLEAN, "false", "there is no Java machine"),
+    without_effect("measurement.trackjvm", BOOLEAN, "false", "there is no Java virtual machine"),
     output(
         "measurementtype",
         "hdrhistogram, histogram, hdrhistogram+histogram, hdrhistogram+raw, timeseries or raw",
@@ -177,7 +172,7 @@ pub const KNOWN: &[KnownProperty] = &[
         "histogram.buckets",
         "a whole number from 1 to 3600000",
         "1000",
-        "buckets of a millisecond that are printed",
+        "how many buckets of a millisecond are printed",
     ),
     output(
         "timeseries.granularity",
@@ -185,29 +180,34 @@ pub const KNOWN: &[KnownProperty] = &[
         "1000",
         "milliseconds of which a time series prints the mean",
     ),
-    output("measurement.raw.output_file", "a file's name", "", "where single latencies go"),
+    output("measurement.raw.output_file", "a file's name", "", "where individual latencies go"),
     output(
         "measurement.raw.no_summary",
         BOOLEAN,
         "false",
-        "print single latencies without their percentiles",
+        "print individual latencies without their percentiles",
     ),
     output(
         "hdrhistogram.percentiles",
-        "numbers from 0 to 100 with commas between",
+        "numbers from 0 to 100, separated by commas",
         "95,99",
         "which percentiles are printed",
     ),
     output("hdrhistogram.fileoutput", BOOLEAN, "false", "write a log of the latencies of each interval"),
     output("hdrhistogram.output.path", "a text", "", "what the names of such logs begin with"),
-    output("reportlatencyforeacherror", BOOLEAN, "false", "print failed operations apart by how they failed"),
+    output(
+        "reportlatencyforeacherror",
+        BOOLEAN,
+        "false",
+        "print failed operations separately, by how they failed",
+    ),
     output(
         "latencytrackederrors",
-        "names of YCSB's statuses with commas between",
+        "names of YCSB's statuses, separated by commas",
         "",
-        "which kinds of failure are printed apart",
+        "which kinds of failure are printed separately",
     ),
-    output("status", BOOLEAN, "false", "say on standard error how far it is"),
+    output("status", BOOLEAN, "false", "report progress on standard error"),
     output("status.interval", "a whole number of seconds from 1", "10", "seconds between two such lines"),
     output("label", "a text", "", "what such a line begins with"),
     output(

@@ -55,7 +55,7 @@ pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
     }
     clauses.extend(most_changed(&rows, baseline_index, different.first().copied()));
     let certainty = match effects.iter().all(|effect| !effect.is_certain) {
-        true => " Each job ran once: how certain these ratios are is unknown.",
+        true => " Each job ran once, so the certainty of these ratios is unknown.",
         false => "",
     };
     format!("On {title}, {}.{certainty}", clauses.join("; "))

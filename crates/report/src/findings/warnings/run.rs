@@ -21,7 +21,7 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut
     if loaded.run.repetitions < 2 && loaded.finished() > 0 {
         let text = match comparison.operations().next() {
             Some(_) => {
-                "Each cell ran once: the intervals hold what varied within it, and not what would between runs"
+                "Each cell ran once: the intervals cover what varied within a run, and not what varies between runs"
             }
             None => "Each job ran once: there are no intervals, so a difference may be no more than chance",
         };
@@ -34,6 +34,6 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut
     }
     if loaded.run.short {
         let text = "This is the study's short form: fewer cells or less time each than the study describes";
-        found.add(Warning::note(text).remedy("run it without `--short` for the whole"));
+        found.add(Warning::note(text).remedy("run it without `--short` for the whole study"));
     }
 }

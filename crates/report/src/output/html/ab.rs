@@ -44,9 +44,9 @@ pub fn render(ab: &AbComparison) -> String {
                         section id="figures" {
                             h2 { "Figures" }
                             p.lead {
-                                "B : A is how many times A's figure B's is, with its own 95 % interval. "
+                                "B : A is B's figure divided by A's, with its own 95 % interval. "
                                 em { "p" } " is how likely such a ratio would be without a difference (Welch's test on the logarithm), corrected "
-                                "for the number of figures here (Holm): the chance that even one of them is called a difference and is none stays "
+                                "for the number of figures here (Holm): the chance that even one of them is wrongly called a difference stays "
                                 "below 5 %."
                             }
                             (figure("B : A, each with its 95 % interval", chart(ab)))

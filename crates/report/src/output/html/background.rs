@@ -20,7 +20,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
         }
         @if !rows.is_empty() { div.scroll { table {
             thead { tr {
-                th.l { "Workload" } th.l { "Storage" } th { "compacted, of the time" }
+                th.l { "Workload" } th.l { "Storage" } th { "share of time compacting" }
                 th { "mean latency without" } th { "with" } th { "with : without" } th { "ops/s without" } th { "with" }
             } }
             tbody {

@@ -35,7 +35,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
         p.lead {
             "List prices of the devices alone: no servers, power, redundancy or discount. "
             @if records.values().any(|storage| roles_in_words(storage).is_some()) {
-                "What roles of the system have for themselves is named and not counted: it is the same beside every storage. "
+                "Devices that only one role of the system uses are named and not counted: they are the same with every storage. "
             }
             @if has_operations { "Dollars for each 1,000 ops/s divide the price by the throughput above: less is better." }
         }

@@ -25,7 +25,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
             "From a job's submission to its success. Performance is the duration on " (page.comparison.baseline) " over the one here: "
             "how many times as fast. " (words_on_repetitions(&rows))
             @if scale.data != 1.0 {
-                " The jobs' data are 1 : " (quantity::number(scale.data, 1)) " of what the study names, and so are these durations; their ratios are what to read."
+                " The jobs' data are 1 : " (quantity::number(scale.data, 1)) " of what the study names, and so are these durations; look at their ratios."
             }
         }
         @for system in &page.comparison.systems {
@@ -116,7 +116,7 @@ fn table(page: &Page, rows: &[&Row]) -> Markup {
             }
         } }
         p.muted.small {
-            "Phases run from the first task that entered one to the last that left it, and overlap. Bytes are of this machine; a device's read and write are "
+            "Phases run from the first task that entered one to the last that left it, and overlap. Bytes are those on this machine; a device's read and write are "
             "the mean sizes of the requests that reached it."
         }
         (tasks(rows))
@@ -164,7 +164,7 @@ fn tasks(rows: &[&Row]) -> Markup {
     html! {
         details {
             summary { "Tasks, bytes and the system's counters" }
-            p.muted.small { "Of one run, on average; lost tasks failed or were killed and were made again, over all runs." }
+            p.muted.small { "Of one run, on average. Lost tasks, which failed or were killed and were run again, are counted over all runs." }
             div.scroll { table {
                 thead { tr {
                     th.l { "Storage" } th.l { "tasks" } th { "lost" } th { "read" } th { "written" } th.l { "counters" }

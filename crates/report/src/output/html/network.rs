@@ -15,7 +15,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
         p.lead {
             "Volumes were reached over " (first.transport) " by " (initiators) ". A request to a volume is timed from when it leaves the "
             "initiator to its answer: the way there and back over this machine's own network, the volume server, and its devices. An empty "
-            "command makes the same way and asks no device. The modelled link comes on top of both. All times are modelled: what this "
+            "command takes the same way and asks no device. The modelled link comes on top of both. All times are modelled: what this "
             "machine's network and programs took is divided by the time scale. Of each cell's first completed repetition."
         }
         div.scroll { table {
@@ -60,7 +60,7 @@ fn pairs(page: &Page, pairs: &[Pair]) -> Markup {
     let first = page.comparison.storages[one.first];
     html! {
         h3 { "Volumes against " (first) }
-        p { "The same network and pool, another volume: what is left is what the volumes, and the system's settings on them, do." }
+        p { "The network and the pool are the same, and only the volume is another: what is left is what the volumes do, and the system's settings on them." }
         div.scroll { table {
             thead { tr {
                 th.l { "Workload" } th.l { "Storage" }

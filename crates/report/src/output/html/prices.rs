@@ -109,7 +109,7 @@ fn break_evens(page: &Page, lists: &[PriceList], pairs: &[BreakEven]) -> Markup 
             thead {
                 tr {
                     th.l { "Storage" } th.l { "Against" } th.l { "One device of" }
-                    @for list in lists { th { "pays below, at the prices of " (when(list)) } }
+                    @for list in lists { th { "pays off below, at the prices of " (when(list)) } }
                 }
             }
             tbody {
@@ -139,7 +139,7 @@ fn each_job(page: &Page, lists: &[PriceList], pair: &BreakEven) -> Markup {
             div.scroll { table {
                 thead { tr {
                     th.l { "Job" } th { "Performance" }
-                    @for list in lists { th { "pays below, " (when(list)) } }
+                    @for list in lists { th { "pays off below, " (when(list)) } }
                 } }
                 tbody {
                     @for (row, ratio, each) in &pair.rows {

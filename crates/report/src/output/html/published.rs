@@ -30,7 +30,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
                     "Of " (quantity::plural(compared, "published ratio")) ", " (agreeing) " agree with ours and "
                     (same_way) " point the same way. "
                 }
-                "A ratio agrees when ours holds it in its interval or comes within a quarter of it. Ratios carry over from one machine to another; absolute figures seldom do."
+                "A published ratio agrees with ours when it is in our interval, or when ours comes within a quarter of it. Ratios carry over from one machine to another; absolute figures seldom do."
             }
         }
         @if !table.departures.is_empty() {

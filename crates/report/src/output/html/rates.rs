@@ -25,7 +25,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     Some(html! {
         p.lead {
             "What the system was offered, step by step, and how it answered. Latency runs from the intended start, so it counts "
-            "waiting. What nothing holds back is drawn at the throughput that it reached."
+            "waiting. An unthrottled load is drawn at the throughput that it reached."
         }
         (page.legend())
         @for one in &all {

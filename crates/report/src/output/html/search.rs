@@ -23,8 +23,8 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     }
     Some(html! {
         p.lead {
-            "The highest rate that keeps to a latency: it is raised until a step fails, and what lies between is narrowed. The cell was "
-            "then measured at what held. Filled dots are steps that held, hollow ones steps that failed, or told nothing; a ring "
+            "The highest rate that keeps to a latency: it is raised until a step fails, and the range between is narrowed. The cell was "
+            "then measured at the rate that held. Filled dots are steps that held, hollow ones steps that failed, or told nothing; a ring "
             "around a dot is the rate tried again."
         }
         (page.legend())
@@ -116,7 +116,7 @@ fn table(page: &Page, row: &Row) -> Markup {
                             td { (repetition) }
                             td { span.strong { (record.holds_per_s.map_or("none".to_owned(), quantity::rate)) } }
                             td { (record.fails_per_s.map_or(ABSENT.to_owned(), quantity::rate)) }
-                            td.w { (record.reason.as_deref().unwrap_or("no rate that was to be tried fails")) }
+                            td.w { (record.reason.as_deref().unwrap_or("no rate in the range fails")) }
                             td { (record.steps.len()) }
                             td.l { (search::ending_in_words(record)) }
                         }

@@ -95,7 +95,7 @@ pub(super) fn cards(page: &Page) -> Markup {
                         div.big.dim { (ABSENT) }
                     }
                     div.small.muted {
-                        @if *name == comparison.baseline { "what the others are held against" }
+                        @if *name == comparison.baseline { "what the others are compared with" }
                         @else if figures.is_empty() && !jobs.is_empty() { "as fast as " (comparison.baseline) }
                         @else { "the throughput of " (comparison.baseline) }
                     }

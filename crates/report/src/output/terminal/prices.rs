@@ -113,7 +113,7 @@ pub(crate) fn times((low, high): (f64, f64), base: f64) -> String {
 }
 
 fn break_even_table(comparison: &Comparison, lists: &[PriceList], pairs: &[BreakEven]) -> Layout {
-    let header = ["storage", "against", "one device of", "prices of", "pays below", "it costs"];
+    let header = ["storage", "against", "one device of", "prices of", "pays off below", "it costs"];
     let mut layout = Layout::new(&header.map(str::to_owned));
     for pair in pairs {
         let mut names = [comparison.storages[pair.storage], comparison.storages[pair.against], pair.medium]
