@@ -1,10 +1,11 @@
 //! How a run is watched and stopped from outside.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use underlay_record::Histogram;
+use underlay_sync::Mutex;
 
 use crate::mix::OperationKind;
 use crate::run::particulars::Particulars;
@@ -113,30 +114,30 @@ impl Control<'_> {
 
     /// The latest progress, a quarter of a second old at most while the machine keeps up.
     pub fn progress(&self) -> Progress {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.progress.lock()
     }
 
     /// Complete once `run` has returned.
     pub fn aftermath(&self) -> Aftermath {
-        *self.aftermath.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.aftermath.lock()
     }
 
     /// The latencies of each interval of the time series by kind of operation, once `run` has returned: taken out, and
     /// empty unless [`Control::keeps_intervals`] was set.
     pub fn intervals(&self) -> Vec<IntervalLatencies> {
-        std::mem::take(&mut *self.intervals.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.intervals.lock())
     }
 
     /// What the run has to tell beside its measurement, once `run` has returned: taken out, and empty unless
     /// [`Control::keeps_particulars`] was set.
     pub fn particulars(&self) -> Particulars {
-        std::mem::take(&mut *self.particulars.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.particulars.lock())
     }
 
     /// The latencies of the measured time up to now. Threads hand over what they counted at the end of each interval of
     /// the time series, so the latest are not among them.
     pub fn latencies_so_far(&self) -> Vec<LatenciesSoFar> {
-        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let series = self.series.lock().clone();
         let Some(series) = series else { return Vec::new() };
         let so_far = |kind| {
             let latencies = series.latencies(kind)?;
@@ -146,38 +147,38 @@ impl Control<'_> {
     }
 
     pub(crate) fn share_series(&self, series: &Arc<Series>) {
-        *self.series.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(series));
+        *self.series.lock() = Some(Arc::clone(series));
     }
 
     pub(crate) fn set_particulars(&self, particulars: Particulars) {
-        *self.particulars.lock().unwrap_or_else(PoisonError::into_inner) = particulars;
+        *self.particulars.lock() = particulars;
     }
 
     /// Has the next run log every operation. The log ends with the run; its other end is to be read meanwhile.
     pub fn log_operations(&self, log: RawLog) {
-        *self.raw_log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+        *self.raw_log.lock() = Some(log);
     }
 
     pub(crate) fn take_raw_log(&self) -> Option<RawLog> {
-        self.raw_log.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.raw_log.lock().take()
     }
 
     pub(crate) fn set_intervals(&self, intervals: Vec<IntervalLatencies>) {
-        *self.intervals.lock().unwrap_or_else(PoisonError::into_inner) = intervals;
+        *self.intervals.lock() = intervals;
     }
 
     pub(crate) fn set_progress(&self, progress: Progress) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+        *self.progress.lock() = progress;
     }
 
     pub(crate) fn set_phase(&self, phase: Phase) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.progress.lock();
         progress.phase = phase;
         progress.phase_elapsed = Duration::ZERO;
         progress.phase_length = None;
     }
 
     pub(crate) fn set_aftermath(&self, aftermath: Aftermath) {
-        *self.aftermath.lock().unwrap_or_else(PoisonError::into_inner) = aftermath;
+        *self.aftermath.lock() = aftermath;
     }
 }

@@ -1,7 +1,9 @@
 //! The reference for what a client's operations mean: a sorted map in memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use underlay_sync::{Mutex, MutexGuard};
 
 use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
@@ -35,7 +37,7 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 }
 

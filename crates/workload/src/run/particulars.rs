@@ -2,9 +2,9 @@
 //! read-modify-write, and how long checking values and closing connections took.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use underlay_record::Histogram;
+use underlay_sync::Mutex;
 
 use crate::mix::OperationKind;
 use crate::run::latency_counts::LatencyCounts;
@@ -135,7 +135,7 @@ impl ParticularCounts {
     /// Everything that was counted.
     pub(crate) fn sum(&self) -> Particulars {
         let mut sum = Particulars::default();
-        for counts in self.places.iter().map(lock) {
+        for counts in self.places.iter().map(Mutex::lock) {
             for (&key, both) in &counts.failed {
                 both.add_to(sum.failed.entry(key).or_default());
             }
@@ -155,10 +155,6 @@ impl ParticularCounts {
     }
 }
 
-pub(crate) fn lock(place: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +163,7 @@ mod tests {
     fn threads_are_summed_by_kind_and_answer() {
         let counts = ParticularCounts::default();
         for thread in [0, 1, 16] {
-            let mut place = lock(counts.place(thread));
+            let mut place = counts.place(thread).lock();
             let timed = Timed { intended_ns: 2_000, service_ns: 1_000 };
             place.add_failed(OperationKind::Read, RawAnswer::Missing, timed);
             place.add_part(OperationKind::Update, RawAnswer::Found, timed);

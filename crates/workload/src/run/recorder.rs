@@ -1,9 +1,9 @@
 //! What one thread records, and what becomes of it when all threads are merged.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use underlay_record::{Histogram, IntegrityRecord, Latency, OperationStats, WrongValue};
+use underlay_sync::Mutex;
 
 use crate::client::{ClientError, Outcome};
 use crate::draw::operations::Checked;
@@ -11,7 +11,7 @@ use crate::mix::OperationKind;
 use crate::run::lanes;
 use crate::run::latency_counts::bucket_of;
 use crate::run::live::LiveCounters;
-use crate::run::particulars::{self, Counts, Edge, Timed};
+use crate::run::particulars::{Counts, Edge, Timed};
 use crate::run::raw::{RawAnswer, RawThread};
 use crate::run::series::{KINDS, Series, ThreadSeries};
 
@@ -48,13 +48,13 @@ impl Samples {
     }
 
     pub(crate) fn into_parts(self) -> (Vec<String>, Vec<WrongValue>) {
-        let errors = self.errors.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (errors, self.wrong_values.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let errors = self.errors.into_inner();
+        (errors, self.wrong_values.into_inner())
     }
 }
 
 fn add<T: PartialEq>(samples: &Mutex<Vec<T>>, sample: T) {
-    let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut samples = samples.lock();
     if samples.len() < MAX_SAMPLES && !samples.contains(&sample) {
         samples.push(sample);
     }
@@ -387,7 +387,7 @@ impl<'a> Recorder<'a> {
     #[cold]
     fn record_edge(&mut self, kind: OperationKind, edge: Edge, latency_ns: u64) {
         if let Some(place) = self.particulars {
-            particulars::lock(place).add_edge(kind, edge, latency_ns);
+            place.lock().add_edge(kind, edge, latency_ns);
         }
     }
 
@@ -400,7 +400,7 @@ impl<'a> Recorder<'a> {
                 intended_ns: self.span_ns(times.intended_ns, times.end_ns),
                 service_ns: self.span_ns(times.start_ns, times.end_ns),
             };
-            particulars::lock(place).add_failed(kind, answer, timed);
+            place.lock().add_failed(kind, answer, timed);
         }
     }
 
@@ -438,7 +438,7 @@ impl<'a> Recorder<'a> {
             service_ns: self.span_ns(start_ns, end_ns),
         };
         let Times { intended_ns, start_ns, end_ns, read_end_ns } = times;
-        let mut counts = particulars::lock(place);
+        let mut counts = place.lock();
         let (read_answer, read_end_ns) = match read_end_ns {
             // In a closed loop the update is due when it is sent.
             Some(sent_ns) => {
@@ -457,7 +457,7 @@ impl<'a> Recorder<'a> {
         self.checked += u64::from(checked.records);
         if let Some(place) = self.particulars {
             let each_ns = self.modelled_ns(took_ns / u64::from(checked.records.max(1)));
-            particulars::lock(place).add_checks(u64::from(checked.records), each_ns);
+            place.lock().add_checks(u64::from(checked.records), each_ns);
         }
         if let Some(wrong) = &checked.first_mismatch {
             self.live.failed();
@@ -472,7 +472,7 @@ impl<'a> Recorder<'a> {
     pub(crate) fn record_closing(&mut self, took_ns: u64) {
         if let Some(place) = self.particulars {
             let closing_ns = self.modelled_ns(took_ns);
-            particulars::lock(place).add_closing(closing_ns);
+            place.lock().add_closing(closing_ns);
         }
     }
 

@@ -1,12 +1,13 @@
 //! A run: threads that ask a system for a workload's operations, and what they measured together.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use underlay_record::{Generator, IntegrityRecord, Latency, Measured};
+use underlay_sync::{Condvar, Mutex};
 
 use crate::client::{Client, ClientError};
 use crate::draw::operations::{OperationSource, SharedOperations};
@@ -199,16 +200,16 @@ struct Gate {
 
 impl Gate {
     fn open(&self, start_ns: Option<u64>) {
-        *self.start_ns.lock().unwrap_or_else(PoisonError::into_inner) = Some(start_ns);
+        *self.start_ns.lock() = Some(start_ns);
         self.opened.notify_all();
     }
 
     fn wait(&self) -> Option<u64> {
-        let mut start_ns = self.start_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut start_ns = self.start_ns.lock();
         loop {
             match *start_ns {
                 Some(start_ns) => return start_ns,
-                None => start_ns = self.opened.wait(start_ns).unwrap_or_else(PoisonError::into_inner),
+                None => start_ns = self.opened.wait(start_ns),
             }
         }
     }

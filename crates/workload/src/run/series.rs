@@ -3,9 +3,8 @@
 //! Threads count for themselves and hand over at an interval's end. Everything else that is shown of latencies is a sum
 //! of what was handed over, so that an operation is counted in one place only.
 
-use std::sync::{Mutex, PoisonError};
-
 use underlay_record::{Histogram, SeriesPoint};
+use underlay_sync::{Mutex, MutexGuard};
 
 use crate::mix::OperationKind;
 use crate::run::latency_counts::LatencyCounts;
@@ -119,8 +118,8 @@ impl Series {
         Series { begin_ns, most, inner: Mutex::new(intervals) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Intervals> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Intervals> {
+        self.inner.lock()
     }
 
     /// One thread's part.
