@@ -23,7 +23,13 @@ const MAX_BYTES: usize = HEAD_BYTES + 64 * 1024 * 9;
 #[derive(Debug, thiserror::Error)]
 pub enum HistogramError {
     #[error("not a histogram: {0}")]
-    Decode(String),
+    Form(&'static str),
+    #[error("not a histogram: {0}")]
+    Base64(#[from] base64::DecodeError),
+    #[error("not a histogram: {0}")]
+    Compression(#[from] std::io::Error),
+    #[error("not a histogram: {0}")]
+    Counts(#[from] hdrhistogram::serialization::DeserializeError),
 }
 
 thread_local! {
@@ -201,11 +207,13 @@ impl Histogram {
         base64_encode(&bytes)
     }
 
+    /// Reads what [`encode`](Histogram::encode) writes, and what other HdrHistograms do of up to three significant digits.
+    ///
+    /// # Errors
+    /// When the text is no HdrHistogram, or one that would take more memory than any that is written here.
     pub fn decode(text: &str) -> Result<Self, HistogramError> {
         let bytes = unpacked(&base64_decode(text)?)?;
-        let read: hdrhistogram::Histogram<u64> = Deserializer::new()
-            .deserialize(&mut bytes.as_slice())
-            .map_err(|error| HistogramError::Decode(error.to_string()))?;
+        let read: hdrhistogram::Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice())?;
         // Bounds come from outside: re-recording gives ours, so that merging cannot fail later.
         let mut dense = empty();
         for step in read.iter_recorded() {
@@ -220,7 +228,7 @@ impl Histogram {
 /// The V2 encoding without its compression, once its head is found to ask for no more memory than what is written here needs:
 /// the reader takes it at its word.
 fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
-    let wrong = |problem: &str| HistogramError::Decode(problem.to_owned());
+    let wrong = HistogramError::Form;
     let plain = match bytes.strip_prefix(&COMPRESSED) {
         Some(rest) => {
             // Behind a length, which the stream has itself.
@@ -228,10 +236,7 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
             let mut plain = Vec::new();
             // One more than is allowed tells a stream that is too long from one that just fits.
             let most = MAX_BYTES as u64 + 1;
-            flate2::read::ZlibDecoder::new(packed)
-                .take(most)
-                .read_to_end(&mut plain)
-                .map_err(|error| wrong(&error.to_string()))?;
+            flate2::read::ZlibDecoder::new(packed).take(most).read_to_end(&mut plain)?;
             plain
         }
         None => bytes.to_vec(),
@@ -260,9 +265,7 @@ fn base64_encode(bytes: &[u8]) -> String {
 
 fn base64_decode(text: &str) -> Result<Vec<u8>, HistogramError> {
     use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD
-        .decode(text)
-        .map_err(|error| HistogramError::Decode(error.to_string()))
+    Ok(base64::engine::general_purpose::STANDARD.decode(text)?)
 }
 
 impl Serialize for Histogram {

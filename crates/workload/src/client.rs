@@ -142,9 +142,15 @@ pub const SCANS_ARE_NOT_CHECKED: &str = "this system counts what it scans withou
 /// One connection, used by one thread. Calls wait for the answer.
 pub trait Client: Send {
     /// Reads a record's fields into `values`, which is cleared first.
+    ///
+    /// # Errors
+    /// When the system fails, does not answer in time, or is no longer connected.
     fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError>;
 
     /// Reads up to `limit` records in key order from `start` on, and says how many there were.
+    ///
+    /// # Errors
+    /// When the system fails, does not answer in time, or is no longer connected.
     fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError>;
 
     /// As [`scan`](Self::scan), and gives the records into `found`, which is cleared first. It is asked for where values are
@@ -165,11 +171,21 @@ pub trait Client: Send {
 
     /// Writes the given fields of a record, and leaves its others as they are. A record that is not there
     /// may be created (as YCSB's bindings do) or answered `Missing`.
+    ///
+    /// # Errors
+    /// When the system fails, does not answer in time, or is no longer connected.
     fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError>;
 
     /// Writes a whole record.
+    ///
+    /// # Errors
+    /// When the system fails, does not answer in time, or is no longer connected.
     fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError>;
 
+    /// Removes a record.
+    ///
+    /// # Errors
+    /// When the system fails, does not answer in time, or is no longer connected.
     fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError>;
 
     /// Whether it looks at the values that it is given to write. Making them takes longer than all else that an operation

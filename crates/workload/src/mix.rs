@@ -54,7 +54,10 @@ pub struct Proportions {
 }
 
 impl Proportions {
-    /// Checks that every weight is finite and not negative, and that one at least is positive.
+    /// The weights of a mix; a kind that is left out has none.
+    ///
+    /// # Errors
+    /// When a weight is negative or not finite, or when none is positive.
     pub fn new(weights: &[(OperationKind, f64)]) -> Result<Self, String> {
         let mut proportions = Proportions { weights: [0.0; 6] };
         for &(kind, weight) in weights {
@@ -154,6 +157,9 @@ impl Mix {
     pub const NAMES: [&'static str; 8] = ["load", "a", "b", "c", "d", "e", "f", "delete"];
 
     /// A standard mix by its name, in either case; YCSB's file names (`workloada`) are understood too.
+    ///
+    /// # Errors
+    /// When there is no mix of this name.
     pub fn parse(name: &str) -> Result<Mix, UnknownMix> {
         use OperationKind::{Insert, Read, ReadModifyWrite, Scan, Update};
         let lower = name.trim().to_ascii_lowercase();

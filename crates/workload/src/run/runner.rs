@@ -154,11 +154,11 @@ pub enum RunError {
     /// The specification cannot be run: nothing was started.
     #[error("the workload cannot be run: {}", problems.join("; "))]
     Spec { problems: Vec<String> },
-    #[error("client thread {thread} could not connect: {error}")]
-    Connect { thread: u32, error: ClientError },
+    #[error("client thread {thread} could not connect: {source}")]
+    Connect { thread: u32, source: ClientError },
     /// Every thread lost its connection and could not make it again.
-    #[error("all {threads} connections were lost, the last with: {error}{}", first_words(samples))]
-    AllLost { threads: u32, error: ClientError, samples: Vec<String> },
+    #[error("all {threads} connections were lost, the last with: {source}{}", first_words(samples))]
+    AllLost { threads: u32, source: ClientError, samples: Vec<String> },
     /// It was stopped by its [`Control`].
     #[error("the run was stopped")]
     Stopped,
@@ -169,15 +169,15 @@ pub enum RunError {
     NothingMeasured,
     /// What was measured in nanoseconds is not to be relied on.
     #[error(
-        "the processor's time stamp counter and the kernel's clock went apart by {parts_per_million:.0} parts in a million \
-         during the run, as when a machine is suspended or moved: run it again, and where it happens again boot with another \
-         clock source"
+        "the processor's time stamp counter and the kernel's clock drifted apart by {parts_per_million:.0} parts per million \
+         during the run, as happens when a machine is suspended or migrated: run it again, and if that happens again, boot \
+         with another clock source"
     )]
     Clock { parts_per_million: f64 },
     #[error(
-        "client thread {thread} could not be started: {error}; ask for fewer threads, or raise the limit on processes"
+        "client thread {thread} could not be started: {source}; ask for fewer threads, or raise the limit on processes"
     )]
-    Spawn { thread: u32, error: std::io::Error },
+    Spawn { thread: u32, source: std::io::Error },
     /// A defect of a client or of the generator.
     #[error("client thread {thread} failed unexpectedly: {text}")]
     Panicked { thread: u32, text: String },
@@ -292,7 +292,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
                 Ok(handle) => threads.push(handle),
                 Err(error) => {
                     stage.gate.open(None);
-                    return Err(RunError::Spawn { thread, error });
+                    return Err(RunError::Spawn { thread, source: error });
                 }
             }
         }
@@ -301,7 +301,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         let mut failure = None;
         for (thread, result) in &connections {
             if let Err(error) = result {
-                failure.get_or_insert(RunError::Connect { thread, error });
+                failure.get_or_insert(RunError::Connect { thread, source: error });
             }
         }
         if failure.is_none() && control.is_stopped() {
@@ -520,7 +520,7 @@ impl Stage<'_> {
             clock_drift: self.clock.drift(),
         });
         if let Some(error) = all_lost {
-            return Err(RunError::AllLost { threads: spec.threads, error, samples });
+            return Err(RunError::AllLost { threads: spec.threads, source: error, samples });
         }
         if was_stopped {
             return Err(RunError::Stopped);
