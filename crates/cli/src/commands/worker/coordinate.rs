@@ -68,7 +68,10 @@ fn coordinate(
     };
     let together = match coordinator.run(&job, &stop, &reported) {
         Ok(together) => together,
-        Err(HostError::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
+        Err(HostError::Stopped) => {
+            output::say("stopped: what the workers had measured by then is not kept");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
         Err(error) => return Err(error.into()),
     };
     let mut printed = Ok(());

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use underlay_config::units;
 use underlay_report::quantity;
@@ -25,19 +24,20 @@ pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, St
         return mistake("--find-rate begins with one rate: expected it as --rate 1000".to_owned());
     };
     let step_s = arguments.step;
-    let measure = Duration::try_from_secs_f64(step_s).ok().filter(|step| !step.is_zero());
-    let Some(measure) = measure else {
-        return mistake(format!("--step is {step_s}: expected a number of seconds above 0"));
-    };
+    let measure = super::seconds("step", step_s)?;
+    if measure.is_zero() {
+        return mistake(format!("--step is {step_s:?}: expected a number of seconds above 0"));
+    }
     let search = SearchSpec::new(bounds, from_per_s).with_steps_of(step_s);
     let lowest_per_s = search.lowest_per_s(step_s).ceil();
     if from_per_s < lowest_per_s {
         return mistake(format!(
-            "--rate {from_per_s} has too few operations in a step of {}, even lengthened {} times, to show anything of {}: expected \
-             {lowest_per_s} at least, or a longer --step",
+            "--rate has too few operations in a step of {}, even lengthened {} times, to show anything of {}: expected \
+             {} at least, or a longer --step",
             quantity::duration(step_s),
             search.extensions,
             search.bounds.iter().map(Bound::to_string).collect::<Vec<_>>().join(" and "),
+            quantity::number(lowest_per_s, 2),
         ));
     }
     Ok(Some((search, StepTimes::of(measure))))
