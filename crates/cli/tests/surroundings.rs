@@ -155,6 +155,13 @@ fn a_run_goes_on_with_its_own_study_and_no_other() {
     // The same text is the same study.
     let output = playground.output(&["run", "null.toml", "--resume", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // The file at its head stands for it.
+    let output = playground.output(&["report", "out/run.json", "--csv"]);
+    assert_eq!(stdout(&output).lines().count(), 5, "{}", stderr(&output));
+    assert!(playground.output(&["run", "--resume", "out/run.json"]).status.success());
+    let output = playground.output(&["run", "--resume", "absent"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("going on"), "{}", stderr(&output));
 }
 
 #[test]

@@ -10,6 +10,8 @@ const MB: u64 = 1_000_000;
 /// A system, and what it is given. Sizes are those on this machine.
 pub(super) struct Start {
     pub name: &'static str,
+    /// As its makers write it.
+    pub title: &'static str,
     pub capabilities: Capabilities,
     /// Of the system and its page cache, scaled with the data. None for what stores nothing.
     pub memory_bytes: Option<u64>,
@@ -42,7 +44,7 @@ repetitions = 3                   # more make the intervals narrower
 /// A Java machine compiles its program while it runs, and a start takes longer than the measurement.
 const JAVA_CELLS: &str = r#"warmup = "10 s"
 duration = "20 s"
-repetitions = 1                   # 3 or more say what is chance
+repetitions = 1                   # 3 or more show what is chance
 "#;
 
 /// What `--system` names.
@@ -62,6 +64,7 @@ pub(super) fn find(name: &str) -> Result<Start, Failure> {
 fn start_of(system: &dyn System) -> Start {
     let requests = Start {
         name: system.name(),
+        title: system.name(),
         capabilities: system.capabilities(),
         memory_bytes: Some(100 * MB),
         fixed_memory: None,
@@ -73,10 +76,12 @@ fn start_of(system: &dyn System) -> Start {
     };
     match system.name() {
         "rocksdb" => Start {
+            title: "RocksDB",
             settings: "write_buffer_share = \"4 %\"        # small memtables: flushes and compactions fall into the measured time\n",
             ..requests
         },
         "cassandra" => Start {
+            title: "Cassandra",
             fixed_memory: Some("520 MB"),
             data_bytes: 300 * MB,
             room: 3.0,
@@ -85,6 +90,7 @@ fn start_of(system: &dyn System) -> Start {
             ..requests
         },
         "accumulo" => Start {
+            title: "Accumulo",
             memory_bytes: Some(160 * MB),
             fixed_memory: Some("1.4 GB"),
             settings: "compression = \"none\"              # YCSB's values hardly compress\n",
@@ -95,13 +101,14 @@ fn start_of(system: &dyn System) -> Start {
             ..requests
         },
         "hadoop" => Start {
+            title: "Hadoop",
             memory_bytes: Some(400 * MB),
             fixed_memory: Some("1.6 GB"),
             settings: "datanodes = 1\nblock_size = \"16 MiB\"             # small, as the data are: each block is a map task\ncontainers = 2                    # tasks at once\n",
             data_bytes: 300 * MB,
             room: 6.0,
             work: Work::Jobs { jobs: r#"["teragen", "terasort", "teravalidate"]"# },
-            run: "repetitions = 1                   # 3 or more say what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
+            run: "repetitions = 1                   # 3 or more show what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
             ..requests
         },
         // One that keeps nothing, or is new here.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use underlay_hosts::{Coordinator, HostAddress, HostError, HostReport, Job, Report, Together};
 use underlay_record::Measured;
+use underlay_sync::UnsimulatedMutex;
 use underlay_workload::ycsb::{Exporter, OutputOptions, RunFacts, Status};
 use underlay_workload::{Properties, RunSpec};
 
@@ -60,12 +60,8 @@ fn coordinate(
     let stop = signals::stop_flag()?;
     let began = SystemTime::now();
     let coordinator = Coordinator::connect(&workers, trust(&from.trust)?.as_ref())?;
-    let progress = Mutex::new(Progress::new(options, spec.operation_limit));
-    let reported = |report: &Report| {
-        if let Ok(mut progress) = progress.lock() {
-            progress.show(report);
-        }
-    };
+    let progress = UnsimulatedMutex::new(Progress::new(options, spec.operation_limit));
+    let reported = |report: &Report| progress.lock().show(report);
     let together = match coordinator.run(&job, &stop, &reported) {
         Ok(together) => together,
         Err(HostError::Stopped) => {
