@@ -116,7 +116,7 @@ fn what_is_not_known_is_said_with_what_was_meant() {
         (&["new", "a", "--storage", "hdd-7200-stat"], "did you mean 'hdd-7200-sata'?"),
         (&["new", "a", "--storage", "hddx65"], "expected 1 to 64 devices"),
         (&["new", "a", "--storage", "hdd,hdd"], "names 'hdd' twice"),
-        (&["new", "a", "--storage", "accumulo-hdd"], "rocksdb uses one"),
+        (&["new", "a", "--storage", "accumulo-hdd"], "RocksDB uses one"),
         (&["new", "a", "--like", "quickstar"], "did you mean 'quickstart'?"),
         (&["new", "a", "--storage", "hdd,,nvme"], "--storage has an empty name"),
         (&["new", "A Study"], "'A Study' is not a valid study name: use up to 40 lowercase letters"),
@@ -169,17 +169,7 @@ fn completions_and_man_pages_know_the_commands() {
     );
     assert_eq!(
         sections("underlay-new.1"),
-        [
-            "NAME",
-            "SYNOPSIS",
-            "DESCRIPTION",
-            "ARGUMENTS",
-            "OPTIONS",
-            "EXIT STATUS",
-            "EXAMPLES",
-            "SEE ALSO",
-            "VERSION"
-        ]
+        ["NAME", "SYNOPSIS", "DESCRIPTION", "ARGUMENTS", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO",]
     );
     let new = std::fs::read_to_string(playground.path("pages/underlay-new.1")).unwrap().replace("\\-", "-");
     assert!(new.contains("[--out <FILE>]") && new.contains("[--storage <LIST>]"), "{new}");
@@ -207,5 +197,5 @@ fn what_is_no_study_is_said_to_be_none() {
     playground.write("file", "");
     let refused = playground.output(&["mount", "hdd-7200-sata", "file"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("it is no directory"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("it is not a directory"), "{}", stderr(&refused));
 }

@@ -86,7 +86,7 @@ pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
             && !name.contains(['/', '\0']);
         if !fits {
             return Err(AttachError::failed(format!(
-                "'{}' can't name a volume: it must do for a file name",
+                "'{}' can't be a volume's name: it must be a valid file name",
                 name.escape_debug()
             )));
         }
@@ -157,12 +157,18 @@ impl Attached {
     }
 
     /// Switches fast-forward on or off, and returns when it is in force. Real storage has no pace: nothing happens.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
     pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
         self.held.set_pace(pace)
     }
 
     /// Clears the devices' counters and samples them every `interval_s` seconds from now on (modelled
     /// seconds; on real storage seconds of the clock).
+    ///
+    /// # Errors
+    /// When the devices can't be observed.
     pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
         if let Some(limits) = &self.dirty_limits {
             limits.renew();
@@ -171,12 +177,18 @@ impl Attached {
     }
 
     /// What every device did since [`Attached::begin_measurement`]; measuring ends.
+    ///
+    /// # Errors
+    /// When the devices could not be observed.
     pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         self.held.end_measurement()
     }
 
     /// How every layer fares that has something to tell: what it counted since [`Attached::begin_measurement`], and
     /// its state now. Real storage has none.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
     pub fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
         self.held.layers()
     }
@@ -192,12 +204,18 @@ impl Attached {
     }
 
     /// `Err` when the storage can't be used any more, with what is known about it.
+    ///
+    /// # Errors
+    /// When something is gone that it stands on.
     pub fn health(&self) -> Result<(), AttachError> {
         self.held.health()
     }
 
     /// Writes everything out and takes the storage away. Whatever a program still holds open keeps it there:
     /// the error names the process, and `detach` may be called again. Once it succeeded it does nothing.
+    ///
+    /// # Errors
+    /// When it is in use, or not everything could be written out.
     pub fn detach(&mut self) -> Result<(), AttachError> {
         self.lift_dirty_limit()?;
         self.held.detach()

@@ -39,6 +39,9 @@ const HURRY_LIMIT: Duration = Duration::from_secs(60);
 
 impl BlockAttachment {
     /// The device daemon is this program, started again with the subcommand `device-daemon`.
+    ///
+    /// # Errors
+    /// When this program can't be found.
     pub fn new() -> Result<BlockAttachment, AttachError> {
         let program = std::env::current_exe().map_err(|error| {
             AttachError::failed(format!("could not find this program to start it again: {error}"))
@@ -69,6 +72,9 @@ impl BlockAttachment {
 
     /// Attaches the volumes as bare block devices, without filesystems: for measuring the path itself, for
     /// power-cut tests, and for systems that want a device.
+    ///
+    /// # Errors
+    /// When the host lacks something, or the daemon does not start.
     pub fn attach_devices(
         &self,
         stack: &StackSpec,

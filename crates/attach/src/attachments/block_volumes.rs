@@ -141,21 +141,33 @@ impl BlockVolumes {
     }
 
     /// Returns when the pace is in force.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
     pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
         self.daemon()?.tell(&Command::SetPace { pace })
     }
 
     /// See [`crate::Attached::begin_measurement`].
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
     pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
         self.daemon()?.tell(&Command::BeginMeasurement { interval_s })
     }
 
     /// See [`crate::Attached::end_measurement`].
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
     pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         self.daemon()?.end_measurement()
     }
 
     /// `Err` when the daemon has ended or a loop device was taken away.
+    ///
+    /// # Errors
+    /// When a device is gone, or its daemon.
     pub fn health(&self) -> Result<(), AttachError> {
         self.daemon()?.health()?;
         match self.devices.iter().find(|device| !device.is_attached()) {
@@ -173,6 +185,9 @@ impl BlockVolumes {
     }
 
     /// Clears the loop devices and ends the daemon; again does nothing.
+    ///
+    /// # Errors
+    /// When a device is still in use, or something was not flushed.
     pub fn detach(&mut self) -> Result<(), AttachError> {
         let mounted = mounts::all();
         if let Some(mount) =

@@ -49,11 +49,17 @@ pub const ATTACHMENTS: &[AttachmentKind] = &[
 
 impl AttachmentKind {
     /// With this program as the device daemon.
+    ///
+    /// # Errors
+    /// When this program can't be found, which is started again as the daemon.
     pub fn attachment(&self) -> Result<Box<dyn Attachment>, AttachError> {
         (self.make)()
     }
 
     /// What this host lacks for it.
+    ///
+    /// # Errors
+    /// What is missing.
     pub fn probe(&self) -> Result<(), AttachError> {
         Ok(self.attachment()?.probe()?)
     }

@@ -50,6 +50,9 @@ pub struct FuseDirectory {
 
 impl FuseDirectory {
     /// The device daemon is this program, started again with the subcommand `device-daemon`.
+    ///
+    /// # Errors
+    /// When this program can't be found.
     pub fn new() -> Result<FuseDirectory, AttachError> {
         let program = std::env::current_exe().map_err(|error| {
             AttachError::failed(format!("could not find this program to start it again: {error}"))

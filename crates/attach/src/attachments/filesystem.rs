@@ -38,6 +38,9 @@ impl Filesystem {
     }
 
     /// What this host lacks to make and mount it.
+    ///
+    /// # Errors
+    /// What is missing.
     pub fn probe(self) -> Result<(), Missing> {
         let (program, package) = self.tool();
         match find_program(program) {
@@ -65,6 +68,9 @@ impl Filesystem {
     }
 
     /// Refuses a volume that is too small, with what to do instead.
+    ///
+    /// # Errors
+    /// When it is too small.
     pub fn check_capacity(self, volume: &str, capacity_bytes: u64) -> Result<(), AttachError> {
         if capacity_bytes >= self.smallest_bytes() {
             return Ok(());
@@ -85,6 +91,9 @@ impl Filesystem {
 
     /// Makes the filesystem. Nothing is discarded first and nothing is left to be initialised in the
     /// background later, where a measurement would see it.
+    ///
+    /// # Errors
+    /// When the program that makes it is missing, or fails.
     pub fn make(self, device: &Path) -> Result<(), AttachError> {
         let (program, _) = self.tool();
         let path = match find_program(program) {
@@ -114,6 +123,9 @@ impl Filesystem {
     }
 
     /// Mounts the filesystem, without access times: they would turn reads into writes.
+    ///
+    /// # Errors
+    /// When the kernel refuses, with what may be the reason.
     pub fn mount(self, device: &Path, mount_point: &Path) -> Result<(), AttachError> {
         let options = match self {
             // A cloned volume has the identity of its origin, which may be mounted as well.

@@ -24,7 +24,7 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 /// Logical block size of the loop devices, in bytes: the page size, so that every request is aligned for
 /// direct I/O.
-pub const LOOP_BLOCK_BYTES: u32 = 4096;
+pub(crate) const LOOP_BLOCK_BYTES: u32 = 4096;
 
 /// What the kernel keeps of a file's name, without the final zero.
 const MAX_NAME_BYTES: usize = 63;
@@ -83,6 +83,9 @@ pub struct LoopDevice {
 
 impl LoopDevice {
     /// Puts a loop device on the file `backing`, whose size must be a multiple of [`LOOP_BLOCK_BYTES`].
+    ///
+    /// # Errors
+    /// When there is no free device, or the kernel refuses the file.
     pub fn attach(backing: &Path, rotational: bool) -> Result<LoopDevice, AttachError> {
         let file = OpenOptions::new()
             .read(true)
@@ -151,11 +154,14 @@ impl LoopDevice {
     }
 
     /// Whether the kernel still has this device on our file.
-    pub fn is_attached(&self) -> bool {
+    pub(crate) fn is_attached(&self) -> bool {
         self.file.is_some() && is_on(self.number, &self.backing)
     }
 
     /// Clears the device and waits until the kernel has let go of the file; again does nothing.
+    ///
+    /// # Errors
+    /// When it is still in use.
     pub fn detach(&mut self) -> Result<(), AttachError> {
         let Some(file) = self.file.take() else { return Ok(()) };
         clear(&file);
@@ -166,7 +172,7 @@ impl LoopDevice {
 }
 
 /// What is missing when there is no `/dev/loop-control`.
-pub fn loop_missing() -> Missing {
+pub(crate) fn loop_missing() -> Missing {
     Missing::new(
         "loop devices (/dev/loop-control)",
         "run as root, load the module with `modprobe loop`, and in a container pass --privileged",
@@ -195,7 +201,10 @@ fn with_backing(matches: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
 }
 
 /// Clears every loop device on this file: for what a crash left.
-pub fn clear_on_file(backing: &Path) -> Result<Vec<PathBuf>, AttachError> {
+///
+/// # Errors
+/// When one of them is still in use.
+pub(crate) fn clear_on_file(backing: &Path) -> Result<Vec<PathBuf>, AttachError> {
     let devices = on_file(backing);
     for path in &devices {
         let file = File::open(path).map_err(|error| AttachError::io("open", path, error))?;

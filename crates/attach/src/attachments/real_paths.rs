@@ -68,7 +68,7 @@ impl Directories {
     fn make_in(&mut self, path: &Path) -> Result<(), AttachError> {
         let parent = path.canonicalize().map_err(|error| AttachError::io("use", path, error))?;
         if !parent.is_dir() {
-            return Err(AttachError::failed(format!("{} is no directory", path.display())));
+            return Err(AttachError::failed(format!("{} is not a directory", path.display())));
         }
         let directory = parent.join(underlay_files::unique_name("underlay"));
         let note = self.registry.note(Resource::Tree { path: directory.clone() })?;

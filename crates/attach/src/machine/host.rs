@@ -166,7 +166,7 @@ fn clock_source() -> Result<String, Missing> {
     match source.as_str() {
         // Read without entering the kernel, in some 20 ns.
         "tsc" | "kvm-clock" | "arch_sys_counter" => Ok(source),
-        "" => Ok("not told by this kernel".to_owned()),
+        "" => Ok("this kernel doesn't say".to_owned()),
         _ => Err(Missing::new(
             format!("a fast clock (the source is {source})"),
             "boot with `clocksource=tsc tsc=reliable`; until then each reading of the clock costs a microsecond or more",

@@ -41,6 +41,9 @@ pub struct MemoryBudget {
 
 /// What is missing when no memory controller can be used, or `None` when one can. It may make the empty
 /// parent group, and removes it again.
+///
+/// # Errors
+/// What is missing.
 pub fn probe() -> Result<&'static str, Missing> {
     let hierarchy = Hierarchy::find(Path::new("/"))?;
     let parent = hierarchy.make_parent(PARENT)?;
@@ -51,6 +54,9 @@ pub fn probe() -> Result<&'static str, Missing> {
 impl MemoryBudget {
     /// Makes a group that may use `bytes` of memory, page cache included and swap excluded. `name` only helps to
     /// recognise it.
+    ///
+    /// # Errors
+    /// When this host has no such groups to give, or the kernel refuses this one.
     pub fn create(name: &str, bytes: u64, registry: &Registry) -> Result<MemoryBudget, AttachError> {
         let hierarchy = Hierarchy::find(Path::new("/"))?;
         Self::create_in(&hierarchy, name, bytes, registry)
@@ -130,7 +136,7 @@ impl MemoryBudget {
     }
 
     /// Memory in use now, page cache included, in bytes.
-    pub fn usage_bytes(&self) -> Option<u64> {
+    pub(crate) fn usage_bytes(&self) -> Option<u64> {
         read_number(&self.directory.join(self.version.usage_file()))
     }
 
@@ -146,6 +152,9 @@ impl MemoryBudget {
 
     /// Drops the page cache of the group and of all files below `paths`, whoever read them, after writing out
     /// what is dirty. With `whole_machine` every clean page of this machine goes as well, which disturbs others.
+    ///
+    /// # Errors
+    /// When the kernel does not let go of them.
     pub fn drop_caches(&self, paths: &[PathBuf], whole_machine: bool) -> Result<(), AttachError> {
         drop_file_caches(paths)?;
         let reclaimed = match self.version {
@@ -173,6 +182,9 @@ impl MemoryBudget {
     }
 
     /// Kills whatever is in the group and removes it; again does nothing.
+    ///
+    /// # Errors
+    /// When processes are left in it that do not end.
     pub fn remove(&mut self) -> Result<(), AttachError> {
         if self.note.is_none() {
             return Ok(());
@@ -194,6 +206,9 @@ impl Drop for MemoryBudget {
 /// Drops the page cache of `paths` and of all files below them, whoever read them, after writing out what is
 /// dirty on their filesystems: the next read comes from the device. It needs no budget and no privileges. Other
 /// filesystems mounted below are left alone; files that can't be opened, and pages that are mapped, keep theirs.
+///
+/// # Errors
+/// When a file can't be opened, or the kernel does not let go of it.
 pub fn drop_file_caches(paths: &[PathBuf]) -> Result<(), AttachError> {
     for path in paths {
         // Written out first: DONTNEED drops clean pages only (posix_fadvise(2)).

@@ -41,6 +41,9 @@ const BUSY_LIMIT: Duration = Duration::from_secs(3);
 
 /// Unmounts what is at `mount_point`. Nothing mounted there counts as success. It waits no longer than
 /// `limit` for the device to take what is still to be written.
+///
+/// # Errors
+/// When it is in use, takes longer than the limit, or is refused.
 pub fn try_unmount(mount_point: &Path, limit: Duration) -> Result<(), UnmountError> {
     let deadline = Instant::now() + BUSY_LIMIT;
     let mut pause = Duration::from_millis(5);
@@ -63,6 +66,9 @@ pub fn try_unmount(mount_point: &Path, limit: Duration) -> Result<(), UnmountErr
 }
 
 /// Takes a mount away from under its users: they keep a dead filesystem. For FUSE exports whose daemon is gone.
+///
+/// # Errors
+/// When the kernel refuses.
 pub fn detach_lazily(mount_point: &Path) -> Result<(), Errno> {
     // NOFOLLOW: a link that someone put in its place must not lead to another mount.
     match unmount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -149,7 +155,10 @@ pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
 }
 
 /// Drops what the kernel keeps of a block device in memory, which outlives a mount where someone has the device open.
-pub fn drop_device_cache(device: &Path) -> std::io::Result<()> {
+///
+/// # Errors
+/// When the device can't be opened, or the kernel refuses.
+pub(crate) fn drop_device_cache(device: &Path) -> std::io::Result<()> {
     const BLKFLSBUF: libc::Ioctl = 0x1261;
     let file = File::open(device)?;
     // SAFETY: this request takes no argument and touches no memory of ours.
@@ -160,13 +169,19 @@ pub fn drop_device_cache(device: &Path) -> std::io::Result<()> {
 }
 
 /// Writes out everything that the filesystem at `path` holds in memory, and reports what could not be.
+///
+/// # Errors
+/// When the file system can't write everything.
 pub fn write_out(path: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 
 /// As [`write_out`], but gives up after `limit` (`ErrorKind::TimedOut`): a device that hangs would keep it for
 /// ever. The thread that waits then ends with the device.
-pub fn write_out_within(path: &Path, limit: Duration) -> std::io::Result<()> {
+///
+/// # Errors
+/// When the file system can't write everything, or not in time.
+pub(crate) fn write_out_within(path: &Path, limit: Duration) -> std::io::Result<()> {
     let (sender, receiver) = mpsc::channel();
     let target = path.to_owned();
     std::thread::spawn(move || {

@@ -5,6 +5,9 @@ use std::fs;
 use crate::machine::missing::Missing;
 
 /// Mounting and loop devices need CAP_SYS_ADMIN, bit 21 of the effective set (capabilities(7)).
+///
+/// # Errors
+/// What is missing.
 pub fn probe_privileges() -> Result<(), Missing> {
     const CAP_SYS_ADMIN: u32 = 21;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -19,7 +22,9 @@ pub fn probe_privileges() -> Result<(), Missing> {
     }
 }
 
-pub fn probe_fuse() -> Result<(), Missing> {
+/// # Errors
+/// What is missing.
+pub(crate) fn probe_fuse() -> Result<(), Missing> {
     match fs::File::options().read(true).write(true).open("/dev/fuse") {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(Missing::new(

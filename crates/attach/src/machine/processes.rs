@@ -88,7 +88,7 @@ pub fn all() -> Vec<u32> {
 }
 
 /// The short name of a process: `cassandra`, `bash`.
-pub fn command_name(pid: u32) -> String {
+pub(crate) fn command_name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm"))
         .map(|name| name.trim().to_owned())
         .unwrap_or_else(|_| "?".into())

@@ -32,6 +32,9 @@ const WARM_UP_READS: u32 = 200;
 
 /// Measures for about `duration`, which is shared by the two parts, with this program as the daemon and the
 /// better of the two transports that this host has.
+///
+/// # Errors
+/// When the device can't be attached or read.
 pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
     let attachment = BlockAttachment::new()?;
     let over_uring = attachment.clone().with_transport(Transport::Uring);
@@ -40,6 +43,9 @@ pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
 }
 
 /// The same with a daemon and a registry of the caller's choice.
+///
+/// # Errors
+/// When the device can't be attached or read.
 pub fn measure_with(
     attachment: &BlockAttachment,
     registry: &Registry,

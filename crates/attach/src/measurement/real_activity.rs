@@ -53,7 +53,7 @@ impl RealDevice {
 /// Reads `/sys/block/*/stat`, by Documentation/block/stat.rst of the kernel: reads, merges, sectors, ticks; the
 /// same for writes; in flight; busy ticks; queue ticks; the four for discards; flushes and their ticks. Ticks are
 /// milliseconds; fields at the end are missing on older kernels.
-pub fn parse_statistics(text: &str) -> Option<DeviceTotals> {
+pub(crate) fn parse_statistics(text: &str) -> Option<DeviceTotals> {
     let fields: Vec<u64> = text.split_ascii_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
     if fields.len() < 11 {
         return None;
@@ -105,6 +105,9 @@ pub struct Sampler {
 
 impl Sampler {
     /// `interval_s` is in seconds of the clock, 0.001 to 86400.
+    ///
+    /// # Errors
+    /// When the interval is out of range, or a disk has no counters.
     pub fn start(devices: Vec<RealDevice>, interval_s: f64) -> Result<Sampler, AttachError> {
         if !(0.001..=86_400.0).contains(&interval_s) {
             return Err(AttachError::failed(format!(

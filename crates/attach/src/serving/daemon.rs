@@ -83,18 +83,23 @@ const EXPORT_THREADS: usize = 2;
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 impl DaemonConfig {
+    /// # Errors
+    /// When it can't be read, or is not one.
     pub fn read(path: &Path) -> Result<DaemonConfig, AttachError> {
         let mut text = Vec::new();
         File::open(path)
             .and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_end(&mut text))
             .map_err(|error| AttachError::io("read the daemon's configuration", path, error))?;
         serde_json::from_slice(&text).map_err(|error| {
-            AttachError::failed(format!("{} is no configuration of a device daemon: {error}", path.display()))
+            AttachError::failed(format!("{} is not a device daemon's configuration: {error}", path.display()))
         })
     }
 }
 
 /// Serves until told to end. The hidden subcommand `device-daemon --config FILE` comes here.
+///
+/// # Errors
+/// When the storage can't be opened or served, or its last flush failed.
 pub fn main(config_path: &Path) -> Result<(), AttachError> {
     abort_on_panic();
     let config = DaemonConfig::read(config_path)?;

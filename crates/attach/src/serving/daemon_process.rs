@@ -192,8 +192,9 @@ impl DaemonProcess {
             path,
             directories,
         };
-        let text = serde_json::to_vec_pretty(&config)
-            .map_err(|error| AttachError::failed(format!("could not write the storage down: {error}")))?;
+        let text = serde_json::to_vec_pretty(&config).map_err(|error| {
+            AttachError::failed(format!("could not write the storage's description: {error}"))
+        })?;
         underlay_files::replace(&config_path, Access::Private, &text)
             .map_err(|error| AttachError::io("write", &config_path, error))?;
         let log_path = self.session.join(LOG_FILE);
@@ -341,7 +342,7 @@ impl DaemonProcess {
     pub(crate) fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
         match self.ask(&Command::Layers)? {
             Reply::Layers { layers } => Ok(layers),
-            _ => Err(AttachError::failed("the device daemon did not answer with how its layers fare")),
+            _ => Err(AttachError::failed("the device daemon did not answer with the state of its layers")),
         }
     }
 

@@ -36,6 +36,9 @@ const MAX_WORKERS: usize = 64;
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Whether this host can do it. It changes nothing.
+///
+/// # Errors
+/// What is missing.
 pub fn probe() -> Result<(), Missing> {
     match fs::read_to_string(PARAMETER).unwrap_or_default().trim() {
         "Y" | "1" => {}

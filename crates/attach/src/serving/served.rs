@@ -83,6 +83,9 @@ impl Served {
     }
 
     /// What is wrong with each of its devices.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
     pub fn faults(&self) -> Result<Vec<DeviceFaults>, AttachError> {
         match self.ask(&Command::Faults)? {
             Reply::Faults { devices } => Ok(devices),
@@ -91,6 +94,9 @@ impl Served {
     }
 
     /// Puts a fault on a device: until it is cleared, or for a number of modelled seconds.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
     pub fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<FaultId, AttachError> {
         match self.ask(&Command::Fault { device: device.to_owned(), fault, for_s })? {
             Reply::Fault { id } => Ok(id),
@@ -99,16 +105,25 @@ impl Served {
     }
 
     /// Takes all faults off a device, or off all of them. A device without power stays without.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
     pub fn clear(&self, device: Option<&str>) -> Result<(), AttachError> {
         self.ask(&Command::ClearFaults { device: device.map(str::to_owned) }).map(|_| ())
     }
 
     /// A device that vanished is there again.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
     pub fn bring_back(&self, device: &str) -> Result<(), AttachError> {
         self.ask(&Command::Return { device: device.to_owned() }).map(|_| ())
     }
 
     /// Cuts the power of these devices in one instant, of all when none is named.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
     pub fn cut_power(&self, devices: &[String], cut: PowerCut) -> Result<Survival, AttachError> {
         let PowerCut { seed, torn, reordered } = cut;
         match self.ask(&Command::PowerCut { devices: devices.to_vec(), seed, torn, reordered })? {
@@ -118,6 +133,9 @@ impl Served {
     }
 
     /// Power is back, and that is all: filesystems that gave up without it stay as they are.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
     pub fn switch_on(&self) -> Result<(), AttachError> {
         self.ask(&Command::PowerOn).map(|_| ())
     }
@@ -126,6 +144,9 @@ impl Served {
     /// mounted again, which recovers them. What they had in memory is gone with the cut.
     ///
     /// A filesystem that someone still uses can't be: the error names the process, and nothing has changed.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or a file system can't be mounted again.
     pub fn restore_power(&self) -> Result<(), AttachError> {
         if self.faults()?.iter().all(|device| device.powered) {
             return Ok(());
@@ -155,7 +176,7 @@ impl Served {
         self.ask(&Command::PowerOn)?;
         if let Some(directory) = self.own_directories().first() {
             return Err(AttachError::failed(format!(
-                "the power is back, but {} answers with errors until it is attached anew, as after a crash: \
+                "the power is back, but {} answers with errors until it is attached again, as after a crash: \
                  end its mount, and begin it again with the same --keep",
                 directory.mount_point.display()
             )));
@@ -179,5 +200,5 @@ impl Served {
 }
 
 fn unexpected(reply: &Reply) -> AttachError {
-    AttachError::failed(format!("the device daemon gave an answer to another question: {reply:?}"))
+    AttachError::failed(format!("the device daemon gave an unexpected answer: {reply:?}"))
 }

@@ -39,6 +39,9 @@ const MAX_REQUEST_BYTES: u32 = 1 << 20;
 const NODE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether this host can do it. It changes nothing.
+///
+/// # Errors
+/// What is missing.
 pub fn probe() -> Result<(), Missing> {
     match File::options().read(true).write(true).open(control::PATH) {
         Ok(_) => {}

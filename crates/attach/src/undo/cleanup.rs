@@ -61,7 +61,7 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
                 _ => None,
             }));
             report(&format!(
-                "left alone: {} (process {}) still runs and uses {} things",
+                "left alone: {} (process {}) is still running and uses {} things",
                 owner.command,
                 owner.process.pid,
                 resources.len()
@@ -355,7 +355,7 @@ impl Cleaner<'_> {
             Resource::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
                 // A session of a daemon that could not be ended.
                 if !daemons_with(&path.join(CONFIG_FILE)).is_empty() {
-                    self.problems.push(format!("the device daemon of {} still runs", path.display()));
+                    self.problems.push(format!("the device daemon of {} is still running", path.display()));
                     return;
                 }
                 // Removing through a mount would empty somebody's filesystem.

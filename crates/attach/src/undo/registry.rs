@@ -64,11 +64,17 @@ static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 
 impl Registry {
     /// The registry of this user on this host.
+    ///
+    /// # Errors
+    /// When its directory can't be made, or belongs to someone else.
     pub fn open() -> Result<Registry, AttachError> {
         Registry::at(&default_directory())
     }
 
     /// The registry in `directory`, which is made when it is not there and must belong to this user.
+    ///
+    /// # Errors
+    /// When the directory can't be made, or belongs to someone else.
     pub fn at(directory: &Path) -> Result<Registry, AttachError> {
         match Folder::make(directory, Access::Private) {
             Ok(folder) => Ok(Registry { directory: folder.path().to_path_buf() }),
@@ -87,6 +93,9 @@ impl Registry {
     }
 
     /// Writes down a thing that is about to be made. Paths must not exist yet: what exists already is not ours.
+    ///
+    /// # Errors
+    /// When the journal can't be written: nothing may be made then.
     pub fn note(&self, resource: Resource) -> Result<Note, AttachError> {
         if let Some(path) = resource.made_path()
             && fs::symlink_metadata(path).is_ok()
@@ -126,6 +135,9 @@ impl Registry {
     }
 
     /// Makes a fresh private directory for sockets, logs and mount points, and notes it.
+    ///
+    /// # Errors
+    /// When the directory can't be made or noted.
     pub fn session(&self) -> Result<(PathBuf, Note), AttachError> {
         self.fresh("session")
     }

@@ -55,30 +55,34 @@ fn with_known_values(command: clap::Command) -> clap::Command {
     let layouts = || catalogue::layouts().iter().map(|layout| layout.name.as_str());
     let devices: Vec<&'static str> = media().chain(layouts()).collect();
     let storages: Vec<&'static str> = storage::aliases().chain(media()).chain(layouts()).collect();
-    let one_of = |values: Vec<&'static str>| {
-        let values = PossibleValuesParser::new(values);
-        move |argument: clap::Arg| argument.value_parser(values.clone())
-    };
-    let systems = || one_of(underlay_systems::names());
+    let systems = || underlay_systems::names();
     command
         .mut_subcommand("new", |new| {
-            new.mut_arg("system", systems())
-                .mut_arg("storage", one_of(storages))
-                .mut_arg("like", one_of(bundled::names().collect()))
+            let new = taking_one_of(systems(), "system", new);
+            let new = taking_one_of(storages, "storage", new);
+            taking_one_of(bundled::names().collect(), "like", new)
         })
         .mut_subcommand("ycsb", |ycsb| {
-            ycsb.mut_arg("system", systems()).mut_arg("mix", one_of(Mix::NAMES.to_vec()))
+            taking_one_of(Mix::NAMES.to_vec(), "mix", taking_one_of(systems(), "system", ycsb))
         })
         .mut_subcommand("mount", |mount| {
-            mount
-                .mut_arg("medium", one_of(devices.clone()))
-                .mut_arg("filesystem", one_of(vec!["xfs", "ext4"]))
+            let mount = taking_one_of(devices.clone(), "medium", mount);
+            taking_one_of(vec!["xfs", "ext4"], "filesystem", mount)
         })
         .mut_subcommand("media", |media| {
             media
-                .mut_subcommand("show", |show| show.mut_arg("name", one_of(devices.clone())))
-                .mut_subcommand("verify", |verify| verify.mut_arg("medium", one_of(devices)))
+                .mut_subcommand("show", |show| taking_one_of(devices.clone(), "name", show))
+                .mut_subcommand("verify", |verify| taking_one_of(devices, "medium", verify))
         })
+}
+
+/// With these values of an argument, which keeps its place among the others, as it would not with `mut_arg`.
+fn taking_one_of(values: Vec<&'static str>, id: &str, command: clap::Command) -> clap::Command {
+    let values = PossibleValuesParser::new(values);
+    command.mut_args(|argument| match argument.get_id() == id {
+        true => argument.value_parser(values.clone()),
+        false => argument,
+    })
 }
 
 /// Without `help`, which `--help` is.

@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         if let Some(study) = &arguments.study {
             refuse_another_study(study, &held, &directory)?;
         }
-        output::say(format_args!("going on with {}", directory.display()));
+        output::say(format_args!("resuming {}", directory.display()));
         let options = RunOptions { directory, work: arguments.work.clone() };
         underlay_study::run::resume(&options, &terminal, &stop)
     } else {
@@ -54,7 +54,7 @@ fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), Failu
         return Ok(());
     }
     Err(Failure::Mistake(format!(
-        "{} is not the study that {} holds: leave it out to go on with that one, or leave out --resume to run it anew",
+        "{} is not the study of {}: leave it out to resume that run, or leave out --resume to start a new one",
         path.display(),
         run.display()
     )))

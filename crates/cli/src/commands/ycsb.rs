@@ -53,7 +53,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         }
         let hint = unknown.suggestion.map_or_else(String::new, |name| format!("; did you mean {name}?"));
         output::say(format_args!(
-            "note: {}: '{}' is no CoreWorkload property{hint}",
+            "note: {}: '{}' is not a CoreWorkload property{hint}",
             unknown.property.origin, unknown.property.name
         ));
     }
@@ -87,7 +87,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         directory(arguments, system, &spec, directory_given)?
     };
     if spec.mix.scans() && !system.capabilities().scan {
-        return Err(Failure::Mistake(format!("the mix scans, and {} cannot", system.name())));
+        return Err(Failure::Mistake(format!("the mix has scans, and {} cannot scan", system.name())));
     }
     refuse_what_does_not_go_together(arguments, system, &spec.workload, &options)?;
     results::check_places(&options, &[arguments.hlog.as_deref(), arguments.raw.as_deref()])?;
@@ -211,7 +211,7 @@ fn refuse_what_is_the_clusters(
     match given.into_iter().find(|&(_, is_given)| is_given) {
         None => Ok(()),
         Some((option, _)) => Err(Failure::Mistake(format!(
-            "{option} does not go with --set {key}: the cluster runs already, on storage and memory of its own"
+            "{option} does not go with --set {key}: the cluster is already running, on its own storage and memory"
         ))),
     }
 }
@@ -225,7 +225,7 @@ fn refuse_what_does_not_go_together(
 ) -> Result<(), Failure> {
     let mistake = |text: String| Err(Failure::Mistake(text));
     if workload.data_integrity && system.capabilities().keeps_nothing {
-        return mistake(format!("dataintegrity checks what is read, and {} keeps nothing", system.name()));
+        return mistake(format!("dataintegrity checks what is read, and {} stores nothing", system.name()));
     }
     if arguments.json && (options.export_file.is_some() || options.measurement.is_raw()) {
         return mistake(
@@ -235,12 +235,12 @@ fn refuse_what_does_not_go_together(
     if !options.measurement.needs_points() {
         return Ok(());
     }
-    let kind = "this measurementtype takes every single operation";
+    let kind = "this measurementtype records every single operation";
     if arguments.raw.is_some() {
-        return mistake(format!("{kind}, and so does --raw: ask for one of them"));
+        return mistake(format!("{kind}, and so does --raw: use only one of them"));
     }
     if arguments.find_rate.is_some() {
-        return mistake(format!("{kind}, which --find-rate does not keep: leave one of them out"));
+        return mistake(format!("{kind}, which --find-rate does not: leave one of them out"));
     }
     Ok(())
 }
@@ -331,7 +331,7 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
         arrivals: match arguments.arrivals {
             Some(_) if !has_rate => {
                 return Err(Failure::Mistake(
-                    "--arrivals says how operations of a rate follow one another: expected --rate beside it"
+                    "--arrivals says how operations of a rate follow one another: expected --rate as well"
                         .into(),
                 ));
             }
@@ -403,7 +403,7 @@ fn directory(
             return Ok(Vec::new());
         }
         let or = match system.capabilities().elsewhere {
-            Some(key) => format!(", or --set {key}=... for a cluster that runs already"),
+            Some(key) => format!(", or --set {key}=... for a cluster that is already running"),
             None => String::new(),
         };
         return Err(Failure::Mistake(format!(

@@ -157,7 +157,7 @@ impl Core {
     pub fn abandon(&self) {
         if !self.lost.swap(true, Ordering::SeqCst) {
             tracing::error!(
-                "the device was gone: its directory answers with errors until it is attached anew"
+                "the device was gone: its directory answers with errors until it is attached again"
             );
         }
         self.committed.notify_all();

@@ -98,6 +98,9 @@ pub enum Reply {
 }
 
 /// Understands one line (its newline may be missing), or says what is wrong with it.
+///
+/// # Errors
+/// What is wrong with it.
 pub fn parse(line: &[u8]) -> Result<Command, String> {
     if line.len() as u64 > MAX_LINE_BYTES {
         return Err(format!("a command has at most {MAX_LINE_BYTES} bytes, this one has {}", line.len()));

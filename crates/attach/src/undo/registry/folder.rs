@@ -21,6 +21,9 @@ pub struct OwnFolder {
 impl OwnFolder {
     /// Makes a folder for a while, where this user's other folders for a while are: `ycsb`, or whatever it is for, begins
     /// its name.
+    ///
+    /// # Errors
+    /// When it can't be made or noted.
     pub fn temporary(purpose: &str, registry: &Registry) -> Result<OwnFolder, AttachError> {
         registry.fresh(purpose).map(|(path, note)| OwnFolder {
             path,
@@ -30,12 +33,18 @@ impl OwnFolder {
     }
 
     /// Makes a folder in `above`, which others may write to if it has the sticky bit, as `/tmp` has.
+    ///
+    /// # Errors
+    /// When it can't be made or noted.
     pub fn make_in(above: &Path, purpose: &str, registry: &Registry) -> Result<OwnFolder, AttachError> {
         OwnFolder::make(&above.join(underlay_files::unique_name(purpose)), registry)
     }
 
     /// Makes the folder, and those above it that are missing, for this user alone. It must not exist yet: what exists is
     /// not ours. Nobody else may be able to put another one in its place.
+    ///
+    /// # Errors
+    /// When it can't be made or noted.
     pub fn make(path: &Path, registry: &Registry) -> Result<OwnFolder, AttachError> {
         let cannot = |error| AttachError::io("make", path, error);
         let (above, name) = path

@@ -57,7 +57,9 @@ pub(super) fn render(command: Command, is_main: bool) -> io::Result<(String, Vec
         section(&mut rest, "SEE ALSO", &["underlay(1)"]);
     }
     rest.to_writer(&mut page)?;
-    manual.render_version_section(&mut page)?;
+    if is_main {
+        manual.render_version_section(&mut page)?;
+    }
     Ok((manual.get_filename(), page))
 }
 

@@ -1,6 +1,7 @@
 //! What a first study asks of each system: sizes with which it runs on two cores in minutes.
 
 use underlay_config::closest;
+use underlay_report::comparison::system_title;
 use underlay_systems::system::{Capabilities, System};
 
 use crate::exit_codes::Failure;
@@ -10,8 +11,6 @@ const MB: u64 = 1_000_000;
 /// A system, and what it is given. Sizes are those on this machine.
 pub(super) struct Start {
     pub name: &'static str,
-    /// As its makers write it.
-    pub title: &'static str,
     pub capabilities: Capabilities,
     /// Of the system and its page cache, scaled with the data. None for what stores nothing.
     pub memory_bytes: Option<u64>,
@@ -64,7 +63,6 @@ pub(super) fn find(name: &str) -> Result<Start, Failure> {
 fn start_of(system: &dyn System) -> Start {
     let requests = Start {
         name: system.name(),
-        title: system.name(),
         capabilities: system.capabilities(),
         memory_bytes: Some(100 * MB),
         fixed_memory: None,
@@ -76,12 +74,10 @@ fn start_of(system: &dyn System) -> Start {
     };
     match system.name() {
         "rocksdb" => Start {
-            title: "RocksDB",
             settings: "write_buffer_share = \"4 %\"        # small memtables: flushes and compactions fall into the measured time\n",
             ..requests
         },
         "cassandra" => Start {
-            title: "Cassandra",
             fixed_memory: Some("520 MB"),
             data_bytes: 300 * MB,
             room: 3.0,
@@ -90,7 +86,6 @@ fn start_of(system: &dyn System) -> Start {
             ..requests
         },
         "accumulo" => Start {
-            title: "Accumulo",
             memory_bytes: Some(160 * MB),
             fixed_memory: Some("1.4 GB"),
             settings: "compression = \"none\"              # YCSB's values hardly compress\n",
@@ -101,7 +96,6 @@ fn start_of(system: &dyn System) -> Start {
             ..requests
         },
         "hadoop" => Start {
-            title: "Hadoop",
             memory_bytes: Some(400 * MB),
             fixed_memory: Some("1.6 GB"),
             settings: "datanodes = 1\nblock_size = \"16 MiB\"             # small, as the data are: each block is a map task\ncontainers = 2                    # tasks at once\n",
@@ -117,6 +111,10 @@ fn start_of(system: &dyn System) -> Start {
 }
 
 impl Start {
+    pub(super) fn title(&self) -> &'static str {
+        system_title(self.name)
+    }
+
     /// Whether several devices become a directory each, and no stripe.
     pub(super) fn keeps_devices_apart(&self) -> bool {
         self.capabilities.many_directories && matches!(self.work, Work::Jobs { .. })

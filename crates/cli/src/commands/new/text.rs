@@ -32,7 +32,8 @@ pub(super) fn write(
         if directories > 1 && !system.capabilities.many_directories {
             return Err(Failure::Mistake(format!(
                 "'{}' gives {directories} directories, and {} uses one: choose a striped layout or devices such as hddx6",
-                storage.name, system.title
+                storage.name,
+                system.title()
             )));
         }
     }
@@ -79,7 +80,7 @@ fn heading(text: &mut String, name: &str, file: &Path, system: &Start, storages:
         line(&format!("baseline = \"{}\"", names[0]), "the storage that the others are compared with");
     let question = match system.capabilities.keeps_nothing {
         true => "How much load can this machine generate?".to_owned(),
-        false => format!("What does different storage do to {}?", system.title),
+        false => format!("What does different storage do to {}?", system.title()),
     };
     let _ = write!(
         text,
@@ -94,7 +95,7 @@ fn heading(text: &mut String, name: &str, file: &Path, system: &Start, storages:
          {baseline}\n\n",
         // What a name has in a second line would be read as a part of the study.
         file = file.display().to_string().replace('\n', " "),
-        system = system.title,
+        system = system.title(),
         list = names.join(", "),
     );
 }

@@ -35,7 +35,7 @@ pub(crate) fn elsewhere(
     let TrustArguments { token_file, authority, .. } = &arguments.from.trust;
     if token_file.is_some() || authority.is_some() {
         return Err(Failure::Mistake(
-            "a token or certificates are for workers: expected --workers".to_owned(),
+            "a token or certificates need workers: expected --workers as well".to_owned(),
         ));
     }
     Ok(None)
@@ -87,7 +87,7 @@ fn coordinate(
     caution(&together.measured, &Circumstances { unstarted: together.unstarted, ..asked(spec, options) });
     for lost in &together.lost {
         output::say(format_args!(
-            "note: {}; the {} operations that it had told of are not among those above",
+            "note: {}; the {} operations that it had reported are not counted above",
             lost.error, lost.last.operations
         ));
     }

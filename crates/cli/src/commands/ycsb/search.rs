@@ -32,7 +32,7 @@ pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, St
     let lowest_per_s = search.lowest_per_s(step_s).ceil();
     if from_per_s < lowest_per_s {
         return mistake(format!(
-            "--rate has too few operations in a step of {}, even lengthened {} times, to show anything of {}: expected \
+            "--rate is too low: a step of {}, even lengthened {} times, has too few operations to show anything about {}: expected \
              {} at least, or a longer --step",
             quantity::duration(step_s),
             search.extensions,
@@ -48,7 +48,7 @@ fn bounds(text: &str) -> Result<Vec<Bound>, Failure> {
     let bound = |part: &str| {
         let mistaken = || {
             Failure::Mistake(format!(
-                "--find-rate {text}: '{part}' is no bound: expected a percentile and a time, such as p99=10ms"
+                "--find-rate {text}: '{part}' is not a bound: expected a percentile and a time, such as p99=10ms"
             ))
         };
         let (name, limit) = part.split_once('=').ok_or_else(mistaken)?;
@@ -91,7 +91,7 @@ pub(super) fn print(found: &Found) {
     let (held, of) = found.confirmed;
     let ending = match found.ending {
         Ending::Closed => "found",
-        Ending::MostHolds => "the highest rate that was to be tried holds",
+        Ending::MostHolds => "the highest rate that was tried holds",
         Ending::NothingHolds => "no rate holds",
         Ending::OutOfSteps => "not found: the steps were used up",
     };

@@ -27,6 +27,9 @@ pub(super) enum Job {
 
 impl Core {
     /// Makes every change durable that was made before. Waits for the device.
+    ///
+    /// # Errors
+    /// When the device fails, or is gone.
     pub fn commit(&self) -> Result<(), Errno> {
         let _one = self.committing.lock();
         self.check_alive()?;
@@ -159,6 +162,9 @@ impl Core {
     }
 
     /// Makes everything durable and ends. Waits for the device.
+    ///
+    /// # Errors
+    /// When not everything could be made durable.
     pub fn close(&self) -> Result<(), Errno> {
         let jobs = self.jobs.lock().take();
         if let Some(jobs) = jobs {

@@ -141,20 +141,29 @@ impl Core {
         if wanted > self.metadata_limit_bytes { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn stat(&self, inode: u64) -> Result<Stat, Errno> {
         self.state().stat(inode)
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Stat, Errno> {
         let state = self.state();
         state.stat(state.entry(parent, name)?)
     }
 
     /// The directory above.
+    ///
+    /// # Errors
+    /// The error number of the system call.
     pub fn parent(&self, inode: u64) -> Result<u64, Errno> {
         Ok(self.state().directory(inode)?.parent)
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn make(&self, parent: u64, name: &[u8], node: NewNode) -> Result<Stat, Errno> {
         check_name(name)?;
         if node.target.len() > MAX_TARGET_BYTES {
@@ -204,6 +213,8 @@ impl Core {
         state.stat(inode)
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn link(&self, inode: u64, parent: u64, name: &[u8]) -> Result<Stat, Errno> {
         check_name(name)?;
         let mut state = self.state();
@@ -225,6 +236,8 @@ impl Core {
         state.stat(inode)
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn unlink(self: &Arc<Self>, parent: u64, name: &[u8]) -> Result<(), Errno> {
         let inode = {
             let mut state = self.state();
@@ -242,6 +255,8 @@ impl Core {
         Ok(())
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn rmdir(self: &Arc<Self>, parent: u64, name: &[u8]) -> Result<(), Errno> {
         let inode = {
             let mut state = self.state();
@@ -259,6 +274,8 @@ impl Core {
         Ok(())
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn rename(
         self: &Arc<Self>,
         from: (u64, &[u8]),
@@ -324,6 +341,8 @@ impl Core {
         Ok(())
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn read_link(&self, inode: u64) -> Result<Vec<u8>, Errno> {
         let state = self.state();
         let found = state.tree.get(inode).ok_or(Errno::NOENT)?;
@@ -331,6 +350,9 @@ impl Core {
     }
 
     /// Up to `most` entries behind number `after` (0 for the first), without `.` and `..`.
+    ///
+    /// # Errors
+    /// The error number of the system call.
     pub fn list(&self, directory: u64, after: u64, most: usize) -> Result<Vec<Entry>, Errno> {
         let state = self.state();
         let entries = state.directory(directory)?.entries.behind(after).take(most);
@@ -339,6 +361,8 @@ impl Core {
             .collect()
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn change(&self, inode: u64, change: Change) -> Result<Stat, Errno> {
         let mut state = self.state();
         let is_directory = state.stat(inode)?.kind == Kind::Directory;
@@ -358,12 +382,17 @@ impl Core {
         state.stat(inode)
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn xattr(&self, inode: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let state = self.state();
         state.tree.get(inode).ok_or(Errno::NOENT)?.xattrs.get(name).cloned().ok_or(Errno::NODATA)
     }
 
     /// Names, each with a zero behind it.
+    ///
+    /// # Errors
+    /// The error number of the system call.
     pub fn xattr_names(&self, inode: u64) -> Result<Vec<u8>, Errno> {
         let state = self.state();
         let xattrs = &state.tree.get(inode).ok_or(Errno::NOENT)?.xattrs;
@@ -371,6 +400,9 @@ impl Core {
     }
 
     /// With `create` it must not be there, with `replace` it must.
+    ///
+    /// # Errors
+    /// The error number of the system call.
     pub fn set_xattr(
         &self,
         inode: u64,
@@ -406,6 +438,8 @@ impl Core {
         Ok(())
     }
 
+    /// # Errors
+    /// The error number of the system call.
     pub fn remove_xattr(&self, inode: u64, name: &[u8]) -> Result<(), Errno> {
         let mut state = self.state();
         if !state.tree.get(inode).ok_or(Errno::NOENT)?.xattrs.contains_key(name) {

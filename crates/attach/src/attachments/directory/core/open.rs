@@ -32,7 +32,7 @@ pub enum OpenError {
     Journal(#[from] JournalError),
     #[error("it holds no files of this kind: it was never made, or something else was written there")]
     NothingThere,
-    #[error("{0}: the disk's content is damaged; make it anew")]
+    #[error("{0}: the disk's content is damaged; format it again")]
     Damaged(String),
     #[error("a volume of {0} bytes is too small for a directory: make it 4 MiB or larger")]
     TooSmall(u64),
@@ -59,6 +59,9 @@ pub fn is_beginning(block: &[u8]) -> bool {
 
 impl Core {
     /// Makes an empty file system, whose root belongs to `owner` (user and group). Waits for the device.
+    ///
+    /// # Errors
+    /// When the device fails or does not suit.
     pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<Core>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
         // Nothing else is written or discarded: a device that is used up stays so. What lies there is never shown.
@@ -95,6 +98,9 @@ impl Core {
     }
 
     /// Opens what [`Core::format`] made. Waits for the device.
+    ///
+    /// # Errors
+    /// When the device fails, or what is on it is damaged or something else.
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<Core>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
         let is_header = |offset_bytes| -> Result<bool, OpenError> {
@@ -191,6 +197,9 @@ fn replay<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Tree, OpenError
 }
 
 /// Whether these bytes could be the records of a directory: for looking at them without a device.
+///
+/// # Errors
+/// What is damaged.
 pub fn check_records(records: &[&[u8]]) -> Result<(), OpenError> {
     replay(records.iter().copied()).map(|_| ())
 }

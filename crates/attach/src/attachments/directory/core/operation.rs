@@ -170,6 +170,9 @@ impl Operation {
 }
 
 /// All operations of a record.
+///
+/// # Errors
+/// Where they are damaged.
 pub fn decode(record: &[u8]) -> Result<Vec<Operation>, Unreadable> {
     let mut reader = Reader { bytes: record, at: 0 };
     let mut operations = Vec::new();
