@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use underlay_report::comparison::system_title;
 use underlay_report::quantity;
 use underlay_study::plan;
 use underlay_study::spec::Study;
@@ -83,7 +84,7 @@ fn create(file: &Path, text: &str) -> Result<(), Failure> {
 fn say_what_is_next(file: &Path, study: &Study) {
     let cells = plan::expand(study).len();
     let storages: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
-    let systems: Vec<&str> = study.systems.iter().map(|system| system.kind.as_str()).collect();
+    let systems: Vec<&str> = study.systems.iter().map(|system| system_title(&system.kind)).collect();
     output::print(&format!(
         "wrote {}: {} on {}, {}\n",
         file.display(),

@@ -30,7 +30,7 @@ pub(super) fn render(command: Command, is_main: bool) -> io::Result<(String, Vec
         argument.help_heading(heading)
     });
     let has_commands = command.has_subcommands();
-    let manual = Man::new(command);
+    let manual = Man::new(command).source(concat!("underlay ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     manual.render_title(&mut page)?;
     manual.render_name_section(&mut page)?;
