@@ -32,7 +32,7 @@ pub enum OpenError {
     Journal(#[from] JournalError),
     #[error("it holds no files of this kind: it was never made, or something else was written there")]
     NothingThere,
-    #[error("{0}: the disk's content is damaged; format it again")]
+    #[error("{0}: the disk's content is damaged; recreate it")]
     Damaged(String),
     #[error("a volume of {0} bytes is too small for a directory: make it 4 MiB or larger")]
     TooSmall(u64),
