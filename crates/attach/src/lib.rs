@@ -4,48 +4,29 @@
 //! written into a [`Registry`] first, so that [`cleanup::clean`] can undo it after a crash. A
 //! [`MemoryBudget`] holds a system and its page cache to the memory of its cell.
 
-pub mod attachment;
-mod block_attachment;
-mod block_volumes;
-pub mod choice;
-pub mod cleanup;
-pub mod daemon;
-mod daemon_process;
-pub mod directory;
-pub mod dirty_limit;
-mod error;
-pub mod filesystem;
-pub mod free_space;
-pub mod fuse_uring;
-pub mod host;
-pub mod loop_device;
-pub mod memory_budget;
-pub mod missing;
-pub mod mounts;
-pub mod nvme_kernel;
-pub mod overhead;
-mod path_cost;
-pub mod privileges;
-pub mod probe;
-pub mod processes;
-pub mod programs;
-pub mod real_activity;
-pub mod real_paths;
-pub mod registry;
-pub mod remote;
-mod ring;
-pub mod served;
-pub mod ublk;
+mod attachments;
+mod machine;
+mod measurement;
+mod serving;
+mod undo;
 
-pub use attachment::{AttachSpec, Attached, Attachment, DirtyLimit};
-pub use block_attachment::BlockAttachment;
-pub use block_volumes::BlockVolumes;
-pub use directory::FuseDirectory;
-pub use error::AttachError;
-pub use filesystem::Filesystem;
-pub use memory_budget::MemoryBudget;
-pub use missing::Missing;
-pub use nvme_kernel::KernelNvme;
-pub use real_paths::RealPaths;
-pub use registry::{Leftover, Note, OwnFolder, Registry, Resource};
-pub use served::Served;
+pub use attachments::{
+    attachment, choice, directory, dirty_limit, filesystem, loop_device, nvme_kernel, real_paths,
+};
+pub use machine::{free_space, host, memory_budget, missing, mounts, privileges, processes, programs};
+pub use measurement::{overhead, probe, real_activity};
+pub use serving::{daemon, fuse_uring, remote, served, ublk};
+pub use undo::{cleanup, registry};
+
+pub use attachments::attachment::{AttachSpec, Attached, Attachment, DirtyLimit};
+pub use attachments::block_attachment::BlockAttachment;
+pub use attachments::block_volumes::BlockVolumes;
+pub use attachments::directory::FuseDirectory;
+pub use attachments::filesystem::Filesystem;
+pub use attachments::nvme_kernel::KernelNvme;
+pub use attachments::real_paths::RealPaths;
+pub use machine::error::AttachError;
+pub use machine::memory_budget::MemoryBudget;
+pub use machine::missing::Missing;
+pub use serving::served::Served;
+pub use undo::registry::{Leftover, Note, OwnFolder, Registry, Resource};

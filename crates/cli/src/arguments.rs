@@ -102,7 +102,7 @@ pub(crate) enum Command {
     },
     /// Write the man pages, one for each command, to a directory
     Man {
-        /// Made when it is not there
+        /// Created if missing
         dir: PathBuf,
     },
     #[command(hide = true)]
@@ -143,7 +143,7 @@ pub(crate) struct RunArguments {
     /// Continue an interrupted run [default: the newest below runs/]
     #[arg(long, value_name = "RUN", num_args = 0..=1, conflicts_with_all = ["out", "short"])]
     pub resume: Option<Option<PathBuf>>,
-    /// The study's short form, where it has one
+    /// Run the study's short form, if it has one
     #[arg(long)]
     pub short: bool,
     /// Store disk images here during the run [default: below the run]
@@ -197,7 +197,7 @@ pub(crate) enum YcsbPhase {
 pub(crate) struct YcsbArguments {
     pub phase: YcsbPhase,
     /// The system: rocksdb, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
-    /// Hadoop runs jobs and no YCSB: it goes into a study
+    /// Hadoop runs jobs, not YCSB: use a study
     pub system: String,
     /// Where the system keeps its data: any directory, including one on a modelled disk (`underlay mount`). `null` needs none,
     /// and neither does a cluster that is already running (`--set endpoints=HOST:PORT` of cassandra, `--set zookeepers=HOST:PORT`
@@ -239,7 +239,7 @@ pub(crate) struct YcsbArguments {
     /// Seconds to measure [default: until operationcount, or 60]
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub duration: Option<f64>,
-    /// Seconds of warm-up before
+    /// Seconds of warm-up before the measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
     pub warmup: f64,
     /// The memory budget of the system with its page cache [default: 512 MiB]
@@ -248,7 +248,7 @@ pub(crate) struct YcsbArguments {
     /// A setting of the system: --set compression=lz4
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
-    /// Say how far it is every `status.interval` seconds (10), as YCSB does
+    /// Report progress every `status.interval` seconds (10), as YCSB does
     #[arg(short = 's')]
     pub status: bool,
     /// Prefix of each progress line (-s)

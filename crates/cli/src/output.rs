@@ -4,14 +4,16 @@
 //! it from being written ends the program with an error. Standard error is for people who watch: where nobody does,
 //! the work goes on.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::Mutex;
+
+use underlay_sync::UnsimulatedMutex;
 
 use crate::harmless::harmless;
 
 /// What kept standard output from being written; later writes are then pointless.
-static BROKEN: Mutex<Option<io::Error>> = Mutex::new(None);
+static BROKEN: UnsimulatedMutex<Option<io::Error>> = UnsimulatedMutex::new(None);
 
 /// Prints text and ends it with a line break if it has none.
 pub(crate) fn print(text: &str) {
@@ -28,18 +30,34 @@ pub(crate) fn print(text: &str) {
 pub(crate) fn keep(written: io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != io::ErrorKind::BrokenPipe {
-        BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+        BROKEN.lock().get_or_insert(error);
     }
 }
 
 /// Why not all of standard output was written. To be asked for once, at the end.
 pub(crate) fn broken() -> Option<io::Error> {
-    BROKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    BROKEN.lock().take()
 }
 
 /// Says a line on standard error, where anyone may watch.
 pub(crate) fn say(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{}", harmless(&line.to_string()));
+    let _ = writeln!(io::stderr(), "{}", harmless(&without_error_numbers(&line.to_string())));
+}
+
+/// The text without the numbers that the standard library puts behind the cause of an I/O error: `(os error 2)`.
+pub(crate) fn without_error_numbers(text: &str) -> Cow<'_, str> {
+    const BEFORE: &str = " (os error ";
+    let mut passed = Cow::Borrowed(text);
+    let mut searched = 0;
+    while let Some(found) = passed[searched..].find(BEFORE).map(|found| searched + found) {
+        searched = found + BEFORE.len();
+        let digits = passed[searched..].chars().take_while(char::is_ascii_digit).count();
+        if digits > 0 && passed[searched + digits..].starts_with(')') {
+            passed.to_mut().replace_range(found..=searched + digits, "");
+            searched = found;
+        }
+    }
+    passed
 }
 
 /// Whether standard output is to be coloured.
@@ -94,4 +112,19 @@ fn columns() -> Option<usize> {
         if libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) == 0 { size.ws_col } else { 0 }
     };
     (columns > 0).then(|| usize::from(columns).clamp(40, 160))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_an_error_is_said_without_its_number() {
+        let of = |text: &str| without_error_numbers(text).into_owned();
+        assert_eq!(of("a: No such file or directory (os error 2)"), "a: No such file or directory");
+        assert_eq!(of("a (os error 2), b (os error 13). c"), "a, b. c");
+        for other in ["", "plain", "(os error )", " (os error x)", " (os error 2", " (os error 2é)"] {
+            assert_eq!(of(other), other);
+        }
+    }
 }

@@ -1,20 +1,20 @@
 //! What a run shows while it goes on: one line for the whole, one for the cell, one for each that ended.
 
 use std::io::IsTerminal as _;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use underlay_record::{CellStatus, PlannedCell, RunRecord, Verdict};
 use underlay_report::quantity;
 use underlay_study::run::{Live, Observer};
+use underlay_sync::UnsimulatedMutex;
 
 use crate::harmless::harmless;
 use crate::output;
 
 /// Draws on a terminal; writes one plain line for each ended cell elsewhere.
 pub(crate) struct Terminal {
-    state: Mutex<State>,
+    state: UnsimulatedMutex<State>,
 }
 
 struct State {
@@ -38,7 +38,14 @@ impl Terminal {
         whole.set_style(style.progress_chars("━╸ "));
         cell.set_style(ProgressStyle::with_template("  {msg}").expect("a valid template"));
         Terminal {
-            state: Mutex::new(State { whole, cell, lines, interactive, total: 0, label: String::new() }),
+            state: UnsimulatedMutex::new(State {
+                whole,
+                cell,
+                lines,
+                interactive,
+                total: 0,
+                label: String::new(),
+            }),
         }
     }
 
@@ -50,14 +57,14 @@ impl Terminal {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl State {
     fn say(&self, line: &str) {
         if self.interactive {
-            let _ = self.lines.println(harmless(line));
+            let _ = self.lines.println(harmless(&output::without_error_numbers(line)));
         } else {
             output::say(line);
         }

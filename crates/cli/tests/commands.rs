@@ -28,8 +28,8 @@ fn mistakes_end_with_two_and_say_where() {
         (&["advise", "split", "hdd=6@120MB/s", "--root", "a,b"], "absolute path"),
         (&["ycsb", "run", "mysql", "--dir", "here"], "rocksdb"),
         (&["ycsb", "run", "rocksdb", "--dir", "here", "-p", "recordcount=many"], "recordcount"),
-        (&["ycsb", "run", "null", "--rate", "-5"], "'-5' is no rate"),
-        (&["ycsb", "run", "null", "--arrivals", "poisson"], "expected --rate beside it"),
+        (&["ycsb", "run", "null", "--rate", "-5"], "'-5' is not a rate"),
+        (&["ycsb", "run", "null", "--arrivals", "poisson"], "expected --rate as well"),
         (&["ycsb", "run", "null", "--rate", "1,2", "--find-rate", "p99=1s"], "begins with one rate"),
         (
             &["ycsb", "run", "null", "--rate", "9", "--find-rate", "p99=1s", "--step", "1"],

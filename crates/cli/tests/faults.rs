@@ -35,7 +35,7 @@ fn what_can_not_be_done_is_said_before_anything_happens() {
         (&["fault", "here", "corrupt", "--rate", "0"], "rate of 0"),
         (&["fault", "here", "errors", "--rate", "1", "--extent", "5"], "0..1GiB"),
         (&["fault", "here", "spikes", "--rate", "1", "--latency", "200"], "--latency 200"),
-        (&["fault", "here", "vanish", "--for", "0 s"], "more than no time"),
+        (&["fault", "here", "vanish", "--for", "0 s"], "expected a time above 0"),
     ];
     for (arguments, expected) in cases {
         let output = playground.output(arguments);

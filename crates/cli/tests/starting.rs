@@ -77,6 +77,20 @@ fn a_bundled_study_is_copied_under_its_new_name() {
 }
 
 #[test]
+fn a_study_is_written_where_out_says() {
+    let playground = Playground::new();
+    std::fs::create_dir(playground.path("studies")).unwrap();
+    let made = playground.output(&["new", "mine", "--out", "studies/first.toml"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    check(&playground, "studies/first.toml");
+    let text = std::fs::read_to_string(playground.path("studies/first.toml")).unwrap();
+    assert!(text.contains("\nname = \"mine\"\ntitle = \"RocksDB on hdd, nvme\"\n"), "{text}");
+    assert!(text.contains("underlay run studies/first.toml"), "{text}");
+    assert!(text.contains("# 4.5 times the memory"), "{text}");
+    assert_eq!(files(playground.folder.path()), ["studies"]);
+}
+
+#[test]
 fn what_is_there_stays_as_it_is() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("folder.toml")).unwrap();
@@ -85,7 +99,7 @@ fn what_is_there_stays_as_it_is() {
     for name in ["file", "file.toml", "folder", "link"] {
         let refused = playground.output(&["new", name]);
         assert_eq!(refused.status.code(), Some(2), "{name}");
-        assert!(stderr(&refused).contains("is there already"), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("already exists and was left unchanged"), "{}", stderr(&refused));
     }
     assert_eq!(std::fs::read_to_string(playground.path("file.toml")).unwrap(), "mine");
     assert!(!playground.path("elsewhere").exists());
@@ -95,24 +109,27 @@ fn what_is_there_stays_as_it_is() {
 #[test]
 fn what_is_not_known_is_said_with_what_was_meant() {
     let playground = Playground::new();
-    let refusals: [(&[&str], &str); 9] = [
+    let refusals: [(&[&str], &str); 14] = [
         (&["new", "a", "--system", "casandra"], "did you mean 'cassandra'?"),
         (&["new", "a", "--system", "spark"], "expected one of rocksdb"),
         (&["new", "a", "--storage", "hdd,nvm"], "did you mean 'nvme'?"),
         (&["new", "a", "--storage", "hdd-7200-stat"], "did you mean 'hdd-7200-sata'?"),
         (&["new", "a", "--storage", "hddx65"], "expected 1 to 64 devices"),
         (&["new", "a", "--storage", "hdd,hdd"], "names 'hdd' twice"),
-        (&["new", "a", "--storage", "accumulo-hdd"], "rocksdb uses one"),
+        (&["new", "a", "--storage", "accumulo-hdd"], "RocksDB uses one"),
         (&["new", "a", "--like", "quickstar"], "did you mean 'quickstart'?"),
-        (&["new", "A Study"], "cannot be the name of a study"),
+        (&["new", "a", "--storage", "hdd,,nvme"], "--storage has an empty name"),
+        (&["new", "A Study"], "'A Study' is not a valid study name: use up to 40 lowercase letters"),
+        (&["new", "../x"], "'../x' is not a valid study name: use up to 40"),
+        (&["new", "/tmp"], "--out FILE writes it elsewhere"),
+        (&["new", ""], "'' is not a valid study name"),
+        (&["new", "a", "--out", "no-such-folder/a.toml"], "cannot write no-such-folder/a.toml"),
     ];
     for (arguments, expected) in refusals {
         let refused = playground.output(arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         assert!(stderr(&refused).contains(expected), "{arguments:?}: {}", stderr(&refused));
     }
-    let nowhere = playground.output(&["new", "no-such-folder/a"]);
-    assert_eq!(nowhere.status.code(), Some(2), "{}", stderr(&nowhere));
     assert_eq!(files(playground.folder.path()), Vec::<String>::new(), "nothing is written");
 }
 
@@ -131,6 +148,9 @@ fn completions_and_man_pages_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = stdout(&playground.output(&["completions", shell]));
         assert!(script.contains("mount") && script.contains("find-rate"), "{shell}");
+        for value in ["cassandra", "optane-p4800x", "accumulo-hdd", "quickstart", "ext4"] {
+            assert!(script.contains(value), "{shell} does not complete {value}");
+        }
     }
     let made = playground.output(&["man", "pages"]);
     assert!(made.status.success(), "{}", stderr(&made));
@@ -139,6 +159,21 @@ fn completions_and_man_pages_know_the_commands() {
         assert!(pages.iter().any(|one| one == page), "{page} is not among {pages:?}");
     }
     assert!(!pages.iter().any(|page| page.contains("engine")), "{pages:?}");
+    let sections = |page: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(playground.path("pages").join(page)).unwrap();
+        text.lines().filter_map(|line| line.strip_prefix(".SH ")).map(|name| name.replace('"', "")).collect()
+    };
+    assert_eq!(
+        sections("underlay.1"),
+        ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "FILES", "VERSION"]
+    );
+    assert_eq!(
+        sections("underlay-new.1"),
+        ["NAME", "SYNOPSIS", "DESCRIPTION", "ARGUMENTS", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO",]
+    );
+    let new = std::fs::read_to_string(playground.path("pages/underlay-new.1")).unwrap().replace("\\-", "-");
+    assert!(new.contains("[--out <FILE>]") && new.contains("[--storage <LIST>]"), "{new}");
+    assert!(new.contains("\nunderlay new") || new.contains("    underlay new mine --like"), "{new}");
 }
 
 #[test]
@@ -162,5 +197,5 @@ fn what_is_no_study_is_said_to_be_none() {
     playground.write("file", "");
     let refused = playground.output(&["mount", "hdd-7200-sata", "file"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("it is no directory"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("it is not a directory"), "{}", stderr(&refused));
 }

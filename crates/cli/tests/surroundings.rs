@@ -151,10 +151,17 @@ fn a_run_goes_on_with_its_own_study_and_no_other() {
     playground.write("other.toml", &NULL_STUDY.replace("name = \"null\"", "name = \"other\""));
     let output = playground.output(&["run", "other.toml", "--resume", "out"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert!(stderr(&output).contains("other.toml is not the study that out holds"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("other.toml is not the study of out:"), "{}", stderr(&output));
     // The same text is the same study.
     let output = playground.output(&["run", "null.toml", "--resume", "out"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // The file at its head stands for it.
+    let output = playground.output(&["report", "out/run.json", "--csv"]);
+    assert_eq!(stdout(&output).lines().count(), 5, "{}", stderr(&output));
+    assert!(playground.output(&["run", "--resume", "out/run.json"]).status.success());
+    let output = playground.output(&["run", "--resume", "absent"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("resuming"), "{}", stderr(&output));
 }
 
 #[test]

@@ -482,7 +482,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_reached() {
         ("ycsb run null --workers ssh:-oProxyCommand=x --token-file token", "is not a host"),
         ("ycsb run null --workers a:1,b:1 --threads 1 --token-file token", "1 client threads for 2 workers"),
         ("ycsb run null --workers a:1 --mix d --token-file token", "adds or deletes records"),
-        ("ycsb run rocksdb --workers a:1 --token-file token", "a system that runs already"),
+        ("ycsb run rocksdb --workers a:1 --token-file token", "a system that is already running"),
         ("ycsb run null --workers a:1 --token-file token --hlog log", "cannot be used with"),
         ("ycsb run null --token-file token", "expected --workers"),
     ];

@@ -198,6 +198,10 @@ pub trait System: Send + Sync {
     fn prepare(&self, _progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Ok(())
     }
+    /// What it makes on a storage that it is given, with all that it keeps there.
+    fn folder_on(&self, storage: &Path) -> PathBuf {
+        storage.join(self.name())
+    }
     /// Roughly how long it takes to start, settle and stop on a small machine, which a cell takes in addition to its measured
     /// time. Only used for estimates.
     fn start_and_stop(&self) -> Duration {

@@ -205,6 +205,42 @@ fn a_stop_ends_the_run() {
 }
 
 #[test]
+fn a_stopped_run_has_what_it_measured_by_then() {
+    let mut control = Control::new();
+    control.keeps_stopped_run = true;
+    control.keeps_intervals = true;
+    let spec = RunSpec {
+        rate_per_s: Some(1_000.0),
+        duration: Duration::from_secs(3600),
+        ..RunSpec::new(workload(100, &[]), Mix::parse("c").unwrap())
+    };
+    let stop_after_10 = |control: &Control<'_>| {
+        while control.progress().operations < 10 {
+            std::thread::yield_now();
+        }
+        control.stop.store(true, Ordering::Relaxed);
+    };
+    let measured = std::thread::scope(|scope| {
+        let runner = scope.spawn(|| run(&spec, &|_| Ok(Box::new(NullClient)), &control));
+        stop_after_10(&control);
+        runner.join().unwrap().unwrap()
+    });
+    assert!(measured.operations >= 10 && measured.wall_s < 3600.0, "{measured:?}");
+    let logged: u64 = control.intervals().iter().map(|interval| interval.latency.count()).sum();
+    assert_eq!(logged, measured.operations);
+    // Nothing was measured during the warm-up.
+    let mut control = Control::new();
+    control.keeps_stopped_run = true;
+    let spec = RunSpec { warmup: Duration::from_secs(3600), ..spec };
+    let error = std::thread::scope(|scope| {
+        let runner = scope.spawn(|| run(&spec, &|_| Ok(Box::new(NullClient)), &control));
+        stop_after_10(&control);
+        runner.join().unwrap().unwrap_err()
+    });
+    assert!(matches!(error, RunError::Stopped), "{error}");
+}
+
+#[test]
 fn a_thread_that_cannot_connect_ends_the_run_before_it_begins() {
     let calls = AtomicU32::new(0);
     let connect = |thread| -> Result<Box<dyn Client>, ClientError> {

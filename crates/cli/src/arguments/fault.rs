@@ -36,9 +36,9 @@ pub(crate) enum FaultAction {
         #[command(flatten)]
         time: FaultTime,
     },
-    /// Reads give data with a wrong bit, and don't say so
+    /// Reads silently return data with a wrong bit
     Corrupt {
-        /// The share of the reads that it strikes: 0.01 is one in a hundred, 1 is all
+        /// The fraction of reads affected: 0.01 is one in a hundred, 1 is all
         #[arg(long)]
         rate: f64,
         /// Only bits of these bytes of the device: 0..1GiB
@@ -62,7 +62,7 @@ pub(crate) enum FaultAction {
     },
     /// Everything takes longer
     Slow {
-        /// How many times
+        /// How many times longer
         #[arg(long)]
         factor: f64,
         #[command(flatten)]
@@ -95,7 +95,7 @@ pub(crate) enum FaultAction {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Bring back a vanished device; after a power cut, power is back and the filesystem is mounted anew
+    /// Bring back a vanished device; after a power cut, power is back and the file system is mounted again
     #[command(visible_alias = "power-on")]
     Return,
     /// Remove all faults; a power cut stays in effect

@@ -15,9 +15,12 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = NEW_HELP)]
 pub(crate) struct NewArguments {
-    /// The study's name: lowercase letters, digits and hyphens. The study is written to NAME.toml, which must not exist yet
+    /// The study's name: up to 40 lowercase letters, digits and hyphens
     #[arg(value_name = "NAME")]
-    pub name: PathBuf,
+    pub name: String,
+    /// The file to write, which must not exist yet [default: NAME.toml]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
     /// rocksdb, cassandra, accumulo, hadoop, or null, which stores nothing
     #[arg(long, value_name = "SYSTEM", default_value = "rocksdb")]
     pub system: String,

@@ -27,7 +27,7 @@ pub(crate) struct MeasureArguments {
     /// Size of the test file, or of the part of a device to probe [default: 4 GiB at most, or all of it]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// At most so long, as "2 min"; more than some 10 min are not used [default: 3 min, with --quick 40 s]
+    /// At most this long, as in "2 min"; more than about 10 min is not used [default: 3 min, with --quick 40 s]
     #[arg(long, value_name = "DURATION")]
     pub time: Option<String>,
     /// Fewer points
@@ -36,7 +36,7 @@ pub(crate) struct MeasureArguments {
     /// Overwrite what the device or file holds, to measure writes
     #[arg(long)]
     pub destroy: bool,
-    /// The device is a modelled one that runs so many times slower; its times are divided by this
+    /// The device is a modelled one that runs this many times slower; its times are divided by this
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide = true)]
     pub dilation: f64,
 }

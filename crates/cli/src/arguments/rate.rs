@@ -28,7 +28,7 @@ impl FromStr for RateArgument {
     fn from_str(text: &str) -> Result<Self, String> {
         let rate = |part: &str| match part.trim().replace('_', "").parse::<f64>() {
             Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-            _ => Err(format!("'{part}' is no rate: expected a number of operations per second above 0")),
+            _ => Err(format!("'{part}' is not a rate: expected a number of operations per second above 0")),
         };
         if let Some((from, to)) = text.split_once("..") {
             return Ok(RateArgument::Ramp(rate(from)?, rate(to)?));

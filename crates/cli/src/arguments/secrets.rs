@@ -34,7 +34,7 @@ impl SecretArguments {
         let has_host = self.secret_env.is_some() || self.secret_file.is_some();
         if !has_host && self.has_controller() {
             return Err(Failure::Mistake(
-                "a controller's secret without the host's: expected --secret-env or --secret-file beside it"
+                "a controller's secret without the host's: expected --secret-env or --secret-file as well"
                     .into(),
             ));
         }

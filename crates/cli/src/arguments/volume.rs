@@ -16,7 +16,7 @@ pub(crate) struct VolumeArguments {
 pub(crate) enum VolumeCommand {
     /// Serve the volumes of a pool over NVMe/TCP until Ctrl-C
     Serve(ServeVolumesArguments),
-    /// Make a volume in a pool, served at once
+    /// Create a volume in a pool and serve it at once
     Create(CreateVolumeArguments),
     /// The volumes of a pool: what they hold, how much space they use, who is connected
     List {
@@ -26,7 +26,7 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Give a volume another size; hosts that are connected learn of it
+    /// Change a volume's size; connected hosts are notified
     Resize {
         /// The pool's file
         pool: PathBuf,
@@ -35,11 +35,11 @@ pub(crate) enum VolumeCommand {
         /// Its new size, as in "32 GiB"
         #[arg(value_name = "SIZE")]
         capacity: String,
-        /// It may become smaller: what lies behind its new end is lost
+        /// Allow it to become smaller: what lies beyond its new end is lost
         #[arg(long)]
         shrink: bool,
     },
-    /// Keep what a volume holds now, as a volume of its own that shares its space
+    /// Keep a volume's current content as a volume of its own, which shares its space
     Snapshot {
         /// The pool's file
         pool: PathBuf,
@@ -47,7 +47,7 @@ pub(crate) enum VolumeCommand {
         name: String,
         /// What the snapshot is called
         snapshot: String,
-        /// It may be written to, without changing the original volume
+        /// Allow writing to it, which does not change the original volume
         #[arg(long)]
         writable: bool,
     },
@@ -88,7 +88,7 @@ pub(crate) struct ServeVolumesArguments {
     /// Fast-forward: the devices complete at once
     #[arg(long)]
     pub immediate: bool,
-    /// Where there is no pool yet, make it even on devices that hold other data, which is lost. A pool that is there stays
+    /// Create a missing pool even on devices that hold other data, which is lost. An existing pool is kept
     #[arg(long)]
     pub format: bool,
     /// Once it serves, print what it serves as one JSON object on one line
@@ -112,7 +112,7 @@ pub(crate) struct CreateVolumeArguments {
     pub pool: PathBuf,
     /// The volume: lowercase letters, digits and hyphens
     pub name: String,
-    /// Its size, as in "16 GiB": space is taken as it is written to
+    /// Its size, as in "16 GiB": it takes up space only as it is written to
     #[arg(long, value_name = "SIZE")]
     pub capacity: String,
     /// How its data is stored
@@ -121,10 +121,10 @@ pub(crate) struct CreateVolumeArguments {
     /// Keep two copies, on different devices
     #[arg(long)]
     pub mirror: bool,
-    /// Requests a second at most
+    /// At most this many requests a second
     #[arg(long, value_name = "PER_SECOND")]
     pub iops: Option<u64>,
-    /// Bytes a second at most, as in "400 MB/s"
+    /// At most this bandwidth, as in "400 MB/s"
     #[arg(long, value_name = "BANDWIDTH")]
     pub bandwidth: Option<String>,
     /// The qualified name of a host that may connect; may be given several times [default: any host]
@@ -133,7 +133,7 @@ pub(crate) struct CreateVolumeArguments {
     // A variable is one of the server's environment; a file is read by the server, too.
     #[command(flatten)]
     pub secrets: SecretArguments,
-    /// Let several hosts write at the same time: for a cluster file system, and for no other
+    /// Let several hosts write at the same time: only for a cluster file system
     #[arg(long)]
     pub shared: bool,
 }

@@ -35,7 +35,7 @@ pub(crate) struct TrustArguments {
     /// A file whose first line workers and coordinator share: `openssl rand -hex 32 > token; chmod 600 token`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["authority", "certificate", "key"])]
     pub token_file: Option<PathBuf>,
-    /// In place of a token, mutual TLS: the authority's certificates in PEM form, of which both sides have one
+    /// Instead of a token, mutual TLS: the certificates, in PEM form, of the authority that signed those of both sides
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub authority: Option<PathBuf>,
     /// This host's certificate in PEM form, with those between it and the authority

@@ -91,7 +91,7 @@ fn text(split: &Split, root: &str) -> String {
     out += &line("before:", devices, split.before_bytes_per_s);
     out += &line("after: ", split.directories, split.after_bytes_per_s);
     if split.parts.iter().all(|part| part.directories == 1) {
-        let text = "Nothing is to be split: a directory a device is right for these.";
+        let text = "There is nothing to split: one directory per device is right for these.";
         out += &format!("\n{}\n", output::paragraph(text));
     }
     for (file, name, value) in split.hadoop_properties(root) {

@@ -44,12 +44,12 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         (_, 0) => format!("at least {} of {measuring}", quantity::duration(wall_s)),
         _ => format!("at least {} of {measuring}, and jobs", quantity::duration(wall_s)),
     };
-    output::print(&format!(
+    output::print(&output::paragraph(&format!(
         "{}: {}, {} each, {measuring}",
         study.name,
         quantity::plural(cells.len(), "cell"),
         quantity::plural(repetitions, "repetition"),
-    ));
+    )));
     for cell in &cells {
         output::print(&format!("  {}", cell.id));
     }

@@ -93,7 +93,7 @@ fn operations(which: &WhichRequests) -> Vec<Operation> {
 fn parse_duration(option: &str, text: &str) -> Result<std::time::Duration, Failure> {
     match units::parse_duration(text) {
         Ok(duration) if duration.is_zero() => {
-            Err(Failure::Mistake(format!("{option} {text}: expected more than no time")))
+            Err(Failure::Mistake(format!("{option} {text}: expected a time above 0")))
         }
         Ok(duration) => Ok(duration),
         Err(problem) => Err(Failure::Mistake(format!("{option} {text}: {problem}"))),
@@ -166,7 +166,7 @@ fn nothing() -> String {
     match closed.is_empty() {
         true => "nothing is served on this machine now".to_owned(),
         false => format!(
-            "this user serves nothing now; what others serve is not shown here, ask as them or as root ({} may not be read)",
+            "this user serves nothing now; what others serve is not shown here, run this as them or as root ({} can't be read)",
             closed.join(", ")
         ),
     }
@@ -214,7 +214,7 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
             for name in &names {
                 served.clear(Some(name))?;
             }
-            output::print(&format!("{}: no fault any more", names.join(", ")));
+            output::print(&format!("{}: all faults cleared", names.join(", ")));
         }
         Act::Return => {
             let mut returned: Vec<&str> = Vec::new();
@@ -233,7 +233,7 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
                 returned.push(&device.device);
             }
             if returned.is_empty() {
-                return Err(Failure::Mistake(format!("{} is not gone", names.join(", "))));
+                return Err(Failure::Mistake(format!("{} has not vanished", names.join(", "))));
             }
             output::print(&format!("{}: back again", returned.join(", ")));
         }

@@ -113,10 +113,10 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     attached.begin_measurement(SAMPLE_INTERVAL_S)?;
     let code = if arguments.command.is_empty() {
         output::print(&format!(
-            "{title} is mounted on {} by {}; Ctrl-C takes it away{}",
+            "{title} is mounted on {} by {}; Ctrl-C unmounts it{}",
             arguments.dir.display(),
             attached.name(),
-            if arguments.keep.is_some() || is_blank.is_some() { "" } else { " with all its content" }
+            if arguments.keep.is_some() || is_blank.is_some() { "" } else { " and deletes its content" }
         ));
         if attached.paths().len() > 1 {
             for path in attached.paths() {
@@ -142,11 +142,11 @@ fn check_mount_point(dir: &Path) -> Result<(), Failure> {
     let cannot = |why: &str| Failure::Mistake(format!("cannot mount on {}: {why}", dir.display()));
     match std::fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => Err(cannot("it is no directory")),
+        Ok(_) => Err(cannot("it is not a directory")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let exists = dir.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("."));
             match exists.starts_with("/proc") || exists.starts_with("/sys") {
-                true => Err(cannot(&format!("no directory can be made in {}", exists.display()))),
+                true => Err(cannot(&format!("cannot create a directory in {}", exists.display()))),
                 false => Ok(()),
             }
         }
@@ -277,7 +277,7 @@ fn medium_and_count(text: &str) -> Result<(catalogue::Medium, u32), Failure> {
             .is_ok_and(|file| file.contains("[storage."))
         {
             return Err(Failure::Mistake(format!(
-                "{text} is a study and no medium: say which of its storages by --storage"
+                "{text} is a study, not a medium: choose one of its storages with --storage"
             )));
         }
         return Ok((super::media::read(Path::new(text))?, 1));

@@ -1,7 +1,7 @@
 //! `underlay new`: a study to start from, which `underlay check` accepts.
 
-mod bundled;
-mod storage;
+pub(super) mod bundled;
+pub(super) mod storage;
 mod system;
 mod text;
 
@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use underlay_report::comparison::system_title;
 use underlay_report::quantity;
 use underlay_study::plan;
 use underlay_study::spec::Study;
@@ -20,15 +21,15 @@ use crate::exit_codes::Failure;
 use crate::output;
 
 pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
-    let file = file_of(&arguments.name)?;
-    let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let name = name_of(&arguments.name)?;
+    let file = arguments.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.toml")));
     let text = match &arguments.like {
         Some(like) => bundled::copy(like, name)?,
         None => {
             let system = system::find(&arguments.system)?;
             let beside = file.parent().unwrap_or(Path::new(""));
             let storages = storage::read(&arguments.storage, beside)?;
-            text::write(name, &system, &storages)?
+            text::write(name, &file, &system, &storages)?
         }
     };
     // Whatever is wrong with what was asked for is known before there is a file.
@@ -38,23 +39,21 @@ pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `disks`, `disks.toml` and `studies/disks` are all names of a file that ends in `.toml`.
-fn file_of(name: &Path) -> Result<PathBuf, Failure> {
-    let is_toml = name.extension().is_some_and(|extension| extension == "toml");
-    let stem = if is_toml { name.file_stem() } else { name.file_name() };
-    let Some(stem) = stem.and_then(|stem| stem.to_str()).filter(|_| !name.as_os_str().is_empty()) else {
-        return Err(Failure::Mistake(format!(
-            "'{}' names no file: expected a name such as my-disks",
-            name.display()
-        )));
-    };
+/// A study's name; `disks.toml`, which it is written to, stands for `disks`.
+fn name_of(text: &str) -> Result<&str, Failure> {
+    let name = text.strip_suffix(".toml").unwrap_or(text);
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if stem.is_empty() || stem.len() > 40 || stem.starts_with('-') || !stem.chars().all(is_name) {
-        return Err(Failure::Mistake(format!(
-            "'{stem}' cannot be the name of a study: expected up to 40 small letters, digits and dashes, not beginning with a dash"
-        )));
+    if !name.is_empty() && name.len() <= 40 && !name.starts_with('-') && name.chars().all(is_name) {
+        return Ok(name);
     }
-    Ok(name.with_file_name(format!("{stem}.toml")))
+    let elsewhere = match text.contains('/') {
+        true => "; --out FILE writes it elsewhere",
+        false => "",
+    };
+    Err(Failure::Mistake(format!(
+        "'{text}' is not a valid study name: use up to 40 lowercase letters, digits and hyphens, beginning with no \
+         hyphen{elsewhere}"
+    )))
 }
 
 /// Puts the file in its place once it is whole, and never in the place of another.
@@ -74,7 +73,7 @@ fn create(file: &Path, text: &str) -> Result<(), Failure> {
         Ok(_) => Ok(()),
         Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
             Err(Failure::Mistake(format!(
-                "{} is there already, and stays as it is: choose another name, or remove it first",
+                "{} already exists and was left unchanged: choose another name, or remove it first",
                 file.display()
             )))
         }
@@ -85,7 +84,7 @@ fn create(file: &Path, text: &str) -> Result<(), Failure> {
 fn say_what_is_next(file: &Path, study: &Study) {
     let cells = plan::expand(study).len();
     let storages: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
-    let systems: Vec<&str> = study.systems.iter().map(|system| system.kind.as_str()).collect();
+    let systems: Vec<&str> = study.systems.iter().map(|system| system_title(&system.kind)).collect();
     output::print(&format!(
         "wrote {}: {} on {}, {}\n",
         file.display(),

@@ -8,16 +8,16 @@ use underlay_files::{Access, Folder};
 use underlay_report::ab::AbComparison;
 use underlay_report::load::{LoadError, LoadedRun, RunDirectory};
 
-use super::newest_run::newest_run;
+use super::which_run::{newest_run, run_directory};
 use crate::arguments::ReportArguments;
 use crate::exit_codes::Failure;
 use crate::output;
 
 pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     if let [a, b] = arguments.runs.as_slice() {
-        return compare(arguments, a, b);
+        return compare(arguments, &run_directory(a), &run_directory(b));
     }
-    let directory = arguments.runs.first().cloned().map_or_else(newest_run, Ok)?;
+    let directory = arguments.runs.first().map_or_else(newest_run, |run| Ok(run_directory(run)))?;
     let loaded = load(&directory)?;
     if arguments.csv {
         output::print(&underlay_report::export::csv(&loaded));

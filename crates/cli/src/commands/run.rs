@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use underlay_study::run::{RunOptions, RunOutcome};
 
-use super::newest_run::newest_run;
 use super::read_study::{read, read_study};
+use super::which_run::{newest_run, run_directory};
 use crate::arguments::RunArguments;
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED, MISSING};
 use crate::progress::Terminal;
@@ -19,11 +19,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     super::clean::mention_leftovers();
     let terminal = Terminal::new(arguments.quiet);
     let outcome = if let Some(run) = &arguments.resume {
-        let directory = run.clone().map_or_else(newest_run, Ok)?;
+        let directory = run.as_deref().map_or_else(newest_run, |run| Ok(run_directory(run)))?;
+        let held = underlay_study::run::study_of(&directory)?;
         if let Some(study) = &arguments.study {
-            refuse_another_study(study, &directory)?;
+            refuse_another_study(study, &held, &directory)?;
         }
-        output::say(format_args!("going on with {}", directory.display()));
+        output::say(format_args!("resuming {}", directory.display()));
         let options = RunOptions { directory, work: arguments.work.clone() };
         underlay_study::run::resume(&options, &terminal, &stop)
     } else {
@@ -48,14 +49,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 }
 
 /// A run goes on with the study that it holds: one that is named beside it must be the same.
-fn refuse_another_study(path: &Path, run: &Path) -> Result<(), Failure> {
-    let text = read(path)?;
-    let held = underlay_study::run::study_of(run)?;
-    if text == held {
+fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), Failure> {
+    if read(path)? == held {
         return Ok(());
     }
     Err(Failure::Mistake(format!(
-        "{} is not the study that {} holds: leave it out to go on with that one, or leave out --resume to run it anew",
+        "{} is not the study of {}: leave it out to resume that run, or leave out --resume to start a new one",
         path.display(),
         run.display()
     )))

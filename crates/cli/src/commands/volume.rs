@@ -62,7 +62,7 @@ pub(crate) fn volume(arguments: &VolumeArguments) -> Result<ExitCode, Failure> {
             output::print(&format!("volume {name} is gone"));
             if in_file(&file, name).is_some() {
                 output::say(format_args!(
-                    "note: {} still names it: take it out there, or it is made anew, empty, at the next start",
+                    "note: {} still lists it: remove it there, or the next start creates it again, empty",
                     pool.display()
                 ));
             }
@@ -81,7 +81,7 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
         None => None,
     };
     if arguments.iops == Some(0) || bytes_per_second == Some(0) {
-        return Err(Failure::Mistake("a limit of nothing: expected at least 1".into()));
+        return Err(Failure::Mistake("a limit of 0: expected 1 or more".into()));
     }
     let compress = match arguments.compress {
         VolumeCodec::None => None,
@@ -96,7 +96,7 @@ fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {
     };
     let secrets = arguments.secrets.places()?;
     if arguments.hosts.is_empty() && secrets != SecretPlaces::default() {
-        return Err(Failure::Mistake("a secret without --host: expected the hosts that know it".into()));
+        return Err(Failure::Mistake("a secret without --host: name the hosts that know it".into()));
     }
     let admission = Admission { hosts: arguments.hosts.clone(), secrets, shared: arguments.shared };
     let volume = VolumeFile { name: arguments.name.clone(), spec, admission };
@@ -110,7 +110,7 @@ fn check(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
     if json {
         output::print(&serde_json::json!({ "pool": file.name, "problems": problems }).to_string());
     } else if problems.is_empty() {
-        output::print(&format!("{}: every extent has its owner", file.name));
+        output::print(&format!("{}: every extent belongs to the right volume", file.name));
     } else {
         output::print(&problems.join("\n"));
     }

@@ -33,7 +33,7 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         (Some(address), Some(trust)) => Some(Listener::open(address, &trust)?),
         (Some(_), None) => {
             return Err(Failure::Mistake(
-                "a worker that listens does as whoever it trusts says: expected --token-file, \
+                "a worker that listens must know whom to obey: expected --token-file, \
                  or --authority, --certificate and --key"
                     .to_owned(),
             ));

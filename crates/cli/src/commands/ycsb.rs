@@ -7,6 +7,7 @@ mod search;
 pub(super) mod summary;
 pub(crate) mod words;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,8 @@ use underlay_study::session::{Enforcement, Outcome, Place, Session, SessionError
 use underlay_systems::system::{Settings, StoragePaths, System};
 use underlay_workload::ycsb::{OutputOptions, RunFacts};
 use underlay_workload::{
-    Arrivals, Control, Mix, Origin, Properties, PropertyErrors, RateProfile, RunError, RunSpec, Workload,
+    Arrivals, Control, Mix, OperationKind, Origin, Properties, PropertyErrors, RateProfile, RunError,
+    RunSpec, Workload,
 };
 
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
@@ -37,6 +39,8 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 const SERIES_INTERVALS: u32 = 60;
 const DEFAULT_MEMORY: &str = "512 MiB";
+/// A year. Longer measurements are a slip of the keyboard.
+const MAX_SECONDS: f64 = 365.0 * 86_400.0;
 
 pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let properties = properties(arguments)?;
@@ -49,7 +53,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         }
         let hint = unknown.suggestion.map_or_else(String::new, |name| format!("; did you mean {name}?"));
         output::say(format_args!(
-            "note: {}: '{}' is no CoreWorkload property{hint}",
+            "note: {}: '{}' is not a CoreWorkload property{hint}",
             unknown.property.origin, unknown.property.name
         ));
     }
@@ -63,6 +67,12 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         let known = underlay_systems::names().join(", ");
         Failure::Mistake(format!("there is no system '{}': expected one of {known}", arguments.system))
     })?;
+    if !system.capabilities().jobs.is_empty() {
+        return Err(Failure::Mistake(format!(
+            "{0} runs jobs, not YCSB workloads: `underlay new my-jobs --system {0}` writes a study of its jobs",
+            system.name()
+        )));
+    }
     let spec = spec(arguments, workload)?;
     let wanted = search::wanted(arguments)?;
     let settings = settings(arguments, system, &spec.workload)?;
@@ -74,10 +84,10 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let data = if has_workers || runs_elsewhere {
         Vec::new()
     } else {
-        directory(arguments, system, directory_given)?
+        directory(arguments, system, &spec, directory_given)?
     };
     if spec.mix.scans() && !system.capabilities().scan {
-        return Err(Failure::Mistake(format!("the mix scans, and {} cannot", system.name())));
+        return Err(Failure::Mistake(format!("the mix has scans, and {} cannot scan", system.name())));
     }
     refuse_what_does_not_go_together(arguments, system, &spec.workload, &options)?;
     results::check_places(&options, &[arguments.hlog.as_deref(), arguments.raw.as_deref()])?;
@@ -94,6 +104,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let budget_bytes = units::parse_bytes(memory)
         .map_err(|problem| Failure::Mistake(format!("--memory {memory}: {problem}")))?;
     let budget_of_data = (!data.is_empty()).then_some(budget_bytes);
+    let place = data.first().cloned();
     let paths = StoragePaths { data, scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
     let enforcement = match runs_elsewhere {
         true => Enforcement::None,
@@ -108,9 +119,14 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         let outcome = search::search(&spec, wanted, &|thread| session.connect(thread), &stop);
         let found = match outcome {
             Ok(found) => found,
-            Err(error) => return ended(error, &session),
+            Err(RunError::Stopped) => {
+                say_stopped("stopped before the search had found a rate", arguments, place.as_deref());
+                finish(arguments, session, &stop, place.as_deref())?;
+                return Ok(ExitCode::from(INTERRUPTED));
+            }
+            Err(error) => return Err(ended(error, &session)),
         };
-        let finished = finish(arguments, session, &stop);
+        let finished = finish(arguments, session, &stop, place.as_deref());
         let mut printed = Ok(());
         if let Some(measured) = &found.measured {
             printed = results::print(measured, RunFacts::default(), SystemTime::now(), &options);
@@ -129,6 +145,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let mut control = Control::with_stop(Arc::clone(&stop));
     control.keeps_intervals = results::needs_intervals(&options, arguments.hlog.as_deref());
     control.keeps_particulars = true;
+    control.keeps_stopped_run = true;
     control.on_measurement_started = Some(Box::new(|| {
         began.get_or_init(SystemTime::now);
     }));
@@ -139,12 +156,18 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let points = points.map_err(|_| Failure::Failed("the reader of single latencies panicked".to_owned()))?;
     let mut measured = match outcome {
         Ok(measured) => measured,
-        Err(error) => return ended(error, &session),
+        Err(RunError::Stopped) => {
+            say_stopped("stopped before anything was measured", arguments, place.as_deref());
+            finish(arguments, session, &stop, place.as_deref())?;
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        Err(error) => return Err(ended(error, &session)),
     };
-    let finished = finish(arguments, session, &stop);
+    let was_stopped = stop.load(Ordering::Relaxed);
+    let finished = finish(arguments, session, &stop, place.as_deref());
     let intervals = control.intervals();
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
-    if !system.capabilities().keeps_nothing {
+    if !(system.capabilities().keeps_nothing || was_stopped) {
         // After the session's end: a system that still works would take cores from the generator.
         measured.generator.ceiling_per_s = underlay_workload::null_ceiling(&spec).ok();
     }
@@ -162,6 +185,10 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     // A file that fails must not lose the measurement: all are tried, and the first error comes last.
     let logged = results::write_logs(&intervals, began, &options, arguments.hlog.as_deref());
     let written = raw_problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)));
+    if was_stopped {
+        let what = "stopped: the figures are those of the part that was measured by then";
+        say_stopped(what, arguments, place.as_deref());
+    }
     printed.and(logged).and(written).and(finished)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
@@ -184,7 +211,7 @@ fn refuse_what_is_the_clusters(
     match given.into_iter().find(|&(_, is_given)| is_given) {
         None => Ok(()),
         Some((option, _)) => Err(Failure::Mistake(format!(
-            "{option} does not go with --set {key}: the cluster runs already, on storage and memory of its own"
+            "{option} does not go with --set {key}: the cluster is already running, on its own storage and memory"
         ))),
     }
 }
@@ -198,7 +225,7 @@ fn refuse_what_does_not_go_together(
 ) -> Result<(), Failure> {
     let mistake = |text: String| Err(Failure::Mistake(text));
     if workload.data_integrity && system.capabilities().keeps_nothing {
-        return mistake(format!("dataintegrity checks what is read, and {} keeps nothing", system.name()));
+        return mistake(format!("dataintegrity checks what is read, and {} stores nothing", system.name()));
     }
     if arguments.json && (options.export_file.is_some() || options.measurement.is_raw()) {
         return mistake(
@@ -208,26 +235,40 @@ fn refuse_what_does_not_go_together(
     if !options.measurement.needs_points() {
         return Ok(());
     }
-    let kind = "this measurementtype takes every single operation";
+    let kind = "this measurementtype records every single operation";
     if arguments.raw.is_some() {
-        return mistake(format!("{kind}, and so does --raw: ask for one of them"));
+        return mistake(format!("{kind}, and so does --raw: use only one of them"));
     }
     if arguments.find_rate.is_some() {
-        return mistake(format!("{kind}, which --find-rate does not keep: leave one of them out"));
+        return mistake(format!("{kind}, which --find-rate does not: leave one of them out"));
     }
     Ok(())
 }
 
-/// A run that brought nothing back.
-fn ended(error: RunError, session: &Session) -> Result<ExitCode, Failure> {
+/// A run that failed and brought nothing back.
+fn ended(error: RunError, session: &Session) -> Failure {
     match error {
-        RunError::Stopped => Ok(ExitCode::from(INTERRUPTED)),
-        RunError::Spec { problems } => Err(Failure::Mistake(problems.join("; "))),
-        error => {
-            session.servers().health()?;
-            Err(Failure::Failed(error.to_string()))
-        }
+        RunError::Spec { problems } => Failure::Mistake(problems.join("; ")),
+        error => match session.servers().health() {
+            Ok(()) => Failure::Failed(error.to_string()),
+            Err(health) => health.into(),
+        },
     }
+}
+
+/// What a signal cut short, and what became of the data.
+fn say_stopped(what: &str, arguments: &YcsbArguments, place: Option<&Path>) {
+    let data = match (arguments.phase, place) {
+        (_, None) => String::new(),
+        (YcsbPhase::Load, Some(place)) => {
+            format!(
+                "; the records loaded so far are in {}: load them all before you measure",
+                place.display()
+            )
+        }
+        (YcsbPhase::Run, Some(place)) => format!("; the data is kept in {}", place.display()),
+    };
+    output::say(format_args!("{what}{data}"));
 }
 
 fn mistaken(mistakes: PropertyErrors) -> Failure {
@@ -265,10 +306,6 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
         (YcsbPhase::Run, None) => Ok(workload.mix()),
     }
     .map_err(|unknown| Failure::Mistake(unknown.to_string()))?;
-    let seconds = |name: &str, value: f64| {
-        Duration::try_from_secs_f64(value)
-            .map_err(|_| Failure::Mistake(format!("--{name} is {value}: expected a number of seconds")))
-    };
     let operation_limit = if arguments.phase == YcsbPhase::Run { workload.operation_count } else { None };
     let limited = operation_limit.is_some() || mix.visits_every_record();
     let duration = match (arguments.duration, workload.max_execution_time) {
@@ -294,7 +331,7 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
         arrivals: match arguments.arrivals {
             Some(_) if !has_rate => {
                 return Err(Failure::Mistake(
-                    "--arrivals says how operations of a rate follow one another: expected --rate beside it"
+                    "--arrivals says how operations of a rate follow one another: expected --rate as well"
                         .into(),
                 ));
             }
@@ -308,6 +345,16 @@ fn spec(arguments: &YcsbArguments, workload: Workload) -> Result<RunSpec, Failur
         workload: Arc::new(workload),
         ..RunSpec::new(Arc::new(Workload::new(1, 1, 1)), mix)
     })
+}
+
+/// The seconds that an option asks for.
+fn seconds(option: &str, value: f64) -> Result<Duration, Failure> {
+    if !(0.0..=MAX_SECONDS).contains(&value) {
+        return Err(Failure::Mistake(format!(
+            "--{option} is {value:?}: expected a number of seconds from 0 to {MAX_SECONDS:.0}, which is a year"
+        )));
+    }
+    Ok(Duration::from_secs_f64(value))
 }
 
 fn settings(
@@ -344,10 +391,11 @@ fn given_directory(arguments: &YcsbArguments, properties: &Properties) -> Option
     arguments.dir.clone().or_else(|| by_property().map(|property| PathBuf::from(&property.value)))
 }
 
-/// Where the system keeps its data: one directory, which is made, or none where nothing is kept.
+/// Where the system keeps its data: one directory, which a load makes, or none where nothing is kept.
 fn directory(
     arguments: &YcsbArguments,
     system: &dyn System,
+    spec: &RunSpec,
     given: Option<PathBuf>,
 ) -> Result<Vec<PathBuf>, Failure> {
     let Some(directory) = given else {
@@ -355,7 +403,7 @@ fn directory(
             return Ok(Vec::new());
         }
         let or = match system.capabilities().elsewhere {
-            Some(key) => format!(", or --set {key}=... for a cluster that runs already"),
+            Some(key) => format!(", or --set {key}=... for a cluster that is already running"),
             None => String::new(),
         };
         return Err(Failure::Mistake(format!(
@@ -363,6 +411,17 @@ fn directory(
             arguments.system
         )));
     };
+    let asks_for_records = spec.mix.share(OperationKind::Insert) < 1.0;
+    if asks_for_records && !system.capabilities().keeps_nothing {
+        let held = std::fs::metadata(system.folder_on(&directory));
+        if held.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return Err(Failure::Mistake(format!(
+                "no data of {0} in {1}: load some first with `underlay ycsb load {0} --dir {1}` and the same properties",
+                system.name(),
+                directory.display()
+            )));
+        }
+    }
     let folder = Folder::make(&directory, Access::Private).map_err(|error| {
         Failure::of_place(format!("cannot keep data in {}: {error}", directory.display()), &error)
     })?;
@@ -371,16 +430,22 @@ fn directory(
 
 /// After a load the data is written out and compacted, so that a run begins from a defined state. What was measured is to be said
 /// even where the system fails on its way out.
-fn finish(arguments: &YcsbArguments, session: Session, stop: &AtomicBool) -> Result<(), Failure> {
+fn finish(
+    arguments: &YcsbArguments,
+    session: Session,
+    stop: &AtomicBool,
+    place: Option<&Path>,
+) -> Result<(), Failure> {
     session.servers().health()?;
     // What a stopped load has written is not brought to anything.
     if arguments.phase == YcsbPhase::Load && !stop.load(Ordering::Relaxed) {
         match session.settle(SETTLE_LIMIT, stop) {
             // The exit code says so too; the servers have ended.
             Err(SessionError::Stopped) => {
-                output::say(
-                    "note: stopped before the data was written out and compacted: load again before you measure",
-                );
+                let place = place.map_or_else(String::new, |place| format!(" in {}", place.display()));
+                output::say(format_args!(
+                    "note: stopped before the data{place} was written out and compacted: load again before you measure"
+                ));
                 return Ok(());
             }
             settled => settled?,

@@ -76,6 +76,9 @@ pub struct Control<'a> {
     pub on_measurement_started: Option<Callback<'a>>,
     /// Called on the same thread when the window ends. Always called when the other was.
     pub on_measurement_ended: Option<Callback<'a>>,
+    /// Set it to have what a stopped run had measured by then. Otherwise, and where it had measured nothing, it ends with
+    /// [`RunError::Stopped`](crate::RunError::Stopped).
+    pub keeps_stopped_run: bool,
     /// Set it to have [`Control::intervals`] after the run.
     pub keeps_intervals: bool,
     /// Set it to have [`Control::particulars`] after the run.

@@ -510,6 +510,7 @@ impl Stage<'_> {
         let reconnections = reports.iter().map(|report| report.reconnections).sum();
         let exhausted = reports.iter().any(|report| report.ending == Ending::Exhausted);
         let was_stopped = reports.iter().any(|report| report.ending == Ending::Stopped);
+        let nothing = || if was_stopped { RunError::Stopped } else { RunError::NothingMeasured };
         let records: Vec<ThreadRecord> = reports.into_iter().map(|report| report.record).collect();
         control.set_aftermath(Aftermath {
             steal_share: machine_use.unwrap_or_default().steal_share,
@@ -522,18 +523,18 @@ impl Stage<'_> {
         if let Some(error) = all_lost {
             return Err(RunError::AllLost { threads: spec.threads, source: error, samples });
         }
-        if was_stopped {
+        if was_stopped && !control.keeps_stopped_run {
             return Err(RunError::Stopped);
         }
-        // A run whose operations ran out ends with its last answer.
+        // A run whose operations ran out, or that was stopped, ends with its last answer.
         let last_end_ns = records.iter().map(|record| record.last_end_ns).max().unwrap_or(0);
         // The minimum because the last answer may come after the window's end.
-        let end_ns = if exhausted { last_end_ns.min(planned.end_ns) } else { planned.end_ns };
+        let end_ns = if exhausted || was_stopped { last_end_ns.min(planned.end_ns) } else { planned.end_ns };
         let (Some(machine_use), Some(series)) = (machine_use, self.series.get()) else {
-            return Err(RunError::NothingMeasured);
+            return Err(nothing());
         };
         if end_ns <= planned.begin_ns {
-            return Err(RunError::NothingMeasured);
+            return Err(nothing());
         }
         let clock_drift = control.aftermath().clock_drift;
         if clock_drift.abs() > TOLERATED_DRIFT {

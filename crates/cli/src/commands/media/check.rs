@@ -31,7 +31,7 @@ pub(crate) fn check(file: &Path) -> Result<ExitCode, Failure> {
     let text = text_of(file)?;
     if is_study(&text) {
         return Err(Failure::Mistake(format!(
-            "{0} is a study, and no medium or layout: `underlay check {0}` checks it",
+            "{0} is a study, not a medium or layout: `underlay check {0}` checks it",
             file.display()
         )));
     }
@@ -44,7 +44,7 @@ pub(crate) fn check(file: &Path) -> Result<ExitCode, Failure> {
     let medium = parse(file, &text)?;
     output::print(&format!("{}: no mistakes ({})", file.display(), medium.summary()));
     if medium.published.is_empty() {
-        output::print("No [[published]] figures: nothing says whether the model is like the product.");
+        output::print("No [[published]] figures: nothing shows whether the model behaves like the product.");
         return Ok(ExitCode::SUCCESS);
     }
     let comparisons = figures::compare(&medium);

@@ -66,7 +66,7 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
         }
         text.push('\n');
     }
-    let layouts = "Layouts, as a published set-up had them";
+    let layouts = "Layouts of published set-ups";
     lines.heading(&mut text, layouts, ["disks", "capacity", "price", "$/TB", ""]);
     for layout in everything.layouts {
         let bytes = layout.capacity_bytes() as f64;
@@ -80,7 +80,7 @@ fn render(everything: &Everything<'_>, width: usize) -> String {
         ];
         lines.line(&mut text, &layout.name, &layout.summary(), numbers);
     }
-    let note = "The price of what is rented is that of three years. `underlay media show NAME` prints every number with its \
+    let note = "Rented devices are priced for three years. `underlay media show NAME` prints every number with its \
          source, and what the model makes of the published figures.";
     text + "\n" + &wrap(note, width.min(100), "").join("\n") + "\n"
 }

@@ -127,7 +127,7 @@ fn name_of(arguments: &MeasureArguments) -> Result<String, Failure> {
     let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || !name.bytes().all(sound) {
         return Err(Failure::Mistake(format!(
-            "the name '{name}' may hold small letters, digits and dashes only: give one with --name"
+            "'{name}' is not a valid medium name: use lowercase letters, digits and hyphens, or give one with --name"
         )));
     }
     Ok(name)
@@ -145,7 +145,7 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
         .filter(|folder| !folder.as_os_str().is_empty())
         .map_or(PathBuf::from("."), Path::to_path_buf);
     if !folder.is_dir() {
-        return Err(Failure::Mistake(format!("{} is no directory", folder.display())));
+        return Err(Failure::Mistake(format!("{} is not a directory", folder.display())));
     }
     // Better known now than after minutes of measuring.
     std::fs::File::create_new(path)
@@ -257,7 +257,7 @@ fn table(scores: &[Score]) -> String {
 fn conclusion(scores: &[Score], note: &str) -> String {
     let (fitted, held_out) = (Worst::of(scores, Role::Fitted), Worst::of(scores, Role::HeldOut));
     format!(
-        "\n{note}\nMean latency of the {} held-out points: off by {:.1} % (median), {:.1} % at worst; of the {} fitted ones {:.1} % and {:.1} %.",
+        "\n{note}\nMean latency of the {} held-out points: off by {:.1} % (median), {:.1} % (worst); of the {} fitted ones: {:.1} % and {:.1} %.",
         held_out.points,
         held_out.median_mean * 100.0,
         held_out.worst_mean * 100.0,

@@ -136,7 +136,7 @@ fn published_only(medium: &Medium, json: bool) -> ExitCode {
         });
         output::print(&serde_json::to_string_pretty(&whole).expect("plain data"));
     } else if comparisons.is_empty() {
-        output::print("No figures of it were published: there is nothing to compare with.");
+        output::print("No figures were published for it: there is nothing to compare with.");
     } else {
         output::print(&figures::table(&comparisons));
     }
@@ -335,7 +335,7 @@ fn verdict(off: usize, missed: usize, factor: f64) -> String {
     );
     let mut text = format!("\n{allowed}\n");
     if off + missed == 0 {
-        text += "All within it.";
+        text += "All are within that.";
     }
     if missed > 0 {
         text += &format!("{missed} published figures are missed: calibrate the medium's [model]. ");

@@ -70,14 +70,14 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> 
         (None, true) if is_directory => Some(DIRECTORY.to_owned()),
         (Some(DIRECTORY), true) if !is_directory => {
             return Err(Failure::Mistake(format!(
-                "{url} holds something else than {DIRECTORY} made: leave out --attachment. If nothing on it is needed, --format makes \
-                 it anew"
+                "{url} was not made by {DIRECTORY}: leave out --attachment. If nothing on it is needed, --format makes it \
+                 again"
             )));
         }
         (Some(other), true) if is_directory && other != DIRECTORY => {
             return Err(Failure::Mistake(format!(
                 "{url} was made by {DIRECTORY}, and {other} can't read it: leave out --attachment. If nothing on it is needed, --format \
-                 makes it anew"
+                 makes it again"
             )));
         }
         // The kernel's initiator has the controller prove itself once, and takes whoever is there when it connects again.

@@ -12,6 +12,11 @@ const STUDIES: [(&str, &str); 5] = [
     ("oracle-nosql-flash", include_str!("../../../../../studies/oracle-nosql-flash.toml")),
 ];
 
+/// What `--like` takes.
+pub(in crate::commands) fn names() -> impl Iterator<Item = &'static str> {
+    STUDIES.into_iter().map(|(name, _)| name)
+}
+
 /// The study `like`, called `name`.
 pub(super) fn copy(like: &str, name: &str) -> Result<String, Failure> {
     let Some((_, text)) = STUDIES.iter().find(|(known, _)| *known == like) else {

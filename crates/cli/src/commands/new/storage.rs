@@ -20,9 +20,14 @@ const ALIASES: [(&str, &str); 8] = [
     ("ebs", "ebs-gp3"),
     ("nvme-tcp", "nvme-tcp-9300"),
 ];
+/// The kinds by which a storage may be named.
+pub(in crate::commands) fn aliases() -> impl Iterator<Item = &'static str> {
+    ALIASES.into_iter().map(|(alias, _)| alias)
+}
+
 /// As many as a storage may have.
 const MAX_DEVICES: u32 = 64;
-/// A request takes some 50 us more here than its model says: a tenth of this.
+/// A request takes some 50 µs more here than its model says: a tenth of this.
 const UNHURRIED_US: f64 = 500.0;
 /// Slower than this, a cell of some seconds measures next to nothing.
 const MAX_SLOW_MOTION: u32 = 16;
@@ -48,17 +53,19 @@ pub(super) enum Source {
 /// Reads the words, each of which becomes a storage. Files of media lie in `beside`.
 pub(super) fn read(words: &[String], beside: &Path) -> Result<Vec<Storage>, Failure> {
     let mut storages: Vec<Storage> = Vec::new();
-    for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
+    for word in words.iter().map(|word| word.trim()) {
+        if word.is_empty() {
+            return Err(Failure::Mistake(
+                "--storage has an empty name: expected a list such as hdd,nvme".into(),
+            ));
+        }
         let storage = read_word(word, beside)?;
         if storages.iter().any(|other| other.name == storage.name) {
             return Err(Failure::Mistake(format!("--storage names '{}' twice", storage.name)));
         }
         storages.push(storage);
     }
-    match storages.is_empty() {
-        true => Err(Failure::Mistake("--storage names nothing: expected a list such as hdd,nvme".into())),
-        false => Ok(storages),
-    }
+    Ok(storages)
 }
 
 fn read_word(word: &str, beside: &Path) -> Result<Storage, Failure> {

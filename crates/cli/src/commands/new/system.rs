@@ -1,6 +1,7 @@
 //! What a first study asks of each system: sizes with which it runs on two cores in minutes.
 
 use underlay_config::closest;
+use underlay_report::comparison::system_title;
 use underlay_systems::system::{Capabilities, System};
 
 use crate::exit_codes::Failure;
@@ -42,7 +43,7 @@ repetitions = 3                   # more make the intervals narrower
 /// A Java machine compiles its program while it runs, and a start takes longer than the measurement.
 const JAVA_CELLS: &str = r#"warmup = "10 s"
 duration = "20 s"
-repetitions = 1                   # 3 or more say what is chance
+repetitions = 1                   # 3 or more show what is chance
 "#;
 
 /// What `--system` names.
@@ -101,7 +102,7 @@ fn start_of(system: &dyn System) -> Start {
             data_bytes: 300 * MB,
             room: 6.0,
             work: Work::Jobs { jobs: r#"["teragen", "terasort", "teravalidate"]"# },
-            run: "repetitions = 1                   # 3 or more say what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
+            run: "repetitions = 1                   # 3 or more show what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
             ..requests
         },
         // One that keeps nothing, or is new here.
@@ -110,6 +111,10 @@ fn start_of(system: &dyn System) -> Start {
 }
 
 impl Start {
+    pub(super) fn title(&self) -> &'static str {
+        system_title(self.name)
+    }
+
     /// Whether several devices become a directory each, and no stripe.
     pub(super) fn keeps_devices_apart(&self) -> bool {
         self.capabilities.many_directories && matches!(self.work, Work::Jobs { .. })

@@ -1,8 +1,10 @@
 //! The study's text.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use underlay_config::units::format_bytes;
+use underlay_report::quantity;
 
 use super::storage::{Source, Storage};
 use super::system::{Start, Work};
@@ -18,14 +20,20 @@ const FILESYSTEM_BYTES: u64 = 128 << 20;
 /// Where comments stand beside values.
 const COLUMN: usize = 34;
 
-pub(super) fn write(name: &str, system: &Start, storages: &[Storage]) -> Result<String, Failure> {
+pub(super) fn write(
+    name: &str,
+    file: &Path,
+    system: &Start,
+    storages: &[Storage],
+) -> Result<String, Failure> {
     let apart = system.keeps_devices_apart();
     for storage in storages {
         let directories = storage.directories(apart);
         if directories > 1 && !system.capabilities.many_directories {
             return Err(Failure::Mistake(format!(
                 "'{}' gives {directories} directories, and {} uses one: choose a striped layout or devices such as hddx6",
-                storage.name, system.name
+                storage.name,
+                system.title()
             )));
         }
     }
@@ -36,7 +44,7 @@ pub(super) fn write(name: &str, system: &Start, storages: &[Storage]) -> Result<
     };
     let data = data_scale(system, storages, apart);
     let mut text = String::new();
-    heading(&mut text, name, system, storages);
+    heading(&mut text, name, file, system, storages);
     section_of_system(&mut text, system, data);
     for storage in storages {
         section_of_storage(&mut text, storage, apart);
@@ -44,7 +52,7 @@ pub(super) fn write(name: &str, system: &Start, storages: &[Storage]) -> Result<
     section_of_workload(&mut text, system, data);
     let _ = write!(
         text,
-        "# Each cell is measured so often, in random order. These are times on your own clock.\n[run]\n{}",
+        "# How long and how often each cell is measured, in random order. These are times on your own clock.\n[run]\n{}",
         system.run
     );
     section_of_scale(&mut text, time, data, is_real);
@@ -66,22 +74,28 @@ fn data_scale(system: &Start, storages: &[Storage], apart: bool) -> u64 {
     factors.into_iter().find(|&factor| is_modelled && fits(factor)).unwrap_or(1)
 }
 
-fn heading(text: &mut String, name: &str, system: &Start, storages: &[Storage]) {
+fn heading(text: &mut String, name: &str, file: &Path, system: &Start, storages: &[Storage]) {
     let names: Vec<&str> = storages.iter().map(|storage| storage.name.as_str()).collect();
     let baseline =
         line(&format!("baseline = \"{}\"", names[0]), "the storage that the others are compared with");
+    let question = match system.capabilities.keeps_nothing {
+        true => "How much load can this machine generate?".to_owned(),
+        false => format!("What does different storage do to {}?", system.title()),
+    };
     let _ = write!(
         text,
-        "# What does different storage do to {system}? `underlay new` wrote this study as a start: change what you like.\n\
+        "# {question} `underlay new` wrote this study as a start: change what you like.\n\
          #\n\
-         #   underlay check {name}.toml    what it would run, and every mistake at its line\n\
-         #   underlay run {name}.toml      run it, and compare\n\
+         #   underlay check {file}    what it would run, and every mistake at its line\n\
+         #   underlay run {file}      run it, and compare\n\
          #\n\
          # `underlay schema study` prints a JSON Schema with every key, for editors.\n\n\
          name = \"{name}\"\n\
          title = \"{system} on {list}\"\n\
          {baseline}\n\n",
-        system = system.name,
+        // What a name has in a second line would be read as a part of the study.
+        file = file.display().to_string().replace('\n', " "),
+        system = system.title(),
         list = names.join(", "),
     );
 }
@@ -138,7 +152,11 @@ fn section_of_workload(text: &mut String, system: &Start, data: u64) {
         Work::Requests { mixes, threads } => {
             let amount = format!("data = \"{bytes}\"");
             let amount = match system.memory_bytes {
-                Some(_) => line(&amount, "some times the memory, so that most reads go to the storage"),
+                Some(memory_bytes) => {
+                    let times = quantity::number(system.data_bytes as f64 / memory_bytes as f64, 2);
+                    let times = times.trim_end_matches(".0");
+                    line(&amount, &format!("{times} times the memory, so that reads go to the storage"))
+                }
                 None => amount,
             };
             writeln!(
@@ -170,7 +188,7 @@ fn section_of_workload(text: &mut String, system: &Start, data: u64) {
 
 fn section_of_scale(text: &mut String, time: u32, data: u64, is_real: bool) {
     let time_is = match (is_real, time) {
-        (true, _) => "a real disk goes its own pace".to_owned(),
+        (true, _) => "a real disk runs at its own pace".to_owned(),
         (false, 1) => "raise it if the report doubts that this machine keeps the modelled time".to_owned(),
         (false, _) => {
             "slow motion: this machine keeps the time of a fast device only if it is slower".to_owned()

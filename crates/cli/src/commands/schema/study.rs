@@ -21,7 +21,7 @@ pub(super) fn schema() -> Value {
         "maxLength": 40,
     });
     let keys: Vec<Key> = vec![
-        key("name", name, "Names the run's directory: small letters, digits and dashes."),
+        key("name", name, "Names the run's directory: lowercase letters, digits and hyphens."),
         key("title", text(), "The report's heading."),
         key("baseline", text(), "The storage that ratios are against; needed where there are several."),
         key("system", systems::all(), "Data systems, one section each: [system.NAME]."),

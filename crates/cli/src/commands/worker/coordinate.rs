@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use underlay_hosts::{Coordinator, HostAddress, HostError, HostReport, Job, Report, Together};
 use underlay_record::Measured;
+use underlay_sync::UnsimulatedMutex;
 use underlay_workload::ycsb::{Exporter, OutputOptions, RunFacts, Status};
 use underlay_workload::{Properties, RunSpec};
 
@@ -35,7 +35,7 @@ pub(crate) fn elsewhere(
     let TrustArguments { token_file, authority, .. } = &arguments.from.trust;
     if token_file.is_some() || authority.is_some() {
         return Err(Failure::Mistake(
-            "a token or certificates are for workers: expected --workers".to_owned(),
+            "a token or certificates need workers: expected --workers as well".to_owned(),
         ));
     }
     Ok(None)
@@ -60,15 +60,14 @@ fn coordinate(
     let stop = signals::stop_flag()?;
     let began = SystemTime::now();
     let coordinator = Coordinator::connect(&workers, trust(&from.trust)?.as_ref())?;
-    let progress = Mutex::new(Progress::new(options, spec.operation_limit));
-    let reported = |report: &Report| {
-        if let Ok(mut progress) = progress.lock() {
-            progress.show(report);
-        }
-    };
+    let progress = UnsimulatedMutex::new(Progress::new(options, spec.operation_limit));
+    let reported = |report: &Report| progress.lock().show(report);
     let together = match coordinator.run(&job, &stop, &reported) {
         Ok(together) => together,
-        Err(HostError::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
+        Err(HostError::Stopped) => {
+            output::say("stopped: what the workers had measured by then is not kept");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
         Err(error) => return Err(error.into()),
     };
     let mut printed = Ok(());
@@ -88,7 +87,7 @@ fn coordinate(
     caution(&together.measured, &Circumstances { unstarted: together.unstarted, ..asked(spec, options) });
     for lost in &together.lost {
         output::say(format_args!(
-            "note: {}; the {} operations that it had told of are not among those above",
+            "note: {}; the {} operations that it had reported are not counted above",
             lost.error, lost.last.operations
         ));
     }

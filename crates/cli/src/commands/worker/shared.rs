@@ -25,7 +25,7 @@ pub(super) fn check(system: &str, settings: &BTreeMap<String, String>) -> Result
         Some(format!("{name} with --set {key}=..."))
     });
     let ways: Vec<String> = ways.collect();
-    Err(format!("workers reach a system that runs already: expected {}, or null", ways.join(", ")))
+    Err(format!("workers need a system that is already running: expected {}, or null", ways.join(", ")))
 }
 
 /// What is held while a worker asks a system. It goes with the last connection.
@@ -78,7 +78,7 @@ mod tests {
         for (system, settings) in refused {
             assert_eq!(
                 check(system, &settings).unwrap_err(),
-                "workers reach a system that runs already: expected cassandra with --set endpoints=..., \
+                "workers need a system that is already running: expected cassandra with --set endpoints=..., \
                  accumulo with --set zookeepers=..., or null"
             );
         }

@@ -91,7 +91,7 @@ fn behind(measured: &Measured, unstarted: u64) -> Option<String> {
     (unstarted > 0).then(|| {
         let due = measured.operations.saturating_add(unstarted).max(1);
         format!(
-            "{unstarted} operations ({} of those due) were never sent, for the system was behind until the end: its latencies go on \
+            "{unstarted} operations ({} of those due) were never sent because the system was behind until the end: its latencies keep \
              growing at this rate. --json has them among the latencies, with the time that they had waited",
             quantity::percent(unstarted as f64 / due as f64)
         )

@@ -90,7 +90,7 @@ pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) 
         let directory = path.rfind('/').map_or(".", |end| &path[..=end]);
         if !Path::new(directory).is_dir() {
             return Err(Failure::Mistake(format!(
-                "hdrhistogram.output.path is {path}: expected a directory that is there, and there is no {directory}"
+                "hdrhistogram.output.path is {path}: there is no directory {directory}, create it first"
             )));
         }
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use underlay_config::units;
 use underlay_report::quantity;
@@ -25,19 +24,20 @@ pub(super) fn wanted(arguments: &YcsbArguments) -> Result<Option<(SearchSpec, St
         return mistake("--find-rate begins with one rate: expected it as --rate 1000".to_owned());
     };
     let step_s = arguments.step;
-    let measure = Duration::try_from_secs_f64(step_s).ok().filter(|step| !step.is_zero());
-    let Some(measure) = measure else {
-        return mistake(format!("--step is {step_s}: expected a number of seconds above 0"));
-    };
+    let measure = super::seconds("step", step_s)?;
+    if measure.is_zero() {
+        return mistake(format!("--step is {step_s:?}: expected a number of seconds above 0"));
+    }
     let search = SearchSpec::new(bounds, from_per_s).with_steps_of(step_s);
     let lowest_per_s = search.lowest_per_s(step_s).ceil();
     if from_per_s < lowest_per_s {
         return mistake(format!(
-            "--rate {from_per_s} has too few operations in a step of {}, even lengthened {} times, to show anything of {}: expected \
-             {lowest_per_s} at least, or a longer --step",
+            "--rate is too low: a step of {}, even lengthened {} times, has too few operations to show anything about {}: expected \
+             {} at least, or a longer --step",
             quantity::duration(step_s),
             search.extensions,
             search.bounds.iter().map(Bound::to_string).collect::<Vec<_>>().join(" and "),
+            quantity::number(lowest_per_s, 2),
         ));
     }
     Ok(Some((search, StepTimes::of(measure))))
@@ -48,7 +48,7 @@ fn bounds(text: &str) -> Result<Vec<Bound>, Failure> {
     let bound = |part: &str| {
         let mistaken = || {
             Failure::Mistake(format!(
-                "--find-rate {text}: '{part}' is no bound: expected a percentile and a time, such as p99=10ms"
+                "--find-rate {text}: '{part}' is not a bound: expected a percentile and a time, such as p99=10ms"
             ))
         };
         let (name, limit) = part.split_once('=').ok_or_else(mistaken)?;
@@ -91,7 +91,7 @@ pub(super) fn print(found: &Found) {
     let (held, of) = found.confirmed;
     let ending = match found.ending {
         Ending::Closed => "found",
-        Ending::MostHolds => "the highest rate that was to be tried holds",
+        Ending::MostHolds => "the highest rate that was tried holds",
         Ending::NothingHolds => "no rate holds",
         Ending::OutOfSteps => "not found: the steps were used up",
     };

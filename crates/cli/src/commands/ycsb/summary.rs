@@ -17,11 +17,11 @@ pub(in crate::commands) fn sum_up(measured: &Measured) {
     if let Some(integrity) = measured.integrity.as_ref().filter(|integrity| integrity.mismatches > 0) {
         let (wrong, checked) = (integrity.mismatches, integrity.checked);
         output::say(format_args!(
-            "wrong values: {wrong} of {checked} records that were read are not what was written"
+            "wrong values: {wrong} of {checked} records that were read differ from what was written"
         ));
         if wrong > checked / 2 {
             output::say(format_args!(
-                "so many: were they loaded with dataintegrity=true and the same fieldcount, fieldlength and \
+                "that is more than half: was the data loaded with dataintegrity=true and the same fieldcount, fieldlength and \
                  compressibility?"
             ));
         }

@@ -47,9 +47,9 @@ pub(super) fn scale() -> Value {
             key(
                 "time",
                 time(),
-                "Slow motion: makes every modelled time so many times longer; 1 when left out.",
+                "Slow motion: makes every modelled time this many times longer; 1 when left out.",
             ),
-            key("data", data(), "Makes every size so many times smaller; 1 when left out."),
+            key("data", data(), "Makes every size this many times smaller; 1 when left out."),
         ],
     )
 }
@@ -137,7 +137,7 @@ pub(super) fn reference() -> Value {
             key(
                 "one_of",
                 whole(1, Some(100_000)),
-                "The study is one of so many equal machines of the paper's.",
+                "How many equal machines the paper had: the study is one of them.",
             ),
         ],
     )

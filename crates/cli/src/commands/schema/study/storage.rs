@@ -66,7 +66,7 @@ fn device() -> Value {
             key(
                 "directories",
                 whole(1, Some(64)),
-                "Under layout \"jbod\": shows each of them as so many directories.",
+                "Under layout \"jbod\": shows each of them as this many directories.",
             ),
         ],
     )

@@ -1,0 +1,282 @@
+//! The contract of everything that gives a storage to a program.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_storage::stack::{Pace, StackSpec};
+
+use crate::attachments::dirty_limit::DirtyLimits;
+use crate::attachments::filesystem::Filesystem;
+use crate::machine::error::AttachError;
+use crate::machine::missing::Missing;
+use crate::serving::served::Served;
+use crate::undo::registry::Registry;
+
+/// What to attach, and where.
+#[derive(Clone, Debug)]
+pub struct AttachSpec {
+    pub stack: StackSpec,
+    pub filesystem: Filesystem,
+    /// Each volume is mounted in a directory of its name below this one, which is made when it is not there.
+    pub mount_root: PathBuf,
+    /// Makes a filesystem on each volume first. When false the volumes' backing must hold one already.
+    pub format: bool,
+    /// Mounts the only volume here instead of below `mount_root`.
+    pub mount_point: Option<PathBuf>,
+}
+
+/// One way of giving a storage to a program.
+pub trait Attachment: Send + Sync {
+    /// As messages and records call it: `fuse+loop`, `directory`.
+    fn name(&self) -> &'static str;
+
+    /// Whether this host can do it at all. It changes nothing.
+    fn probe(&self) -> Result<(), Missing>;
+
+    /// Attaches the storage. On an error nothing is left behind; what could not be taken back stays in the
+    /// registry for `underlay clean`.
+    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError>;
+}
+
+/// Makes the directories of volumes that are shown as several, `paths` being where the volumes are.
+pub(crate) fn split_directories(paths: Vec<PathBuf>, stack: &StackSpec) -> Result<Vec<PathBuf>, AttachError> {
+    let mut split = Vec::new();
+    for (path, volume) in paths.into_iter().zip(&stack.volumes) {
+        if volume.directories <= 1 {
+            split.push(path);
+            continue;
+        }
+        for number in 0..volume.directories {
+            let directory = path.join(format!("dir-{number}"));
+            match std::fs::create_dir(&directory) {
+                // A link that a volume brought along would lead out of it.
+                Err(_) if std::fs::symlink_metadata(&directory).is_ok_and(|there| there.is_dir()) => {}
+                made => made.map_err(|error| AttachError::io("make the directory", &directory, error))?,
+            }
+            split.push(directory);
+        }
+    }
+    Ok(split)
+}
+
+/// A mount point of its own is for a single volume.
+pub(crate) fn check_mount_point(spec: &AttachSpec) -> Result<(), AttachError> {
+    if spec.mount_point.is_some() && spec.stack.volumes.len() != 1 {
+        return Err(AttachError::failed(format!(
+            "a storage of {} volumes does not fit on one mount point: each volume needs its own directory",
+            spec.stack.volumes.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Volumes become file and directory names.
+pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
+    if stack.volumes.is_empty() {
+        return Err(AttachError::failed("the storage has no volume to attach"));
+    }
+    let mut seen = BTreeSet::new();
+    for volume in &stack.volumes {
+        let name = volume.name.as_str();
+        let fits = !name.is_empty()
+            && name.len() <= 255
+            && name != "."
+            && name != ".."
+            && !name.contains(['/', '\0']);
+        if !fits {
+            return Err(AttachError::failed(format!(
+                "'{}' can't be a volume's name: it must be a valid file name",
+                name.escape_debug()
+            )));
+        }
+        if !seen.insert(name) {
+            return Err(AttachError::failed(format!("two volumes are called '{name}': names must differ")));
+        }
+    }
+    Ok(())
+}
+
+/// What an implementation keeps alive behind an [`Attached`].
+pub(crate) trait Held: Send + Sync {
+    fn set_pace(&self, pace: Pace) -> Result<(), AttachError>;
+    fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
+    fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError>;
+    fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        Ok(Vec::new())
+    }
+    fn daemon_pid(&self) -> Option<u32>;
+    /// The socket of the daemon that serves the devices.
+    fn control(&self) -> Option<PathBuf> {
+        None
+    }
+    fn health(&self) -> Result<(), AttachError>;
+    /// Whether it stands on devices that were made for it, so that they may be set up for it.
+    fn has_own_devices(&self) -> bool {
+        true
+    }
+    /// Takes everything away that is still there; doing so again does nothing.
+    fn detach(&mut self) -> Result<(), AttachError>;
+}
+
+/// What [`Attached::limit_dirty`] has set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirtyLimit {
+    pub devices: u32,
+    /// Of each of them.
+    pub device_bytes: u64,
+}
+
+/// A storage in use. Dropping it detaches it, but only [`Attached::detach`] tells what went wrong.
+pub struct Attached {
+    name: &'static str,
+    paths: Vec<PathBuf>,
+    dirty_limits: Option<DirtyLimits>,
+    held: Box<dyn Held>,
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Attached").field("name", &self.name).field("paths", &self.paths).finish()
+    }
+}
+
+impl Attached {
+    pub(crate) fn new(name: &'static str, paths: Vec<PathBuf>, held: Box<dyn Held>) -> Self {
+        Attached { name, paths, dirty_limits: None, held }
+    }
+
+    /// The attachment's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// One directory for each volume, or as many as it is split into, in the order of the spec; of real paths, one for each path.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Switches fast-forward on or off, and returns when it is in force. Real storage has no pace: nothing happens.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
+        self.held.set_pace(pace)
+    }
+
+    /// Clears the devices' counters and samples them every `interval_s` seconds from now on (modelled
+    /// seconds; on real storage seconds of the clock).
+    ///
+    /// # Errors
+    /// When the devices can't be observed.
+    pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        if let Some(limits) = &self.dirty_limits {
+            limits.renew();
+        }
+        self.held.begin_measurement(interval_s)
+    }
+
+    /// What every device did since [`Attached::begin_measurement`]; measuring ends.
+    ///
+    /// # Errors
+    /// When the devices could not be observed.
+    pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        self.held.end_measurement()
+    }
+
+    /// How every layer fares that has something to tell: what it counted since [`Attached::begin_measurement`], and
+    /// its state now. Real storage has none.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        self.held.layers()
+    }
+
+    /// The process that serves the devices, for accounting its CPU time; real storage has none.
+    pub fn daemon_pid(&self) -> Option<u32> {
+        self.held.daemon_pid()
+    }
+
+    /// The handle to its devices' faults; real storage has none that could be commanded.
+    pub fn served(&self) -> Option<Served> {
+        self.held.control().map(Served::by_control)
+    }
+
+    /// `Err` when the storage can't be used any more, with what is known about it.
+    ///
+    /// # Errors
+    /// When something is gone that it stands on.
+    pub fn health(&self) -> Result<(), AttachError> {
+        self.held.health()
+    }
+
+    /// Writes everything out and takes the storage away. Whatever a program still holds open keeps it there:
+    /// the error names the process, and `detach` may be called again. Once it succeeded it does nothing.
+    ///
+    /// # Errors
+    /// When it is in use, or not everything could be written out.
+    pub fn detach(&mut self) -> Result<(), AttachError> {
+        self.lift_dirty_limit()?;
+        self.held.detach()
+    }
+
+    /// Holds programs back that write to it while `limit_bytes` wait in memory for its devices, each device having an
+    /// equal part of that. It holds until the storage is detached. See [`crate::dirty_limit`].
+    ///
+    /// # Errors
+    /// [`AttachError::Missing`] where it can't be had: the kernel is too old, or the devices are not ours to set up.
+    pub fn limit_dirty(&mut self, limit_bytes: u64, registry: &Registry) -> Result<DirtyLimit, AttachError> {
+        if !self.held.has_own_devices() {
+            return Err(Missing::new(
+                "a limit of dirty pages on disks that others use as well",
+                "set vm.dirty_bytes of this machine, or use modelled devices",
+            )
+            .into());
+        }
+        self.lift_dirty_limit()?;
+        let limits = DirtyLimits::set(&self.paths, limit_bytes, registry)?;
+        let set = DirtyLimit { devices: limits.devices(), device_bytes: limits.device_bytes() };
+        self.dirty_limits = Some(limits);
+        Ok(set)
+    }
+
+    /// Before the devices are given back: the next user of a loop device would have it otherwise.
+    fn lift_dirty_limit(&mut self) -> Result<(), AttachError> {
+        if let Some(limits) = &mut self.dirty_limits {
+            limits.lift()?;
+            self.dirty_limits = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // What fails here is still in the registry, where `underlay clean` finds it.
+        let _ = self.lift_dirty_limit();
+        let _ = self.held.detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_storage::stack::VolumeSpec;
+
+    use super::*;
+
+    fn stack(names: &[&str]) -> StackSpec {
+        let volume = |name: &&str| VolumeSpec::striped(*name, Vec::new(), 0);
+        StackSpec { volumes: names.iter().map(volume).collect(), dilation: 1.0, seed: 1 }
+    }
+
+    #[test]
+    fn names_that_would_not_do_for_files_are_refused() {
+        for bad in ["", ".", "..", "a/b", "a\0b"] {
+            assert!(check_names(&stack(&[bad])).is_err(), "{bad:?}");
+        }
+        assert!(check_names(&stack(&[])).unwrap_err().to_string().contains("no volume"));
+        assert!(check_names(&stack(&["a", "a"])).unwrap_err().to_string().contains("differ"));
+        check_names(&stack(&["data", "log 2", "é"])).unwrap();
+    }
+}

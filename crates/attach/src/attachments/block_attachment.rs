@@ -1,0 +1,269 @@
+//! A modelled storage under an unmodified filesystem: a FUSE export, a loop device on each volume's file, and
+//! a filesystem on each loop device; or the same on ublk devices, without the first two.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_storage::paced::PathCost;
+use underlay_storage::stack::{Pace, StackSpec};
+
+use crate::attachments::attachment::{
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, split_directories,
+};
+use crate::attachments::block_volumes::BlockVolumes;
+use crate::attachments::filesystem::Filesystem;
+use crate::attachments::loop_device;
+use crate::machine::error::AttachError;
+use crate::machine::missing::Missing;
+use crate::machine::mounts;
+use crate::machine::privileges::{probe_fuse, probe_privileges};
+use crate::measurement::path_cost::path_cost;
+use crate::serving::daemon::Transport;
+use crate::serving::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
+use crate::serving::fuse_uring;
+use crate::serving::ublk;
+use crate::undo::registry::{Note, Registry, Resource};
+
+/// The attachments `fuse+loop`, over io_uring `fuse-uring+loop`, and `ublk`.
+#[derive(Clone, Debug)]
+pub struct BlockAttachment {
+    daemon: DaemonProgram,
+    transport: Transport,
+    hurry_limit: Duration,
+}
+
+/// A change of pace waits for everything under way, which in slow motion may be many seconds.
+const HURRY_LIMIT: Duration = Duration::from_secs(60);
+
+impl BlockAttachment {
+    /// The device daemon is this program, started again with the subcommand `device-daemon`.
+    ///
+    /// # Errors
+    /// When this program can't be found.
+    pub fn new() -> Result<BlockAttachment, AttachError> {
+        let program = std::env::current_exe().map_err(|error| {
+            AttachError::failed(format!("could not find this program to start it again: {error}"))
+        })?;
+        Ok(BlockAttachment::with_daemon(program, vec![DAEMON_SUBCOMMAND.into()]))
+    }
+
+    /// Another program as the device daemon; `--config FILE` is put behind `daemon_args`. To be recognised by
+    /// [`crate::cleanup::clean`] it has `device-daemon` as its last argument, or none and the file name
+    /// `underlay-device-daemon`.
+    pub fn with_daemon(daemon_program: impl Into<PathBuf>, daemon_args: Vec<OsString>) -> BlockAttachment {
+        let daemon = DaemonProgram { program: daemon_program.into(), arguments: daemon_args };
+        BlockAttachment { daemon, transport: Transport::DevFuse, hurry_limit: HURRY_LIMIT }
+    }
+
+    /// By this way from the kernel to the daemon.
+    #[must_use]
+    pub fn with_transport(self, transport: Transport) -> BlockAttachment {
+        BlockAttachment { transport, ..self }
+    }
+
+    /// How long detaching waits for a daemon that does not answer, or for a filesystem to be written out, before
+    /// the daemon is killed; a minute unless told.
+    #[must_use]
+    pub fn with_hurry_limit(self, hurry_limit: Duration) -> BlockAttachment {
+        BlockAttachment { hurry_limit, ..self }
+    }
+
+    /// Attaches the volumes as bare block devices, without filesystems: for measuring the path itself, for
+    /// power-cut tests, and for systems that want a device.
+    ///
+    /// # Errors
+    /// When the host lacks something, or the daemon does not start.
+    pub fn attach_devices(
+        &self,
+        stack: &StackSpec,
+        registry: &Registry,
+    ) -> Result<BlockVolumes, AttachError> {
+        self.probe()?;
+        check_names(stack)?;
+        let path = if stack.has_path() { self.path_cost(registry)? } else { PathCost::default() };
+        BlockVolumes::attach(&self.daemon, self.transport, path, self.hurry_limit, stack, registry)
+    }
+
+    /// What a request waits on its way to a device and back, by this attachment and this machine's clock.
+    pub(crate) fn path_cost(&self, registry: &Registry) -> Result<PathCost, AttachError> {
+        path_cost(&self.daemon, self.transport, self.hurry_limit, registry)
+    }
+}
+
+impl Attachment for BlockAttachment {
+    fn name(&self) -> &'static str {
+        match self.transport {
+            Transport::DevFuse => "fuse+loop",
+            Transport::Uring => "fuse-uring+loop",
+            Transport::Ublk => "ublk",
+        }
+    }
+
+    fn probe(&self) -> Result<(), Missing> {
+        probe_privileges()?;
+        if self.transport == Transport::Ublk {
+            return ublk::probe();
+        }
+        probe_fuse()?;
+        if !Path::new("/dev/loop-control").exists() {
+            return Err(loop_device::loop_missing());
+        }
+        match self.transport {
+            Transport::Uring => fuse_uring::probe(),
+            Transport::DevFuse | Transport::Ublk => Ok(()),
+        }
+    }
+
+    /// The devices stand at the modelled pace when it returns; while the filesystem is made and mounted they
+    /// complete at once.
+    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+        if spec.format {
+            spec.filesystem.probe()?;
+        }
+        check_mount_point(spec)?;
+        let mut mounted = MountedVolumes {
+            mounts: Vec::new(),
+            directories: Vec::new(),
+            registry: registry.clone(),
+            volumes: self.attach_devices(&spec.stack, registry)?,
+        };
+        match mounted.mount_all(spec) {
+            Ok(paths) => Ok(Attached::new(self.name(), paths, Box::new(mounted))),
+            Err(error) => {
+                // What can't be taken back stays in the registry; the first error is the one to tell.
+                let _ = mounted.detach();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Volumes with their filesystems mounted. Fields are dropped in this order: mounts before devices.
+struct MountedVolumes {
+    mounts: Vec<(PathBuf, Note)>,
+    directories: Vec<(PathBuf, Note)>,
+    registry: Registry,
+    volumes: BlockVolumes,
+}
+
+impl MountedVolumes {
+    fn mount_all(&mut self, spec: &AttachSpec) -> Result<Vec<PathBuf>, AttachError> {
+        self.volumes.set_pace(Pace::Immediate)?;
+        let infos = self.volumes.daemon()?.volumes().to_vec();
+        let mut paths = Vec::new();
+        for (index, info) in infos.iter().enumerate() {
+            spec.filesystem.check_capacity(&info.name, info.capacity_bytes)?;
+            let wanted = spec.mount_point.clone().unwrap_or_else(|| spec.mount_root.join(&info.name));
+            let (mount_point, made) = mounts::empty_directory(&wanted, &self.registry)?;
+            self.directories.extend(made);
+            let device = self.volumes.paths()[index].clone();
+            if spec.format {
+                spec.filesystem.make(&device)?;
+            }
+            let backing = self.volumes.daemon()?.volume_file(&info.name);
+            self.mount(spec.filesystem, &device, &mount_point, backing)?;
+            paths.push(mount_point);
+        }
+        let paths = split_directories(paths, &spec.stack)?;
+        self.volumes.set_pace(Pace::Modelled)?;
+        Ok(paths)
+    }
+
+    fn mount(
+        &mut self,
+        filesystem: Filesystem,
+        device: &Path,
+        at: &Path,
+        backing: PathBuf,
+    ) -> Result<(), AttachError> {
+        let note = self.registry.note(Resource::Mount { mount_point: at.to_owned(), backing })?;
+        match filesystem.mount(device, at) {
+            Ok(()) => {
+                self.mounts.push((at.to_owned(), note));
+                Ok(())
+            }
+            Err(error) => {
+                self.registry.forget(note);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Held for MountedVolumes {
+    fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
+        self.volumes.set_pace(pace)
+    }
+
+    fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        self.volumes.begin_measurement(interval_s)
+    }
+
+    fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        self.volumes.end_measurement()
+    }
+
+    fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        self.volumes.daemon()?.layers()
+    }
+
+    fn daemon_pid(&self) -> Option<u32> {
+        self.volumes.daemon_pid()
+    }
+
+    fn control(&self) -> Option<PathBuf> {
+        self.volumes.daemon.as_ref().map(DaemonProcess::control)
+    }
+
+    fn health(&self) -> Result<(), AttachError> {
+        self.volumes.health()?;
+        match self.mounts.iter().find(|(path, _)| mounts::at(path).is_none()) {
+            Some((path, _)) => {
+                Err(AttachError::failed(format!("{} was unmounted by someone", path.display())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn detach(&mut self) -> Result<(), AttachError> {
+        let limit = self.volumes.hurry_limit;
+        if let Some(daemon) = self.volumes.daemon.as_ref().filter(|_| !self.mounts.is_empty()) {
+            // Without a daemon there is nothing to hurry, and the write-out below tells what that means.
+            daemon.hurry_or_kill(limit);
+        }
+        let mut lost = None;
+        while let Some((path, _)) = self.mounts.last() {
+            // Unmounting doesn't tell whether everything was written; this does.
+            if let Err(error) = mounts::write_out_within(path, limit) {
+                if error.kind() == std::io::ErrorKind::TimedOut {
+                    self.volumes.kill_daemon();
+                }
+                lost.get_or_insert(AttachError::failed(format!(
+                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    path.display()
+                )));
+            }
+            let mut outcome = mounts::try_unmount(path, limit);
+            if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
+                // It hangs on the device, and goes on with errors once that is gone.
+                self.volumes.kill_daemon();
+                outcome = mounts::try_unmount(path, limit);
+            }
+            outcome.map_err(|error| mounts::explain(path, error))?;
+            if let Some((_, note)) = self.mounts.pop() {
+                self.registry.forget(note);
+            }
+        }
+        self.volumes.detach()?;
+        self.registry.remove_directories(&mut self.directories);
+        lost.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for MountedVolumes {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}

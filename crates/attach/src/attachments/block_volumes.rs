@@ -1,0 +1,226 @@
+//! The volumes of a device daemon as block devices: a loop device on each exported file, or a ublk device.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use underlay_record::DeviceActivity;
+use underlay_storage::paced::PathCost;
+use underlay_storage::stack::{Pace, StackSpec};
+
+use crate::attachments::loop_device::{LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
+use crate::machine::error::AttachError;
+use crate::machine::mounts;
+use crate::serving::daemon::Transport;
+use crate::serving::daemon::control::Command;
+use crate::serving::daemon_process::{DaemonProcess, DaemonProgram};
+use crate::serving::served::Served;
+use crate::serving::ublk::Disk;
+use crate::undo::registry::{Note, Registry, Resource};
+
+/// The block device of a volume.
+enum Device {
+    Loop(LoopDevice, Note),
+    /// It is its daemon's, and goes with it.
+    Ublk(Disk),
+}
+
+impl Device {
+    fn path(&self) -> &Path {
+        match self {
+            Device::Loop(device, _) => device.path(),
+            Device::Ublk(device) => device.path(),
+        }
+    }
+
+    fn queue(&self) -> &QueueSettings {
+        match self {
+            Device::Loop(device, _) => device.queue(),
+            Device::Ublk(device) => device.queue(),
+        }
+    }
+
+    fn is_attached(&self) -> bool {
+        match self {
+            Device::Loop(device, _) => device.is_attached(),
+            Device::Ublk(device) => device.is_attached(),
+        }
+    }
+}
+
+/// The volumes of a storage as block devices. Dropping it takes them away.
+pub struct BlockVolumes {
+    registry: Registry,
+    transport: Transport,
+    devices: Vec<Device>,
+    paths: Vec<PathBuf>,
+    pub(crate) daemon: Option<DaemonProcess>,
+    pub(crate) hurry_limit: Duration,
+}
+
+impl BlockVolumes {
+    /// Starts a daemon that dates requests back by `path`, and makes a block device of each of its volumes.
+    pub(crate) fn attach(
+        program: &DaemonProgram,
+        transport: Transport,
+        path: PathCost,
+        hurry_limit: Duration,
+        stack: &StackSpec,
+        registry: &Registry,
+    ) -> Result<BlockVolumes, AttachError> {
+        let mut volumes = BlockVolumes {
+            registry: registry.clone(),
+            transport,
+            devices: Vec::new(),
+            paths: Vec::new(),
+            daemon: Some(DaemonProcess::start(program, stack, transport, path, registry)?),
+            hurry_limit,
+        };
+        volumes.attach_all(stack)?;
+        Ok(volumes)
+    }
+
+    fn attach_all(&mut self, stack: &StackSpec) -> Result<(), AttachError> {
+        let volumes = self.daemon()?.volumes().to_vec();
+        // The daemon serves them in the order of the spec.
+        for (volume, spec) in volumes.into_iter().zip(&stack.volumes) {
+            if !LOOP_BLOCK_BYTES.is_multiple_of(volume.block_bytes.max(1)) {
+                return Err(AttachError::failed(format!(
+                    "volume '{}' has blocks of {} bytes, which do not divide {LOOP_BLOCK_BYTES}",
+                    volume.name, volume.block_bytes
+                )));
+            }
+            if volume.capacity_bytes < u64::from(LOOP_BLOCK_BYTES) {
+                return Err(AttachError::failed(format!(
+                    "volume '{}' of {} bytes is smaller than a block of {LOOP_BLOCK_BYTES}",
+                    volume.name, volume.capacity_bytes
+                )));
+            }
+            let backing = self.daemon()?.volume_file(&volume.name);
+            if self.transport == Transport::Ublk {
+                let disk = Disk::behind(&backing, spec.is_rotational())?;
+                self.paths.push(disk.path().to_owned());
+                self.devices.push(Device::Ublk(disk));
+                continue;
+            }
+            let note = self.registry.note(Resource::Loop { backing: backing.clone() })?;
+            match LoopDevice::attach(&backing, spec.is_rotational()) {
+                Ok(device) => {
+                    self.paths.push(device.path().to_owned());
+                    self.devices.push(Device::Loop(device, note));
+                }
+                Err(error) => {
+                    self.registry.forget(note);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn daemon(&self) -> Result<&DaemonProcess, AttachError> {
+        self.daemon.as_ref().ok_or_else(|| AttachError::failed("the storage has been detached"))
+    }
+
+    /// `/dev/loop3`, one for each volume in the order of the spec.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// The devices' queues as they are set, in the same order.
+    pub fn queues(&self) -> Vec<QueueSettings> {
+        self.devices.iter().map(|device| device.queue().clone()).collect()
+    }
+
+    pub fn daemon_pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(DaemonProcess::pid)
+    }
+
+    /// The handle to the devices' faults.
+    pub fn served(&self) -> Option<Served> {
+        self.daemon.as_ref().map(|daemon| Served::by_control(daemon.control()))
+    }
+
+    /// Returns when the pace is in force.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
+        self.daemon()?.tell(&Command::SetPace { pace })
+    }
+
+    /// See [`crate::Attached::begin_measurement`].
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        self.daemon()?.tell(&Command::BeginMeasurement { interval_s })
+    }
+
+    /// See [`crate::Attached::end_measurement`].
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        self.daemon()?.end_measurement()
+    }
+
+    /// `Err` when the daemon has ended or a loop device was taken away.
+    ///
+    /// # Errors
+    /// When a device is gone, or its daemon.
+    pub fn health(&self) -> Result<(), AttachError> {
+        self.daemon()?.health()?;
+        match self.devices.iter().find(|device| !device.is_attached()) {
+            Some(device) => {
+                Err(AttachError::failed(format!("{} was detached by someone", device.path().display())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn kill_daemon(&self) {
+        if let Some(daemon) = &self.daemon {
+            daemon.kill();
+        }
+    }
+
+    /// Clears the loop devices and ends the daemon; again does nothing.
+    ///
+    /// # Errors
+    /// When a device is still in use, or something was not flushed.
+    pub fn detach(&mut self) -> Result<(), AttachError> {
+        let mounted = mounts::all();
+        if let Some(mount) =
+            mounted.iter().find(|mount| self.paths.contains(&mount.source) && !self.devices.is_empty())
+        {
+            return Err(AttachError::failed(format!(
+                "{} is still mounted on {}: unmount it and try again",
+                mount.source.display(),
+                mount.mount_point.display()
+            )));
+        }
+        if let Some(daemon) = self.daemon.as_ref().filter(|_| !self.devices.is_empty()) {
+            // Clearing a device writes out what the page cache holds for it, and waits for that.
+            daemon.hurry_or_kill(self.hurry_limit);
+        }
+        while let Some(device) = self.devices.last_mut() {
+            if let Device::Loop(device, _) = device {
+                device.detach()?;
+            }
+            if let Some(Device::Loop(_, note)) = self.devices.pop() {
+                self.registry.forget(note);
+            }
+        }
+        if let Some(daemon) = &mut self.daemon {
+            daemon.stop()?;
+            self.daemon = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for BlockVolumes {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}

@@ -1,0 +1,221 @@
+//! A file system on a block device, without FUSE and without a clock: names, extents, data and what is durable.
+//!
+//! The device begins with a journal (`underlay_storage::journal`) that holds the tree; the rest is data. The tree
+//! is kept in memory as well. A change of the tree is one or more [`Operation`]s: applied at once, and added to the
+//! running transaction, which [`Core::commit`] makes durable as one record.
+//!
+//! - **Data before names for it.** An extent is mapped when its data has been written, and a commit flushes the device
+//!   before its record is written. So what is found after a power cut is never another file's old data.
+//! - **Freed blocks wait.** They are discarded and used again only once the record that frees them is durable. Until
+//!   then a power cut may bring their file back.
+//! - **A failed flush or commit is reported by every file that it concerns** (`failures`), whoever asked
+//!   for it.
+//! - **Reading and writing** hold the range of blocks that they touch, so that blocks don't change hands under them.
+
+mod allocator;
+mod commit;
+mod data;
+mod extents;
+mod failures;
+mod names;
+mod open;
+mod operation;
+mod ranges;
+mod space;
+mod tree;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use rustix::io::Errno;
+use underlay_storage::device::{BlockDevice, DeviceError};
+use underlay_storage::journal::{Journal, Snapshot};
+use underlay_sync::{Condvar, Mutex, MutexGuard, Sender};
+
+use allocator::Allocator;
+use commit::Job;
+pub use data::WriteOptions;
+use extents::{ExtentMap, Run};
+use failures::{Failure, Placed, errno};
+pub use names::{Change, Entry, NewNode, RenameMode, Space, Stat};
+pub use open::{OpenError, check_records, is_beginning};
+pub use operation::{Attributes, Kind, Operation, Timestamp, Unreadable, decode};
+use ranges::Ranges;
+pub use space::Allocate;
+pub use tree::ROOT;
+use tree::Tree;
+
+/// The unit of allocation, and of every request to the device.
+pub const BLOCK_BYTES: u64 = 4096;
+
+pub type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
+
+type Outcome = Result<(), Errno>;
+
+/// A mounted file system. Its methods never wait for the device unless they say so.
+pub struct Core {
+    itself: Weak<Core>,
+    device: Arc<dyn BlockDevice>,
+    journal: Journal,
+    state: Mutex<State>,
+    ranges: Arc<Ranges>,
+    /// Held by the one commit that is under way.
+    committing: Mutex<()>,
+    /// Signalled when a commit or a discard is over.
+    committed: Condvar,
+    jobs: Mutex<Option<Sender<Job>>>,
+    /// The device was gone for a time: what is in memory may speak of data that was lost.
+    lost: AtomicBool,
+    metadata_limit_bytes: u64,
+}
+
+struct State {
+    tree: Tree,
+    allocator: Allocator,
+    /// What is known of an inode only while it is in use.
+    volatile: HashMap<u64, Volatile>,
+    transaction: Transaction,
+    /// Freed by transactions that were given to the journal and may not be durable.
+    sealed_runs: Vec<Run>,
+    sealed_number: u64,
+    /// The last transaction that is durable.
+    durable_number: u64,
+    /// Blocks whose discard is under way: free soon.
+    discarding_blocks: u64,
+    /// Writes of data that the device has answered, counted.
+    written: u64,
+    /// How many of them a flush has covered.
+    flushed: u64,
+    /// Where the others have put what had no place before.
+    unflushed: Vec<Placed>,
+    /// Flushes and commits that have failed.
+    failures: u64,
+    /// A sealed transaction calls something written that a failed flush may have lost. It must not become durable before the one
+    /// that takes that back, so the journal begins anew with both.
+    begins_anew: bool,
+}
+
+#[derive(Default)]
+struct Volatile {
+    opens: u32,
+    /// The kernel's lookup count of this inode: lookups less forgets.
+    lookups: u64,
+    /// File blocks that have a place on the device, should they be written: so that a file that grows stays in one piece.
+    reserved: ExtentMap,
+    /// Where the last allocation ended, in the file and on the device.
+    hint: Option<(u64, u64)>,
+    /// Behind the file's end its last block is known to hold zeros.
+    tail_clean: bool,
+    changed_in: u64,
+    data_changed_in: u64,
+    /// The count of its last write of data.
+    written: u64,
+    /// What may not be durable, though nobody was told.
+    failure: Option<Failure>,
+    removing: bool,
+}
+
+struct Transaction {
+    number: u64,
+    operations: Vec<u8>,
+    /// Inodes whose attributes are to be written.
+    changed: BTreeSet<u64>,
+    freed: Vec<Run>,
+}
+
+impl Transaction {
+    fn new(number: u64) -> Transaction {
+        Transaction { number, operations: Vec::new(), changed: BTreeSet::new(), freed: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.changed.is_empty()
+    }
+}
+
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp { s: since.as_secs() as i64, ns: since.subsec_nanos() }
+}
+
+impl Core {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic ends the daemon; in a test the one that panicked tells.
+        self.state.lock()
+    }
+
+    /// What the journal begins anew with: everything, the running transaction included.
+    fn snapshot(&self) -> Snapshot {
+        let mut state = self.state();
+        state.seal(&self.journal);
+        Snapshot { state: state.tree.snapshot(), covers: self.journal.appended() }
+    }
+
+    /// From now on everything is answered by an error, until the file system is opened again: for a device
+    /// whose power was cut, of which a journal knows better what is there than the memory does.
+    pub fn abandon(&self) {
+        if !self.lost.swap(true, Ordering::SeqCst) {
+            tracing::error!(
+                "the device was gone: its directory answers with errors until it is attached again"
+            );
+        }
+        self.committed.notify_all();
+    }
+
+    fn check_alive(&self) -> Result<(), Errno> {
+        if self.lost.load(Ordering::SeqCst) { Err(Errno::IO) } else { Ok(()) }
+    }
+
+    /// As [`errno()`], and takes note of a device that is gone.
+    fn errno(&self, error: &DeviceError) -> Errno {
+        if *error == DeviceError::Gone {
+            self.abandon();
+        }
+        errno(error)
+    }
+}
+
+impl State {
+    /// Changes the tree, and notes how.
+    fn perform(&mut self, operation: Operation) -> Result<(), Errno> {
+        self.tree.apply(&operation, &mut self.transaction.freed).map_err(|contradiction| {
+            tracing::error!("refused: {contradiction}");
+            Errno::IO
+        })?;
+        operation.encode(&mut self.transaction.operations);
+        Ok(())
+    }
+
+    /// The inode's attributes are to be written with the transaction; `data` if its data can't be read without them.
+    fn changed(&mut self, inode: u64, data: bool) {
+        let number = self.transaction.number;
+        self.transaction.changed.insert(inode);
+        let volatile = self.volatile.entry(inode).or_default();
+        volatile.changed_in = number;
+        if data {
+            volatile.data_changed_in = number;
+        }
+    }
+
+    /// Gives the running transaction to the journal and begins the next one.
+    fn seal(&mut self, journal: &Journal) {
+        if self.transaction.is_empty() {
+            return;
+        }
+        let next = Transaction::new(self.transaction.number + 1);
+        let Transaction { number, mut operations, changed, mut freed } =
+            std::mem::replace(&mut self.transaction, next);
+        for inode in changed {
+            if let Some(found) = self.tree.get(inode) {
+                Operation::SetAttributes { inode, attributes: found.attributes }.encode(&mut operations);
+            }
+        }
+        self.sealed_runs.append(&mut freed);
+        self.sealed_number = number;
+        journal.append(operations);
+    }
+}
+
+#[cfg(test)]
+mod tests;

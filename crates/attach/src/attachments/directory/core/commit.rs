@@ -1,0 +1,229 @@
+//! Making changes durable: the thread that commits, and what asks it to.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use underlay_storage::device::{Completion, Request};
+use underlay_sync::planted::{Bug, is_planted};
+use underlay_sync::{Receiver, RecvTimeoutError, Sender, channel};
+
+use super::extents::Run;
+use super::failures::errno;
+use super::{BLOCK_BYTES, Core, Done};
+
+/// A transaction of this size is committed without being asked for; at twice the size changes have to wait.
+const FULL_TRANSACTION_BYTES: usize = 512 << 10;
+
+/// How long a change may stay in memory, as with ext4.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+pub(super) enum Job {
+    Commit(Done<()>),
+    /// Commit, and then go on with what had found no space.
+    Reclaim(Box<dyn FnOnce() + Send>),
+    Stop(Sender<()>),
+}
+
+impl Core {
+    /// Makes every change durable that was made before. Waits for the device.
+    ///
+    /// # Errors
+    /// When the device fails, or is gone.
+    pub fn commit(&self) -> Result<(), Errno> {
+        let _one = self.committing.lock();
+        self.check_alive()?;
+        let (nothing_new, begins_anew) = {
+            let mut state = self.state();
+            state.seal(&self.journal);
+            (state.sealed_number == state.durable_number, std::mem::take(&mut state.begins_anew))
+        };
+        // Flush the data that the records describe. Only this function has the journal write, so no record
+        // overtakes it.
+        let covers = self.state().covers();
+        let flushed = match is_planted(Bug::NamesBeforeData) {
+            true => Ok(()),
+            false => self.device.execute(Request::Flush).map(drop),
+        };
+        let outcome = self.flush_ended(covers, flushed).and_then(|()| match nothing_new {
+            true => Ok(()),
+            // A checkpoint flushes as well.
+            false => match begins_anew {
+                true => self.journal.checkpoint_and_wait(),
+                false => self.journal.commit_and_wait(),
+            }
+            .inspect_err(|error| self.state().note_failure(errno(error))),
+        });
+        if outcome.is_err() {
+            self.state().begins_anew |= begins_anew;
+        } else {
+            let runs = {
+                let mut state = self.state();
+                state.durable_number = state.sealed_number;
+                let runs = merged(std::mem::take(&mut state.sealed_runs));
+                state.discarding_blocks += runs.iter().map(|run| run.count).sum::<u64>();
+                runs
+            };
+            runs.into_iter().for_each(|run| self.discard(run));
+        }
+        self.committed.notify_all();
+        outcome.map_err(|error| self.errno(&error))
+    }
+
+    /// Gives blocks back to the device, and then to the allocator.
+    fn discard(&self, run: Run) {
+        let request =
+            Request::Discard { offset_bytes: run.start * BLOCK_BYTES, length_bytes: run.count * BLOCK_BYTES };
+        // Weak: a request under way must not keep the file system alive after its last user is gone.
+        let core = Weak::clone(&self.itself);
+        let discarded = move |_| {
+            let Some(core) = core.upgrade() else { return };
+            let mut state = core.state();
+            state.discarding_blocks -= run.count;
+            if let Err(overlap) = state.allocator.release(run) {
+                // Better lost than given to two files.
+                tracing::error!("not used again: {overlap}");
+            }
+            drop(state);
+            core.committed.notify_all();
+        };
+        // A device that can't discard still has the blocks.
+        self.device.submit(request, Box::new(discarded));
+    }
+
+    /// Waits until the device has taken back what it was given.
+    fn wait_for_discards(&self) {
+        let mut state = self.state();
+        while state.discarding_blocks > 0 && self.check_alive().is_ok() {
+            state = self.committed.wait_timeout(state, Duration::from_secs(1));
+        }
+    }
+
+    /// [`Core::commit`] on the thread that is there for it; those who ask at the same time share one.
+    pub fn commit_later(&self, done: Done<()>) {
+        self.send(Job::Commit(done));
+    }
+
+    pub(super) fn send(&self, job: Job) {
+        let jobs = self.jobs.lock().clone();
+        match (jobs, job) {
+            (Some(jobs), job) => {
+                // The thread lives as long as this value does.
+                let _ = jobs.send(job);
+            }
+            (None, Job::Commit(done)) => done(Err(Errno::IO)),
+            (None, Job::Reclaim(then)) => then(),
+            (None, Job::Stop(_)) => {}
+        }
+    }
+
+    /// Makes a file durable, or with `data_only` what is needed to read it: fsync(2) and fdatasync(2).
+    pub fn sync(&self, inode: u64, data_only: bool, done: Done<()>) {
+        let (is_durable, covers) = {
+            let state = self.state();
+            let is_durable = state.volatile.get(&inode).is_none_or(|volatile| {
+                let changed = if data_only { volatile.data_changed_in } else { volatile.changed_in };
+                changed <= state.durable_number
+            });
+            (is_durable, state.covers())
+        };
+        let weak = Weak::clone(&self.itself);
+        if !is_durable {
+            return self.commit_later(Box::new(move |outcome| match weak.upgrade() {
+                Some(core) => done(core.with_failure(inode, outcome)),
+                None => done(outcome),
+            }));
+        }
+        if let Err(error) = self.check_alive() {
+            return done(Err(error));
+        }
+        let flushed = move |completion: Completion| {
+            let Some(core) = weak.upgrade() else { return done(Err(Errno::IO)) };
+            let outcome = core.flush_ended(covers, completion.map(drop));
+            done(core.with_failure(inode, outcome.map_err(|error| core.errno(&error))));
+        };
+        self.device.submit(Request::Flush, Box::new(flushed));
+    }
+
+    /// Waits while the transaction is so large that the device must catch up. Not for a thread that completes requests.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn throttle(&self) -> Result<(), Errno> {
+        let mut state = self.state();
+        if state.transaction.operations.len() > FULL_TRANSACTION_BYTES {
+            self.commit_later(Box::new(|_| {}));
+        }
+        let limit = Duration::from_secs(1);
+        while state.transaction.operations.len() > 2 * FULL_TRANSACTION_BYTES && self.check_alive().is_ok() {
+            state = self.committed.wait_timeout(state, limit);
+        }
+        self.check_alive()
+    }
+
+    /// Makes everything durable and ends. Waits for the device.
+    ///
+    /// # Errors
+    /// When not everything could be made durable.
+    pub fn close(&self) -> Result<(), Errno> {
+        let jobs = self.jobs.lock().take();
+        if let Some(jobs) = jobs {
+            let (stopped, wait) = channel();
+            if jobs.send(Job::Stop(stopped)).is_ok() {
+                let _ = wait.recv();
+            }
+        }
+        self.commit()
+    }
+}
+
+fn merged(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_unstable();
+    let mut merged: Vec<Run> = Vec::new();
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if last.end() == run.start => last.count += run.count,
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+/// Starts the thread that commits. It ends when the file system is closed, or nobody has it any more.
+pub(super) fn start_committing(core: &Arc<Core>, jobs: Receiver<Job>) -> std::io::Result<()> {
+    let core = Arc::downgrade(core);
+    underlay_sync::thread::Builder::new()
+        .name("directory-commit".into())
+        .spawn(move || work(&core, &jobs))
+        .map(drop)
+}
+
+/// The thread that commits: when asked, and now and then.
+fn work(core: &Weak<Core>, jobs: &Receiver<Job>) {
+    loop {
+        let first = match jobs.recv_timeout(COMMIT_INTERVAL) {
+            Ok(job) => Some(job),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let Some(core) = core.upgrade() else { return };
+        let waiting: Vec<Job> = first.into_iter().chain(jobs.try_iter()).collect();
+        if waiting.is_empty() && core.state().transaction.is_empty() {
+            continue;
+        }
+        let outcome = core.commit();
+        for job in waiting {
+            match job {
+                Job::Commit(done) => done(outcome),
+                Job::Reclaim(then) => {
+                    core.wait_for_discards();
+                    then();
+                }
+                Job::Stop(stopped) => {
+                    let _ = stopped.send(());
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The daemon's side: volumes become mounted directories.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use underlay_sync::Instant;
+
+use fuser::{BackgroundSession, Config, Session, SessionACL};
+use serde::{Deserialize, Serialize};
+use underlay_storage::device::BlockDevice;
+use underlay_storage::stack::{Pace, Stack};
+
+use super::core::Core;
+use super::fuse::Directory;
+use super::mount;
+use crate::machine::error::AttachError;
+use crate::machine::mounts;
+use crate::serving::daemon::control::VolumeInfo;
+
+/// A volume that is to be shown as a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryConfig {
+    pub mount_point: PathBuf,
+    /// How the mount calls itself.
+    pub source: String,
+    /// Begins with an empty directory, whatever the volume holds.
+    pub format: bool,
+}
+
+/// Threads that take requests. Two keep two cores busy; a throttled change of names may hold up one of them.
+const THREADS: usize = 4;
+/// What the kernel still has to write goes out at the pace of this machine.
+const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Directories in use.
+pub(crate) struct Serving {
+    directories: Vec<(DirectoryConfig, Arc<Core>, BackgroundSession)>,
+    volumes: Vec<VolumeInfo>,
+}
+
+impl Serving {
+    /// Opens or makes the file system of each volume and mounts it. The devices are left at the immediate pace.
+    pub(crate) fn start(
+        directories: &[DirectoryConfig],
+        names: &[&str],
+        stack: &Stack,
+    ) -> Result<Serving, AttachError> {
+        stack.set_pace(Pace::Immediate);
+        let mut serving = Serving { directories: Vec::new(), volumes: Vec::new() };
+        for ((directory, device), name) in directories.iter().zip(stack.volumes()).zip(names) {
+            match serve(directory, device, name) {
+                Ok((core, session)) => serving.directories.push((directory.clone(), core, session)),
+                Err(error) => {
+                    // The first error is the one to tell.
+                    let _ = serving.stop(false);
+                    return Err(error);
+                }
+            }
+            let geometry = device.geometry();
+            serving.volumes.push(VolumeInfo {
+                name: (*name).to_owned(),
+                capacity_bytes: geometry.capacity_bytes,
+                block_bytes: geometry.block_bytes,
+            });
+        }
+        Ok(serving)
+    }
+
+    pub(crate) fn volumes(&self) -> &[VolumeInfo] {
+        &self.volumes
+    }
+
+    /// Whether nothing is mounted any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.directories.iter().all(|(_, _, session)| session.guard.is_finished())
+    }
+
+    /// What to call when the devices lost their power: what is in memory is not what is on them.
+    pub(crate) fn abandoner(&self) -> impl Fn() + Send + Sync + 'static {
+        let cores: Vec<Weak<Core>> =
+            self.directories.iter().map(|(_, core, _)| Arc::downgrade(core)).collect();
+        move || cores.iter().filter_map(Weak::upgrade).for_each(|core| core.abandon())
+    }
+
+    /// Unmounts, and makes everything durable, unless that was `lost` with the devices' power.
+    pub(crate) fn stop(self, lost: bool) -> Result<(), AttachError> {
+        let mut outcome = Ok(());
+        for (directory, core, session) in self.directories {
+            let unmounted = mounts::try_unmount(&directory.mount_point, UNMOUNT_LIMIT);
+            if !lost && let Err(errno) = core.close() {
+                let place = directory.mount_point.display();
+                outcome = Err(AttachError::failed(format!(
+                    "{place} could not be made durable ({errno}): what was not synced before is lost"
+                )));
+            }
+            if let Err(error) = unmounted {
+                // Dead but visible, it is found by `underlay clean`.
+                tracing::warn!("left mounted: {}", mounts::explain(&directory.mount_point, error));
+                std::mem::forget(session);
+                continue;
+            }
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while !session.guard.is_finished() && Instant::now() < deadline {
+                underlay_sync::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        outcome
+    }
+}
+
+fn serve(
+    directory: &DirectoryConfig,
+    device: &Arc<dyn BlockDevice>,
+    name: &str,
+) -> Result<(Arc<Core>, BackgroundSession), AttachError> {
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let core = match directory.format {
+        true => Core::format(Arc::clone(device), owner),
+        false => Core::open(Arc::clone(device)),
+    };
+    let core =
+        core.map_err(|error| AttachError::failed(format!("volume '{name}' can't be a directory: {error}")))?;
+    let connection = mount::mount(&directory.mount_point, &directory.source)?;
+    let mut config = Config::default();
+    config.n_threads = Some(THREADS);
+    config.clone_fd = true;
+    // The kernel keeps others out; its own requests come in the name of root.
+    let session = Session::from_fd(Directory::new(Arc::clone(&core)), connection, SessionACL::All, config)
+        .and_then(Session::spawn);
+    match session {
+        Ok(session) => Ok((core, session)),
+        Err(error) => {
+            let _ = mounts::try_unmount(&directory.mount_point, UNMOUNT_LIMIT);
+            Err(AttachError::io("serve the directory on", &directory.mount_point, error))
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! How much of what programs wrote to a storage may wait in memory for its devices.
+//!
+//! The kernel holds writers back when too many pages are dirty, and reckons that by the memory of the whole machine
+//! (`vm.dirty_ratio`), whatever budget a program has: what a small program writes would end in the page cache and never
+//! meet a modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
+//!
+//! The kernel keeps the limit as a share of the machine's own one, which follows free memory. So it is set
+//! again when a measurement begins, and reads back a little less than was asked for. A loop device keeps it
+//! beyond its file: it is lifted before the device is given back, and noted in the registry.
+//!
+//! Below the limit the kernel gives a device what it has earned by writing, at first next to nothing before Linux 6.13. So the
+//! limit is set as the device's least share too, which makes it the same for all from the beginning.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::machine::error::AttachError;
+use crate::machine::missing::Missing;
+use crate::undo::registry::{Note, PreviousLimits, Registry, Resource};
+
+/// With less a device is not given requests of a size that it works well with: the kernel writes out from half of it on.
+pub const DEVICE_MIN_BYTES: u64 = 1 << 20;
+
+/// Where the kernel shows what is behind the page cache, by device number.
+const CLASS: &str = "/sys/class/bdi";
+/// Whether the device's own limit holds even while the machine is far from its own.
+const STRICT: &str = "strict_limit";
+const MAX_BYTES: &str = "max_bytes";
+const MIN_BYTES: &str = "min_bytes";
+/// The same limits in millionths of the machine's own, which is how the kernel keeps them.
+const MAX_RATIO: &str = "max_ratio_fine";
+const MIN_RATIO: &str = "min_ratio_fine";
+
+/// The limits of a storage's devices, until they are lifted or dropped.
+#[derive(Debug)]
+pub(crate) struct DirtyLimits {
+    class: PathBuf,
+    registry: Registry,
+    device_bytes: u64,
+    devices: Vec<Limited>,
+}
+
+#[derive(Debug)]
+struct Limited {
+    /// `7:3`
+    device: String,
+    previous: PreviousLimits,
+    note: Option<Note>,
+}
+
+impl DirtyLimits {
+    /// Lets the devices below `paths` have `limit_bytes` of dirty pages together, each an equal part of it.
+    ///
+    /// # Errors
+    /// `Missing` where this host can't do it. Nothing is set then.
+    pub(crate) fn set(
+        paths: &[PathBuf],
+        limit_bytes: u64,
+        registry: &Registry,
+    ) -> Result<DirtyLimits, AttachError> {
+        DirtyLimits::set_in(Path::new(CLASS), &devices_below(paths)?, limit_bytes, registry)
+    }
+
+    fn set_in(
+        class: &Path,
+        devices: &BTreeSet<String>,
+        limit_bytes: u64,
+        registry: &Registry,
+    ) -> Result<DirtyLimits, AttachError> {
+        let device_bytes = limit_bytes / (devices.len() as u64).max(1);
+        if device_bytes < DEVICE_MIN_BYTES {
+            return Err(AttachError::failed(format!(
+                "{limit_bytes} bytes of dirty pages for {} devices are {device_bytes} each: {DEVICE_MIN_BYTES} is the \
+                 least that works",
+                devices.len()
+            )));
+        }
+        // Whatever was set is lifted when this is dropped.
+        let mut limits = DirtyLimits {
+            class: class.to_owned(),
+            registry: registry.clone(),
+            device_bytes,
+            devices: Vec::new(),
+        };
+        // What a dead process left on a device is not what the device had.
+        let left: BTreeMap<String, PreviousLimits> = registry
+            .leftovers()
+            .into_iter()
+            .filter_map(|left| match left.resource {
+                Resource::DirtyLimit { device, previous } => Some((device, previous)),
+                _ => None,
+            })
+            .rev()
+            .collect();
+        for device in devices {
+            limits.limit(device, left.get(device).copied())?;
+        }
+        Ok(limits)
+    }
+
+    fn limit(&mut self, device: &str, left: Option<PreviousLimits>) -> Result<(), AttachError> {
+        let folder = self.class.join(device);
+        let previous = match left {
+            Some(previous) => previous,
+            None => read_limits(&folder).map_err(|error| unavailable(&folder, error))?,
+        };
+        // Without a block device the limit goes with the mount, and its number to the next one.
+        let note = match device.starts_with("0:") {
+            true => None,
+            false => Some(self.registry.note(Resource::DirtyLimit { device: device.to_owned(), previous })?),
+        };
+        // Before it is applied: if that fails halfway, dropping this lifts what was set.
+        self.devices.push(Limited { device: device.to_owned(), previous, note });
+        apply(&folder, self.device_bytes).map_err(|error| unavailable(&folder, error))
+    }
+
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.device_bytes
+    }
+
+    pub(crate) fn devices(&self) -> u32 {
+        self.devices.len() as u32
+    }
+
+    /// Sets the limits again, by the memory that is free now.
+    pub(crate) fn renew(&self) {
+        // The kernel keeps a share, not bytes: as free memory changes, the same share is another number of
+        // bytes.
+        for limited in &self.devices {
+            // Where the machine's own limit has come below it, that one holds.
+            let _ = apply(&self.class.join(&limited.device), self.device_bytes);
+        }
+    }
+
+    /// Gives the devices what they had before; again does nothing.
+    pub(crate) fn lift(&mut self) -> Result<(), AttachError> {
+        while let Some(limited) = self.devices.last_mut() {
+            restore_in(&self.class, &limited.device, limited.previous)?;
+            if let Some(note) = limited.note.take() {
+                self.registry.forget(note);
+            }
+            self.devices.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DirtyLimits {
+    fn drop(&mut self) {
+        // What fails here is still in the registry, where `underlay clean` finds it.
+        let _ = self.lift();
+    }
+}
+
+/// What the device of this folder has now.
+fn read_limits(folder: &Path) -> io::Result<PreviousLimits> {
+    let number = |file: &str| {
+        let text = fs::read_to_string(folder.join(file))?;
+        text.trim().parse().map_err(|_| io::Error::from(ErrorKind::InvalidData))
+    };
+    Ok(PreviousLimits {
+        strict_limit: number(STRICT)?,
+        max_ratio_fine: number(MAX_RATIO)?,
+        min_ratio_fine: number(MIN_RATIO)?,
+    })
+}
+
+fn apply(folder: &Path, limit_bytes: u64) -> io::Result<()> {
+    // The least may at no time be above the most.
+    write(folder, MIN_RATIO, 0)?;
+    write(folder, MAX_BYTES, limit_bytes)?;
+    // The kernel refuses it where all devices' least shares together would be everything. Without it a device
+    // has to earn its share.
+    let _ = write(folder, MIN_BYTES, limit_bytes);
+    write(folder, STRICT, 1)
+}
+
+/// Gives a device back what it had before a limit was set. Whether there was one: a device that is gone has none, and
+/// what somebody else has reset is theirs.
+pub(crate) fn restore(device: &str, previous: PreviousLimits) -> Result<bool, AttachError> {
+    restore_in(Path::new(CLASS), device, previous)
+}
+
+fn restore_in(class: &Path, device: &str, previous: PreviousLimits) -> Result<bool, AttachError> {
+    let folder = class.join(device);
+    let failed = |error: io::Error| AttachError::io("restore the limit of dirty pages in", &folder, error);
+    match read_limits(&folder) {
+        Ok(now) if now == previous => return Ok(false),
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    }
+    // The least may at no time be above the most.
+    write(&folder, MIN_RATIO, 0)
+        .and_then(|()| write(&folder, MAX_RATIO, u64::from(previous.max_ratio_fine)))
+        .and_then(|()| write(&folder, MIN_RATIO, u64::from(previous.min_ratio_fine)))
+        .and_then(|()| write(&folder, STRICT, u64::from(previous.strict_limit)))
+        .map_err(failed)?;
+    Ok(true)
+}
+
+/// The numbers of the devices, each once.
+fn devices_below(paths: &[PathBuf]) -> Result<BTreeSet<String>, AttachError> {
+    let device = |path: &PathBuf| {
+        let metadata = fs::metadata(path).map_err(|error| AttachError::io("read", path, error))?;
+        let number = metadata.dev();
+        Ok(format!("{}:{}", libc::major(number), libc::minor(number)))
+    };
+    paths.iter().map(device).collect()
+}
+
+/// To an existing file: the kernel makes them, not we.
+fn write(folder: &Path, file: &str, value: u64) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).truncate(true).open(folder.join(file))?;
+    file.write_all(value.to_string().as_bytes())
+}
+
+fn unavailable(folder: &Path, error: io::Error) -> AttachError {
+    let place = folder.display();
+    let what = format!("a limit of dirty pages of a device's own ({place}: {error})");
+    let remedy = match error.kind() {
+        ErrorKind::NotFound => "use a kernel from 6.2 on",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "run as root, and in a container pass --privileged"
+        }
+        ErrorKind::InvalidInput => {
+            "this machine's own limit is lower (vm.dirty_ratio, and what memory is free): raise it, or let the data \
+             scale make less of it"
+        }
+        _ => return AttachError::io("limit dirty pages in", folder, error),
+    };
+    Missing::new(what, remedy).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder as the kernel shows it, but that writing to one file changes no other.
+    fn device(class: &Path, name: &str) -> PathBuf {
+        let folder = class.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        for (file, number) in [
+            (STRICT, 0),
+            (MAX_BYTES, 4_918_919_168_u64),
+            (MAX_RATIO, 1_000_000),
+            (MIN_BYTES, 0),
+            (MIN_RATIO, 0),
+        ] {
+            fs::write(folder.join(file), format!("{number}\n")).unwrap();
+        }
+        folder
+    }
+
+    fn read(folder: &Path, file: &str) -> String {
+        fs::read_to_string(folder.join(file)).unwrap().trim().to_owned()
+    }
+
+    fn names(devices: &[&str]) -> BTreeSet<String> {
+        devices.iter().map(|&device| device.to_owned()).collect()
+    }
+
+    fn noted(registry: &Registry) -> usize {
+        registry
+            .living()
+            .into_iter()
+            .filter(|(_, resource)| matches!(resource, Resource::DirtyLimit { .. }))
+            .count()
+    }
+
+    #[test]
+    fn each_device_gets_an_equal_part_and_what_it_had_back() {
+        let keep = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let class = keep.path().join("bdi");
+        let (one, other) = (device(&class, "7:1"), device(&class, "7:2"));
+        fs::write(other.join(MAX_RATIO), "500000\n").unwrap();
+        fs::write(other.join(MIN_RATIO), "7\n").unwrap();
+        let mut limits = DirtyLimits::set_in(&class, &names(&["7:1", "7:2"]), 16 << 20, &registry).unwrap();
+        assert_eq!((limits.devices(), limits.device_bytes()), (2, 8 << 20));
+        for folder in [&one, &other] {
+            assert_eq!((read(folder, STRICT), read(folder, MAX_BYTES)), ("1".into(), (8 << 20).to_string()));
+        }
+        assert_eq!(noted(&registry), 2);
+        fs::write(one.join(MAX_BYTES), "1").unwrap();
+        limits.renew();
+        assert_eq!(read(&one, MAX_BYTES), (8 << 20).to_string());
+        limits.lift().unwrap();
+        assert_eq!((read(&one, STRICT), read(&one, MAX_RATIO)), ("0".into(), "1000000".into()));
+        assert_eq!(
+            [STRICT, MAX_RATIO, MIN_RATIO].map(|file| read(&other, file)),
+            ["0", "500000", "7"].map(str::to_owned)
+        );
+        assert_eq!(noted(&registry), 0);
+        // What is set afterwards is somebody else's.
+        fs::write(one.join(STRICT), "1").unwrap();
+        limits.lift().unwrap();
+        drop(limits);
+        assert_eq!(read(&one, STRICT), "1");
+    }
+
+    #[test]
+    fn a_kernel_without_it_is_told_and_nothing_stays_set() {
+        let keep = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let class = keep.path().join("bdi");
+        let (new, old) = (device(&class, "7:1"), device(&class, "7:2"));
+        fs::remove_file(old.join(STRICT)).unwrap();
+        let error = DirtyLimits::set_in(&class, &names(&["7:1", "7:2"]), 16 << 20, &registry).unwrap_err();
+        assert!(matches!(&error, AttachError::Missing(missing) if missing.remedy.contains("6.2")), "{error}");
+        assert_eq!(read(&new, STRICT), "0");
+        assert_eq!(noted(&registry), 0);
+    }
+
+    #[test]
+    fn too_small_a_part_is_refused() {
+        let keep = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let class = keep.path().join("bdi");
+        let folder = device(&class, "7:1");
+        device(&class, "7:2");
+        let limit_bytes = 2 * DEVICE_MIN_BYTES - 1;
+        let error = DirtyLimits::set_in(&class, &names(&["7:1", "7:2"]), limit_bytes, &registry).unwrap_err();
+        assert!(error.to_string().contains("least that works"), "{error}");
+        assert_eq!(read(&folder, STRICT), "0");
+        assert!(DirtyLimits::set_in(&class, &names(&["7:1"]), limit_bytes, &registry).is_ok());
+    }
+
+    #[test]
+    fn a_device_that_is_gone_needs_nothing() {
+        let keep = tempfile::tempdir().unwrap();
+        let previous = PreviousLimits { strict_limit: 0, max_ratio_fine: 1_000_000, min_ratio_fine: 0 };
+        assert!(!restore_in(keep.path(), "7:1", previous).unwrap());
+        let folder = device(keep.path(), "7:1");
+        assert!(!restore_in(keep.path(), "7:1", previous).unwrap());
+        fs::write(folder.join(STRICT), "1").unwrap();
+        fs::write(folder.join(MAX_RATIO), "1700").unwrap();
+        assert!(restore_in(keep.path(), "7:1", previous).unwrap());
+        assert_eq!(read_limits(&folder).unwrap(), previous);
+    }
+
+    #[test]
+    fn devices_are_counted_once() {
+        let keep = tempfile::tempdir().unwrap();
+        let paths = [keep.path().join("dir-0"), keep.path().join("dir-1")];
+        paths.iter().for_each(|path| fs::create_dir(path).unwrap());
+        assert_eq!(devices_below(&paths).unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,12 @@
+//! What shows a storage to a program, and what it stands on.
+
+pub mod attachment;
+pub(crate) mod block_attachment;
+pub(crate) mod block_volumes;
+pub mod choice;
+pub mod directory;
+pub mod dirty_limit;
+pub mod filesystem;
+pub mod loop_device;
+pub mod nvme_kernel;
+pub mod real_paths;

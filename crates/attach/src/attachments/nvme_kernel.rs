@@ -1,0 +1,387 @@
+//! The attachment `nvme-kernel`: volumes that are elsewhere, by the kernel's own NVMe/TCP initiator.
+//!
+//! A controller is made by writing options to [`FABRICS`], which `nvme connect` does as well, and taken away by its
+//! `delete_controller` in sysfs. Secrets go that way too, so that they are on no command line.
+
+mod sysfs;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use underlay_sync::{Mutex, MutexGuard};
+
+use underlay_nvme::initiator::{self, InitiatorError, Options};
+use underlay_record::DeviceActivity;
+use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
+
+use crate::attachments::attachment::{
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, split_directories,
+};
+use crate::machine::error::AttachError;
+use crate::machine::missing::Missing;
+use crate::machine::mounts;
+use crate::machine::privileges::probe_privileges;
+use crate::measurement::real_activity::{RealDevice, Sampler};
+use crate::serving::remote;
+use crate::undo::registry::{Note, Registry, Resource};
+pub(crate) use sysfs::Controller;
+
+pub const NAME: &str = "nvme-kernel";
+/// Where the kernel takes connections.
+pub const FABRICS: &str = "/dev/nvme-fabrics";
+/// How long a namespace may take to appear, and a controller to go.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(10);
+/// What is still to be written when a filesystem is taken away may have to wait for a slow target.
+const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
+
+/// The attachment of volumes that are a namespace elsewhere each, and nothing more: layers are ours, not the kernel's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelNvme;
+
+impl Attachment for KernelNvme {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn probe(&self) -> Result<(), Missing> {
+        probe_privileges()?;
+        match OpenOptions::new().read(true).write(true).open(FABRICS) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Missing::new(
+                format!("the kernel's NVMe/TCP initiator ({FABRICS}: {error})"),
+                "load it with `modprobe nvme-tcp`; where there is no such module use a kernel that has it (on Debian, \
+                 linux-image-amd64), or leave the attachment to Underlay, whose own initiator needs none",
+            )),
+        }
+    }
+
+    fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+        self.probe()?;
+        check_names(&spec.stack)?;
+        check_mount_point(spec)?;
+        if spec.format {
+            spec.filesystem.probe()?;
+        }
+        let remotes = remotes(&spec.stack)?;
+        let mut volumes = KernelVolumes {
+            registry: registry.clone(),
+            controllers: Vec::new(),
+            mounted: Vec::new(),
+            directories: Vec::new(),
+            devices: Vec::new(),
+            sampler: Mutex::default(),
+        };
+        let attached = volumes.attach_all(spec, &remotes);
+        match attached.and_then(|paths| split_directories(paths, &spec.stack)) {
+            Ok(paths) => Ok(Attached::new(NAME, paths, Box::new(volumes))),
+            Err(error) => {
+                // What can't be taken back stays in the registry; the first error is the one to tell.
+                let _ = volumes.detach();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Whether every volume of the stack is one of a server, with nothing before it that only we can show.
+pub(crate) fn can_show(stack: &StackSpec) -> bool {
+    stack.volumes.iter().all(|volume| matches!(volume.root, Node::Remote(_)))
+}
+
+fn remotes(stack: &StackSpec) -> Result<Vec<&RemoteSpec>, AttachError> {
+    let remote = |volume: &'_ underlay_storage::stack::VolumeSpec| match &volume.root {
+        Node::Remote(_) => Ok(()),
+        _ => Err(AttachError::failed(format!(
+            "volume '{}' is not a volume of an NVMe/TCP server alone, and the attachment {NAME} knows no other: use \
+             another attachment",
+            volume.name
+        ))),
+    };
+    stack.volumes.iter().try_for_each(remote)?;
+    Ok(stack.volumes.iter().flat_map(|volume| volume.remotes()).collect())
+}
+
+struct KernelVolumes {
+    registry: Registry,
+    controllers: Vec<(Controller, Note)>,
+    mounted: Vec<(PathBuf, Note)>,
+    directories: Vec<(PathBuf, Note)>,
+    devices: Vec<RealDevice>,
+    sampler: Mutex<Option<Sampler>>,
+}
+
+impl KernelVolumes {
+    fn attach_all(
+        &mut self,
+        spec: &AttachSpec,
+        remotes: &[&RemoteSpec],
+    ) -> Result<Vec<PathBuf>, AttachError> {
+        let mut paths = Vec::new();
+        for (volume, remote) in spec.stack.volumes.iter().zip(remotes) {
+            let device = self.connect(remote)?;
+            let wanted = spec.mount_point.clone().unwrap_or_else(|| spec.mount_root.join(&volume.name));
+            let (mount_point, made) = mounts::empty_directory(&wanted, &self.registry)?;
+            self.directories.extend(made);
+            if spec.format {
+                spec.filesystem.make(&device)?;
+            }
+            let resource = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
+            let note = self.registry.note(resource)?;
+            if let Err(error) = spec.filesystem.mount(&device, &mount_point) {
+                self.registry.forget(note);
+                return Err(error);
+            }
+            self.mounted.push((mount_point.clone(), note));
+            self.devices.extend(RealDevice::below(&mount_point));
+            paths.push(mount_point);
+        }
+        Ok(paths)
+    }
+
+    /// The block device of the namespace.
+    fn connect(&mut self, remote: &RemoteSpec) -> Result<PathBuf, AttachError> {
+        let failed = |problem: String| AttachError::failed(format!("{}: {problem}", remote.name));
+        let options = remote::options(remote, |name| std::env::var(name).ok()).map_err(failed)?;
+        let wanted =
+            Controller { subsystem_nqn: options.subsystem_nqn.clone(), host_nqn: options.host_nqn.clone() };
+        if let Some(number) = wanted.numbers().first() {
+            return Err(failed(format!(
+                "this host is connected to {} already (nvme{number}): disconnect it with `nvme disconnect -n {}`",
+                options.subsystem_nqn, options.subsystem_nqn
+            )));
+        }
+        prove(&options).map_err(|error| failed(error.to_string()))?;
+        let Controller { subsystem_nqn, host_nqn } = wanted.clone();
+        let note = self.registry.note(Resource::NvmeController { subsystem_nqn, host_nqn })?;
+        if let Err(error) = make_controller(&options) {
+            self.registry.forget(note);
+            return Err(failed(format!(
+                "the kernel could not connect to {}: {error}; its log (`dmesg`) tells more",
+                options.address
+            )));
+        }
+        self.controllers.push((wanted.clone(), note));
+        if options.secrets.is_some() {
+            wanted.hide_secrets().map_err(|error| {
+                failed(format!("the secrets that the kernel shows in sysfs can't be hidden: {error}"))
+            })?;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let device = wanted.device(remote.nsid);
+            if let Some(device) = device.filter(|device| File::open(device).is_ok()) {
+                return Ok(device);
+            }
+            if Instant::now() >= deadline {
+                return Err(failed(format!("the kernel shows no namespace {} of it", remote.nsid)));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn sampler(&self) -> MutexGuard<'_, Option<Sampler>> {
+        self.sampler.lock()
+    }
+}
+
+/// Connects once as we do ourselves where the controller has to prove itself: the kernel asks it for a proof only if the
+/// controller asks for one, and takes one that asks for nothing.
+fn prove(options: &Options) -> Result<(), InitiatorError> {
+    let must_prove = options.secrets.as_ref().is_some_and(|secrets| secrets.controller.is_some());
+    if must_prove {
+        drop(initiator::Controller::connect(options.clone())?);
+    }
+    Ok(())
+}
+
+fn make_controller(options: &Options) -> io::Result<()> {
+    let text = connect_options(options)?;
+    let mut fabrics = OpenOptions::new().read(true).write(true).open(FABRICS)?;
+    fabrics.write_all(text.as_bytes())?;
+    // `instance=0,cntlid=1`; sysfs tells the same by the NQNs.
+    let mut answer = [0; 256];
+    fabrics.read(&mut answer).map(|_| ())
+}
+
+/// The options for the kernel (`nvmf_parse_options` in its `drivers/nvme/host/fabrics.c`).
+fn connect_options(options: &Options) -> io::Result<String> {
+    let (host, port) = options
+        .address
+        .rsplit_once(':')
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address has no port"))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = options.host_id;
+    let mut parts = vec![
+        "transport=tcp".to_owned(),
+        format!("traddr={host}"),
+        format!("trsvcid={port}"),
+        format!("nqn={}", options.subsystem_nqn),
+        format!("hostnqn={}", options.host_nqn),
+        format!(
+            "hostid={a:02x}{b:02x}{c:02x}{d:02x}-{e:02x}{f:02x}-{g:02x}{h:02x}-{i:02x}{j:02x}-\
+             {k:02x}{l:02x}{m:02x}{n:02x}{o:02x}{p:02x}"
+        ),
+        format!("nr_io_queues={}", options.queues),
+        // The kernel refuses less (NVMF_MIN_QUEUE_SIZE).
+        format!("queue_size={}", options.queue_depth.max(16)),
+        format!("keep_alive_tmo={}", options.keep_alive_timeout.as_secs()),
+        format!("ctrl_loss_tmo={}", options.loss_timeout.as_secs()),
+        "reconnect_delay=1".to_owned(),
+    ];
+    parts.extend(options.digests.header.then(|| "hdr_digest".to_owned()));
+    parts.extend(options.digests.data.then(|| "data_digest".to_owned()));
+    if let Some(secrets) = &options.secrets {
+        parts.push(format!("dhchap_secret={}", secrets.host.reveal()));
+        parts.extend(
+            secrets.controller.iter().map(|secret| format!("dhchap_ctrl_secret={}", secret.reveal())),
+        );
+    }
+    // Commas separate options: one inside a name would begin another option.
+    let mistaken = parts.iter().any(|part| part.contains([',', '\n']));
+    if mistaken {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a name has a comma or a line break in it"));
+    }
+    Ok(parts.join(","))
+}
+
+impl Held for KernelVolumes {
+    /// The devices are the server's, and so is their pace.
+    fn set_pace(&self, _pace: Pace) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        *self.sampler() = Some(Sampler::start(self.devices.clone(), interval_s)?);
+        Ok(())
+    }
+
+    fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        Ok(self.sampler().take().map(Sampler::finish).unwrap_or_default())
+    }
+
+    /// The kernel serves them.
+    fn daemon_pid(&self) -> Option<u32> {
+        None
+    }
+
+    fn health(&self) -> Result<(), AttachError> {
+        if let Some((path, _)) = self.mounted.iter().find(|(path, _)| mounts::at(path).is_none()) {
+            return Err(AttachError::failed(format!("{} was unmounted by someone", path.display())));
+        }
+        match self.controllers.iter().find(|(controller, _)| !controller.is_live()) {
+            Some((controller, _)) => Err(AttachError::failed(format!(
+                "the connection to {} is lost: is its server running?",
+                controller.subsystem_nqn
+            ))),
+            None if self.controllers.is_empty() => Err(AttachError::failed("the storage has been detached")),
+            None => Ok(()),
+        }
+    }
+
+    fn detach(&mut self) -> Result<(), AttachError> {
+        self.sampler().take();
+        let mut lost = None;
+        while let Some((path, _)) = self.mounted.last() {
+            // Unmounting doesn't tell whether everything was written; this does.
+            if let Err(error) = mounts::write_out_within(path, WRITE_OUT_LIMIT) {
+                lost.get_or_insert(AttachError::failed(format!(
+                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    path.display()
+                )));
+                // What hangs on a target that is gone goes on with errors.
+                self.controllers.iter().filter(|(controller, _)| !controller.is_live()).for_each(
+                    |(controller, _)| {
+                        let _ = controller.delete();
+                    },
+                );
+            }
+            mounts::try_unmount(path, WRITE_OUT_LIMIT).map_err(|error| mounts::explain(path, error))?;
+            if let Some((_, note)) = self.mounted.pop() {
+                self.registry.forget(note);
+            }
+        }
+        while let Some((controller, _)) = self.controllers.last() {
+            controller.delete().map_err(|error| {
+                AttachError::io("disconnect", Path::new(&controller.subsystem_nqn), error)
+            })?;
+            if let Some((_, note)) = self.controllers.pop() {
+                self.registry.forget(note);
+            }
+        }
+        self.registry.remove_directories(&mut self.directories);
+        lost.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for KernelVolumes {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}
+
+/// Disconnects what a process that is gone had connected; the names of what was there.
+pub(crate) fn remove(controller: &Controller) -> Result<Vec<String>, AttachError> {
+    let names = controller.numbers().iter().map(|number| format!("nvme{number}")).collect();
+    match controller.delete() {
+        Ok(()) => Ok(names),
+        Err(error) => Err(AttachError::io("disconnect", Path::new(&controller.subsystem_nqn), error)),
+    }
+}
+
+/// The text of a file of one line; `None` where there is none.
+fn line_of(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_nvme::auth::{Hash, HostSecrets, Secret};
+    use underlay_nvme::pdu::Digests;
+    use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_told_what_it_understands() {
+        let [host, controller] = [(); 2].map(|()| Secret::generate(Hash::Sha256).unwrap());
+        let options = Options {
+            host_id: [0x12; 16],
+            digests: Digests { header: true, data: false },
+            secrets: Some(HostSecrets { host: host.clone(), controller: Some(controller.clone()) }),
+            ..Options::new("[::1]:4420", "nqn.x:data").with_host_nqn("nqn.x:host")
+        };
+        let text = connect_options(&options).unwrap();
+        for part in [
+            "transport=tcp,traddr=::1,trsvcid=4420,nqn=nqn.x:data,hostnqn=nqn.x:host,",
+            "hostid=12121212-1212-1212-1212-121212121212,nr_io_queues=2,queue_size=128,",
+            ",hdr_digest,",
+            &format!(",dhchap_secret={},dhchap_ctrl_secret={}", host.reveal(), controller.reveal()),
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("data_digest"));
+        let sly = Options { subsystem_nqn: "nqn.x,hostnqn=nqn.y".into(), ..options.clone() };
+        assert!(connect_options(&sly).is_err());
+        assert!(connect_options(&Options { address: "localhost".into(), ..options }).is_err());
+    }
+
+    #[test]
+    fn a_modelled_device_is_not_for_the_kernel() {
+        let device = DeviceSpec::new("d", None, 1 << 20, BackingSpec::Memory);
+        let volumes = vec![VolumeSpec::new("data", Node::Device(device))];
+        let refused = remotes(&StackSpec { volumes, dilation: 1.0, seed: 1 }).unwrap_err().to_string();
+        assert!(refused.contains("'data'") && refused.contains(NAME), "{refused}");
+        let remote = RemoteSpec::new("pool/data", "127.0.0.1:4420", "nqn.x:data", 1);
+        let volumes = vec![VolumeSpec::new("data", Node::Remote(remote))];
+        assert_eq!(remotes(&StackSpec { volumes, dilation: 1.0, seed: 1 }).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_lack_comes_with_what_to_do() {
+        if let Err(missing) = KernelNvme.probe() {
+            assert!(missing.remedy.len() > 10, "{missing}");
+        }
+    }
+}

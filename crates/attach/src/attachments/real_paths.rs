@@ -1,0 +1,183 @@
+//! Storage that is there already: directories of the user's own disks.
+
+use std::path::{Path, PathBuf};
+use underlay_sync::Mutex;
+
+use underlay_files::{Access, Folder};
+use underlay_record::DeviceActivity;
+use underlay_storage::stack::Pace;
+
+use crate::attachments::attachment::{AttachSpec, Attached, Attachment, Held};
+use crate::machine::error::AttachError;
+use crate::machine::missing::Missing;
+use crate::machine::mounts;
+use crate::measurement::real_activity::{RealDevice, Sampler};
+use crate::undo::registry::{Note, Registry, Resource};
+
+/// The attachment `directory`: a fresh private directory in each of the user's paths, and nothing outside it.
+#[derive(Clone, Debug)]
+pub struct RealPaths {
+    paths: Vec<PathBuf>,
+}
+
+impl RealPaths {
+    /// `paths` are existing, writable directories, one for each disk.
+    pub fn new(paths: Vec<PathBuf>) -> RealPaths {
+        RealPaths { paths }
+    }
+}
+
+impl Attachment for RealPaths {
+    fn name(&self) -> &'static str {
+        "directory"
+    }
+
+    /// Real storage needs nothing of the host. Whether the paths can be used shows in `attach`.
+    fn probe(&self) -> Result<(), Missing> {
+        Ok(())
+    }
+
+    /// Uses the paths only: the stack, filesystem and mount points of the spec mean nothing to real storage.
+    fn attach(&self, _spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
+        if self.paths.is_empty() {
+            return Err(AttachError::failed("the storage names no path to attach"));
+        }
+        let mut directories = Directories {
+            made: Vec::new(),
+            devices: Vec::new(),
+            sampler: Mutex::new(None),
+            registry: registry.clone(),
+        };
+        for path in &self.paths {
+            directories.make_in(path)?;
+        }
+        let paths = directories.made.iter().map(|(path, _)| path.clone()).collect();
+        Ok(Attached::new(self.name(), paths, Box::new(directories)))
+    }
+}
+
+struct Directories {
+    made: Vec<(PathBuf, Note)>,
+    /// The distinct disks below the paths, in their order.
+    devices: Vec<RealDevice>,
+    sampler: Mutex<Option<Sampler>>,
+    registry: Registry,
+}
+
+impl Directories {
+    fn make_in(&mut self, path: &Path) -> Result<(), AttachError> {
+        let parent = path.canonicalize().map_err(|error| AttachError::io("use", path, error))?;
+        if !parent.is_dir() {
+            return Err(AttachError::failed(format!("{} is not a directory", path.display())));
+        }
+        let directory = parent.join(underlay_files::unique_name("underlay"));
+        let note = self.registry.note(Resource::Tree { path: directory.clone() })?;
+        if let Err(error) = Folder::make_new(&directory, Access::Private) {
+            self.registry.forget(note);
+            return Err(AttachError::failed(format!(
+                "{} can't be written to: {error}. Name a directory that this user may write to",
+                path.display()
+            )));
+        }
+        if let Some(device) = RealDevice::below(&directory)
+            && !self.devices.contains(&device)
+        {
+            self.devices.push(device);
+        }
+        self.made.push((directory, note));
+        Ok(())
+    }
+
+    fn sampler(&self) -> underlay_sync::MutexGuard<'_, Option<Sampler>> {
+        self.sampler.lock()
+    }
+}
+
+impl Held for Directories {
+    fn set_pace(&self, _pace: Pace) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
+        *self.sampler() = Some(Sampler::start(self.devices.clone(), interval_s)?);
+        Ok(())
+    }
+
+    /// The disks' whole traffic: the kernel doesn't tell ours from that of others on the same disk. Paths on
+    /// filesystems without a disk of their own (memory, network) have no entry.
+    fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        Ok(self.sampler().take().map(Sampler::finish).unwrap_or_default())
+    }
+
+    fn daemon_pid(&self) -> Option<u32> {
+        None
+    }
+
+    /// The disks are the user's.
+    fn has_own_devices(&self) -> bool {
+        false
+    }
+
+    fn health(&self) -> Result<(), AttachError> {
+        match self.made.iter().find(|(path, _)| !path.is_dir()) {
+            Some((path, _)) => Err(AttachError::failed(format!("{} was removed by someone", path.display()))),
+            None => Ok(()),
+        }
+    }
+
+    fn detach(&mut self) -> Result<(), AttachError> {
+        self.sampler().take();
+        while let Some((path, _)) = self.made.last() {
+            if let Some(mount) = mounts::all().into_iter().find(|mount| mount.mount_point.starts_with(path)) {
+                return Err(AttachError::failed(format!(
+                    "{} holds the mount {}: unmount it and try again",
+                    path.display(),
+                    mount.mount_point.display()
+                )));
+            }
+            match underlay_files::remove_tree(path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(AttachError::io("remove", path, error)),
+            }
+            if let Some((_, note)) = self.made.pop() {
+                self.registry.forget(note);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Directories {
+    fn drop(&mut self) {
+        let _ = self.detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attachments::filesystem::Filesystem;
+    use underlay_storage::stack::StackSpec;
+
+    #[test]
+    fn a_directory_of_ours_is_made_and_goes_and_nothing_else_does() {
+        let keep = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let disk = keep.path().canonicalize().unwrap().join("disk");
+        std::fs::create_dir_all(disk.join("underlay")).unwrap();
+        std::fs::write(disk.join("underlay/theirs"), "x").unwrap();
+        let spec = AttachSpec {
+            stack: StackSpec { volumes: Vec::new(), dilation: 1.0, seed: 1 },
+            filesystem: Filesystem::Xfs,
+            mount_root: keep.path().join("mnt"),
+            format: true,
+            mount_point: None,
+        };
+        let mut attached = RealPaths::new(vec![disk.clone()]).attach(&spec, &registry).unwrap();
+        let made = attached.paths()[0].clone();
+        assert!(made.starts_with(&disk) && made.is_dir() && made != disk.join("underlay"));
+        attached.detach().unwrap();
+        assert!(!made.exists() && disk.join("underlay/theirs").exists());
+    }
+}

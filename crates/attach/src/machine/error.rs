@@ -1,0 +1,31 @@
+//! What goes wrong with storages on a host.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::machine::missing::Missing;
+
+/// Why a storage could not be attached, used or detached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The host can't do it as it stands: not a failure of this attempt.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The system refused something.
+    #[error("could not {doing} {}: {source}", path.display())]
+    Io { doing: String, path: PathBuf, source: io::Error },
+    /// Something else went wrong. `output` holds the last words of the program that failed, if one did.
+    #[error("{what}{}", .output.as_deref().map(|words| format!("\nits last words:\n{}", words.trim_end())).unwrap_or_default())]
+    Failed { what: String, output: Option<String> },
+}
+
+impl AttachError {
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
+        AttachError::Failed { what: what.into(), output: None }
+    }
+
+    /// `could not WHAT PATH: the system's reason`
+    pub(crate) fn io(doing: &str, path: &Path, error: impl Into<io::Error>) -> Self {
+        AttachError::Io { doing: doing.to_owned(), path: path.to_owned(), source: error.into() }
+    }
+}

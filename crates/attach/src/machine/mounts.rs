@@ -1,0 +1,204 @@
+//! Mounting, unmounting, and reading what is mounted.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use underlay_files::mountinfo;
+pub use underlay_files::mountinfo::Mount;
+
+use crate::machine::error::AttachError;
+use crate::machine::processes;
+use crate::machine::programs::find_program;
+use crate::undo::registry::{Note, Registry};
+
+/// Everything mounted in this process's namespace, the topmost mounts last.
+pub fn all() -> Vec<Mount> {
+    fs::read("/proc/self/mountinfo").map(|text| mountinfo::parse(&text)).unwrap_or_default()
+}
+
+/// The topmost mount exactly at `path`.
+pub fn at(path: &Path) -> Option<Mount> {
+    all().into_iter().rfind(|mount| mount.mount_point == path)
+}
+
+/// Why an unmount did not happen.
+#[derive(Debug)]
+pub enum UnmountError {
+    /// Someone uses it.
+    Busy,
+    /// It did not come back in time: the device below hangs, or is slow.
+    TimedOut,
+    Failed(Errno),
+}
+
+/// How long a busy filesystem is asked again: a program that has just ended may still be letting go.
+const BUSY_LIMIT: Duration = Duration::from_secs(3);
+
+/// Unmounts what is at `mount_point`. Nothing mounted there counts as success. It waits no longer than
+/// `limit` for the device to take what is still to be written.
+///
+/// # Errors
+/// When it is in use, takes longer than the limit, or is refused.
+pub fn try_unmount(mount_point: &Path, limit: Duration) -> Result<(), UnmountError> {
+    let deadline = Instant::now() + BUSY_LIMIT;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        // umount(2) can't be interrupted while it writes out, so it gets a thread that may be left alone.
+        let (sender, receiver) = mpsc::channel();
+        let target = mount_point.to_owned();
+        std::thread::spawn(move || {
+            let _ = sender.send(unmount(&target, UnmountFlags::NOFOLLOW));
+        });
+        match receiver.recv_timeout(limit) {
+            Ok(Ok(()) | Err(Errno::INVAL | Errno::NOENT)) => return Ok(()),
+            Ok(Err(Errno::BUSY)) if Instant::now() < deadline => std::thread::sleep(pause),
+            Ok(Err(Errno::BUSY)) => return Err(UnmountError::Busy),
+            Ok(Err(errno)) => return Err(UnmountError::Failed(errno)),
+            Err(_) => return Err(UnmountError::TimedOut),
+        }
+        pause = (pause * 2).min(Duration::from_millis(300));
+    }
+}
+
+/// Takes a mount away from under its users: they keep a dead filesystem. For FUSE exports whose daemon is gone.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn detach_lazily(mount_point: &Path) -> Result<(), Errno> {
+    // NOFOLLOW: a link that someone put in its place must not lead to another mount.
+    match unmount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// As root by the system call; others may unmount their own FUSE mounts, by its helper.
+fn unmount(mount_point: &Path, flags: UnmountFlags) -> Result<(), Errno> {
+    match rustix::mount::unmount(mount_point, flags) {
+        Err(Errno::PERM) => unmount_as_user(mount_point, flags.contains(UnmountFlags::DETACH)),
+        outcome => outcome,
+    }
+}
+
+fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
+    if at(mount_point).is_none() {
+        return Ok(());
+    }
+    let helper = find_program("fusermount3").ok_or(Errno::PERM)?;
+    let mut command = std::process::Command::new(helper);
+    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mount_point);
+    // Untranslated, since its words are looked at below.
+    let output = command.env("LC_ALL", "C").stdin(std::process::Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        // It tells why in words only.
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("busy") => Err(Errno::BUSY),
+        Ok(_) if at(mount_point).is_none() => Ok(()),
+        _ => Err(Errno::PERM),
+    }
+}
+
+/// An empty directory to mount on, made when it is not there, with what was made; its path without links, as the
+/// kernel will show it.
+pub(crate) fn empty_directory(
+    wanted: &Path,
+    registry: &Registry,
+) -> Result<(PathBuf, Vec<(PathBuf, Note)>), AttachError> {
+    let absolute = std::path::absolute(wanted).map_err(|error| AttachError::io("find", wanted, error))?;
+    let mut made = registry.make_directories(&absolute)?;
+    let find = || {
+        let path = absolute.canonicalize().map_err(|error| AttachError::io("find", &absolute, error))?;
+        let mut entries = fs::read_dir(&path).map_err(|error| AttachError::io("mount on", &path, error))?;
+        if entries.next().is_some() {
+            return Err(AttachError::failed(format!(
+                "{} is not empty, and mounting there would hide what is in it: name an empty or new directory",
+                path.display()
+            )));
+        }
+        Ok(path)
+    };
+    match find() {
+        Ok(path) => Ok((path, made)),
+        Err(error) => {
+            registry.remove_directories(&mut made);
+            Err(error)
+        }
+    }
+}
+
+/// What to tell a person about a mount that would not go.
+pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
+    let place = mount_point.display();
+    match error {
+        UnmountError::Busy => {
+            let holders = processes::holders(mount_point);
+            let who = match holders.as_slice() {
+                [] => {
+                    "no process that this one may see; another mount or loop device may sit on it".to_owned()
+                }
+                some => some.iter().take(8).map(|holder| holder.to_string()).collect::<Vec<_>>().join("; "),
+            };
+            AttachError::failed(format!(
+                "{place} is in use and can't be unmounted: {who}. End it and try again"
+            ))
+        }
+        UnmountError::TimedOut => {
+            AttachError::failed(format!("unmounting {place} did not end: its device is not answering"))
+        }
+        UnmountError::Failed(errno) => AttachError::failed(format!("could not unmount {place}: {errno}")),
+    }
+}
+
+/// Drops what the kernel keeps of a block device in memory, which outlives a mount where someone has the device open.
+///
+/// # Errors
+/// When the device can't be opened, or the kernel refuses.
+pub(crate) fn drop_device_cache(device: &Path) -> std::io::Result<()> {
+    const BLKFLSBUF: libc::Ioctl = 0x1261;
+    let file = File::open(device)?;
+    // SAFETY: this request takes no argument and touches no memory of ours.
+    match unsafe { libc::ioctl(file.as_raw_fd(), BLKFLSBUF, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Writes out everything that the filesystem at `path` holds in memory, and reports what could not be.
+///
+/// # Errors
+/// When the file system can't write everything.
+pub fn write_out(path: &Path) -> std::io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(path)?)?)
+}
+
+/// As [`write_out`], but gives up after `limit` (`ErrorKind::TimedOut`): a device that hangs would keep it for
+/// ever. The thread that waits then ends with the device.
+///
+/// # Errors
+/// When the file system can't write everything, or not in time.
+pub(crate) fn write_out_within(path: &Path, limit: Duration) -> std::io::Result<()> {
+    let (sender, receiver) = mpsc::channel();
+    let target = path.to_owned();
+    std::thread::spawn(move || {
+        let _ = sender.send(write_out(&target));
+    });
+    let too_late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "its device is not answering");
+    receiver.recv_timeout(limit).unwrap_or_else(|_| Err(too_late()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_mounted_is_unmounted() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(try_unmount(directory.path(), Duration::from_secs(5)).is_ok());
+        assert!(detach_lazily(directory.path()).is_ok());
+    }
+}

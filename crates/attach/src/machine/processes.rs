@@ -1,0 +1,191 @@
+//! Processes as `/proc` shows them: who is alive, who holds a path open, and how to end one.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+/// A process that can't be mistaken for a later one with the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessId {
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)).
+    pub start_ticks: u64,
+}
+
+impl ProcessId {
+    /// `None` when there is no such process, or only what its parent has not collected yet.
+    pub fn of(pid: u32) -> Option<ProcessId> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (state, start_ticks) = parse_stat(&stat)?;
+        (!matches!(state, 'Z' | 'X')).then_some(ProcessId { pid, start_ticks })
+    }
+
+    pub fn current() -> ProcessId {
+        let pid = std::process::id();
+        // Without /proc no identity can be told; zero then compares equal to itself only.
+        ProcessId::of(pid).unwrap_or(ProcessId { pid, start_ticks: 0 })
+    }
+
+    pub fn is_alive(&self) -> bool {
+        ProcessId::of(self.pid) == Some(*self)
+    }
+
+    /// Sends a signal, if it is still this process.
+    pub fn signal(&self, signal: Signal) {
+        if let (true, Some(pid)) = (self.is_alive(), Pid::from_raw(self.pid as i32)) {
+            // It may end in between, which is what the signal is for.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Waits until it is gone; false when `limit` passes first.
+    pub fn wait_gone(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while self.is_alive() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+
+    /// SIGTERM, and SIGKILL when it has not ended after `grace`; true when it is gone.
+    pub fn end(&self, grace: Duration) -> bool {
+        self.signal(Signal::TERM);
+        if self.wait_gone(grace) {
+            return true;
+        }
+        self.signal(Signal::KILL);
+        self.wait_gone(Duration::from_secs(5))
+    }
+}
+
+/// State and start time of a `/proc/PID/stat` line. The command name before them may hold blanks and brackets.
+pub fn parse_stat(stat: &str) -> Option<(char, u64)> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    // The state is field 3, the start time field 22.
+    let start_ticks = fields.nth(18)?.parse().ok()?;
+    Some((state, start_ticks))
+}
+
+/// Tells one boot of this machine from the next; empty when the kernel doesn't say.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// All processes that this one may see.
+pub fn all() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The short name of a process: `cassandra`, `bash`.
+pub(crate) fn command_name(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map(|name| name.trim().to_owned())
+        .unwrap_or_else(|_| "?".into())
+}
+
+/// Processes whose command line, the program first, is the wanted one.
+pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId> {
+    let matches = |pid: u32| {
+        // The identity first: a number that is taken anew in between then no longer fits it.
+        let process = ProcessId::of(pid)?;
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let line = line.strip_suffix(&[0]).unwrap_or(&line);
+        let arguments: Vec<OsString> =
+            line.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect();
+        is_wanted(&arguments).then_some(process)
+    };
+    all().into_iter().filter_map(matches).collect()
+}
+
+/// A process that keeps a filesystem from being unmounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub pid: u32,
+    pub command: String,
+    /// What it holds: an open file, or its working directory.
+    pub path: PathBuf,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} (process {}) uses {}", self.command, self.pid, self.path.display())
+    }
+}
+
+/// Who has a file, a mapping or a working directory below `directory`; one line for each process.
+pub fn holders(directory: &Path) -> Vec<Holder> {
+    let found = |pid: &u32| {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let links = ["cwd", "root", "exe"].into_iter().map(|name| process.join(name));
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+        let by_link = links
+            .chain(open)
+            .filter_map(|link| fs::read_link(link).ok())
+            .find(|path| path.starts_with(directory));
+        by_link.or_else(|| mapped_below(&process, directory))
+    };
+    all()
+        .into_iter()
+        .filter_map(|pid| found(&pid).map(|path| Holder { pid, command: command_name(pid), path }))
+        .collect()
+}
+
+fn mapped_below(process: &Path, directory: &Path) -> Option<PathBuf> {
+    let maps = fs::read_to_string(process.join("maps")).ok()?;
+    maps.lines()
+        .filter_map(|line| line.find('/').map(|start| PathBuf::from(&line[start..])))
+        .find(|path| path.starts_with(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_name_with_brackets_and_blanks_does_not_shift_the_fields() {
+        let plain = "42 (sh) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 10 rest";
+        let nasty = plain.replace("(sh)", "(a) R 9 (b )");
+        assert_eq!(parse_stat(plain), Some(('S', 987_654)));
+        assert_eq!(parse_stat(&nasty), Some(('S', 987_654)));
+        assert_eq!(parse_stat("42 (sh) S 1"), None);
+        assert_eq!(parse_stat(""), None);
+    }
+
+    #[test]
+    fn a_process_is_alive_until_it_ends_and_its_number_alone_does_not_count() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let id = ProcessId::of(child.id()).unwrap();
+        assert!(id.is_alive());
+        assert!(!ProcessId { start_ticks: id.start_ticks + 1, ..id }.is_alive());
+        // A zombie is not alive, so this succeeds before anyone has collected it.
+        assert!(id.end(Duration::from_secs(10)));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn whoever_stands_in_a_directory_holds_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").current_dir(&path).spawn().unwrap();
+        // The child changes its directory between fork and exec.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut found = Vec::new();
+        while found.is_empty() && Instant::now() < deadline {
+            found = holders(&path);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.iter().map(|holder| holder.pid).collect::<Vec<_>>(), [child.id()]);
+    }
+}

@@ -1,0 +1,89 @@
+//! What the attachment itself costs: the floor below which no latency can be modelled on this machine.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
+
+use crate::attachments::attachment::Attachment as _;
+use crate::attachments::block_attachment::BlockAttachment;
+use crate::machine::error::AttachError;
+use crate::measurement::path_cost::{DEVICE_BYTES, READ_BYTES, percentile, read_latencies_us};
+use crate::serving::daemon::Transport;
+use crate::undo::registry::Registry;
+
+/// The cost of the path and of the timer, in microseconds of the clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overhead {
+    /// One 4 KiB read at a time through loop device, FUSE and daemon, from a device that completes at once.
+    pub path_p50_us: f64,
+    pub path_p99_us: f64,
+    /// What the path adds to a device that is not that fast, on processors that fall asleep in between: requests to
+    /// modelled devices are dated back by it.
+    pub dated_back_us: f64,
+    /// How late a thread comes back from a sleep of half a millisecond, with a timer slack of 1 ns.
+    pub timer_lateness_p99_us: f64,
+}
+
+const SLEEP: Duration = Duration::from_micros(500);
+
+/// Reads before the first that counts: caches and the daemon's threads warm up.
+const WARM_UP_READS: u32 = 200;
+
+/// Measures for about `duration`, which is shared by the two parts, with this program as the daemon and the
+/// better of the two transports that this host has.
+///
+/// # Errors
+/// When the device can't be attached or read.
+pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
+    let attachment = BlockAttachment::new()?;
+    let over_uring = attachment.clone().with_transport(Transport::Uring);
+    let attachment = if over_uring.probe().is_ok() { over_uring } else { attachment };
+    measure_with(&attachment, &Registry::open()?, duration)
+}
+
+/// The same with a daemon and a registry of the caller's choice.
+///
+/// # Errors
+/// When the device can't be attached or read.
+pub fn measure_with(
+    attachment: &BlockAttachment,
+    registry: &Registry,
+    duration: Duration,
+) -> Result<Overhead, AttachError> {
+    let device = DeviceSpec::new("null.0", None, DEVICE_BYTES, BackingSpec::Null);
+    let volume = VolumeSpec::striped("null", vec![device], 0);
+    let stack = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
+    let mut volumes = attachment.attach_devices(&stack, registry)?;
+    let path = volumes.paths()[0].clone();
+    let mut reads_us = read_latencies_us(&path, READ_BYTES, WARM_UP_READS, duration / 2)?;
+    volumes.detach()?;
+    let dated_back_us = attachment.path_cost(registry)?.fixed_us;
+    let mut lateness_us = timer_lateness_us(duration / 2)?;
+    Ok(Overhead {
+        path_p50_us: percentile(&mut reads_us, 0.50),
+        path_p99_us: percentile(&mut reads_us, 0.99),
+        dated_back_us,
+        timer_lateness_p99_us: percentile(&mut lateness_us, 0.99),
+    })
+}
+
+fn timer_lateness_us(duration: Duration) -> Result<Vec<f64>, AttachError> {
+    let sample = move || {
+        // The slack is a thread's own, so this needs no undoing.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let deadline = Instant::now() + duration;
+        let mut lateness_us = Vec::new();
+        while lateness_us.is_empty() || Instant::now() < deadline {
+            let start = Instant::now();
+            std::thread::sleep(SLEEP);
+            lateness_us.push(start.elapsed().saturating_sub(SLEEP).as_secs_f64() * 1e6);
+        }
+        lateness_us
+    };
+    let thread = std::thread::Builder::new()
+        .name("timer-lateness".into())
+        .spawn(sample)
+        .map_err(|error| AttachError::failed(format!("could not start a thread: {error}")))?;
+    thread.join().map_err(|_| AttachError::failed("the thread that measures the timer panicked"))
+}

@@ -1,0 +1,157 @@
+//! What a request takes on its way to a device and back, measured by reading from a device of a known latency.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use underlay_sync::Mutex;
+
+use underlay_storage::paced::PathCost;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
+
+use crate::attachments::block_volumes::BlockVolumes;
+use crate::machine::error::AttachError;
+use crate::serving::daemon::Transport;
+use crate::serving::daemon_process::DaemonProgram;
+use crate::undo::registry::Registry;
+
+pub(crate) const READ_BYTES: usize = 4096;
+pub(crate) const DEVICE_BYTES: u64 = 1 << 30;
+
+/// So long does the device of [`path_cost`] take: long enough for processors to fall asleep, as under a real disk.
+const PATH_DEVICE_LATENCY_US: f64 = 500.0;
+const PATH_PROBE: Duration = Duration::from_millis(150);
+const PATH_WARM_UP_READS: u32 = 20;
+/// What a filesystem or a sequential reader asks for at once.
+const LONG_READ_BYTES: usize = 128 << 10;
+/// Dating back by more would say that a busy moment was this machine's nature.
+const MAX_PATH_US: f64 = 100.0;
+const MAX_MIB_US: f64 = 1000.0;
+
+/// What a request waits on its way to a device and back, by this transport and this machine's clock: one read at a time
+/// from a device of a known latency. Measured once in a process.
+pub(crate) fn path_cost(
+    program: &DaemonProgram,
+    transport: Transport,
+    hurry_limit: Duration,
+    registry: &Registry,
+) -> Result<PathCost, AttachError> {
+    static MEASURED: Mutex<BTreeMap<Transport, PathCost>> = Mutex::new(BTreeMap::new());
+    // Held while it is measured: two at once would measure each other.
+    let mut measured = MEASURED.lock();
+    if let Some(path) = measured.get(&transport) {
+        return Ok(*path);
+    }
+    let device = DeviceSpec::new("null.0", None, DEVICE_BYTES, BackingSpec::Null);
+    // So much bandwidth that bytes cost nothing.
+    let root = Node::Link {
+        bandwidth_mb_s: 1e6,
+        latency_us: PATH_DEVICE_LATENCY_US / 2.0,
+        member: Box::new(Node::Device(device)),
+    };
+    let stack = StackSpec { volumes: vec![VolumeSpec::new("path", root)], dilation: 1.0, seed: 1 };
+    let mut volumes =
+        BlockVolumes::attach(program, transport, PathCost::default(), hurry_limit, &stack, registry)?;
+    let device = volumes.paths()[0].clone();
+    let found = read_latencies_us(&device, READ_BYTES, PATH_WARM_UP_READS, PATH_PROBE)
+        .and_then(|small| Ok((small, read_latencies_us(&device, LONG_READ_BYTES, 0, PATH_PROBE)?)));
+    volumes.detach()?;
+    let (mut small, mut long) = found?;
+    // Rather the undisturbed reads: to answer too early would be worse than too late.
+    let small_us = percentile(&mut small, 0.4) - PATH_DEVICE_LATENCY_US;
+    let long_us = percentile(&mut long, 0.4) - PATH_DEVICE_LATENCY_US;
+    let mib = f64::from(1 << 20);
+    let mib_us = (long_us - small_us) / ((LONG_READ_BYTES - READ_BYTES) as f64 / mib);
+    let path = PathCost {
+        fixed_us: (small_us - mib_us.max(0.0) * READ_BYTES as f64 / mib).clamp(0.0, MAX_PATH_US),
+        mib_us: mib_us.clamp(0.0, MAX_MIB_US),
+    };
+    measured.insert(transport, path);
+    Ok(path)
+}
+
+pub(crate) fn read_latencies_us(
+    path: &Path,
+    length_bytes: usize,
+    warm_up_reads: u32,
+    duration: Duration,
+) -> Result<Vec<f64>, AttachError> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path)
+        .map_err(|error| AttachError::io("open", path, error))?;
+    let mut buffer = AlignedBuffer::new(length_bytes);
+    let mut read = |block: u64| {
+        let start = Instant::now();
+        file.read_exact_at(buffer.bytes(), block * length_bytes as u64)
+            .map_err(|error| AttachError::io("read", path, error))?;
+        Ok::<f64, AttachError>(start.elapsed().as_secs_f64() * 1e6)
+    };
+    let blocks = DEVICE_BYTES / length_bytes as u64;
+    for index in 0..warm_up_reads {
+        read(u64::from(index))?;
+    }
+    let deadline = Instant::now() + duration;
+    let mut latencies_us = Vec::new();
+    // A stride that is coprime to the number of blocks visits all of them, far apart.
+    let mut block = 0;
+    while latencies_us.is_empty() || Instant::now() < deadline {
+        latencies_us.push(read(block)?);
+        block = (block + 100_003) % blocks;
+    }
+    Ok(latencies_us)
+}
+
+/// The smallest value that at least the share `rank` of all values does not exceed (nearest rank).
+pub(crate) fn percentile(values: &mut [f64], rank: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let index = (rank * values.len() as f64).ceil() as usize;
+    values.get(index.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+/// Direct I/O wants memory aligned to the device's blocks.
+struct AlignedBuffer {
+    start: *mut u8,
+    layout: Layout,
+}
+
+impl AlignedBuffer {
+    /// Of `length_bytes`, a positive multiple of a block.
+    fn new(length_bytes: usize) -> Self {
+        let layout = Layout::from_size_align(length_bytes, READ_BYTES).expect("a block is a power of two");
+        assert!(layout.size() > 0, "a buffer for nothing");
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        assert!(!start.is_null(), "no memory for a buffer");
+        AlignedBuffer { start, layout }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: as many initialised bytes, which belong to this buffer alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.start, self.layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_by_nearest_rank() {
+        let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(percentile(&mut values, 0.50), 50.0);
+        assert_eq!(percentile(&mut values, 0.99), 99.0);
+        assert_eq!(percentile(&mut [7.0], 0.99), 7.0);
+        assert_eq!(percentile(&mut [], 0.5), 0.0);
+    }
+}

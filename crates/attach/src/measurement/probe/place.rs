@@ -1,0 +1,314 @@
+//! What a user wants to have probed: found, refused where it would do harm, and opened for direct I/O.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek as _, SeekFrom};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use underlay_storage::fit::TargetError;
+use underlay_storage::{contents, exclusive};
+
+use super::disk::Disk;
+use crate::machine::error::AttachError;
+use crate::machine::mounts;
+use crate::undo::registry::{Note, Registry, Resource};
+
+/// How a place is to be probed.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub path: PathBuf,
+    /// Of a device or file this many bytes from its start; in a directory the size of the test file.
+    pub size_bytes: Option<u64>,
+    /// What is on the device or in the file may be overwritten.
+    pub destroy: bool,
+    /// Of the test file, when no size is given.
+    pub default_file_bytes: u64,
+    /// Laying out the test file ends after this, with what there is by then.
+    pub longest_layout: Duration,
+}
+
+/// What is known of a place, for the sources of a medium.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// `directory`, `file` or `block device`.
+    pub what: &'static str,
+    /// The maker's name of the device, where the kernel tells.
+    pub model: Option<String>,
+    /// Of the device that it lies on.
+    pub capacity_bytes: u64,
+    pub filesystem: Option<String>,
+    /// `6.12.1`
+    pub kernel: String,
+    pub rotational: Option<bool>,
+    /// What the kernel takes the device's cache for: `write back`, `write through`.
+    pub write_cache: Option<String>,
+}
+
+/// A place that is ready to be probed. Dropping it removes the test file.
+pub struct Place {
+    pub disk: Disk,
+    pub facts: Facts,
+    _test_file: Option<TestFile>,
+}
+
+/// The file that is probed in a directory, which goes when this is dropped.
+struct TestFile {
+    path: PathBuf,
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl Drop for TestFile {
+    fn drop(&mut self) {
+        let _ = underlay_files::remove_file(&self.path);
+        if fs::symlink_metadata(&self.path).is_err()
+            && let Some(note) = self.note.take()
+        {
+            self.registry.forget(note);
+        }
+    }
+}
+
+/// A test file takes no more than this share of what is free.
+const FREE_SHARE: u64 = 4;
+/// Less than this shows caches and nothing else.
+const FEWEST_BYTES: u64 = 16 << 20;
+const ALIGNMENT: u64 = 1 << 20;
+
+/// Why a place can't be probed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// What the user asked for.
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+}
+
+fn refused(path: &Path, problem: impl std::fmt::Display) -> PlaceError {
+    PlaceError::Refused(format!("{}: {problem}", path.display()))
+}
+
+impl Place {
+    /// Finds and opens it. In a directory a test file is made and laid out, which is reported to `progress`.
+    ///
+    /// # Errors
+    /// When it is not there, can't be opened, is in use, or holds something that would be overwritten.
+    pub fn open(
+        wanted: &Wanted,
+        registry: &Registry,
+        stop: &Arc<AtomicBool>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Place, PlaceError> {
+        let path = &wanted.path;
+        let metadata = fs::metadata(path).map_err(|error| refused(path, error))?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            if wanted.destroy {
+                return Err(refused(
+                    path,
+                    "--destroy is for a device or a file; in a directory nothing is overwritten",
+                ));
+            }
+            Place::in_directory(wanted, registry, stop, progress)
+        } else if kind.is_block_device() {
+            Place::on_device(wanted, metadata.rdev(), stop)
+        } else if kind.is_file() {
+            Place::on_file(wanted, &metadata, stop)
+        } else {
+            Err(refused(path, "is neither a directory, a file nor a block device"))
+        }
+    }
+
+    fn in_directory(
+        wanted: &Wanted,
+        registry: &Registry,
+        stop: &Arc<AtomicBool>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Place, PlaceError> {
+        let directory = wanted.path.canonicalize().map_err(|error| refused(&wanted.path, error))?;
+        let space = rustix::fs::statvfs(&directory)
+            .map_err(|errno| refused(&directory, std::io::Error::from(errno)))?;
+        let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        let size_bytes = match wanted.size_bytes {
+            Some(bytes) if bytes > free_bytes => {
+                return Err(refused(
+                    &directory,
+                    format!(
+                        "a test file of {bytes} bytes does not fit, {free_bytes} are free: give a smaller --size"
+                    ),
+                ));
+            }
+            Some(bytes) => bytes,
+            None => wanted.default_file_bytes.min(free_bytes / FREE_SHARE),
+        };
+        let size_bytes = size_bytes / ALIGNMENT * ALIGNMENT;
+        if size_bytes < FEWEST_BYTES {
+            return Err(refused(
+                &directory,
+                format!(
+                    "a test file needs {FEWEST_BYTES} bytes at least, a quarter of what is free; --size takes more"
+                ),
+            ));
+        }
+        let path = directory.join(underlay_files::unique_name("underlay-probe"));
+        let note = registry.note(Resource::File { path: path.clone() })?;
+        let test_file = TestFile { path: path.clone(), registry: registry.clone(), note: Some(note) };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_DIRECT)
+            .open(&path)
+            .map_err(|error| refused(&directory, no_direct(&error)))?;
+        progress(&format!("laying out a test file of {} MiB", size_bytes >> 20));
+        let mut disk = Disk::new(file, path.display().to_string(), size_bytes, true, Arc::clone(stop));
+        let laid_out = disk.lay_out(wanted.longest_layout)?;
+        if laid_out < FEWEST_BYTES {
+            return Err(refused(
+                &directory,
+                "so slow that not even 16 MiB could be written: give it more --time",
+            ));
+        }
+        let mount = mounts::all()
+            .into_iter()
+            .filter(|mount| directory.starts_with(&mount.mount_point))
+            .max_by_key(|mount| mount.mount_point.as_os_str().len());
+        let device = fs::metadata(&directory).map_err(|error| refused(&directory, error))?.dev();
+        let whole = space.f_blocks.saturating_mul(space.f_frsize);
+        let facts = Facts {
+            what: "directory",
+            filesystem: mount.map(|mount| mount.filesystem),
+            ..device_facts(device, whole)
+        };
+        Ok(Place { disk, facts, _test_file: Some(test_file) })
+    }
+
+    fn on_file(
+        wanted: &Wanted,
+        metadata: &fs::Metadata,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Place, PlaceError> {
+        let path = &wanted.path;
+        if wanted.destroy {
+            refuse_what_is_held(path)?;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(wanted.destroy)
+            .custom_flags(libc::O_DIRECT)
+            .open(path)
+            .map_err(|error| refused(path, no_direct(&error)))?;
+        if wanted.destroy {
+            exclusive::claim(&file).map_err(|error| refused(path, error))?;
+        }
+        let span_bytes = span(path, metadata.len(), wanted.size_bytes)?;
+        let facts = Facts { what: "file", ..device_facts(metadata.dev(), metadata.len()) };
+        let disk = Disk::new(file, path.display().to_string(), span_bytes, wanted.destroy, Arc::clone(stop));
+        Ok(Place { disk, facts, _test_file: None })
+    }
+
+    fn on_device(wanted: &Wanted, number: u64, stop: &Arc<AtomicBool>) -> Result<Place, PlaceError> {
+        let path = &wanted.path;
+        let mut options = OpenOptions::new();
+        options.read(true).write(wanted.destroy).custom_flags(libc::O_DIRECT);
+        if wanted.destroy {
+            refuse_what_is_held(path)?;
+            // Nobody else can mount it, or use it otherwise, while it is open like this.
+            options.custom_flags(libc::O_DIRECT | libc::O_EXCL);
+        }
+        let file = options.open(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => refused(
+                path,
+                "is in use: mounted, or part of a RAID, a volume group or swap; --destroy is for devices that nobody uses",
+            ),
+            _ => refused(path, no_direct(&error)),
+        })?;
+        if wanted.destroy {
+            exclusive::claim(&file).map_err(|error| refused(path, error))?;
+        }
+        let capacity_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
+            .map_err(|errno| refused(path, std::io::Error::from(errno)))?;
+        let span_bytes = span(path, capacity_bytes, wanted.size_bytes)?;
+        let facts = Facts { what: "block device", ..device_facts(number, capacity_bytes) };
+        let disk = Disk::new(file, path.display().to_string(), span_bytes, wanted.destroy, Arc::clone(stop));
+        Ok(Place { disk, facts, _test_file: None })
+    }
+}
+
+/// What is known to be on it would be gone.
+fn refuse_what_is_held(path: &Path) -> Result<(), PlaceError> {
+    let mut file = File::open(path).map_err(|error| refused(path, error))?;
+    let length_bytes = file.seek(SeekFrom::End(0)).map_err(|error| refused(path, error))?;
+    let held = contents::of_file(&file, length_bytes).map_err(|error| refused(path, error))?;
+    let Some(held) = held else { return Ok(()) };
+    let signatures = held.signatures().map_err(|error| {
+        refused(
+            path,
+            format!(
+                "holds data, and `wipefs` of util-linux, which knows what it is, can't be asked: {error}"
+            ),
+        )
+    })?;
+    if signatures.is_empty() {
+        return Ok(());
+    }
+    Err(refused(
+        path,
+        format!(
+            "holds {}, which --destroy would overwrite; if nobody needs it, remove it first with `wipefs --all {}`",
+            signatures.join(", "),
+            path.display()
+        ),
+    ))
+}
+
+fn span(path: &Path, there_bytes: u64, wanted_bytes: Option<u64>) -> Result<u64, PlaceError> {
+    let span_bytes = wanted_bytes.unwrap_or(there_bytes).min(there_bytes) / ALIGNMENT * ALIGNMENT;
+    if span_bytes < FEWEST_BYTES {
+        return Err(refused(path, format!("{there_bytes} bytes: probes need {FEWEST_BYTES} at least")));
+    }
+    Ok(span_bytes)
+}
+
+fn no_direct(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => {
+            "its file system has no direct I/O, so that only the page cache could be measured; name a place on a disk".into()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// What the kernel tells of the device with this number, or of the disk that the partition is on.
+fn device_facts(number: u64, capacity_bytes: u64) -> Facts {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let whole = own.canonicalize().ok().and_then(|own| {
+        let is_part = own.join("partition").exists();
+        if is_part { own.parent().map(Path::to_path_buf) } else { Some(own) }
+    });
+    let read = |name: &str| {
+        let text = fs::read_to_string(whole.as_ref()?.join(name)).ok()?;
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        (!text.is_empty()).then_some(text)
+    };
+    // The kernel counts in sectors of 512 bytes, whatever the device's are.
+    let disk_bytes =
+        read("size").and_then(|sectors| sectors.parse::<u64>().ok()).map(|sectors| sectors * 512);
+    Facts {
+        what: "",
+        model: read("device/model"),
+        capacity_bytes: disk_bytes.filter(|bytes| *bytes > 0).unwrap_or(capacity_bytes),
+        filesystem: None,
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+        rotational: read("queue/rotational").map(|text| text == "1"),
+        write_cache: read("queue/write_cache"),
+    }
+}

@@ -1,0 +1,274 @@
+//! The device daemon: the process that serves the volumes of a storage to the kernel.
+//!
+//! It is the current program started again with a hidden subcommand, in its own session, so that Ctrl-C
+//! ends the run and not the devices under a mounted filesystem. It opens the [`Stack`], mounts the
+//! [`export`] on a directory and obeys the [`control`] socket until it is told to shut down, gets SIGTERM, or
+//! its export is unmounted.
+
+mod block_devices;
+pub mod control;
+mod directories;
+pub(crate) mod export;
+
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use serde::{Deserialize, Serialize};
+use underlay_storage::device::Request;
+use underlay_storage::paced::PathCost;
+use underlay_storage::stack::{Pace, Stack, StackSpec};
+
+use crate::attachments::directory::DirectoryConfig;
+use crate::machine::error::AttachError;
+use crate::machine::mounts;
+use crate::serving::fuse_uring;
+use crate::serving::remote::NvmeTcp;
+use control::VolumeInfo;
+use export::{Export, Files};
+
+/// What the launcher hands to the daemon, as a JSON file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonConfig {
+    pub stack: StackSpec,
+    #[serde(default)]
+    pub transport: Transport,
+    /// An empty directory, on which the export is mounted: one file for each volume. With ublk it gets a link to
+    /// each device instead.
+    pub export: PathBuf,
+    /// How the export calls itself in the table of mounts.
+    pub source: String,
+    /// The Unix socket that is made once everything works.
+    pub control: PathBuf,
+    /// What a request takes on its way to a device and back, by this machine's clock: requests are dated back by it.
+    #[serde(default)]
+    pub path: PathCost,
+    /// One for each volume that is shown as a directory instead; then nothing is exported.
+    #[serde(default)]
+    pub directories: Vec<DirectoryConfig>,
+}
+
+/// How requests come from the kernel to the daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// By reading FUSE's `/dev/fuse`, which every kernel has.
+    #[default]
+    DevFuse,
+    /// Through rings shared with the kernel's FUSE: see [`crate::fuse_uring`].
+    Uring,
+    /// Not through FUSE at all: see [`crate::ublk`].
+    Ublk,
+}
+
+/// Why the daemon ends.
+enum Event {
+    Shutdown,
+    Terminated,
+}
+
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
+
+/// One thread can't keep up with two cores of requests, and more contend with the program under test.
+const EXPORT_THREADS: usize = 2;
+
+/// How often it looks whether someone unmounted the export from outside.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
+impl DaemonConfig {
+    /// # Errors
+    /// When it can't be read, or is not one.
+    pub fn read(path: &Path) -> Result<DaemonConfig, AttachError> {
+        let mut text = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_end(&mut text))
+            .map_err(|error| AttachError::io("read the daemon's configuration", path, error))?;
+        serde_json::from_slice(&text).map_err(|error| {
+            AttachError::failed(format!("{} is not a device daemon's configuration: {error}", path.display()))
+        })
+    }
+}
+
+/// Serves until told to end. The hidden subcommand `device-daemon --config FILE` comes here.
+///
+/// # Errors
+/// When the storage can't be opened or served, or its last flush failed.
+pub fn main(config_path: &Path) -> Result<(), AttachError> {
+    abort_on_panic();
+    let config = DaemonConfig::read(config_path)?;
+    become_a_disk();
+    let stack = Stack::open_with(&config.stack, &NvmeTcp)
+        .map_err(|error| AttachError::failed(format!("could not open the devices: {error}")))?;
+    stack.set_path(config.path.slowed(config.stack.dilation));
+    let stack = Arc::new(stack);
+    if !config.directories.is_empty() {
+        return directories::serve(&config, &stack);
+    }
+    if config.transport == Transport::Ublk {
+        return block_devices::serve(&config, &stack);
+    }
+    let names = config.stack.volumes.iter().map(|volume| volume.name.as_str());
+    let files = Arc::new(Files::new(names.zip(stack.volumes().iter().cloned())));
+    let volumes = files.infos();
+
+    let session = mount_export(&files, config.transport, &config.export, &config.source)?
+        .spawn()
+        .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
+
+    // The file system on the device learns of a power cut by the device's errors.
+    obey(&config, &stack, volumes, || {}, || session.guard.is_finished())?;
+    // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
+    stack.clear_all_faults();
+    let is_dark = stack.faults().iter().any(|device| !device.powered);
+    // Whatever is still under way or buffered is finished at once and made durable.
+    stack.set_pace(Pace::Immediate);
+    for volume in stack.volumes() {
+        let flushed = volume.execute(Request::Flush);
+        if !is_dark {
+            flushed.map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
+        }
+    }
+    let _ = std::fs::remove_file(&config.control);
+    if let Err(error) = mounts::try_unmount(&config.export, Duration::from_secs(5)) {
+        // Someone stands on it, a loop device for one. Detached lazily, the export would vanish from the table of
+        // mounts and the loop device's file would lose its path, so that nobody could tell whose they are. Dead
+        // but visible, both are found by `underlay clean`. Dropping the session would detach it as well.
+        tracing::warn!("left mounted: {}", mounts::explain(&config.export, error));
+        std::mem::forget(session);
+        return Ok(());
+    }
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while !session.guard.is_finished() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Obeys the control socket until it gets a shutdown command, or nothing is left to serve.
+fn obey(
+    config: &DaemonConfig,
+    stack: &Arc<Stack>,
+    volumes: Vec<VolumeInfo>,
+    on_power_cut: impl Fn() + Send + Sync + 'static,
+    is_over: impl Fn() -> bool,
+) -> Result<(), AttachError> {
+    let (events, received) = mpsc::channel();
+    watch_sigterm(events.clone())
+        .map_err(|error| AttachError::failed(format!("could not catch SIGTERM: {error}")))?;
+    let on_shutdown = move || {
+        let _ = events.send(Event::Shutdown);
+    };
+    let dilation = config.stack.dilation;
+    control::listen(&config.control, Arc::clone(stack), dilation, volumes, on_power_cut, on_shutdown)?;
+    loop {
+        match received.recv_timeout(WATCH_INTERVAL) {
+            Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) if is_over() => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// A thread that panics takes the process with it. Its requests would never be answered, and whoever waits for
+/// them could not even be killed; once the daemon is gone the kernel fails them all (EIO).
+fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
+/// What makes a process that serves devices a better disk: called before it has threads, which inherit it. Without the
+/// privileges it works all the same.
+pub fn become_a_disk() {
+    // Memory that it needs to write pages out must not wait for pages to be written out.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    let _ = rustix::process::setpriority_process(None, -10);
+    // A disk is not a candidate when memory runs out.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
+    // The default of 50 µs would be added to every modelled latency.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
+/// Mounts the files; with rings they are served when it returns, otherwise once the session runs.
+fn mount_export(
+    files: &Arc<Files>,
+    transport: Transport,
+    directory: &Path,
+    source: &str,
+) -> Result<Session<Export>, AttachError> {
+    let over_uring = transport == Transport::Uring;
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(source.to_owned()),
+        MountOption::NoExec,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+    ];
+    config.acl = SessionACL::Owner;
+    // With rings, next to nothing is left to read from the device.
+    config.n_threads = Some(if over_uring { 1 } else { EXPORT_THREADS });
+    config.clone_fd = !over_uring;
+    let session = Session::new(Export::new(Arc::clone(files), over_uring), directory, &config)
+        .map_err(|error| AttachError::io("mount the export on", directory, error))?;
+    if over_uring {
+        fuse_uring::serve(session.as_fd(), files)?;
+    }
+    Ok(session)
+}
+
+/// The handler only writes a byte; a thread waits for it.
+fn watch_sigterm(events: Sender<Event>) -> std::io::Result<()> {
+    let (mut receiver, sender) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, sender)?;
+    std::thread::Builder::new().name("sigterm".into()).spawn(move || {
+        let mut byte = [0];
+        while let Ok(1) = receiver.read(&mut byte) {
+            let _ = events.send(Event::Terminated);
+        }
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const PANICS_VARIABLE: &str = "UNDERLAY_TEST_PANICS";
+
+    /// Not a test but the process of the test below. Without the variable, as in `cargo test -- --ignored`, it
+    /// fails at once.
+    #[test]
+    #[ignore = "the panicking process of the other test here"]
+    fn panicking_process() {
+        assert!(std::env::var_os(PANICS_VARIABLE).is_some(), "started by a test of this file");
+        abort_on_panic();
+        std::thread::spawn(|| panic!("a bug in a model"));
+        std::thread::sleep(Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_panic_on_any_thread_ends_the_daemon_and_is_printed() {
+        let started = Instant::now();
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "daemon::tests::panicking_process", "--ignored", "--nocapture"])
+            .env(PANICS_VARIABLE, "1")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:?}");
+        assert!(String::from_utf8_lossy(&ended.stderr).contains("a bug in a model"), "{ended:?}");
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+}

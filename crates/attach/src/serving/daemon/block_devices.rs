@@ -1,0 +1,45 @@
+//! The daemon of volumes that are block devices by themselves.
+
+use std::sync::Arc;
+
+use underlay_storage::device::Request;
+use underlay_storage::stack::{Pace, Stack, VolumeSpec};
+
+use super::export::Files;
+use super::{DaemonConfig, obey};
+use crate::machine::error::AttachError;
+use crate::machine::mounts;
+use crate::serving::ublk::Serving;
+
+/// Serves them until told to end, or until all are stopped.
+pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
+    let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
+    let volumes = Files::new(names.iter().copied().zip(stack.volumes().iter().cloned())).infos();
+    let turning: Vec<bool> = config.stack.volumes.iter().map(VolumeSpec::is_rotational).collect();
+    let devices = names.into_iter().zip(stack.volumes().iter().cloned()).zip(turning);
+    let serving =
+        Serving::start(&config.export, devices.map(|((name, device), turns)| (name, device, turns)))?;
+
+    // The file system on the device learns of a power cut by the errors of the device.
+    obey(config, stack, volumes, || {}, || serving.is_over())?;
+    // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
+    stack.clear_all_faults();
+    let is_dark = stack.faults().iter().any(|device| !device.powered);
+    stack.set_pace(Pace::Immediate);
+    let nodes = serving.nodes();
+    // Under a file system they stay, dead once this process has ended: so `underlay clean` finds both.
+    let in_use = mounts::all().into_iter().find(|mount| nodes.contains(&mount.source));
+    match in_use {
+        Some(mount) => tracing::warn!("left: {} is still mounted", mount.mount_point.display()),
+        // What the page cache holds of a device is written by this.
+        None => serving.stop()?,
+    }
+    for volume in stack.volumes() {
+        let flushed = volume.execute(Request::Flush);
+        if !is_dark {
+            flushed.map_err(|error| AttachError::failed(format!("the last flush failed: {error}")))?;
+        }
+    }
+    let _ = std::fs::remove_file(&config.control);
+    Ok(())
+}

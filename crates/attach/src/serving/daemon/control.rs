@@ -1,0 +1,314 @@
+//! The control socket: one JSON object a line in each direction, a reply for every line.
+//!
+//! | command | reply | meaning |
+//! | --- | --- | --- |
+//! | `{"command":"ping"}` | `{"reply":"pong","volumes":[{"name":"data","capacity_bytes":1073741824}]}` | it serves |
+//! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
+//! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
+//! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
+//! | `{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}` | `{"reply":"fault","id":1}` | the device has it until it is cleared, or for `for_s` modelled seconds |
+//! | `{"command":"clear-faults","device":"ssd-sata.0"}` | `{"reply":"done"}` | it has none any more; without `device`, none has |
+//! | `{"command":"return","device":"ssd-sata.0"}` | `{"reply":"done"}` | a vanished device is there again |
+//! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
+//! | `{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}` | `{"reply":"power-cut","survived":3,"torn":1,"lost":9}` | all named devices, or all there are, lose power in one instant; the numbers are of unflushed writes |
+//! | `{"command":"power-on"}` | `{"reply":"done"}` | power is back everywhere |
+//! | `{"command":"layers"}` | `{"reply":"layers","layers":[…]}` | one `LayerActivity` for each layer that counts or keeps something |
+//! | `{"command":"shutdown"}` | `{"reply":"done"}` | the daemon flushes, unmounts its export and ends |
+//!
+//! Whatever can't be parsed is answered by `{"reply":"failed","problem":"…"}` and the connection goes on;
+//! only a line of more than [`MAX_LINE_BYTES`] ends it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use underlay_files::control_socket::{Answer, ControlSocket};
+use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
+use underlay_storage::stack::{Pace, Stack};
+
+use crate::machine::error::AttachError;
+
+/// The longest command, in bytes with its newline.
+pub const MAX_LINE_BYTES: u64 = 4096;
+
+/// A week.
+const MAX_FAULT_S: f64 = 604_800.0;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Command {
+    Ping,
+    SetPace {
+        pace: Pace,
+    },
+    BeginMeasurement {
+        interval_s: f64,
+    },
+    EndMeasurement,
+    Layers,
+    Fault {
+        device: String,
+        fault: Fault,
+        #[serde(default)]
+        for_s: Option<f64>,
+    },
+    ClearFaults {
+        #[serde(default)]
+        device: Option<String>,
+    },
+    Return {
+        device: String,
+    },
+    Faults,
+    PowerCut {
+        /// Empty for all.
+        #[serde(default)]
+        devices: Vec<String>,
+        seed: u64,
+        #[serde(default)]
+        torn: bool,
+        #[serde(default)]
+        reordered: bool,
+    },
+    PowerOn,
+    Shutdown,
+}
+
+/// A volume as the daemon serves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeInfo {
+    pub name: String,
+    pub capacity_bytes: u64,
+    pub block_bytes: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    Done,
+    Pong { volumes: Vec<VolumeInfo> },
+    Layers { layers: Vec<LayerActivity> },
+    Activity { devices: Vec<DeviceActivity> },
+    Fault { id: FaultId },
+    Faults { devices: Vec<DeviceFaults> },
+    PowerCut(Survival),
+    Failed { problem: String },
+}
+
+/// Understands one line (its newline may be missing), or says what is wrong with it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(line: &[u8]) -> Result<Command, String> {
+    if line.len() as u64 > MAX_LINE_BYTES {
+        return Err(format!("a command has at most {MAX_LINE_BYTES} bytes, this one has {}", line.len()));
+    }
+    let command = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
+    match command {
+        Command::BeginMeasurement { interval_s } if !(0.001..=86_400.0).contains(&interval_s) => {
+            Err(format!("an interval of {interval_s} s: expected 0.001 to 86400"))
+        }
+        Command::Fault { for_s: Some(for_s), .. } if !(for_s > 0.0 && for_s <= MAX_FAULT_S) => {
+            Err(format!("a fault for {for_s} s: expected more than 0 and at most {MAX_FAULT_S}"))
+        }
+        Command::Fault { fault, .. } if fault.check().is_err() => {
+            Err(fault.check().map_or_else(|error| error.to_string(), |()| String::new()))
+        }
+        command => Ok(command),
+    }
+}
+
+/// Makes the socket and serves it on separate threads. `power_cut` is called after the devices lost their
+/// power and before that is answered, so before anyone can switch it on again.
+pub(super) fn listen(
+    path: &Path,
+    stack: Arc<Stack>,
+    dilation: f64,
+    volumes: Vec<VolumeInfo>,
+    power_cut: impl Fn() + Send + Sync + 'static,
+    shutdown: impl Fn() + Send + Sync + 'static,
+) -> Result<(), AttachError> {
+    let (power_cut, shutdown) = (Box::new(power_cut), Arc::new(shutdown));
+    let service = Service { stack, dilation, volumes, power_cut };
+    let answer = move |line: &[u8]| {
+        let command = parse(line);
+        let ends = matches!(command, Ok(Command::Shutdown));
+        let shutdown = Arc::clone(&shutdown);
+        Answer {
+            reply: command.map_or_else(|problem| Reply::Failed { problem }, |command| service.obey(command)),
+            afterwards: ends.then(|| Box::new(move || shutdown()) as Box<dyn FnOnce()>),
+        }
+    };
+    let socket = ControlSocket::listen(path, MAX_LINE_BYTES, answer)
+        .map_err(|error| AttachError::io("listen on", path, error))?;
+    socket.keep();
+    Ok(())
+}
+
+struct Service {
+    stack: Arc<Stack>,
+    /// Wall seconds of a modelled one.
+    dilation: f64,
+    volumes: Vec<VolumeInfo>,
+    power_cut: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Service {
+    fn obey(&self, command: Command) -> Reply {
+        match command {
+            Command::Ping => return Reply::Pong { volumes: self.volumes.clone() },
+            Command::SetPace { pace } => self.stack.set_pace(pace),
+            Command::BeginMeasurement { interval_s } => self.stack.begin_measurement(interval_s),
+            Command::Layers => return Reply::Layers { layers: self.stack.layers() },
+            Command::EndMeasurement => return Reply::Activity { devices: self.stack.end_measurement() },
+            Command::Shutdown => {}
+            Command::Faults => return Reply::Faults { devices: self.stack.faults() },
+            Command::PowerOn => match self.stack.check_restart() {
+                Ok(()) => drop(self.stack.restore_power()),
+                Err(error) => return failed(error),
+            },
+            Command::Fault { device, fault, for_s } => {
+                return self.inject(&device, fault, for_s).unwrap_or_else(failed);
+            }
+            Command::ClearFaults { device: None } => self.stack.clear_all_faults(),
+            Command::ClearFaults { device: Some(device) } => {
+                return self.stack.clear_faults(&device).map_or_else(failed, |()| Reply::Done);
+            }
+            Command::Return { device } => {
+                return match self.stack.bring_back(&device) {
+                    Ok(true) => Reply::Done,
+                    Ok(false) => Reply::Failed { problem: format!("{device} has not vanished") },
+                    Err(error) => failed(error),
+                };
+            }
+            Command::PowerCut { devices, seed, torn, reordered } => {
+                let names: Vec<&str> = devices.iter().map(String::as_str).collect();
+                let cut = self.stack.cut_power(&names, PowerCut { seed, torn, reordered });
+                if cut.is_ok() {
+                    (self.power_cut)();
+                }
+                return cut.map_or_else(failed, Reply::PowerCut);
+            }
+        }
+        Reply::Done
+    }
+
+    fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<Reply, FaultError> {
+        let id = self.stack.inject(device, fault)?;
+        if let Some(for_s) = for_s {
+            let stack = Arc::clone(&self.stack);
+            let wall = Duration::from_secs_f64(for_s * self.dilation);
+            let clear = move || {
+                std::thread::sleep(wall);
+                stack.clear_fault(id);
+            };
+            if std::thread::Builder::new().name("fault".into()).spawn(clear).is_err() {
+                // Nobody would take it off again.
+                self.stack.clear_fault(id);
+                let problem = "no thread to end the fault by could be started".to_owned();
+                return Ok(Reply::Failed { problem });
+            }
+        }
+        Ok(Reply::Fault { id })
+    }
+}
+
+fn failed(error: FaultError) -> Reply {
+    Reply::Failed { problem: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use underlay_storage::medium::Operation;
+
+    use super::*;
+
+    #[test]
+    fn the_documented_lines_are_understood() {
+        assert_eq!(parse(b"{\"command\":\"ping\"}\n"), Ok(Command::Ping));
+        assert_eq!(
+            parse(br#"{"command":"set-pace","pace":"immediate"}"#),
+            Ok(Command::SetPace { pace: Pace::Immediate })
+        );
+        assert_eq!(
+            parse(br#"{"command":"begin-measurement","interval_s":1.0}"#),
+            Ok(Command::BeginMeasurement { interval_s: 1.0 })
+        );
+        assert_eq!(parse(br#"{"command":"end-measurement"}"#), Ok(Command::EndMeasurement));
+        assert_eq!(parse(br#"{"command":"shutdown"}"#), Ok(Command::Shutdown));
+        let (device, fault) = ("ssd-sata.0".to_owned(), Fault::Slow { factor: 10.0 });
+        assert_eq!(
+            parse(br#"{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}"#),
+            Ok(Command::Fault { device, fault, for_s: Some(5.0) })
+        );
+        assert_eq!(parse(br#"{"command":"clear-faults"}"#), Ok(Command::ClearFaults { device: None }));
+        assert_eq!(parse(br#"{"command":"faults"}"#), Ok(Command::Faults));
+        assert_eq!(
+            parse(br#"{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}"#),
+            Ok(Command::PowerCut { devices: Vec::new(), seed: 1, torn: true, reordered: true })
+        );
+        assert_eq!(parse(br#"{"command":"power-on"}"#), Ok(Command::PowerOn));
+    }
+
+    #[test]
+    fn everything_else_is_answered_by_what_is_wrong() {
+        let refused: [&[u8]; 14] = [
+            b"",
+            b"ping",
+            b"{}",
+            b"{\"command\":\"format\"}",
+            b"{\"command\":\"set-pace\"}",
+            b"{\"command\":\"set-pace\",\"pace\":\"fast\"}",
+            b"{\"command\":\"begin-measurement\",\"interval_s\":0}",
+            b"{\"command\":\"begin-measurement\",\"interval_s\":-1}",
+            b"{\"command\":\"begin-measurement\",\"interval_s\":1e999}",
+            b"\xff\xfe",
+            b"{\"command\":\"fault\",\"device\":\"a\",\"fault\":{\"kind\":\"slow\",\"factor\":0.5}}",
+            b"{\"command\":\"fault\",\"device\":\"a\",\"fault\":{\"kind\":\"vanish\"},\"for_s\":-1}",
+            b"{\"command\":\"fault\",\"device\":\"a\",\"fault\":{\"kind\":\"errors\",\"rate\":2,\"seed\":1}}",
+            b"{\"command\":\"power-cut\",\"seed\":-1}",
+        ];
+        for line in refused {
+            assert!(parse(line).is_err(), "{}", String::from_utf8_lossy(line));
+        }
+        assert!(parse(&vec![b' '; 5000]).unwrap_err().contains("at most"));
+    }
+
+    fn some_command() -> impl Strategy<Value = Command> {
+        prop_oneof![
+            Just(Command::Ping),
+            Just(Command::EndMeasurement),
+            Just(Command::Shutdown),
+            Just(Command::SetPace { pace: Pace::Modelled }),
+            // Eighths: parsing may be off in the last of 53 bits, which is no concern of an interval.
+            (1_u32..691_200)
+                .prop_map(|eighths| Command::BeginMeasurement { interval_s: f64::from(eighths) / 8.0 }),
+            ("[ -~]{0,20}", 1_u32..100, any::<u64>()).prop_map(|(device, share, seed)| {
+                let (operations, extent) = (vec![Operation::Flush], None);
+                let fault = Fault::Errors { operations, rate: f64::from(share) / 128.0, extent, seed };
+                Command::Fault { device, fault, for_s: Some(f64::from(share) / 8.0) }
+            }),
+            ("[ -~]{0,20}", any::<u64>(), any::<bool>()).prop_map(|(device, seed, torn)| {
+                Command::PowerCut { devices: vec![device], seed, torn, reordered: !torn }
+            }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn commands_read_back(command in some_command()) {
+            let line = serde_json::to_vec(&command).unwrap();
+            prop_assert_eq!(parse(&line), Ok(command));
+        }
+
+        #[test]
+        fn noise_never_panics(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&line);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The daemon of an attachment whose volumes are directories.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use underlay_storage::stack::{Pace, Stack};
+
+use super::{DaemonConfig, obey};
+use crate::attachments::directory::Serving;
+use crate::machine::error::AttachError;
+
+/// Serves them until told to end, or until all are unmounted.
+pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
+    let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
+    let serving = Serving::start(&config.directories, &names, stack)?;
+    // When the power comes back, the journal knows better what is there than we do.
+    let lost = Arc::new(AtomicBool::new(false));
+    let (abandon, was_lost) = (serving.abandoner(), Arc::clone(&lost));
+    let on_power_cut = move || {
+        was_lost.store(true, Ordering::SeqCst);
+        abandon();
+    };
+    obey(config, stack, serving.volumes().to_vec(), on_power_cut, || serving.is_over())?;
+    // A fault ends with its storage; what a power cut took is gone all the same.
+    stack.clear_all_faults();
+    stack.restore_power();
+    stack.set_pace(Pace::Immediate);
+    let outcome = serving.stop(lost.load(Ordering::SeqCst));
+    let _ = std::fs::remove_file(&config.control);
+    outcome
+}

@@ -1,0 +1,221 @@
+//! The export mounted for real, over a device that shows what arrives and answers when it is told to.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use fuser::BackgroundSession;
+use rustix::fs::FallocateFlags;
+use underlay_storage::device::Done;
+
+use super::*;
+use crate::serving::daemon::{Transport, mount_export};
+
+/// Far beyond what anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// In this time a reply that does not wait for the device would be there many times over.
+const NO_REPLY: Duration = Duration::from_millis(200);
+
+/// Hands each request with its answer to the test.
+struct Spy {
+    arrived: Mutex<Sender<(Request, Done)>>,
+}
+
+impl BlockDevice for Spy {
+    fn geometry(&self) -> Geometry {
+        Geometry { capacity_bytes: 1 << 20, block_bytes: 4096, optimal_io_bytes: 4096 }
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        // Without its test a request is dropped, which the kernel gets to know as an error.
+        let _ = self.arrived.lock().send((request, done));
+    }
+}
+
+struct Mounted {
+    arrived: Receiver<(Request, Done)>,
+    session: Option<BackgroundSession>,
+    directory: tempfile::TempDir,
+}
+
+impl Mounted {
+    /// One for each transport that this host has; none where nothing can be mounted, and CI fails there.
+    fn all() -> Vec<Mounted> {
+        if let Err(missing) = crate::machine::privileges::probe_privileges()
+            .and_then(|()| crate::machine::privileges::probe_fuse())
+        {
+            assert!(std::env::var_os("CI").is_none(), "{missing}");
+            eprintln!("SKIPPED: {missing}");
+            return Vec::new();
+        }
+        match crate::serving::fuse_uring::probe() {
+            Ok(()) => vec![Mounted::new(Transport::DevFuse), Mounted::new(Transport::Uring)],
+            Err(missing) => {
+                eprintln!("SKIPPED WITH io_uring: {missing}");
+                vec![Mounted::new(Transport::DevFuse)]
+            }
+        }
+    }
+
+    fn new(transport: Transport) -> Mounted {
+        let (sender, arrived) = mpsc::channel();
+        let device: Arc<dyn BlockDevice> = Arc::new(Spy { arrived: Mutex::new(sender) });
+        let directory = tempfile::tempdir().unwrap();
+        let files = Arc::new(Files::new(std::iter::once(("data", device))));
+        let session = mount_export(&files, transport, directory.path(), "underlay:test").unwrap();
+        Mounted { arrived, session: Some(session.spawn().unwrap()), directory }
+    }
+
+    fn open(&self) -> File {
+        File::options().read(true).write(true).open(self.directory.path().join("data")).unwrap()
+    }
+
+    /// Calls the kernel on a thread, checks what reaches the device, that the call does not return before the
+    /// device has answered, and that nothing else is asked for; returns what the call returned.
+    fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(File) -> T + Send + 'static,
+        is_expected: impl FnOnce(&Request) -> bool,
+        answer: impl FnOnce(Request) -> Completion,
+    ) -> T {
+        let (sender, returned) = mpsc::channel();
+        let file = self.open();
+        std::thread::spawn(move || {
+            let _ = sender.send(work(file));
+        });
+        let (request, done) = self.arrived.recv_timeout(PATIENCE).expect("nothing reached the device");
+        assert!(is_expected(&request), "{request:?}");
+        assert!(returned.recv_timeout(NO_REPLY).is_err(), "it returned before the device had answered");
+        done(answer(request));
+        let outcome = returned.recv_timeout(PATIENCE).expect("it did not return though the device answered");
+        let more = self.arrived.try_recv().ok().map(|(request, _)| request);
+        assert!(more.is_none(), "{more:?}");
+        outcome
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Requests that nobody took fail now, and later ones at once: the unmount has nothing to wait for.
+        drop(std::mem::replace(&mut self.arrived, mpsc::channel().1));
+        drop(self.session.take());
+    }
+}
+
+fn io_error() -> DeviceError {
+    DeviceError::Io("a bad sector".into())
+}
+
+#[test]
+fn a_flush_reaches_the_device_and_is_acknowledged_by_it_alone() {
+    for mounted in Mounted::all() {
+        let is_flush = |request: &Request| matches!(request, Request::Flush);
+        let nothing = |_| Ok(Vec::new());
+        mounted.call(|file| file.sync_all(), is_flush, nothing).unwrap();
+        mounted.call(|file| file.sync_data(), is_flush, nothing).unwrap();
+        let failed = mounted.call(|file| file.sync_all(), is_flush, |_| Err(io_error())).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(libc::EIO));
+        // A flush that failed once is no reason to leave the next one out.
+        mounted.call(|file| file.sync_all(), is_flush, nothing).unwrap();
+    }
+}
+
+#[test]
+fn a_hole_is_punched_by_a_discard_of_just_that_range() {
+    for mounted in Mounted::all() {
+        let punch = |file: File| {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, flags, 8192, 12_288)
+        };
+        let is_discard = |request: &Request| {
+            matches!(request, Request::Discard { offset_bytes: 8192, length_bytes: 12_288 })
+        };
+        mounted.call(punch, is_discard, |_| Ok(Vec::new())).unwrap();
+        assert_eq!(mounted.call(punch, is_discard, |_| Err(io_error())), Err(rustix::io::Errno::IO));
+        // A range that is only to be reserved is no discard: it would destroy what is there.
+        let reserve = |file: File| rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 4096);
+        assert_eq!(reserve(mounted.open()), Err(rustix::io::Errno::OPNOTSUPP));
+        assert!(mounted.arrived.try_recv().is_err());
+    }
+}
+
+#[test]
+fn reads_and_writes_carry_their_data_and_their_errors() {
+    for mounted in Mounted::all() {
+        let is_write = |request: &Request| matches!(request, Request::Write { offset_bytes: 4096, data, fua: false } if *data == [7; 8192]);
+        let write = |file: File| file.write_at(&[7; 8192], 4096);
+        assert_eq!(mounted.call(write, is_write, |_| Ok(Vec::new())).unwrap(), 8192);
+        let failed = mounted.call(write, is_write, |_| Err(io_error())).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(libc::EIO));
+        let failed = mounted.call(write, is_write, |_| Err(DeviceError::NoSpace)).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(libc::ENOSPC));
+
+        let is_read = |request: &Request| matches!(request, Request::Read { offset_bytes: 4096, .. });
+        let read = |file: File| {
+            let mut found = vec![0; 4096];
+            file.read_exact_at(&mut found, 4096).map(|()| found)
+        };
+        let filled = |request| match request {
+            Request::Read { buffer, .. } => Ok(vec![9; buffer.len()]),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(mounted.call(read, is_read, filled).unwrap(), [9; 4096]);
+        let failed = mounted.call(read, is_read, |_| Err(DeviceError::Gone)).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(libc::EIO));
+    }
+}
+
+#[test]
+fn the_directory_shows_its_volumes_and_their_sizes() {
+    for mounted in Mounted::all() {
+        let directory = mounted.directory.path();
+        let names: Vec<_> =
+            std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["data"]);
+        assert_eq!(std::fs::metadata(directory.join("data")).unwrap().len(), 1 << 20);
+        assert!(std::fs::metadata(directory).unwrap().is_dir());
+        let missing = File::open(directory.join("log")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let resized = mounted.open().set_len(4096).unwrap_err();
+        assert_eq!(resized.raw_os_error(), Some(libc::EPERM));
+        let room = rustix::fs::statvfs(directory).unwrap();
+        assert_eq!(room.f_blocks * room.f_frsize, 1 << 20);
+        assert!(mounted.arrived.try_recv().is_err());
+    }
+}
+
+#[test]
+fn many_requests_may_be_under_way_and_are_answered_in_any_order() {
+    const WRITERS: u64 = 40;
+    for mounted in Mounted::all() {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|number| {
+                let file = mounted.open();
+                std::thread::spawn(move || file.write_at(&[number as u8; 4096], number * 4096).unwrap())
+            })
+            .collect();
+        // All must be here before the first is answered.
+        let mut requests: Vec<_> = (0..WRITERS)
+            .map(|_| mounted.arrived.recv_timeout(PATIENCE).expect("a request is held back"))
+            .collect();
+        requests.reverse();
+        for (request, done) in requests {
+            let Request::Write { offset_bytes, data, .. } = request else { panic!("{request:?}") };
+            assert_eq!(data, vec![(offset_bytes / 4096) as u8; 4096]);
+            done(Ok(Vec::new()));
+        }
+        for writer in writers {
+            assert_eq!(writer.join().unwrap(), 4096);
+        }
+    }
+}
+
+#[test]
+fn a_request_that_its_device_drops_fails() {
+    for mounted in Mounted::all() {
+        let file = mounted.open();
+        let writer = std::thread::spawn(move || file.write_at(&[1; 4096], 0));
+        drop(mounted.arrived.recv_timeout(PATIENCE).expect("nothing reached the device"));
+        assert_eq!(writer.join().unwrap().unwrap_err().raw_os_error(), Some(libc::EIO));
+    }
+}

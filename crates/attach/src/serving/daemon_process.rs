@@ -1,0 +1,457 @@
+//! The launcher's side of the device daemon: starting it, talking to it, ending it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use underlay_sync::Mutex;
+
+use rustix::process::Signal;
+use underlay_files::{Access, Folder, control_socket};
+use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_storage::paced::PathCost;
+use underlay_storage::stack::{Pace, StackSpec};
+
+use crate::attachments::directory::DirectoryConfig;
+use crate::machine::error::AttachError;
+use crate::machine::mounts;
+use crate::machine::processes::{self, ProcessId};
+use crate::serving::daemon::control::{Command, Reply, VolumeInfo};
+use crate::serving::daemon::{DaemonConfig, Transport};
+use crate::serving::ublk;
+use crate::undo::registry::{Note, Registry, Resource};
+
+/// The daemon's configuration, in its session directory.
+pub(crate) const CONFIG_FILE: &str = "daemon.json";
+/// Where its export is mounted, in the same place.
+pub(crate) const EXPORT_DIRECTORY: &str = "export";
+const CONTROL_SOCKET: &str = "control";
+const LOG_FILE: &str = "log";
+/// How long a daemon that has stopped answering is watched for its end, and how often.
+const LAST_BREATH_POLL: Duration = Duration::from_millis(10);
+const LAST_BREATH_POLLS: u32 = 100;
+
+/// What a socket's path may have at most, from `struct sockaddr_un` with its final zero.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// Opening a large backing may take a while on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// A change of pace waits for everything under way, which in slow motion may be seconds.
+const REPLY_LIMIT: Duration = Duration::from_secs(300);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
+const LOG_TAIL_BYTES: u64 = 4096;
+
+/// The subcommand by which a program becomes the daemon, and the program that is nothing else. One of the two
+/// stands on the command line of every daemon.
+pub(crate) const DAEMON_SUBCOMMAND: &str = "device-daemon";
+const DAEMON_PROGRAM: &str = "underlay-device-daemon";
+
+/// The daemons that run with this configuration file. Others may have the path among their arguments as well, an
+/// editor or a wrapper for one; a daemon has it at the end behind `--config`, and is called a daemon.
+pub(crate) fn daemons_with(config: &Path) -> Vec<ProcessId> {
+    processes::matching(|arguments| is_daemon(arguments, config))
+}
+
+fn is_daemon(arguments: &[OsString], config: &Path) -> bool {
+    let [program, between @ .., option, path] = arguments else { return false };
+    let is_called_daemon = match between.last() {
+        Some(last) => last == DAEMON_SUBCOMMAND,
+        None => Path::new(program).file_name().is_some_and(|name| name == DAEMON_PROGRAM),
+    };
+    is_called_daemon && option == "--config" && path == config.as_os_str()
+}
+
+/// How to start the daemon: a program, and what stands before `--config FILE` on its command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DaemonProgram {
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+}
+
+/// A connection to a daemon's control socket.
+pub(crate) type Connection = control_socket::Connection<Command, Reply>;
+
+/// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
+pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
+    let shut_down = Connection::open(control, SHUTDOWN_LIMIT)
+        .and_then(|mut connection| connection.ask(&Command::Shutdown));
+    let grace = if shut_down.is_ok() { SHUTDOWN_LIMIT } else { Duration::ZERO };
+    process.wait_gone(grace) || {
+        process.signal(Signal::KILL);
+        process.wait_gone(Duration::from_secs(10))
+    }
+}
+
+/// A running daemon with its session directory, export and notes in the registry.
+///
+/// Dropping it does not end the daemon: a filesystem that could not be unmounted still lives on it, and
+/// `underlay clean` finds both.
+pub(crate) struct DaemonProcess {
+    session: PathBuf,
+    source: String,
+    /// It has ublk devices, which outlive it when it is killed.
+    has_ublk: bool,
+    registry: Registry,
+    /// In the order of making; taken back in reverse.
+    session_note: Option<Note>,
+    mount_note: Option<Note>,
+    daemon_note: Option<Note>,
+    child: Option<Mutex<Child>>,
+    pid: u32,
+    connection: Option<Mutex<Connection>>,
+    volumes: Vec<VolumeInfo>,
+    /// It gave up by itself, and nobody has been told yet.
+    ended_badly: Option<AttachError>,
+}
+
+impl DaemonProcess {
+    /// Starts a daemon for `stack`, whose requests it dates back by `path`, and waits until its export can be used.
+    pub(crate) fn start(
+        program: &DaemonProgram,
+        stack: &StackSpec,
+        transport: Transport,
+        path: PathCost,
+        registry: &Registry,
+    ) -> Result<Self, AttachError> {
+        DaemonProcess::begin(program, stack, transport, path, Vec::new(), registry)
+    }
+
+    /// As [`DaemonProcess::start`], with a mounted directory for each volume instead of the export.
+    pub(crate) fn start_directories(
+        program: &DaemonProgram,
+        stack: &StackSpec,
+        directories: Vec<DirectoryConfig>,
+        registry: &Registry,
+    ) -> Result<Self, AttachError> {
+        DaemonProcess::begin(program, stack, Transport::default(), PathCost::default(), directories, registry)
+    }
+
+    fn begin(
+        program: &DaemonProgram,
+        stack: &StackSpec,
+        transport: Transport,
+        path: PathCost,
+        directories: Vec<DirectoryConfig>,
+        registry: &Registry,
+    ) -> Result<Self, AttachError> {
+        let (session, note) = registry.session()?;
+        let name = session.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut daemon = DaemonProcess {
+            session,
+            source: format!("underlay:{name}"),
+            has_ublk: false,
+            registry: registry.clone(),
+            session_note: Some(note),
+            mount_note: None,
+            daemon_note: None,
+            child: None,
+            pid: 0,
+            connection: None,
+            volumes: Vec::new(),
+            ended_badly: None,
+        };
+        match daemon.launch(program, stack, transport, path, directories) {
+            Ok(()) => Ok(daemon),
+            Err(error) => {
+                // What can't be taken back stays in the registry; the first error is the one to tell.
+                let _ = daemon.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn launch(
+        &mut self,
+        program: &DaemonProgram,
+        stack: &StackSpec,
+        transport: Transport,
+        path: PathCost,
+        directories: Vec<DirectoryConfig>,
+    ) -> Result<(), AttachError> {
+        let (export, control) = (self.export(), self.session.join(CONTROL_SOCKET));
+        if control.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
+            return Err(AttachError::failed(format!(
+                "{} is too long for a socket's path: set {} to a shorter directory",
+                control.display(),
+                crate::undo::registry::RUNTIME_DIR_VARIABLE
+            )));
+        }
+        Folder::make_new(&export, Access::Private)
+            .map_err(|error| AttachError::io("make", &export, error))?;
+        let config_path = self.session.join(CONFIG_FILE);
+        let config = DaemonConfig {
+            stack: stack.clone(),
+            transport,
+            export: export.clone(),
+            source: self.source.clone(),
+            control: control.clone(),
+            path,
+            directories,
+        };
+        let text = serde_json::to_vec_pretty(&config).map_err(|error| {
+            AttachError::failed(format!("could not write the storage's description: {error}"))
+        })?;
+        underlay_files::replace(&config_path, Access::Private, &text)
+            .map_err(|error| AttachError::io("write", &config_path, error))?;
+        let log_path = self.session.join(LOG_FILE);
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&log_path)
+            .map_err(|error| AttachError::io("write", &log_path, error))?;
+
+        let exported = match transport {
+            Transport::Ublk => Resource::Ublk { export },
+            _ => Resource::FuseMount { mount_point: export, source: self.source.clone() },
+        };
+        self.has_ublk = transport == Transport::Ublk;
+        // Noted before it exists: a launcher killed in between leaves a note of nothing, which does no
+        // harm; a daemon without a note would never be cleaned up.
+        self.mount_note = Some(self.registry.note(exported)?);
+        self.daemon_note = Some(
+            self.registry.note(Resource::Daemon { config: config_path.clone(), control: control.clone() })?,
+        );
+        let mut command = std::process::Command::new(&program.program);
+        command.args(&program.arguments).arg("--config").arg(&config_path);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
+        // SAFETY: setsid is async-signal-safe. In a separate session the daemon gets neither the terminal's
+        // Ctrl-C nor its hang-up.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
+        let child = command
+            .spawn()
+            .map_err(|error| AttachError::io("start the device daemon", &program.program, error))?;
+        self.pid = child.id();
+        self.child = Some(Mutex::new(child));
+        self.wait_ready(&control)
+    }
+
+    fn wait_ready(&mut self, control: &Path) -> Result<(), AttachError> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if let Ok(mut connection) = Connection::open(control, REPLY_LIMIT) {
+                let reply = connection.ask(&Command::Ping).map_err(|error| self.silent(&error))?;
+                if let Reply::Pong { volumes } = reply {
+                    self.volumes = volumes;
+                    self.connection = Some(Mutex::new(connection));
+                    return Ok(());
+                }
+            }
+            if let Some(status) = self.exit_status() {
+                return Err(self.with_log(format!("the device daemon ended at its start ({status})")));
+            }
+            if Instant::now() >= deadline {
+                let limit_s = START_LIMIT.as_secs();
+                return Err(self.with_log(format!("the device daemon was not ready after {limit_s} s")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn volumes(&self) -> &[VolumeInfo] {
+        &self.volumes
+    }
+
+    pub(crate) fn volume_file(&self, name: &str) -> PathBuf {
+        self.export().join(name)
+    }
+
+    /// The socket that it takes commands on.
+    pub(crate) fn control(&self) -> PathBuf {
+        self.session.join(CONTROL_SOCKET)
+    }
+
+    fn export(&self) -> PathBuf {
+        self.session.join(EXPORT_DIRECTORY)
+    }
+
+    fn exit_status(&self) -> Option<std::process::ExitStatus> {
+        let mut child = self.child.as_ref()?.lock();
+        child.try_wait().ok().flatten()
+    }
+
+    /// `Err` when the daemon has ended.
+    pub(crate) fn health(&self) -> Result<(), AttachError> {
+        let ended = |status: std::process::ExitStatus| {
+            Err(self.with_log(format!("the device daemon ended ({status})")))
+        };
+        if let Some(status) = self.exit_status() {
+            return ended(status);
+        }
+        let Err(unanswered) = self.ask(&Command::Ping) else { return Ok(()) };
+        // The threads of a killed process go one by one: it may not answer any more and not have ended yet.
+        for _ in 0..LAST_BREATH_POLLS {
+            if let Some(status) = self.exit_status() {
+                return ended(status);
+            }
+            std::thread::sleep(LAST_BREATH_POLL);
+        }
+        Err(unanswered)
+    }
+
+    pub(crate) fn tell(&self, command: &Command) -> Result<(), AttachError> {
+        self.ask(command).map(|_| ())
+    }
+
+    /// Fast-forward before everything is taken away. A daemon that does not manage that within `limit` is killed:
+    /// what waits for it then gets an error instead of hanging for good.
+    pub(crate) fn hurry_or_kill(&self, limit: Duration) {
+        let hurried = self.connection.as_ref().is_some_and(|connection| {
+            let mut connection = connection.lock();
+            // A device that a fault makes slow would not be hurried before it is through with what it has.
+            let reply = connection
+                .set_limit(limit)
+                .and_then(|()| connection.ask(&Command::ClearFaults { device: None }))
+                .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
+            let _ = connection.set_limit(REPLY_LIMIT);
+            matches!(reply, Ok(Reply::Done))
+        });
+        if !hurried {
+            self.kill();
+        }
+    }
+
+    /// Ends it at once; one that has ended already is left alone.
+    pub(crate) fn kill(&self) {
+        if let Some(child) = &self.child {
+            // Not collected yet, so its number can't mean another process.
+            let _ = child.lock().kill();
+        }
+    }
+
+    pub(crate) fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        match self.ask(&Command::EndMeasurement)? {
+            Reply::Activity { devices } => Ok(devices),
+            _ => Err(AttachError::failed("the device daemon did not answer with what its devices did")),
+        }
+    }
+
+    pub(crate) fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        match self.ask(&Command::Layers)? {
+            Reply::Layers { layers } => Ok(layers),
+            _ => Err(AttachError::failed("the device daemon did not answer with the state of its layers")),
+        }
+    }
+
+    fn ask(&self, command: &Command) -> Result<Reply, AttachError> {
+        let Some(connection) = &self.connection else {
+            return Err(AttachError::failed("the device daemon has been shut down"));
+        };
+        let reply = connection.lock().ask(command);
+        match reply {
+            Ok(Reply::Failed { problem }) => {
+                Err(AttachError::failed(format!("the device daemon refused: {problem}")))
+            }
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(self.silent(&error)),
+        }
+    }
+
+    fn silent(&self, error: &io::Error) -> AttachError {
+        match self.exit_status() {
+            Some(status) => self.with_log(format!("the device daemon ended ({status})")),
+            None => self.with_log(format!("the device daemon does not answer: {error}")),
+        }
+    }
+
+    fn with_log(&self, what: String) -> AttachError {
+        let tail = log_tail(&self.session.join(LOG_FILE)).ok().filter(|tail| !tail.trim().is_empty());
+        AttachError::Failed { what, output: tail }
+    }
+
+    /// Ends the daemon, unmounts its export and removes its directory, as far as they are there.
+    pub(crate) fn stop(&mut self) -> Result<(), AttachError> {
+        self.connection = None;
+        if let Some(child) = self.child.take() {
+            let mut child = child.into_inner();
+            // Not collected yet, so the number still means our child.
+            if let Some(process) = ProcessId::of(self.pid) {
+                end_daemon(process, &self.session.join(CONTROL_SOCKET));
+            }
+            // It is gone or has been killed: this collects it. One that gives up by itself says why in its log, which
+            // goes with the session.
+            if let Ok(status) = child.wait()
+                && let Some(code) = status.code().filter(|code| *code != 0)
+            {
+                self.ended_badly = Some(AttachError::Failed {
+                    what: format!(
+                        "the device daemon ended with code {code}: what was not flushed before is lost"
+                    ),
+                    output: log_tail(&self.session.join(LOG_FILE)).ok(),
+                });
+            }
+        }
+        self.forget(|daemon| daemon.daemon_note.take());
+        let export = self.export();
+        let is_ours = |mount: &mounts::Mount| mount.source == Path::new(&self.source);
+        while mounts::at(&export).is_some_and(|mount| is_ours(&mount)) {
+            mounts::detach_lazily(&export).map_err(|errno| {
+                AttachError::failed(format!("could not unmount the export {}: {errno}", export.display()))
+            })?;
+        }
+        if self.has_ublk {
+            ublk::remove(&export)?;
+        }
+        self.forget(|daemon| daemon.mount_note.take());
+        if self.session_note.is_some() && self.session.exists() {
+            underlay_files::remove_tree(&self.session)
+                .map_err(|error| AttachError::io("remove", &self.session, error))?;
+        }
+        self.forget(|daemon| daemon.session_note.take());
+        // Told once everything else is done: doing it again does nothing.
+        self.ended_badly.take().map_or(Ok(()), Err)
+    }
+
+    fn forget(&mut self, take: impl Fn(&mut Self) -> Option<Note>) {
+        if let Some(note) = take(self) {
+            self.registry.forget(note);
+        }
+    }
+}
+
+fn log_tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_daemon_with_this_configuration_is_one() {
+        let config = Path::new("/run/underlay/session-1-1/daemon.json");
+        let is = |line: &str| is_daemon(&line.split(' ').map(OsString::from).collect::<Vec<_>>(), config);
+        assert!(is("/opt/underlay device-daemon --config /run/underlay/session-1-1/daemon.json"));
+        assert!(is("/opt/underlay-device-daemon --config /run/underlay/session-1-1/daemon.json"));
+        for stranger in [
+            "vi /run/underlay/session-1-1/daemon.json",
+            "editor --config /run/underlay/session-1-1/daemon.json",
+            "/opt/underlay device-daemon --config /run/underlay/session-1-2/daemon.json",
+            "/opt/underlay device-daemon --log /run/underlay/session-1-1/daemon.json",
+            "strace underlay device-daemon --config /run/underlay/session-1-1/daemon.json -f",
+            "sh -c script --config /run/underlay/session-1-1/daemon.json",
+            "/run/underlay/session-1-1/daemon.json",
+            "",
+        ] {
+            assert!(!is(stranger), "{stranger}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Storages that are being served, as anyone on this machine finds them: to put faults on their devices.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
+
+use crate::attachments::directory::DirectoryConfig;
+use crate::attachments::filesystem::Filesystem;
+use crate::machine::error::AttachError;
+use crate::machine::mounts::{self, Mount};
+use crate::serving::daemon::DaemonConfig;
+use crate::serving::daemon::control::{Command, Reply};
+use crate::serving::daemon_process::{CONFIG_FILE, Connection};
+use crate::undo::registry::{Owner, Registry, Resource};
+
+/// A device may be in the middle of a slow request.
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
+/// Unmounting writes out what it can, and gets an error for each block of a device without power.
+const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
+
+/// A storage that a living daemon serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    control: PathBuf,
+    /// The files that the daemon exports lie below it.
+    session: PathBuf,
+    owner: Option<Owner>,
+    /// Its owner is gone, and did not take it away.
+    is_orphaned: bool,
+}
+
+impl Served {
+    /// All of this registry, oldest first, and after them what processes left that are gone. One that is just being made or
+    /// taken away may be among them.
+    pub fn all(registry: &Registry) -> Vec<Served> {
+        let served = |owner: Owner, resource: Resource, is_orphaned: bool| match resource {
+            Resource::Daemon { config, control } => {
+                let session = config.parent().map(Path::to_path_buf).unwrap_or_default();
+                Some(Served { control, session, owner: Some(owner), is_orphaned })
+            }
+            _ => None,
+        };
+        let living =
+            registry.living().into_iter().filter_map(|(owner, resource)| served(owner, resource, false));
+        let left = registry.leftovers().into_iter();
+        let orphaned = left.filter_map(|left| served(left.owner, left.resource, true));
+        living.chain(orphaned).filter(|served| served.control.exists()).collect()
+    }
+
+    pub(crate) fn by_control(control: PathBuf) -> Served {
+        let session = control.parent().map(Path::to_path_buf).unwrap_or_default();
+        Served { control, session, owner: None, is_orphaned: false }
+    }
+
+    /// The process that made it, where it was found by the registry.
+    pub fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    /// Whether that process is gone: `underlay clean` takes the storage away.
+    pub fn is_orphaned(&self) -> bool {
+        self.is_orphaned
+    }
+
+    /// Where its filesystems are mounted.
+    pub fn directories(&self) -> Vec<PathBuf> {
+        let own = self.own_directories().into_iter().map(|directory| directory.mount_point);
+        self.mounts().into_iter().map(|mount| mount.mount_point).chain(own).collect()
+    }
+
+    /// Those of which the daemon is the file system itself.
+    fn own_directories(&self) -> Vec<DirectoryConfig> {
+        DaemonConfig::read(&self.session.join(CONFIG_FILE))
+            .map(|config| config.directories)
+            .unwrap_or_default()
+    }
+
+    /// The filesystems on block devices that stand on its export.
+    fn mounts(&self) -> Vec<Mount> {
+        let devices = crate::attachments::loop_device::below(&self.session);
+        mounts::all().into_iter().filter(|mount| devices.contains(&mount.source)).collect()
+    }
+
+    /// What is wrong with each of its devices.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
+    pub fn faults(&self) -> Result<Vec<DeviceFaults>, AttachError> {
+        match self.ask(&Command::Faults)? {
+            Reply::Faults { devices } => Ok(devices),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    /// Puts a fault on a device: until it is cleared, or for a number of modelled seconds.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
+    pub fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<FaultId, AttachError> {
+        match self.ask(&Command::Fault { device: device.to_owned(), fault, for_s })? {
+            Reply::Fault { id } => Ok(id),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    /// Takes all faults off a device, or off all of them. A device without power stays without.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
+    pub fn clear(&self, device: Option<&str>) -> Result<(), AttachError> {
+        self.ask(&Command::ClearFaults { device: device.map(str::to_owned) }).map(|_| ())
+    }
+
+    /// A device that vanished is there again.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
+    pub fn bring_back(&self, device: &str) -> Result<(), AttachError> {
+        self.ask(&Command::Return { device: device.to_owned() }).map(|_| ())
+    }
+
+    /// Cuts the power of these devices in one instant, of all when none is named.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
+    pub fn cut_power(&self, devices: &[String], cut: PowerCut) -> Result<Survival, AttachError> {
+        let PowerCut { seed, torn, reordered } = cut;
+        match self.ask(&Command::PowerCut { devices: devices.to_vec(), seed, torn, reordered })? {
+            Reply::PowerCut(survival) => Ok(survival),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    /// Power is back, and that is all: filesystems that gave up without it stay as they are.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
+    pub fn switch_on(&self) -> Result<(), AttachError> {
+        self.ask(&Command::PowerOn).map(|_| ())
+    }
+
+    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are
+    /// mounted again, which recovers them. What they had in memory is gone with the cut.
+    ///
+    /// A filesystem that someone still uses can't be: the error names the process, and nothing has changed.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or a file system can't be mounted again.
+    pub fn restore_power(&self) -> Result<(), AttachError> {
+        if self.faults()?.iter().all(|device| device.powered) {
+            return Ok(());
+        }
+        let mounted = self.mounts();
+        let mut unmounted: Vec<(Filesystem, &Mount)> = Vec::new();
+        let mut busy = None;
+        for mount in mounted.iter().rev() {
+            let filesystem = match mount.filesystem.as_str() {
+                "ext4" => Filesystem::Ext4,
+                _ => Filesystem::Xfs,
+            };
+            // While the power is off: nothing that the old mount has in memory may reach the device later.
+            if let Err(error) = mounts::try_unmount(&mount.mount_point, UNMOUNT_LIMIT) {
+                let error = mounts::explain(&mount.mount_point, error);
+                // With others unmounted already, it is as good to go on as to stop.
+                if unmounted.is_empty() {
+                    return Err(error);
+                }
+                busy = Some(error);
+                continue;
+            }
+            mounts::drop_device_cache(&mount.source)
+                .map_err(|error| AttachError::io("drop the cache of", &mount.source, error))?;
+            unmounted.push((filesystem, mount));
+        }
+        self.ask(&Command::PowerOn)?;
+        if let Some(directory) = self.own_directories().first() {
+            return Err(AttachError::failed(format!(
+                "the power is back, but {} answers with errors until it is attached again, as after a crash: \
+                 end its mount, and begin it again with the same --keep",
+                directory.mount_point.display()
+            )));
+        }
+        for (filesystem, mount) in unmounted.into_iter().rev() {
+            filesystem.mount(&mount.source, &mount.mount_point)?;
+        }
+        // What that one still has in memory may reach its device after all: its owner must know.
+        busy.map_or(Ok(()), Err)
+    }
+
+    fn ask(&self, command: &Command) -> Result<Reply, AttachError> {
+        let reply = Connection::open(&self.control, REPLY_LIMIT)
+            .and_then(|mut connection| connection.ask(command))
+            .map_err(|error| AttachError::io("reach the device daemon at", &self.control, error))?;
+        match reply {
+            Reply::Failed { problem } => Err(AttachError::failed(problem)),
+            reply => Ok(reply),
+        }
+    }
+}
+
+fn unexpected(reply: &Reply) -> AttachError {
+    AttachError::failed(format!("the device daemon gave an unexpected answer: {reply:?}"))
+}

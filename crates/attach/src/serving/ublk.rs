@@ -1,0 +1,262 @@
+//! Block devices served by this process through ublk, without FUSE and loop in between.
+//!
+//! A device has one queue. Its slots are offered to the kernel, which puts a request into one; one command carries a
+//! result back and fetches the next request, many of them in one system call. The device daemon makes the
+//! devices and puts a link to each into its export's directory, under the volume's name. The kernel keeps a number for
+//! the server with each device: there we note whose it is, so that [`remove`] finds ours, whatever became of
+//! the daemon.
+
+mod control;
+mod protocol;
+mod queue;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use underlay_storage::device::BlockDevice;
+
+use crate::attachments::loop_device::{self, QueueSettings};
+use crate::machine::error::AttachError;
+use crate::machine::missing::Missing;
+use crate::serving::ring;
+use control::Control;
+use protocol::{ANY_NUMBER, Info};
+
+/// Requests that a device can have under way, as with a loop device.
+const MAX_UNDER_WAY: usize = 128;
+/// The kernel notices a dead server by a slot that is offered and not in use, so one is never given to a request.
+const SLOTS: usize = MAX_UNDER_WAY + 1;
+
+const MAX_REQUEST_BYTES: u32 = 1 << 20;
+
+/// How long a device's node may take to appear or to go.
+const NODE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Whether this host can do it. It changes nothing.
+///
+/// # Errors
+/// What is missing.
+pub fn probe() -> Result<(), Missing> {
+    match File::options().read(true).write(true).open(control::PATH) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Missing::new(
+                format!("ublk ({} is not there)", control::PATH),
+                "load the module with `modprobe ublk_drv`; where there is none, use a kernel from 6.4 on that has it: \
+                 on Debian, linux-image-amd64 of release 13",
+            ));
+        }
+        Err(error) => {
+            return Err(Missing::new(
+                format!("ublk ({}: {error})", control::PATH),
+                "run as root, and in a container pass --privileged",
+            ));
+        }
+    }
+    ring::probe().map_err(|error| {
+        Missing::new(
+            format!("io_uring ({error})"),
+            "allow it: `sysctl kernel.io_uring_disabled=0`, and in a container a seccomp profile that permits it",
+        )
+    })
+}
+
+/// What the daemon serves: a device for each volume.
+pub(crate) struct Serving {
+    control: Control,
+    devices: Vec<(u32, JoinHandle<()>)>,
+}
+
+impl Serving {
+    /// `export` is the directory for the links; by its path the devices are known.
+    pub(crate) fn start<'a>(
+        export: &Path,
+        volumes: impl Iterator<Item = (&'a str, Arc<dyn BlockDevice>, bool)>,
+    ) -> Result<Serving, AttachError> {
+        let control =
+            Control::open().map_err(|error| AttachError::io("open", Path::new(control::PATH), error))?;
+        let mut serving = Serving { control, devices: Vec::new() };
+        for (name, volume, is_rotational) in volumes {
+            let number = serving.add(export, volume, is_rotational).map_err(|error| {
+                AttachError::failed(format!("could not make a ublk device for volume '{name}': {error}"))
+            })?;
+            let link = export.join(name);
+            std::os::unix::fs::symlink(node(number), &link)
+                .map_err(|error| AttachError::io("make the link", &link, error))?;
+        }
+        Ok(serving)
+    }
+
+    fn add(&mut self, export: &Path, volume: Arc<dyn BlockDevice>, is_rotational: bool) -> io::Result<u32> {
+        let capacity_bytes = volume.geometry().capacity_bytes;
+        let number = self.control.add(Info {
+            number: ANY_NUMBER,
+            queue_depth: SLOTS as u16,
+            largest_request_bytes: MAX_REQUEST_BYTES,
+            tag: tag(export),
+        })?;
+        let parameters = protocol::parameters(capacity_bytes, MAX_REQUEST_BYTES, is_rotational);
+        self.control.set_parameters(number, parameters)?;
+        let device = open_when_there(&PathBuf::from(format!("/dev/ublkc{number}")))?;
+        let (sender, started) = mpsc::channel();
+        let thread = queue::Worker::start(number, device, volume, sender)?;
+        // A thread that sends nothing has panicked, which ends the process.
+        started.recv().map_err(io::Error::other)??;
+        // Only after every slot was fetched: START_DEV waits for that, without end if a thread has failed.
+        self.control.start(number)?;
+        self.devices.push((number, thread));
+        // The queue is in sysfs only once the device is started.
+        keep_a_slot(number)?;
+        Ok(number)
+    }
+
+    /// The block devices.
+    pub(crate) fn nodes(&self) -> Vec<PathBuf> {
+        self.devices.iter().map(|(number, _)| node(*number)).collect()
+    }
+
+    /// Whether all were stopped from outside.
+    pub(crate) fn is_over(&self) -> bool {
+        self.devices.iter().all(|(_, thread)| thread.is_finished())
+    }
+
+    /// Takes the devices away. A thread ends when its device has no request left.
+    pub(crate) fn stop(mut self) -> Result<(), AttachError> {
+        let failed =
+            |number, error| AttachError::failed(format!("could not stop ublk device {number}: {error}"));
+        for (number, _) in &self.devices {
+            self.control.stop(*number).map_err(|error| failed(*number, error))?;
+        }
+        for (number, thread) in self.devices {
+            // One that panicked has ended the process.
+            let _ = thread.join();
+            self.control.delete(number).map_err(|error| failed(number, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Limits what is under way to one less than there are slots. The limit holds for the slots themselves only
+/// without a scheduler, which none of our devices has anyway.
+fn keep_a_slot(number: u32) -> io::Result<()> {
+    let queue = PathBuf::from(format!("/sys/block/ublkb{number}/queue"));
+    fs::write(queue.join("scheduler"), "none")?;
+    fs::write(queue.join("nr_requests"), MAX_UNDER_WAY.to_string())
+}
+
+/// A device that a daemon serves, as its launcher sees it.
+pub(crate) struct Disk {
+    path: PathBuf,
+    queue: QueueSettings,
+}
+
+impl Disk {
+    /// The device that the daemon's link leads to.
+    pub(crate) fn behind(link: &Path, is_rotational: bool) -> Result<Disk, AttachError> {
+        let path = fs::read_link(link).map_err(|error| AttachError::io("read the link", link, error))?;
+        open_when_there(&path).map_err(|error| AttachError::io("open", &path, error))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Disk { path, queue: loop_device::tune(&name, is_rotational) })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn queue(&self) -> &QueueSettings {
+        &self.queue
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        self.path.file_name().is_some_and(|name| Path::new("/sys/block").join(name).exists())
+    }
+}
+
+/// The block devices of the daemon whose export this is, served or dead.
+pub(crate) fn nodes_of(export: &Path) -> Vec<PathBuf> {
+    let Ok(mut control) = Control::open() else { return Vec::new() };
+    numbers_of(&mut control, export).into_iter().map(node).collect()
+}
+
+/// Removes the devices of a daemon that has ended, and names them. One that someone still holds open goes when
+/// they close it.
+pub(crate) fn remove(export: &Path) -> Result<Vec<PathBuf>, AttachError> {
+    let Ok(mut control) = Control::open() else { return Ok(Vec::new()) };
+    let numbers = numbers_of(&mut control, export);
+    for &number in &numbers {
+        let path = node(number);
+        control
+            .stop(number)
+            .and_then(|()| control.delete(number))
+            .map_err(|error| AttachError::io("remove", &path, error))?;
+        wait_gone(&path);
+    }
+    Ok(numbers.into_iter().map(node).collect())
+}
+
+fn numbers_of(control: &mut Control, export: &Path) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/dev") else { return Vec::new() };
+    let tag = tag(export);
+    entries
+        .flatten()
+        // The control node is there from ADD_DEV on, so devices that were never started are found too.
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok())
+        .filter(|number| control.info(*number).is_ok_and(|info| info.tag == tag))
+        .collect()
+}
+
+fn node(number: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/ublkb{number}"))
+}
+
+/// FNV-1a of the path. Of two daemons of one boot no two have the same export.
+fn tag(export: &Path) -> u64 {
+    let bytes = b"underlay:".iter().chain(export.as_os_str().as_bytes());
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+fn open_when_there(path: &Path) -> io::Result<File> {
+    let deadline = Instant::now() + NODE_LIMIT;
+    loop {
+        match File::options().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn wait_gone(path: &Path) {
+    let deadline = Instant::now() + NODE_LIMIT;
+    while path.exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_told_apart_by_their_exports() {
+        let tags = ["/run/underlay/session-7-1/export", "/run/underlay/session-7-2/export", "/"]
+            .map(Path::new)
+            .map(tag);
+        assert!(tags[0] != tags[1] && tags[1] != tags[2] && tags[0] != tags[2]);
+        assert_eq!(tags[0], tag(Path::new("/run/underlay/session-7-1/export")));
+    }
+
+    #[test]
+    fn a_lack_comes_with_what_to_do() {
+        if let Err(missing) = probe() {
+            assert!(missing.remedy.len() > 10, "{missing}");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Undoing what dead owners left, in the order that each step makes the next one possible.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use rustix::process::Signal;
+use underlay_files::fleeting;
+use underlay_storage::stack::Pace;
+
+use crate::attachments::directory::is_mounted_as;
+use crate::attachments::{dirty_limit, loop_device, nvme_kernel};
+use crate::machine::error::AttachError;
+use crate::machine::{memory_budget, mounts};
+use crate::serving::daemon::DaemonConfig;
+use crate::serving::daemon::control::Command;
+use crate::serving::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
+use crate::serving::ublk;
+use crate::undo::registry::{Journal, Registry, Resource};
+
+/// What a clean-up did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Things that were still there and are gone now.
+    pub removed: usize,
+    /// Things of living processes, left alone.
+    pub in_use: usize,
+}
+
+/// How long a filesystem may take to write out what it holds before its daemon is ended under it.
+const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
+const CONTROL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Undoes what dead processes left, and tells `report` about each step. It touches only what is recorded
+/// and still identifies as ours; what belongs to a living process is left alone. What could not be undone
+/// stays recorded, and the error lists it.
+///
+/// # Errors
+/// What could not be undone, and why.
+pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleaned, AttachError> {
+    let directory = registry.directory();
+    // Two cleaners at once would trip over each other's half-done work.
+    let lock = File::open(directory).map_err(|error| AttachError::io("open", directory, error))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|errno| AttachError::io("lock", directory, errno))?;
+
+    let mut cleaned = Cleaned::default();
+    let mut dead = Vec::new();
+    let mut limited = BTreeSet::new();
+    let mut held = Vec::new();
+    for (path, journal) in registry.journals() {
+        if journal.owner.is_alive() {
+            cleaned.in_use += journal.resources.len();
+            let Journal { owner, resources, .. } = &journal;
+            limited.extend(resources.iter().filter_map(|(_, resource)| match resource {
+                Resource::DirtyLimit { device, .. } => Some(device.clone()),
+                _ => None,
+            }));
+            report(&format!(
+                "left alone: {} (process {}) is still running and uses {} things",
+                owner.command,
+                owner.process.pid,
+                resources.len()
+            ));
+            held.extend(journal.resources.into_iter().map(|(_, resource)| resource));
+        } else {
+            dead.push((path, journal));
+        }
+    }
+    let mut problems = Vec::new();
+    for (path, mut journal) in dead {
+        // What a user removed by hand may have been made again at the same place, by another process.
+        journal.resources.retain(|(_, resource)| !held.contains(resource));
+        let configs = journal.resources.iter().filter_map(|(_, resource)| match resource {
+            Resource::Daemon { config, .. } => Some(config.clone()),
+            _ => None,
+        });
+        let daemons = configs.collect();
+        let limited = limited.clone();
+        let mut cleaner =
+            Cleaner { registry, report: &mut *report, daemons, limited, removed: 0, problems: Vec::new() };
+        cleaner.undo(&journal);
+        cleaned.removed += cleaner.removed;
+        if cleaner.problems.is_empty() {
+            let _ = fs::remove_file(&path);
+        }
+        problems.append(&mut cleaner.problems);
+    }
+    for folder in fleeting::left_behind() {
+        match underlay_files::remove_tree(&folder) {
+            Ok(()) => {
+                cleaned.removed += 1;
+                report(&format!("removed {}", folder.display()));
+            }
+            Err(error) => problems.push(format!("{}: {error}", folder.display())),
+        }
+    }
+    match problems.as_slice() {
+        [] => Ok(cleaned),
+        some => Err(AttachError::failed(format!("not everything could be removed: {}", some.join("; ")))),
+    }
+}
+
+struct Cleaner<'a> {
+    registry: &'a Registry,
+    report: &'a mut dyn FnMut(&str),
+    /// The configurations of the owner's device daemons.
+    daemons: Vec<PathBuf>,
+    /// Devices whose dirty pages living processes limit.
+    limited: BTreeSet<String>,
+    removed: usize,
+    problems: Vec<String>,
+}
+
+impl Cleaner<'_> {
+    fn undo(&mut self, journal: &Journal) {
+        let same_boot = journal.owner.is_of_this_boot();
+        // Latest first: what was made last stands on what was made before.
+        let resources: Vec<&Resource> =
+            journal.resources.iter().rev().map(|(_, resource)| resource).collect();
+        // After a restart only files are left, and a process number means someone else.
+        if same_boot {
+            // From the top down, all of one kind before the next: a loop device can't be cleared under a
+            // mount, nor a daemon ended under either without losing what they still have to write.
+            let stages: [fn(&mut Self, &Resource); 9] = [
+                Self::end_processes,
+                Self::lift_dirty_limit,
+                Self::unmount_filesystem,
+                Self::clear_loop,
+                Self::disconnect,
+                Self::stop_daemon,
+                Self::unmount_export,
+                Self::remove_ublk,
+                Self::remove_cgroup,
+            ];
+            // Modelled devices take their time; what is left to write need not.
+            resources.iter().for_each(|resource| fast_forward(resource));
+            for stage in stages {
+                resources.iter().for_each(|resource| stage(self, resource));
+            }
+        }
+        resources.iter().for_each(|resource| self.remove_path(resource));
+    }
+
+    fn done(&mut self, what: String) {
+        self.removed += 1;
+        (self.report)(&what);
+    }
+
+    fn end_processes(&mut self, resource: &Resource) {
+        match resource {
+            Resource::Cgroup { directory } => {
+                let ended = memory_budget::end_processes_in(directory);
+                if ended > 0 {
+                    self.done(format!("ended {ended} processes of {}", directory.display()));
+                }
+            }
+            Resource::Process { process, what } if process.is_alive() => {
+                match process.end(Duration::from_secs(3)) {
+                    true => self.done(format!("ended {what} (process {})", process.pid)),
+                    false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// While the device is there: a mount that is unmounted takes longer under a limit.
+    fn lift_dirty_limit(&mut self, resource: &Resource) {
+        let Resource::DirtyLimit { device, previous } = resource else { return };
+        // Whoever has the device now took over what it had before.
+        if self.limited.contains(device) {
+            return;
+        }
+        match dirty_limit::restore(device, *previous) {
+            Ok(true) => self.done(format!("lifted the limit of dirty pages of device {device}")),
+            Ok(false) => {}
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    /// Its daemon still serves it, so that what the kernel holds is written first; where the daemon is gone nothing can be.
+    fn unmount_filesystem(&mut self, resource: &Resource) {
+        match resource {
+            Resource::Mount { mount_point, backing } => {
+                let is_ours =
+                    || mounts::at(mount_point).is_some_and(|mount| is_device_of(backing, &mount.source));
+                // The backing file is `SESSION/export/VOLUME`.
+                let session = backing.parent().and_then(Path::parent);
+                let served_by = session.map(|session| session.join(CONFIG_FILE));
+                self.unmount(mount_point, &is_ours, served_by.as_slice());
+            }
+            Resource::Directory { mount_point, source } => {
+                let served_by = self.daemons.iter().filter(|config| serves(config, source));
+                let served_by: Vec<PathBuf> = served_by.cloned().collect();
+                self.unmount(mount_point, &|| is_mounted_as(mount_point, source), &served_by);
+            }
+            _ => {}
+        }
+    }
+
+    /// Unmounts what is mounted there while it `is_ours`: someone may have mounted something else there since. The daemons
+    /// that serve it have these configurations.
+    fn unmount(&mut self, mount_point: &Path, is_ours: &dyn Fn() -> bool, served_by: &[PathBuf]) {
+        while is_ours() {
+            // With a limit: unmounting writes out first, and hangs if the device no longer answers.
+            let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
+            if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
+                // It goes on with errors once the daemons are gone.
+                for daemon in served_by.iter().flat_map(|config| daemons_with(config)) {
+                    daemon.signal(Signal::KILL);
+                }
+                outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
+            }
+            match outcome {
+                Ok(()) => self.done(format!("unmounted {}", mount_point.display())),
+                Err(error) => {
+                    self.problems.push(mounts::explain(mount_point, error).to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn clear_loop(&mut self, resource: &Resource) {
+        let Resource::Loop { backing } = resource else { return };
+        // A device that is still mounted would only be cleared later, behind our back.
+        let mounted = mounts::all();
+        let devices = loop_device::on_file(backing);
+        if devices.iter().any(|device| mounted.iter().any(|mount| mount.source == *device)) {
+            return;
+        }
+        match loop_device::clear_on_file(backing) {
+            Ok(devices) => {
+                devices.iter().for_each(|device| self.done(format!("detached {}", device.display())))
+            }
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    fn disconnect(&mut self, resource: &Resource) {
+        let Resource::NvmeController { subsystem_nqn, host_nqn } = resource else { return };
+        let controller =
+            nvme_kernel::Controller { subsystem_nqn: subsystem_nqn.clone(), host_nqn: host_nqn.clone() };
+        // Under a file system it stays: what is written there would be lost.
+        if let Some(mount) = mounted_from(&controller.devices()) {
+            let (place, device) = (mount.mount_point.display(), mount.source.display());
+            return self.problems.push(format!("{device} is still mounted on {place}"));
+        }
+        match nvme_kernel::remove(&controller) {
+            Ok(names) => names.iter().for_each(|name| self.done(format!("disconnected {name}"))),
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    fn stop_daemon(&mut self, resource: &Resource) {
+        let Resource::Daemon { config, control } = resource else { return };
+        // A volume that is still in use needs its daemon: ending it would turn the user's data into errors.
+        if self.in_use(config) {
+            return;
+        }
+        for process in daemons_with(config) {
+            match end_daemon(process, control) {
+                true => self.done(format!("ended the device daemon (process {})", process.pid)),
+                false => {
+                    self.problems.push(format!("the device daemon (process {}) does not end", process.pid))
+                }
+            }
+        }
+    }
+
+    /// Whether a loop device still stands on an export of the daemon with this configuration, or a directory of its is mounted.
+    fn in_use(&self, config: &Path) -> bool {
+        let Some(session) = config.parent() else { return false };
+        let directories = DaemonConfig::read(config).map(|config| config.directories).unwrap_or_default();
+        let export = session.join(EXPORT_DIRECTORY);
+        !loop_device::below(&export).is_empty()
+            || mounted_from(&ublk::nodes_of(&export)).is_some()
+            || directories.iter().any(|found| is_mounted_as(&found.mount_point, &found.source))
+    }
+
+    fn unmount_export(&mut self, resource: &Resource) {
+        let Resource::FuseMount { mount_point, source } = resource else { return };
+        let is_ours =
+            |mount: &mounts::Mount| mount.filesystem.starts_with("fuse") && mount.source == Path::new(source);
+        while mounts::at(mount_point).is_some_and(|mount| is_ours(&mount)) {
+            if let Some(device) = loop_device::below(mount_point).first() {
+                self.problems.push(format!("{} still uses {}", device.display(), mount_point.display()));
+                return;
+            }
+            match mounts::detach_lazily(mount_point) {
+                Ok(()) => self.done(format!("unmounted {}", mount_point.display())),
+                Err(errno) => {
+                    self.problems.push(format!("could not unmount {}: {errno}", mount_point.display()));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Its daemon has ended by now, or is in use.
+    fn remove_ublk(&mut self, resource: &Resource) {
+        let Resource::Ublk { export } = resource else { return };
+        if let Some(mount) = mounted_from(&ublk::nodes_of(export)) {
+            let (place, device) = (mount.mount_point.display(), mount.source.display());
+            return self.problems.push(format!("{device} is still mounted on {place}"));
+        }
+        match ublk::remove(export) {
+            Ok(devices) => {
+                devices.iter().for_each(|device| self.done(format!("removed {}", device.display())))
+            }
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    fn remove_cgroup(&mut self, resource: &Resource) {
+        let Resource::Cgroup { directory } = resource else { return };
+        if !directory.is_dir() {
+            return;
+        }
+        match memory_budget::remove_group(directory) {
+            Ok(()) => self.done(format!("removed {}", directory.display())),
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    /// Whether a living process has made something at this path, or below it: it may have begun after this clean-up.
+    fn is_held(&self, resource: &Resource) -> bool {
+        let Some(path) = resource.made_path() else { return false };
+        let living = self.registry.living();
+        living.iter().filter_map(|(_, resource)| resource.made_path()).any(|held| held.starts_with(path))
+    }
+
+    fn remove_path(&mut self, resource: &Resource) {
+        if self.is_held(resource) {
+            return;
+        }
+        let (path, outcome) = match resource {
+            Resource::File { path } if is_kind(path, fs::FileType::is_file) => {
+                (path, underlay_files::remove_file(path))
+            }
+            // At the same place another process may listen by now.
+            Resource::Socket { path } if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) => {
+                (path, underlay_files::remove_file(path))
+            }
+            // What is mounted there has been told of.
+            Resource::EmptyDirectory { path } if mounts::at(path).is_some() => return,
+            Resource::EmptyDirectory { path } if is_kind(path, fs::FileType::is_dir) => {
+                (path, remove_if_empty(path))
+            }
+            Resource::Tree { path } if is_kind(path, fs::FileType::is_dir) => {
+                // A session of a daemon that could not be ended.
+                if !daemons_with(&path.join(CONFIG_FILE)).is_empty() {
+                    self.problems.push(format!("the device daemon of {} is still running", path.display()));
+                    return;
+                }
+                // Removing through a mount would empty somebody's filesystem.
+                if let Some(mount) =
+                    mounts::all().into_iter().find(|mount| mount.mount_point.starts_with(path))
+                {
+                    self.problems.push(format!(
+                        "{} holds the mount {}",
+                        path.display(),
+                        mount.mount_point.display()
+                    ));
+                    return;
+                }
+                (path, underlay_files::remove_tree(path))
+            }
+            _ => return,
+        };
+        match outcome {
+            Ok(()) => self.done(format!("removed {}", path.display())),
+            Err(error) => self.problems.push(format!("could not remove {}: {error}", path.display())),
+        }
+    }
+}
+
+/// Whether this is the loop device of the volume's file, the ublk device of the volume's export, or the kernel's own.
+fn is_device_of(backing: &Path, device: &PathBuf) -> bool {
+    backing == device
+        || loop_device::on_file(backing).contains(device)
+        || backing.parent().is_some_and(|export| ublk::nodes_of(export).contains(device))
+}
+
+fn mounted_from(devices: &[PathBuf]) -> Option<mounts::Mount> {
+    mounts::all().into_iter().find(|mount| devices.contains(&mount.source))
+}
+
+fn fast_forward(resource: &Resource) {
+    let Resource::Daemon { config, control } = resource else { return };
+    if daemons_with(config).is_empty() {
+        return;
+    }
+    if let Ok(mut connection) = Connection::open(control, CONTROL_LIMIT) {
+        // A device that a fault makes slow would not be hurried before it is through with what it has. A daemon that
+        // doesn't answer is dealt with when it is ended.
+        let _ = connection
+            .ask(&Command::ClearFaults { device: None })
+            .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
+    }
+}
+
+/// Whether the daemon with this configuration serves the directory that calls itself `source`.
+fn serves(config: &Path, source: &str) -> bool {
+    DaemonConfig::read(config)
+        .is_ok_and(|config| config.directories.iter().any(|directory| directory.source == source))
+}
+
+fn is_listened_on(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+fn is_kind(path: &Path, kind: fn(&fs::FileType) -> bool) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| kind(&metadata.file_type()))
+}
+
+/// A mount point that someone put things into is theirs by now.
+fn remove_if_empty(path: &Path) -> std::io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests;

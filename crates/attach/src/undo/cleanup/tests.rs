@@ -1,0 +1,130 @@
+use super::*;
+use crate::machine::processes::{self, ProcessId};
+use crate::undo::registry::OwnFolder;
+use crate::undo::registry::tests::{dead_process, journal_of, registry};
+
+fn clean(registry: &Registry) -> (Result<Cleaned, String>, Vec<String>) {
+    let mut said = Vec::new();
+    let outcome =
+        super::clean(registry, &mut |line| said.push(line.to_owned())).map_err(|error| error.to_string());
+    (outcome, said)
+}
+
+#[test]
+fn what_a_living_process_made_is_no_leftover() {
+    let (_keep, registry) = registry();
+    let (session, note) = registry.session().unwrap();
+    assert!(registry.leftovers().is_empty());
+    let (outcome, said) = clean(&registry);
+    assert_eq!(outcome, Ok(Cleaned { removed: 0, in_use: 1 }));
+    assert!(said[0].contains("left alone"), "{said:?}");
+    assert!(session.is_dir());
+    fs::remove_dir(&session).unwrap();
+    registry.forget(note);
+}
+
+/// Its user removed the dead one's by hand, and began again.
+#[test]
+fn what_a_living_process_made_at_the_same_place_stays() {
+    let (keep, registry) = registry();
+    let made_again = keep.path().join("run/work");
+    let resources = [&made_again, &keep.path().join("run")].map(|path| Resource::Tree { path: path.clone() });
+    journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
+    let note = registry.note(Resource::Tree { path: made_again.clone() }).unwrap();
+    fs::create_dir_all(&made_again).unwrap();
+    fs::write(made_again.join("file"), "x").unwrap();
+    let (outcome, said) = clean(&registry);
+    assert_eq!(outcome, Ok(Cleaned { removed: 0, in_use: 1 }), "{said:?}");
+    assert!(made_again.join("file").is_file());
+    fs::remove_dir_all(&made_again).unwrap();
+    registry.forget(note);
+}
+
+#[test]
+fn what_a_dead_process_made_is_removed_and_nothing_else() {
+    let (keep, registry) = registry();
+    let tree = keep.path().join("tree");
+    fs::create_dir_all(tree.join("below")).unwrap();
+    fs::write(tree.join("below/file"), "x").unwrap();
+    let file = keep.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let filled = keep.path().join("filled");
+    fs::create_dir(&filled).unwrap();
+    fs::write(filled.join("theirs"), "x").unwrap();
+    let link = keep.path().join("link");
+    std::os::unix::fs::symlink(&filled, &link).unwrap();
+    let resources = [
+        Resource::Tree { path: tree.clone() },
+        Resource::File { path: file.clone() },
+        Resource::EmptyDirectory { path: filled.clone() },
+        Resource::Tree { path: link.clone() },
+        Resource::Mount { mount_point: keep.path().to_owned(), backing: "/no/such/volume".into() },
+        Resource::FuseMount { mount_point: "/".into(), source: "underlay:none".into() },
+        Resource::Directory { mount_point: "/".into(), source: "underlay:none".into() },
+        Resource::Daemon { config: "/no/such/config".into(), control: "/no/such/socket".into() },
+        Resource::Cgroup { directory: keep.path().join("no-such-group") },
+    ];
+    let journal = journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
+    assert_eq!(registry.leftovers().len(), resources.len());
+    let (outcome, said) = clean(&registry);
+    assert!(outcome.is_ok(), "{outcome:?} {said:?}");
+    assert!(!tree.exists() && !file.exists() && !journal.exists());
+    assert!(filled.join("theirs").exists() && fs::symlink_metadata(&link).is_ok());
+    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+}
+
+#[test]
+fn a_process_is_ended_unless_its_number_means_someone_else() {
+    let (_keep, registry) = registry();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let process = ProcessId::of(child.id()).unwrap();
+    let owner = dead_process();
+    let before = ProcessId { start_ticks: process.start_ticks - 1, ..process };
+    let boot = processes::boot_id();
+    journal_of(&registry, owner, &boot, &[Resource::Process { process: before, what: "an engine".into() }]);
+    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+    assert!(process.is_alive());
+    journal_of(&registry, owner, "another boot", &[Resource::Process { process, what: "an engine".into() }]);
+    assert_eq!(clean(&registry).0, Ok(Cleaned::default()));
+    assert!(process.is_alive());
+    journal_of(&registry, owner, &boot, &[Resource::Process { process, what: "an engine".into() }]);
+    assert_eq!(clean(&registry).0, Ok(Cleaned { removed: 1, in_use: 0 }));
+    assert!(!process.is_alive());
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_socket_goes_when_nobody_listens_on_it_any_more() {
+    use std::os::unix::net::UnixListener;
+    let (keep, registry) = registry();
+    let (left, taken) = (keep.path().join("left"), keep.path().join("taken"));
+    drop(UnixListener::bind(&left).unwrap());
+    // Somebody else has bound the place of the dead owner anew.
+    let _listener = UnixListener::bind(&taken).unwrap();
+    let resources = [Resource::Socket { path: left.clone() }, Resource::Socket { path: taken.clone() }];
+    journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
+    let (outcome, said) = clean(&registry);
+    assert_eq!(outcome, Ok(Cleaned { removed: 1, in_use: 0 }), "{said:?}");
+    assert!(!left.exists() && taken.exists());
+}
+
+#[test]
+fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
+    let (keep, registry) = registry();
+    let at = |name: &str| keep.path().canonicalize().unwrap().join(name);
+    fs::create_dir_all(at("victim/tree/inner")).unwrap();
+    fs::write(at("victim/file"), "theirs").unwrap();
+    fs::create_dir(at("ours")).unwrap();
+    let folder = OwnFolder::make(&at("ours/tree"), &registry).unwrap();
+    fs::rename(at("ours"), at("away")).unwrap();
+    std::os::unix::fs::symlink(at("victim"), at("ours")).unwrap();
+    drop(folder);
+    assert!(at("victim/tree/inner").exists());
+    assert_eq!(registry.living().len(), 1, "what is left stays noted");
+
+    let resources = [Resource::Tree { path: at("ours/tree") }, Resource::File { path: at("ours/file") }];
+    journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
+    let (outcome, _) = clean(&registry);
+    assert!(outcome.unwrap_err().contains("a directory no more"));
+    assert!(at("victim/tree/inner").exists() && at("victim/file").exists());
+}

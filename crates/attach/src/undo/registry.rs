@@ -1,0 +1,293 @@
+//! What was made on this host and by which process, so that it can be undone after a crash.
+//!
+//! Every process that makes something keeps a journal in the registry's directory: one JSON line for each
+//! thing *before* it is made, one when it is gone again. A journal whose owner lives is left alone; one whose
+//! owner is dead lists what [`crate::cleanup::clean`] has to undo. A line that was cut short or damaged is passed
+//! over: it was written before the thing it names was made.
+
+mod folder;
+mod journal;
+mod resource;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File};
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use underlay_sync::Mutex;
+
+use underlay_files::{Access, Folder, plain_file};
+
+use crate::machine::error::AttachError;
+use crate::machine::processes::{self, ProcessId};
+
+pub use folder::OwnFolder;
+pub use journal::{Journal, Owner, parse_journal};
+pub use resource::{PreviousLimits, Resource};
+
+/// Names the directory of the registry; unset, it is `/run/underlay` for root and a private one for others.
+pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
+
+const OF_ROOT: &str = "/run/underlay";
+
+/// The receipt for a noted thing.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a thing that is noted must be forgotten once it is gone"]
+pub struct Note {
+    id: u64,
+}
+
+/// What a process that is gone did not take away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    pub owner: Owner,
+    pub resource: Resource,
+}
+
+/// The registry in one directory. Any number of handles and processes may use it at once.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    directory: PathBuf,
+}
+
+/// The journal of this process in one registry.
+struct OwnJournal {
+    file: File,
+    outstanding: BTreeSet<u64>,
+}
+
+/// By journal path: all handles of a process share one journal, which goes when nothing is outstanding.
+static OWN_JOURNALS: Mutex<BTreeMap<PathBuf, OwnJournal>> = Mutex::new(BTreeMap::new());
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
+
+impl Registry {
+    /// The registry of this user on this host.
+    ///
+    /// # Errors
+    /// When its directory can't be made, or belongs to someone else.
+    pub fn open() -> Result<Registry, AttachError> {
+        Registry::at(&default_directory())
+    }
+
+    /// The registry in `directory`, which is made when it is not there and must belong to this user.
+    ///
+    /// # Errors
+    /// When the directory can't be made, or belongs to someone else.
+    pub fn at(directory: &Path) -> Result<Registry, AttachError> {
+        match Folder::make(directory, Access::Private) {
+            Ok(folder) => Ok(Registry { directory: folder.path().to_path_buf() }),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(AttachError::failed(format!(
+                    "the runtime directory {} can't be used: {error}. Set {RUNTIME_DIR_VARIABLE} to one of your own",
+                    directory.display()
+                )))
+            }
+            Err(error) => Err(AttachError::io("make the runtime directory", directory, error)),
+        }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes down a thing that is about to be made. Paths must not exist yet: what exists already is not ours.
+    ///
+    /// # Errors
+    /// When the journal can't be written: nothing may be made then.
+    pub fn note(&self, resource: Resource) -> Result<Note, AttachError> {
+        if let Some(path) = resource.made_path()
+            && fs::symlink_metadata(path).is_ok()
+        {
+            return Err(AttachError::failed(format!(
+                "{} exists already, so it can't be made",
+                path.display()
+            )));
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let path = self.journal_path();
+        let mut journals = OWN_JOURNALS.lock();
+        if !journals.contains_key(&path) {
+            let file =
+                start_journal(&path).map_err(|error| AttachError::io("write the registry", &path, error))?;
+            journals.insert(path.clone(), OwnJournal { file, outstanding: BTreeSet::new() });
+        }
+        let journal = journals.get_mut(&path).expect("was just inserted");
+        append(&mut journal.file, &journal::Line::Note { id, resource })
+            .map_err(|error| AttachError::io("write the registry", &path, error))?;
+        journal.outstanding.insert(id);
+        Ok(Note { id })
+    }
+
+    /// Strikes out what is gone.
+    pub fn forget(&self, note: Note) {
+        let path = self.journal_path();
+        let mut journals = OWN_JOURNALS.lock();
+        let Some(journal) = journals.get_mut(&path) else { return };
+        // A line that can't be written makes `clean` look for a thing that is not there, which is harmless.
+        let _ = append(&mut journal.file, &journal::Line::Forget { id: note.id });
+        journal.outstanding.remove(&note.id);
+        if journal.outstanding.is_empty() {
+            journals.remove(&path);
+            let _ = fs::remove_file(&path);
+        }
+    }
+
+    /// Makes a fresh private directory for sockets, logs and mount points, and notes it.
+    ///
+    /// # Errors
+    /// When the directory can't be made or noted.
+    pub fn session(&self) -> Result<(PathBuf, Note), AttachError> {
+        self.fresh("session")
+    }
+
+    /// As [`Registry::session`], with another word for its name to begin with.
+    fn fresh(&self, purpose: &str) -> Result<(PathBuf, Note), AttachError> {
+        loop {
+            let number = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
+            let path = self.directory.join(format!("{purpose}-{}-{number}", std::process::id()));
+            // An earlier process of this number may have left one.
+            if fs::symlink_metadata(&path).is_ok() {
+                continue;
+            }
+            let note = self.note(Resource::Tree { path: path.clone() })?;
+            return match Folder::make_new(&path, Access::Private) {
+                Ok(_) => Ok((path, note)),
+                Err(error) => {
+                    self.forget(note);
+                    Err(AttachError::io("make", &path, error))
+                }
+            };
+        }
+    }
+
+    /// Makes `path` and every directory above it that is missing, noting each, outermost first.
+    pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, Note)>, AttachError> {
+        let missing: Vec<&Path> =
+            path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
+        // What root mounts would cover whatever someone puts in the place of the directory meanwhile.
+        let nearest = path.ancestors().nth(missing.len()).filter(|nearest| !nearest.as_os_str().is_empty());
+        let checked = match nearest {
+            Some(there) if missing.is_empty() => underlay_files::check_trusted_path_to(there),
+            nearest => underlay_files::check_trusted_path(nearest.unwrap_or(Path::new("."))),
+        };
+        checked.map_err(|error| AttachError::io("mount on", path, error))?;
+        let mut made = Vec::new();
+        for directory in missing.into_iter().rev().filter(|directory| !directory.as_os_str().is_empty()) {
+            let outcome =
+                self.note(Resource::EmptyDirectory { path: directory.to_owned() }).and_then(|note| {
+                    match DirBuilder::new().mode(0o755).create(directory) {
+                        Ok(()) => Ok(note),
+                        Err(error) => {
+                            self.forget(note);
+                            Err(AttachError::io("make", directory, error))
+                        }
+                    }
+                });
+            match outcome {
+                Ok(note) => made.push((directory.to_owned(), note)),
+                Err(error) => {
+                    self.remove_directories(&mut made);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Takes [`Registry::make_directories`] back, as far as the directories are empty.
+    pub(crate) fn remove_directories(&self, made: &mut Vec<(PathBuf, Note)>) {
+        while let Some((path, note)) = made.pop() {
+            // Someone else may keep things in it by now: then it stays, and is not ours any more.
+            let _ = fs::remove_dir(&path);
+            self.forget(note);
+        }
+    }
+
+    /// What processes that are gone have left, oldest journal first.
+    pub fn leftovers(&self) -> Vec<Leftover> {
+        let dead = self.journals().into_iter().filter(|(_, journal)| !journal.owner.is_alive());
+        dead.flat_map(|(_, Journal { owner, resources, .. })| {
+            resources.into_iter().map(move |(_, resource)| Leftover { owner: owner.clone(), resource })
+        })
+        .collect()
+    }
+
+    /// What processes that still run have made, oldest journal first.
+    pub(crate) fn living(&self) -> Vec<(Owner, Resource)> {
+        let living = self.journals().into_iter().filter(|(_, journal)| journal.owner.is_alive());
+        living
+            .flat_map(|(_, Journal { owner, resources, .. })| {
+                resources.into_iter().map(move |(_, resource)| (owner.clone(), resource))
+            })
+            .collect()
+    }
+
+    fn journal_path(&self) -> PathBuf {
+        let ProcessId { pid, start_ticks } = ProcessId::current();
+        self.directory.join(journal::file_name(pid, start_ticks))
+    }
+
+    /// Every journal with its path. Files that are no journals are passed over.
+    pub(crate) fn journals(&self) -> Vec<(PathBuf, Journal)> {
+        let Ok(entries) = fs::read_dir(&self.directory) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths.into_iter().filter_map(|path| journal::read(&path).map(|journal| (path, journal))).collect()
+    }
+}
+
+fn default_directory() -> PathBuf {
+    if let Some(directory) = std::env::var_os(RUNTIME_DIR_VARIABLE).filter(|value| !value.is_empty()) {
+        return PathBuf::from(directory);
+    }
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return PathBuf::from(OF_ROOT);
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
+        Some(directory) => Path::new(&directory).join("underlay"),
+        None => std::env::temp_dir().join(format!("underlay-{}", user.as_raw())),
+    }
+}
+
+/// Registries of other users on this host, which this one may not look into.
+pub fn closed_to_us() -> Vec<PathBuf> {
+    let of_others =
+        fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let of_others = of_others.filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix("underlay-").is_some_and(|user| user.parse::<u32>().is_ok())
+    });
+    std::iter::once(PathBuf::from(OF_ROOT)).chain(of_others).filter(|path| is_closed(path)).collect()
+}
+
+fn is_closed(directory: &Path) -> bool {
+    fs::read_dir(directory).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
+fn start_journal(path: &Path) -> std::io::Result<File> {
+    let mut file = plain_file::for_writing().append(true).open(path)?;
+    append(&mut file, &journal::Line::Owner(Owner::current()))?;
+    Ok(file)
+}
+
+/// One line in one write: a reader sees all of it or a torn last line. It begins with a newline too, so that a
+/// line that a full disk cut short does not swallow this one; readers pass empty lines over.
+fn append(file: &mut File, line: &journal::Line) -> std::io::Result<()> {
+    let mut text = vec![b'\n'];
+    serde_json::to_writer(&mut text, line)?;
+    text.push(b'\n');
+    file.write_all(&text)
+}
+
+impl Owner {
+    fn current() -> Owner {
+        let process = ProcessId::current();
+        Owner { process, boot_id: processes::boot_id(), command: processes::command_name(process.pid) }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

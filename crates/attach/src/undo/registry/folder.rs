@@ -1,0 +1,110 @@
+//! A folder of our own that goes when its owner does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use underlay_files::{Access, Folder};
+
+use super::{Note, Registry, Resource};
+use crate::machine::error::AttachError;
+use crate::machine::mounts;
+
+/// A folder that is removed with everything in it when this value is dropped. It is noted before it is made; what can't
+/// be removed stays noted, for [`crate::cleanup::clean`].
+#[derive(Debug)]
+pub struct OwnFolder {
+    path: PathBuf,
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl OwnFolder {
+    /// Makes a folder for a while, where this user's other folders for a while are: `ycsb`, or whatever it is for, begins
+    /// its name.
+    ///
+    /// # Errors
+    /// When it can't be made or noted.
+    pub fn temporary(purpose: &str, registry: &Registry) -> Result<OwnFolder, AttachError> {
+        registry.fresh(purpose).map(|(path, note)| OwnFolder {
+            path,
+            registry: registry.clone(),
+            note: Some(note),
+        })
+    }
+
+    /// Makes a folder in `above`, which others may write to if it has the sticky bit, as `/tmp` has.
+    ///
+    /// # Errors
+    /// When it can't be made or noted.
+    pub fn make_in(above: &Path, purpose: &str, registry: &Registry) -> Result<OwnFolder, AttachError> {
+        OwnFolder::make(&above.join(underlay_files::unique_name(purpose)), registry)
+    }
+
+    /// Makes the folder, and those above it that are missing, for this user alone. It must not exist yet: what exists is
+    /// not ours. Nobody else may be able to put another one in its place.
+    ///
+    /// # Errors
+    /// When it can't be made or noted.
+    pub fn make(path: &Path, registry: &Registry) -> Result<OwnFolder, AttachError> {
+        let cannot = |error| AttachError::io("make", path, error);
+        let (above, name) = path
+            .parent()
+            .zip(path.file_name())
+            .ok_or_else(|| cannot(std::io::Error::from(std::io::ErrorKind::InvalidInput)))?;
+        // The path that it has without links: whoever removes it follows none.
+        let above = match fs::canonicalize(above) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Folder::make(above, Access::Private).map_err(cannot)?.path().to_path_buf()
+            }
+            found => found.map_err(cannot)?,
+        };
+        let path = above.join(name);
+        let note = registry.note(Resource::Tree { path: path.clone() })?;
+        match Folder::make_new(&path, Access::Private) {
+            Ok(_) => Ok(OwnFolder { path, registry: registry.clone(), note: Some(note) }),
+            Err(error) => {
+                registry.forget(note);
+                Err(AttachError::io("make", &path, error))
+            }
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes a folder of ours that no registry knows any more: the registry is in memory on most machines,
+    /// and gone after a restart. Returns whether it is gone. One that is noted, or that something is mounted
+    /// in, stays for [`crate::cleanup::clean`], and so does what is no folder: a link leads to somebody
+    /// else's. Only the holder of the lock on what the folder is for may ask.
+    ///
+    /// # Errors
+    /// When it can't be removed.
+    pub fn remove_forgotten(path: &Path, registry: &Registry) -> Result<bool, AttachError> {
+        let cannot = |error| AttachError::io("remove", path, error);
+        if !fs::symlink_metadata(path).map_err(cannot)?.is_dir() {
+            return Ok(false);
+        }
+        // Of this user, and on no way that others can change.
+        let path = &Folder::open(path).map_err(cannot)?.path().to_path_buf();
+        let is_in = |resource: &Resource| resource.made_path().is_some_and(|made| made.starts_with(path));
+        let is_noted = registry.living().iter().any(|(_, resource)| is_in(resource))
+            || registry.leftovers().iter().any(|leftover| is_in(&leftover.resource));
+        if is_noted || mounts::all().iter().any(|mount| mount.mount_point.starts_with(path)) {
+            return Ok(false);
+        }
+        underlay_files::remove_tree(path).map_err(cannot)?;
+        Ok(true)
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        let _ = underlay_files::remove_tree(&self.path);
+        if fs::symlink_metadata(&self.path).is_err()
+            && let Some(note) = self.note.take()
+        {
+            self.registry.forget(note);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The journal file of one owner, as bytes from outside: whatever stands in it, reading never fails.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use underlay_files::plain_file;
+
+use super::resource::Resource;
+use crate::machine::processes::{self, ProcessId};
+
+/// The process that made the things of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    pub process: ProcessId,
+    /// Process numbers start anew with each boot. Empty when it isn't known.
+    pub boot_id: String,
+    pub command: String,
+}
+
+impl Owner {
+    /// Whether the owner still runs, in this boot of the machine.
+    pub fn is_alive(&self) -> bool {
+        self.is_of_this_boot() && self.process.is_alive()
+    }
+
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        self.boot_id.is_empty() || self.boot_id == processes::boot_id()
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Line {
+    Owner(Owner),
+    Note {
+        id: u64,
+        /// Journals of earlier versions have it by this name.
+        #[serde(rename = "thing")]
+        resource: Resource,
+    },
+    Forget {
+        id: u64,
+    },
+}
+
+/// A journal as far as it could be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Journal {
+    pub owner: Owner,
+    /// What is outstanding, in the order in which it was noted.
+    pub resources: Vec<(u64, Resource)>,
+    /// Lines that were cut short or damaged.
+    pub unreadable_lines: usize,
+}
+
+/// Far more than any run writes; a larger file is not read to its end.
+const MAX_BYTES: u64 = 64 << 20;
+
+pub(super) fn file_name(pid: u32, start_ticks: u64) -> String {
+    format!("owner-{pid}-{start_ticks}.jsonl")
+}
+
+/// `None` for a file that is no journal, by its name, or can't be opened.
+pub(super) fn read(path: &Path) -> Option<Journal> {
+    let process = parse_file_name(path.file_name()?.to_str()?)?;
+    let mut bytes = Vec::new();
+    plain_file::open(path).ok()??.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(parse_journal(process, &bytes))
+}
+
+fn parse_file_name(name: &str) -> Option<ProcessId> {
+    let (pid, start_ticks) = name.strip_prefix("owner-")?.strip_suffix(".jsonl")?.split_once('-')?;
+    Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
+}
+
+/// Reads a journal of `process` (by its file name, which holds even if the first line is damaged).
+pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> Journal {
+    let mut owner = Owner { process, boot_id: String::new(), command: "?".to_owned() };
+    let mut resources = BTreeMap::new();
+    let mut unreadable_lines = 0;
+    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        match serde_json::from_slice(line) {
+            // A journal copied under another name speaks of another process: the name decides.
+            Ok(Line::Owner(found)) if found.process == process => owner = found,
+            Ok(Line::Note { id, resource }) => {
+                resources.insert(id, resource);
+            }
+            Ok(Line::Forget { id }) => {
+                resources.remove(&id);
+            }
+            Ok(Line::Owner(_)) | Err(_) => unreadable_lines += 1,
+        }
+    }
+    Journal { owner, resources: resources.into_iter().collect(), unreadable_lines }
+}

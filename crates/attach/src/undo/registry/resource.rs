@@ -1,0 +1,127 @@
+//! What a registry can hold.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::processes::ProcessId;
+
+/// The limits of dirty pages that a device had before ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviousLimits {
+    pub(crate) strict_limit: u32,
+    pub(crate) max_ratio_fine: u32,
+    pub(crate) min_ratio_fine: u32,
+}
+
+/// Something that outlives the process that made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Resource {
+    /// A filesystem on the loop device of the file `backing`, on the ublk device of that link, or on that device.
+    Mount {
+        mount_point: PathBuf,
+        backing: PathBuf,
+    },
+    /// A FUSE export that calls itself `source`.
+    FuseMount {
+        mount_point: PathBuf,
+        source: String,
+    },
+    /// A directory that a device daemon serves, and calls `source`.
+    Directory {
+        mount_point: PathBuf,
+        source: String,
+    },
+    /// The loop device of this file.
+    Loop {
+        backing: PathBuf,
+    },
+    /// The ublk devices of the daemon whose links lie in this directory.
+    Ublk {
+        export: PathBuf,
+    },
+    /// The limit of dirty pages of the device of this number, which had another one before.
+    DirtyLimit {
+        device: String,
+        /// Journals of earlier versions have it by this name.
+        #[serde(rename = "former")]
+        previous: PreviousLimits,
+    },
+    /// The kernel's connection of this host to an NVMe subsystem, by TCP.
+    NvmeController {
+        subsystem_nqn: String,
+        host_nqn: String,
+    },
+    /// The device daemon that was started with this configuration file and listens on this socket.
+    Daemon {
+        config: PathBuf,
+        control: PathBuf,
+    },
+    /// Any other process, and what it is.
+    Process {
+        process: ProcessId,
+        what: String,
+    },
+    /// A control group with all processes in it.
+    Cgroup {
+        directory: PathBuf,
+    },
+    File {
+        path: PathBuf,
+    },
+    /// A Unix socket that its owner listens on.
+    Socket {
+        path: PathBuf,
+    },
+    /// A directory that is ours with everything below it.
+    Tree {
+        path: PathBuf,
+    },
+    /// A directory that is removed only when it is empty: a mount point.
+    EmptyDirectory {
+        path: PathBuf,
+    },
+}
+
+impl Resource {
+    /// The path that must not exist yet when the thing is noted: what was there before isn't ours to remove.
+    pub(crate) fn made_path(&self) -> Option<&Path> {
+        match self {
+            Resource::File { path } | Resource::Tree { path } | Resource::EmptyDirectory { path } => {
+                Some(path)
+            }
+            Resource::Cgroup { directory } => Some(directory),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Resource {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Resource::Mount { mount_point, .. } | Resource::Directory { mount_point, .. } => {
+                write!(formatter, "the mount at {}", mount_point.display())
+            }
+            Resource::FuseMount { mount_point, .. } => {
+                write!(formatter, "the export at {}", mount_point.display())
+            }
+            Resource::Loop { backing } => write!(formatter, "the loop device of {}", backing.display()),
+            Resource::Ublk { export } => write!(formatter, "the ublk devices of {}", export.display()),
+            Resource::DirtyLimit { device, .. } => {
+                write!(formatter, "the limit of dirty pages of device {device}")
+            }
+            Resource::NvmeController { subsystem_nqn, .. } => {
+                write!(formatter, "the connection to {subsystem_nqn}")
+            }
+            Resource::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
+            Resource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
+            Resource::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
+            Resource::File { path } => write!(formatter, "the file {}", path.display()),
+            Resource::Socket { path } => write!(formatter, "the socket {}", path.display()),
+            Resource::Tree { path } | Resource::EmptyDirectory { path } => {
+                write!(formatter, "the directory {}", path.display())
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+use proptest::prelude::*;
+
+use super::*;
+
+pub(crate) fn registry() -> (tempfile::TempDir, Registry) {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::at(&directory.path().join("run")).unwrap();
+    (directory, registry)
+}
+
+/// A process that has ended: its number may be taken again, its start time not.
+pub(crate) fn dead_process() -> ProcessId {
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let id = ProcessId::of(child.id()).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    id
+}
+
+pub(crate) fn journal_of(
+    registry: &Registry,
+    process: ProcessId,
+    boot_id: &str,
+    resources: &[Resource],
+) -> PathBuf {
+    let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
+    let mut file = File::create(&path).unwrap();
+    let owner = Owner { process, boot_id: boot_id.to_owned(), command: "test".to_owned() };
+    append(&mut file, &journal::Line::Owner(owner)).unwrap();
+    for (id, resource) in (1..).zip(resources) {
+        append(&mut file, &journal::Line::Note { id, resource: resource.clone() }).unwrap();
+    }
+    path
+}
+
+#[test]
+fn the_journal_goes_with_the_last_thing() {
+    let (_keep, registry) = registry();
+    let first = registry.note(Resource::Loop { backing: "/a".into() }).unwrap();
+    let second = registry.note(Resource::Loop { backing: "/b".into() }).unwrap();
+    assert_eq!(registry.journals().len(), 1);
+    registry.forget(first);
+    assert_eq!(registry.journals()[0].1.resources.len(), 1);
+    registry.forget(second);
+    assert!(registry.journals().is_empty());
+    // And it starts anew.
+    let third = registry.note(Resource::Loop { backing: "/c".into() }).unwrap();
+    assert_eq!(registry.journals()[0].1.owner.process, ProcessId::current());
+    registry.forget(third);
+}
+
+#[test]
+fn a_folder_that_no_registry_knows_is_removed_by_its_owner_only() {
+    let (keep, registry) = registry();
+    let path = keep.path().canonicalize().unwrap().join("work");
+    let make = || {
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), "x").unwrap();
+    };
+    make();
+    assert!(OwnFolder::remove_forgotten(&path, &registry).unwrap());
+    assert!(!path.exists());
+    // A link leads to what is not ours.
+    let precious = keep.path().join("precious");
+    fs::create_dir(&precious).unwrap();
+    fs::write(precious.join("file"), "x").unwrap();
+    std::os::unix::fs::symlink(&precious, &path).unwrap();
+    assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap());
+    assert!(precious.join("file").is_file());
+    fs::remove_file(&path).unwrap();
+    let resources = [Resource::Tree { path: path.clone() }];
+    let journal = journal_of(&registry, dead_process(), &crate::machine::processes::boot_id(), &resources);
+    make();
+    assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "`clean` knows of it");
+    fs::remove_file(journal).unwrap();
+    fs::remove_dir_all(&path).unwrap();
+    let note = registry.note(Resource::File { path: path.join("file") }).unwrap();
+    make();
+    assert!(!OwnFolder::remove_forgotten(&path, &registry).unwrap(), "a living process has something in it");
+    registry.forget(note);
+}
+
+#[test]
+fn what_exists_already_is_not_noted_as_ours() {
+    let (keep, registry) = registry();
+    let error = registry.note(Resource::Tree { path: keep.path().to_owned() }).unwrap_err();
+    assert!(error.to_string().contains("exists already"), "{error}");
+    assert!(registry.journals().is_empty());
+}
+
+#[test]
+fn missing_directories_are_made_and_taken_back() {
+    let (keep, registry) = registry();
+    let deep = keep.path().join("a/b/c");
+    let mut made = registry.make_directories(&deep).unwrap();
+    assert!(deep.is_dir());
+    assert_eq!(made.len(), 3);
+    fs::write(keep.path().join("a/theirs"), "x").unwrap();
+    registry.remove_directories(&mut made);
+    assert!(!keep.path().join("a/b").exists() && keep.path().join("a/theirs").exists());
+    assert!(registry.journals().is_empty());
+}
+
+#[test]
+fn a_line_after_a_torn_one_is_read() {
+    let (_keep, registry) = registry();
+    let torn = Resource::Loop { backing: "/torn".into() };
+    let path = journal_of(&registry, dead_process(), &processes::boot_id(), &[torn]);
+    // What a full disk lets through of a line.
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
+    let resource = Resource::Loop { backing: "/whole".into() };
+    append(&mut file, &journal::Line::Note { id: 3, resource: resource.clone() }).unwrap();
+    let resources: Vec<Resource> =
+        registry.leftovers().into_iter().map(|leftover| leftover.resource).collect();
+    assert_eq!(resources, [Resource::Loop { backing: "/torn".into() }, resource]);
+    assert_eq!(journal::read(&path).unwrap().unreadable_lines, 1);
+}
+
+fn some_thing() -> impl Strategy<Value = Resource> {
+    let path = "[a-z \\\\\"é/]{0,12}".prop_map(PathBuf::from);
+    (path, any::<u32>(), any::<u64>(), 0_u8..5).prop_map(|(path, pid, start_ticks, kind)| match kind {
+        0 => Resource::Mount { mount_point: path.clone(), backing: path },
+        1 => Resource::Process { process: ProcessId { pid, start_ticks }, what: "x".into() },
+        2 => Resource::FuseMount { source: "s".into(), mount_point: path },
+        3 => Resource::Daemon { config: path.clone(), control: path },
+        _ => Resource::Tree { path },
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Against a map: whatever is noted and not forgotten is outstanding, and cutting the file anywhere
+    /// loses at most the line that was cut.
+    #[test]
+    fn a_journal_reads_back_even_when_it_is_cut(
+        actions in proptest::collection::vec((some_thing(), any::<bool>()), 0..20),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let process = ProcessId { pid: 7, start_ticks: 9 };
+        let owner = Owner { process, boot_id: "b".into(), command: "c".into() };
+        let mut lines = vec![journal::Line::Owner(owner.clone())];
+        let mut model: Vec<Vec<(u64, Resource)>> = vec![Vec::new()];
+        for (id, (resource, forget)) in (1..).zip(actions) {
+            let mut now = model.last().unwrap().clone();
+            now.push((id, resource.clone()));
+            model.push(now.clone());
+            lines.push(journal::Line::Note { id, resource });
+            if forget {
+                now.pop();
+                model.push(now);
+                lines.push(journal::Line::Forget { id });
+            }
+        }
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
+        for line in &lines {
+            serde_json::to_writer(&mut bytes, line).unwrap();
+            ends.push(bytes.len());
+            bytes.push(b'\n');
+        }
+        let whole = parse_journal(process, &bytes);
+        prop_assert_eq!(&whole.owner, &owner);
+        prop_assert_eq!(&whole.resources, model.last().unwrap());
+        let cut = cut.index(bytes.len() + 1);
+        let torn = parse_journal(process, &bytes[..cut]);
+        let complete = ends.iter().filter(|end| **end <= cut).count();
+        // An owner line that is cut off is no line at all.
+        let expected = complete.checked_sub(1).map_or_else(Vec::new, |last| model[last].clone());
+        prop_assert_eq!(torn.resources, expected);
+        prop_assert!(torn.unreadable_lines <= 1);
+    }
+
+    #[test]
+    fn damage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        parse_journal(ProcessId { pid: 1, start_ticks: 1 }, &bytes);
+    }
+}
+
+/// Nobody may have put a link there between a look and the making, and nobody else looks in.
+#[test]
+fn a_folder_of_our_own_is_new_and_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (keep, registry) = registry();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let folder = OwnFolder::make(&keep.path().join("work/inner"), &registry).unwrap();
+    assert_eq!((mode(folder.path()), mode(&keep.path().join("work"))), (0o700, 0o700));
+    let temporary = OwnFolder::temporary("ycsb", &registry).unwrap();
+    assert!(temporary.path().starts_with(registry.directory()));
+    let unique = [(); 2].map(|()| OwnFolder::make_in(keep.path(), "disk", &registry).unwrap());
+    assert_ne!(unique[0].path(), unique[1].path());
+    for path in [temporary.path(), unique[0].path(), registry.directory()] {
+        assert_eq!(mode(path), 0o700, "{}", path.display());
+    }
+    let made = [folder.path(), temporary.path(), unique[0].path()].map(Path::to_path_buf);
+    drop((folder, temporary, unique));
+    assert!(made.iter().all(|path| !path.exists()) && registry.journals().is_empty());
+}
+
+#[test]
+fn a_registry_that_someone_else_can_exchange_is_refused() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let keep = tempfile::tempdir().unwrap();
+    let open = keep.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = |path: &Path| Registry::at(path).unwrap_err().to_string();
+    assert!(refused(&open).contains("can be written to by everybody"));
+    assert!(rustix::process::geteuid().is_root() || std::env::var_os("CI").is_none());
+    if rustix::process::geteuid().is_root() {
+        assert!(refused(&open.join("run")).contains("can be written to by everybody"));
+        chown(&open, Some(65_534), Some(65_534)).unwrap();
+        assert!(refused(&open).contains("belongs to user 65534"));
+        assert!(refused(&open.join("run")).contains("UNDERLAY_RUNTIME_DIR"));
+        assert!(!open.join("run").exists());
+    }
+}
