@@ -1,7 +1,5 @@
 //! Scripts from outside: what they ask for is bounded in memory and in time.
 
-use std::fs::File;
-use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -41,17 +39,8 @@ const TREE_LAYERS: RangeInclusive<u64> = 0..=4;
 pub fn read(path: &Path) -> Result<Script, Problem> {
     let name = path.display();
     let mistake = |words: String| Problem::Mistake(format!("{name}: {words}"));
-    let unreadable = |error: std::io::Error| mistake(format!("it can't be read: {error}"));
-    // Asked before it is opened: a pipe would wait for somebody who writes.
-    if !path.metadata().map_err(unreadable)?.is_file() {
-        return Err(mistake("it is no regular file; a script is one".into()));
-    }
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_SCRIPT_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MAX_SCRIPT_BYTES {
-        return Err(mistake(format!("it has more than {} MiB; a script has less", MAX_SCRIPT_BYTES >> 20)));
-    }
+    let text = underlay_files::read(path, MAX_SCRIPT_BYTES)
+        .map_err(|error| mistake(format!("cannot be read: {error}")))?;
     parse(&text).map_err(mistake)
 }
 
@@ -61,7 +50,7 @@ pub fn read(path: &Path) -> Result<Script, Problem> {
 /// Where it is wrong, and what may stand there.
 pub fn parse(text: &[u8]) -> Result<Script, String> {
     let script: Script = serde_json::from_slice(text)
-        .map_err(|error| format!("it is no script: {error} (`show` prints one)"))?;
+        .map_err(|error| format!("it is not a script: {error} (`show` prints one)"))?;
     check(&script)?;
     Ok(script)
 }
@@ -71,7 +60,7 @@ fn within(key: &str, number: impl Into<u64>, allowed: &RangeInclusive<u64>) -> R
     if allowed.contains(&number) {
         return Ok(());
     }
-    Err(format!("{key} is {number}; it may be {} to {}", allowed.start(), allowed.end()))
+    Err(format!("{key} is {number}; expected {} to {}", allowed.start(), allowed.end()))
 }
 
 /// # Errors
@@ -277,10 +266,10 @@ mod tests {
     #[test]
     fn what_is_no_regular_file_or_too_long_is_refused() {
         for path in ["/dev/zero", "/"] {
-            assert_says(&read(Path::new(path)).unwrap_err().to_string(), "no regular file");
+            assert_says(&read(Path::new(path)).unwrap_err().to_string(), "expected a regular file");
         }
         let long = tempfile::NamedTempFile::new().unwrap();
         long.as_file().set_len(MAX_SCRIPT_BYTES + 1).unwrap();
-        assert_says(&read(long.path()).unwrap_err().to_string(), "more than 4 MiB");
+        assert_says(&read(long.path()).unwrap_err().to_string(), "longer than 4 MiB");
     }
 }

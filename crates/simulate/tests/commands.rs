@@ -79,7 +79,7 @@ fn a_pipe_is_no_script() {
     let pipe = folder.path().join("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    assert_mistake(&["play", pipe.to_str().unwrap()], "no regular file");
+    assert_mistake(&["play", pipe.to_str().unwrap()], "expected a regular file");
 }
 
 #[test]
