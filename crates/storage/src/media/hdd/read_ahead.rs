@@ -47,6 +47,11 @@ impl ReadAhead {
         self.at_byte
     }
 
+    /// Whether what it has read or will read shares bytes with this range.
+    pub fn touches(&self, first_byte: u64, end_byte: u64) -> bool {
+        self.segment_first_byte < end_byte && first_byte < self.limit_byte
+    }
+
     /// Whether it has come to its end by `now_ns`.
     pub fn is_over(&mut self, geometry: &Geometry, now_ns: u64) -> bool {
         self.reached(geometry, now_ns) >= self.limit_byte
