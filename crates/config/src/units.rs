@@ -45,7 +45,7 @@ pub enum QuantityError {
     Form { example: &'static str },
     #[error("unknown unit '{unit}': expected one of {expected}")]
     Unit { unit: String, expected: String },
-    #[error("too large: it does not fit 64 bits of {0}")]
+    #[error("too large: expected less than 2^64 {0}")]
     Range(&'static str),
 }
 

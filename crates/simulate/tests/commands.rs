@@ -159,9 +159,10 @@ fn a_stopped_shrink_leaves_its_shortest_script() {
 #[test]
 fn where_a_short_script_cannot_be_written_is_told_before_the_work() {
     let folder = TempDir::new().unwrap();
-    for (output, words) in
-        [(folder.path().to_owned(), "there already"), (folder.path().join("no/x"), "no file can be made")]
-    {
+    for (output, words) in [
+        (folder.path().to_owned(), "already exists"),
+        (folder.path().join("no/x"), "a file can't be created"),
+    ] {
         assert_mistake(&["shrink", "1", "-o", output.to_str().unwrap()], words);
     }
 }

@@ -233,7 +233,10 @@ fn invalid(name: &str, problem: impl Into<String>) -> StackError {
 
 fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
     if !(spec.dilation.is_finite() && (1e-6..=1e6).contains(&spec.dilation)) {
-        return Err(invalid("dilation", format!("{} is no factor from 0.000001 to 1000000", spec.dilation)));
+        return Err(invalid(
+            "dilation",
+            format!("{} is not a factor from 0.000001 to 1000000", spec.dilation),
+        ));
     }
     let mut names = BTreeSet::new();
     let mut files = BTreeSet::new();

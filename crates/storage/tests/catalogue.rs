@@ -168,7 +168,7 @@ fn all_mistakes_are_shown_at_once_and_in_place() {
         found.iter().any(|line| line.contains("there is no source \"price\" in [sources]")),
         "{found:#?}"
     );
-    assert!(found.iter().any(|line| line.contains("no entry refers to the source \"cost\"")), "{found:#?}");
+    assert!(found.iter().any(|line| line.contains("no entry uses the source \"cost\"")), "{found:#?}");
     let figure = format!("disk.toml:{}:10", line_of(&text, "figure = \"random-read\""));
     assert!(found.iter().any(|line| line.ends_with(&figure)), "{found:#?}");
 }
@@ -185,17 +185,17 @@ fn each_kind_of_mistake_is_found() {
             "expected { value = .., source = \"..\" }",
         ),
         ("zones = ", "zone = ", "did you mean `zones`?"),
-        ("zones = ", "zone = ", "`zones` is missing in [model]"),
-        ("value = 17.06", "value = 7.06", "an average read seek of 7.5 ms does not go with"),
+        ("zones = ", "zone = ", "[model] has no `zones`"),
+        ("value = 17.06", "value = 7.06", "an average read seek of 7.5 ms does not fit"),
         ("value = 61.6", "value = 161.6", "the inner tracks are faster"),
         ("usd = 300", "usd = -1", "expected a number from 0.01"),
         (
             "name = \"hdd-7200-sas\"",
             "name = \"HDD 7200\"",
-            "a name holds small letters, digits and dashes only",
+            "a name has lowercase letters, digits and hyphens only",
         ),
         ("label = \"datasheet\"\nnote", "label = \"proxy\"\nremark", "a proxy needs a `note`"),
-        ("[model]", "[modell]", "`model` is missing in a medium"),
+        ("[model]", "[modell]", "the medium has no `model`"),
         ("year = 2010", "year = 2010 2011", "disk.toml:4"),
     ] {
         assert!(GOOD.contains(from), "{from}");

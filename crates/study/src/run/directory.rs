@@ -30,7 +30,7 @@ impl RunDirectory {
     pub fn create(path: &Path) -> Result<Self, RunError> {
         if path.join("run.json").exists() {
             return Err(RunError::Mistake(format!(
-                "{} holds a run already: name another --out, or go on with it by --resume",
+                "{} already holds a run: choose another --out, or continue it with --resume",
                 path.display()
             )));
         }
@@ -39,7 +39,7 @@ impl RunDirectory {
             && entries.next().is_some()
         {
             return Err(RunError::Mistake(format!(
-                "{} is not empty, and a run needs a directory of its own: name one that is new or empty by --out",
+                "{} is not empty, but a run needs a directory of its own: choose a new or empty one with --out",
                 path.display()
             )));
         }
@@ -143,7 +143,7 @@ fn open_run(path: &Path) -> Result<Folder, RunError> {
     if !path.join(HEAD).exists() {
         return Err(RunError::Mistake(format!("{} holds no run: it has no run.json", path.display())));
     }
-    Folder::open(path).map_err(|error| cannot("go on with the run in", path, &error))
+    Folder::open(path).map_err(|error| cannot("continue the run in", path, &error))
 }
 
 fn read_head(folder: &Folder) -> Result<Run, RunError> {

@@ -94,12 +94,12 @@ fn searched(wanted: &SearchSpec, outcome: FoundRate) -> Result<Searched, CellErr
 fn why_none(wanted: &SearchSpec, record: &SearchRecord) -> String {
     let bounds = record.bounds.join(" and ");
     let tried = match record.fails_per_s {
-        Some(fails_per_s) => format!("{}/s, the lowest that was tried, fails too", rounded(fails_per_s)),
-        None => "no step told anything".to_owned(),
+        Some(fails_per_s) => format!("{}/s, the lowest rate tried, fails too", rounded(fails_per_s)),
+        None => "no step was conclusive".to_owned(),
     };
     let reason = record.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
     let longer = if wanted.is_limited_by_steps() { "; a longer `step` can judge lower ones" } else { "" };
-    format!("no rate keeps to {bounds}: {tried}{reason}{longer}")
+    format!("no rate meets {bounds}: {tried}{reason}{longer}")
 }
 
 /// To three digits.

@@ -76,7 +76,7 @@ pub fn resume(
     let order = plan::order(&study);
     if !plan::is_same(&order, &run.plan) {
         return Err(RunError::Mistake(format!(
-            "{} was planned by another version of underlay, which ordered the cells differently: run the study anew",
+            "{} was planned by another version of underlay, which ordered the cells differently: start the study again",
             options.directory.display()
         )));
     }
@@ -147,8 +147,8 @@ fn run_what_is_left(
         machine: machine::describe(),
         versions: machine::versions(systems.flat_map(|system| system.versions())),
     };
-    if here.versions != run.versions || here.machine.hostname != run.machine.hostname {
-        observer.notice("going on with other versions or on another machine than the run began with");
+    if let Some(changed) = here.changed_since(&run.machine, &run.versions) {
+        observer.notice(&changed);
     }
     let mut bench = Bench::new(here, registry.clone(), work.path(), &directory.records());
     let mut datasets = Datasets::new(work.path(), registry);
