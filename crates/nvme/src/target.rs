@@ -82,11 +82,15 @@ pub enum TargetError {
     #[error(
         "cannot listen on {address}: {error}; is another server using it, or is it not an address of this host?"
     )]
-    Listen { address: SocketAddr, error: std::io::Error },
+    Listen {
+        address: SocketAddr,
+        #[source]
+        error: std::io::Error,
+    },
     #[error("a target needs 1 to 64 I/O queues for each controller, not {0}")]
     Queues(u16),
     #[error("the target's thread can't be started: {0}")]
-    Thread(std::io::Error),
+    Thread(#[source] std::io::Error),
 }
 
 /// What all connections of a target share.

@@ -199,7 +199,7 @@ mod tests {
     fn volumes_have_bounds() {
         assert_says(&said_of_volumes("2", "64", "[]"), "it is fine");
         for members in ["0", "9", "1000000000"] {
-            let words = format!("setup.members is {members}; it may be 1 to 8");
+            let words = format!("setup.members is {members}; expected 1 to 8");
             assert_says(&said_of_volumes(members, "64", "[]"), &words);
         }
         for blocks in ["0", "4294967295"] {
@@ -212,9 +212,9 @@ mod tests {
     fn steps_have_bounds() {
         let said = |steps: &str| said_of_volumes("2", "64", steps);
         let resize = r#"["settle", {"resize": {"volume": 0, "blocks": 4294967295}}]"#;
-        assert_says(&said(resize), "steps[1].blocks is 4294967295; it may be 1 to 16384");
+        assert_says(&said(resize), "steps[1].blocks is 4294967295; expected 1 to 16384");
         let pause = r#"[{"pause": {"us": 18446744073709551615}}]"#;
-        assert_says(&said(pause), "steps[0].us is 18446744073709551615; it may be 0 to 3600000000");
+        assert_says(&said(pause), "steps[0].us is 18446744073709551615; expected 0 to 3600000000");
         let write = r#"{"write": {"volume": 0, "block": 0, "count": 4096, "fua": false}}"#;
         assert_says(&said(&format!("[{write}]")), "it is fine");
         let many = vec![write; 17].join(",");
@@ -231,7 +231,7 @@ mod tests {
         assert_says(&said_of_tree(r#"{"mirror": []}"#), "of a mirror in setup.tree is 0");
         assert_says(&said_of_tree(r#"{"mirror": ["disk"]}"#), "of a mirror in setup.tree is 1");
         let deep = format!(r#"{}"disk"{}"#, r#"{"compress": "#.repeat(40), "}".repeat(40));
-        assert_says(&said_of_tree(&deep), "the number of layers of setup.tree is 40; it may be 0 to 4");
+        assert_says(&said_of_tree(&deep), "the number of layers of setup.tree is 40; expected 0 to 4");
         let eight = format!(r#"{{"mirror": [{}]}}"#, [r#""disk""#; 8].join(","));
         assert_says(
             &said_of_tree(&format!(r#"{{"stripe": [{eight}, "disk"]}}"#)),
@@ -250,7 +250,7 @@ mod tests {
         }
         let setup =
             r#"{"subject": "journal", "snapshot_mib": 1000000, "answers_at_once": false, "yield_every": 0}"#;
-        assert_says(&said(setup, "[]"), "setup.snapshot_mib is 1000000; it may be 0 to 128");
+        assert_says(&said(setup, "[]"), "setup.snapshot_mib is 1000000; expected 0 to 128");
         let setup = setup.replace("1000000", "128");
         let many = format!("[{}]", vec![r#""settle""#; 129].join(","));
         assert_says(&said(&setup, &many), "setup.snapshot_mib times the number of steps is 16512");

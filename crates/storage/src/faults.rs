@@ -150,7 +150,10 @@ pub enum FaultError {
 }
 
 impl Fault {
-    /// What would make the fault meaningless, in words that name the key.
+    /// Whether the fault has a meaning.
+    ///
+    /// # Errors
+    /// When it has none, in words that name the key.
     pub fn check(&self) -> Result<(), FaultError> {
         let senseless = |text: String| Err(FaultError::Senseless(text));
         match self {

@@ -37,7 +37,7 @@ pub enum StackError {
     #[error("{name}: {problem}")]
     Invalid { name: String, problem: String },
     #[error("the thread that paces the devices can't be started: {0}")]
-    Pacer(std::io::Error),
+    Pacer(#[source] std::io::Error),
 }
 
 /// The running devices of a storage, with the one thread that waits for them all.

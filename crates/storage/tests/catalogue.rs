@@ -176,8 +176,9 @@ fn all_mistakes_are_shown_at_once_and_in_place() {
 #[test]
 fn each_kind_of_mistake_is_found() {
     for (from, to, expected) in [
-        ("heads = { value = 8", "heads = { value = \"8\"", "expected a number from 1 to 64"),
-        ("heads = { value = 8", "heads = { value = 99", "expected a number from 1 to 64"),
+        ("heads = { value = 8", "heads = { value = \"8\"", "expected a whole number from 1 to 64"),
+        ("heads = { value = 8", "heads = { value = 99", "expected a whole number from 1 to 64"),
+        ("heads = { value = 8", "heads = { value = 8.5", "expected a whole number from 1 to 64"),
         ("heads = { value = 8, source", "heads = { value = 8, sauce", "did you mean `source`?"),
         (
             "heads = { value = 8, source = \"manual\" }",

@@ -47,6 +47,17 @@ threads = 8
     study.notes.to_string()
 }
 
+/// A study may be checked on another host than the one that it is for.
+#[test]
+fn a_directory_that_is_not_there_is_noted_at_its_place() {
+    let there = tempfile::tempdir().unwrap();
+    let missing = there.path().join("none");
+    let paths = format!("paths = [{missing:?}]");
+    let notes = notes_of(|text| text.replace("devices = [{ medium = \"hdd-7200-sata\" }]", &paths));
+    assert!(notes.contains(&format!("there is no directory {} on this host", missing.display())), "{notes}");
+    assert!(notes.contains("sound.toml:5:") && !notes.contains("2 notes"), "{notes}");
+}
+
 #[test]
 fn data_that_fits_in_memory_is_noted() {
     insta::assert_snapshot!(notes_of(|study| study.replace("16 GB", "1 GB")), @r#"

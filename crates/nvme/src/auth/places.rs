@@ -18,11 +18,11 @@ pub enum PlaceError {
     )]
     Unset(String),
     #[error("the environment variable {0}: {1}")]
-    Variable(String, SecretError),
+    Variable(String, #[source] SecretError),
     #[error("the secret file {path}: {0}", path = .1.display())]
-    Unreadable(std::io::Error, PathBuf),
+    Unreadable(#[source] std::io::Error, PathBuf),
     #[error("the secret file {path}: {0}", path = .1.display())]
-    Content(SecretError, PathBuf),
+    Content(#[source] SecretError, PathBuf),
     #[error("the secret is given both in the environment and in a file: choose one")]
     Twice,
     #[error("there is a controller's secret but no host's: a controller proves itself only to hosts that do")]

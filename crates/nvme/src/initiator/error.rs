@@ -44,9 +44,9 @@ pub enum InitiatorError {
     )]
     WrittenByAnother { nsid: u32 },
     #[error("could not start a thread for a connection: {0}")]
-    Thread(io::Error),
+    Thread(#[source] io::Error),
     #[error("the system provides no random bytes: {0}")]
-    Entropy(io::Error),
+    Entropy(#[source] io::Error),
 }
 
 fn said(there: &[u32]) -> String {

@@ -42,14 +42,14 @@ pub struct Mirror {
 
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
-    #[error("a mirror needs at least two members, of 1 to 255")]
+    #[error("a mirror has 2 to 255 members")]
     Members,
     #[error(
         "the smallest member has {capacity_bytes} bytes, but a mirror needs {reserved_bytes} for its journal alone"
     )]
     TooSmall { capacity_bytes: u64, reserved_bytes: u64 },
     #[error("no member of the mirror that has data can be opened; the first reports: {0}")]
-    NoMember(JournalError),
+    NoMember(#[source] JournalError),
     #[error(
         "member {number} of the mirror (counted from 1) was left out and lacks what was written since then, and \
              the one that has it is not available ({problem}): put that one back"

@@ -21,6 +21,10 @@ use crate::spec::Study;
 const JOB_WALL_GUESS: Duration = Duration::from_secs(25);
 
 /// Runs a study from its beginning into a fresh directory.
+///
+/// # Errors
+/// When the run can't be begun or continued: a mistake of the user's, something that this host lacks, or a failure of the
+/// place where it is kept. A cell that fails is recorded, and no error.
 pub fn start(
     study: &Study,
     options: &RunOptions,
@@ -62,6 +66,9 @@ pub fn start(
 }
 
 /// Goes on with a run that was interrupted: what is recorded as completed is kept.
+///
+/// # Errors
+/// As [`start`], and when there is no run, or its study can no longer be read.
 pub fn resume(
     options: &RunOptions,
     observer: &dyn Observer,

@@ -193,20 +193,25 @@ pub enum PoolError {
     #[error("there is no member {0}")]
     NoMember(usize),
     #[error("member {0} is still failing: {1}")]
-    MemberFails(usize, DeviceError),
+    MemberFails(usize, #[source] DeviceError),
     #[error(
         "there is only one copy of the journal: the other of the first two members could not take its own; \
              opening the pool tries again"
     )]
     JournalOnce,
     #[error("member {0} could not be brought up to date and stays out: {1}")]
-    NotResynced(usize, DeviceError),
+    NotResynced(usize, #[source] DeviceError),
     #[error(
         "the two copies of a region of volume '{volume}' may differ, because it was being overwritten when the \
              pool was last in use, and can't be made equal ({error}): make sure that members {} and {}, counted \
              from 0, can be read and written, and open the pool again", members[0], members[1]
     )]
-    NotAlike { volume: String, members: [usize; 2], error: DeviceError },
+    NotAlike {
+        volume: String,
+        members: [usize; 2],
+        #[source]
+        error: DeviceError,
+    },
     #[error("what was acknowledged but not flushed can't be kept in {}: {source}", directory.display())]
     HostMemory { directory: PathBuf, source: std::io::Error },
     #[error("what was acknowledged but not flushed can't be read from `unflushed.*` in {}: {source}", directory.display())]

@@ -118,6 +118,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_read_ahead_is_touched_by_what_shares_bytes_with_it() {
+        let mut ahead = ReadAhead::start(100, 200, 0, 300);
+        for (first, end, is_touched) in
+            [(0, 100, false), (0, 101, true), (150, 160, true), (299, 400, true), (300, 400, false)]
+        {
+            assert_eq!(ahead.touches(first, end), is_touched, "{first} to {end}");
+        }
+        ahead.extend(400);
+        assert!(ahead.touches(300, 301));
+    }
+
+    #[test]
     fn segments_keep_to_their_number_and_their_bytes() {
         let mut segments = Segments::new(3, 100);
         for first in [0, 1000, 2000] {

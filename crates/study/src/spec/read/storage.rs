@@ -111,7 +111,7 @@ fn read_storage(
         let described = [
             (&preset_field, "the pool has the devices"),
             (&devices_field, "the pool has the devices"),
-            (&paths_field, "a volume is modelled, and this is real"),
+            (&paths_field, "a volume is modelled, but this is real"),
             (&layout_field, "the volume server puts devices together"),
             (&chunk_field, "the volume server puts devices together"),
             (&directories_field, "a volume is one directory"),
