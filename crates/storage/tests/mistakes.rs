@@ -34,9 +34,9 @@ fn of_distributions_and_curves() {
         ("read_latency_us = { quantiles = [[0.5, 600], [0.99, 500]]", "must grow"),
         (
             "read_latency_us = { quantiles = [[0.5, 600], [1, 5000]]",
-            "1 is no share: 0.5 stands for the median",
+            "1 is not a share: 0.5 stands for the median",
         ),
-        ("read_latency_us = { quantiles = [[50, 600]]", "50 is no share"),
+        ("read_latency_us = { quantiles = [[50, 600]]", "50 is not a share"),
         ("read_latency_us = { quantiles = [[0.5, -1]]", "-1 lies outside 0 to 100000000"),
         ("read_latency_us = { quantiles = [[0.5, 1, 2]]", "expected pairs of a share and a value"),
         ("read_latency_us = { quantiles = [0.5, 1]", "expected pairs"),
@@ -158,7 +158,7 @@ fn of_profiles() {
     for (from, to, expected) in [
         ("order = { value = \"any\"", "order = { value = \"lifo\"", "expected one of \"fifo\", \"any\""),
         ("load = \"random-read\"", "load = \"reads\"", "unknown value \"reads\" for `load`"),
-        ("block_bytes = 65536", "block_bytes = 4096", "random-read of 4096 bytes twice"),
+        ("block_bytes = 65536", "block_bytes = 4096", "random-read of 4096 bytes is there twice"),
         ("iops = { points = [[1, 120]", "iops = { points = [[2, 120]", "`iops` must start at queue depth 1"),
         (
             "load = \"buffered-write\"",

@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(error("[['hdd', 1], ['ssd']]"), "p: table 'n', row 2: 1 entries for 2 columns");
         assert_eq!(
             error("[['hdd', 'fast']]"),
-            "p: table 'n', row 1: 'fast' in column 'throughput_per_s' is no figure"
+            "p: table 'n', row 1: 'fast' in column 'throughput_per_s' is not a figure"
         );
         assert_eq!(error("[['', 1]]"), "p: table 'n', row 1: the storage is not given");
     }
@@ -477,7 +477,7 @@ mod tests {
             (Some(60e3), true, Expectation::Less)
         );
         let error = |check: &str| claim(check).unwrap_err().to_string();
-        assert_eq!(error("metric = 'speed'\nunthrottled = true"), "p: claim 'w': 'speed' is no metric");
+        assert_eq!(error("metric = 'speed'\nunthrottled = true"), "p: claim 'w': 'speed' is not a metric");
         assert!(error("metric = 'throughput_per_s'").contains("a check has no rate"));
         let of_jobs = claim("metric = 'duration_s'\nmix = ['terasort', 'shuffle']").unwrap();
         assert_eq!((of_jobs.mix.as_deref(), of_jobs.unthrottled), (Some("terasort"), true));

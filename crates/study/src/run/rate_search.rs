@@ -173,7 +173,7 @@ mod tests {
         };
         assert_eq!(
             reason,
-            "no rate keeps to p99 within 10 ms: 500/s, the lowest that was tried, fails too: not sustained"
+            "no rate meets p99 within 10 ms: 500/s, the lowest rate tried, fails too: not sustained"
         );
         let short = searched(&wanted().with_steps_of(1.0), found(None, Ending::NothingHolds)).unwrap_err();
         let CellError::NoRate { reason, .. } = short else { panic!("{short:?}") };

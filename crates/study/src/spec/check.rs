@@ -96,7 +96,10 @@ fn check_baseline(sites: &Sites, findings: &mut Diagnostics) {
         ),
         Some(baseline) if !names.is_empty() && !names.contains(&baseline.value.as_str()) => {
             let message = format!("there is no storage `{}` for `baseline`", baseline.value.escape_debug());
-            let known = format!("expected one of {}", names.join(", "));
+            let known = match names.as_slice() {
+                [only] => format!("expected `{only}`"),
+                many => format!("expected one of {}", many.join(", ")),
+            };
             findings.push(Diagnostic::unknown(
                 baseline.span.clone(),
                 message,
