@@ -55,7 +55,7 @@ fn said(there: &[u32]) -> String {
         [one] => format!("only {one}"),
         many => {
             let names: Vec<String> = many.iter().take(16).map(u32::to_string).collect();
-            format!("{}", names.join(", "))
+            names.join(", ")
         }
     }
 }
