@@ -47,7 +47,7 @@ pub(crate) fn check(file: &Path) -> Result<ExitCode, Failure> {
     let verdict = if off > 0 { "" } else { "no mistakes " };
     output::print(&format!("{}: {verdict}({})", file.display(), medium.summary()));
     if comparisons.is_empty() {
-        output::print("No [[published]] figures: nothing says whether the model is like the product.");
+        output::print("No [[published]] figures: nothing shows whether the model behaves like the product.");
         return Ok(ExitCode::SUCCESS);
     }
     output::print(&format!("\n{}", figures::table(&comparisons)));
