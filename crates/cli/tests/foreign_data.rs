@@ -223,7 +223,7 @@ fn a_pool_takes_no_device_that_is_mounted_or_served_or_holds_something() {
     server.stop();
     // Its notes stay those of the pool where the file names another, empty device by now.
     let other = image(&playground, "other.img", 512 * MIB);
-    refused(&serve(&other, &[]), "has the notes of a pool, but its devices are empty");
+    refused(&serve(&other, &[]), "belongs to a pool, but its devices are empty");
     let pool = format!("name = \"tank\"\nlisten = \"127.0.0.1:0\"\npaths = [\"{}\"]\n", path.display());
     playground.write("pool.toml", &pool);
     assert!(playground.output(&["volume", "check", "pool.toml"]).status.success());

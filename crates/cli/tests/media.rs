@@ -60,12 +60,18 @@ fn a_file_is_checked_for_mistakes_and_for_what_its_model_gives() {
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("wrong.toml:5:9"), "{}", stderr(&wrong));
 
+    playground.write("broken.toml", &text.replace("[model]", "[model"));
+    let broken = playground.output(&["media", "check", "broken.toml"]);
+    assert_eq!(broken.status.code(), Some(2));
+    assert!(stderr(&broken).contains("the rest of the file was not checked"), "{}", stderr(&broken));
+
     playground.write(
         "off.toml",
         &text.replace("value = 94_000\nqueue_depth = 32", "value = 80_000\nqueue_depth = 32"),
     );
     let off = playground.output(&["media", "check", "off.toml"]);
-    assert_eq!(off.status.code(), Some(2), "{}", stdout(&off));
+    assert_eq!(off.status.code(), Some(1), "{}", stdout(&off));
+    assert!(!stdout(&off).contains("no mistakes"), "{}", stdout(&off));
     assert!(stdout(&off).contains("+17.5 % !"), "{}", stdout(&off));
     assert!(stderr(&off).contains("1 of 5 published figures"), "{}", stderr(&off));
 

@@ -183,17 +183,43 @@ fn a_raw_log_replaces_regular_files_only() {
 #[test]
 fn what_is_endless_is_not_read_to_its_end() {
     let playground = Playground::new();
-    for arguments in [
-        &["run", "/dev/zero"][..],
-        &["check", "/dev/zero"],
-        &["media", "check", "/dev/zero"],
-        &["volume", "list", "/dev/zero"],
-        &["ycsb", "run", "null", "-P", "/dev/zero"],
-    ] {
+    let long = fs::File::create(playground.path("long.toml")).unwrap();
+    long.set_len(1 << 40).unwrap();
+    assert!(
+        std::process::Command::new("mkfifo").arg(playground.path("pipe.toml")).status().unwrap().success()
+    );
+    fs::create_dir(playground.path("folder.toml")).unwrap();
+    playground.write(
+        "study.toml",
+        "name = \"s\"\n[storage.a]\npool = \"pipe.toml\"\nvolume = \"v\"\n[system.null]\n[workload.c]\nmix = \"c\"\n",
+    );
+    let files = [
+        ("/dev/zero", "it is a device: expected a regular file"),
+        ("pipe.toml", "it is a pipe: expected a regular file"),
+        ("folder.toml", "it is a directory: expected a regular file"),
+        ("long.toml", "longer than"),
+    ];
+    let refuses = |arguments: &[&str], why: &str| {
         let output = bounded(&playground, arguments, 2 << 30);
         let said = stderr(&output);
-        assert!(said.contains("longer than") && said.contains("MiB"), "{arguments:?}: {said}");
+        assert!(said.contains(why), "{arguments:?}: {said}");
         assert_eq!(output.status.code(), Some(MISTAKE), "{arguments:?}: {said}");
+    };
+    for (file, why) in files {
+        refuses(&["run", file], why);
+        refuses(&["check", file], why);
+        refuses(&["media", "check", file], why);
+        refuses(&["volume", "list", file], why);
+        refuses(&["ycsb", "run", "null", "-P", file], why);
+    }
+    for command in [
+        &["media", "verify", "pipe.toml"][..],
+        &["mount", "pipe.toml", "folder.toml"],
+        &["volume", "serve", "pipe.toml"],
+        &["new", "other", "--storage", "pipe.toml"],
+        &["check", "study.toml"],
+    ] {
+        refuses(command, "it is a pipe: expected a regular file");
     }
 }
 
@@ -242,7 +268,7 @@ fn titles_do_not_move_the_cursor() {
     assert!(!said.contains(|letter: char| letter.is_control() && letter != '\n'), "{said:?}");
     let title = support::TINY_STUDY.replace("baseline", "title = \"a\\u001b[2Jb\"\nbaseline");
     let study = playground.write("tiny.toml", &title);
-    refused(&playground.output(&["check", study.to_str().unwrap()]), "a text with a control character");
+    refused(&playground.output(&["check", study.to_str().unwrap()]), "control character in a string");
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn a_study_on_directories_runs_without_root() {
     assert_eq!(records.len(), 4);
     for record in records {
         assert!(record.measured.is_some_and(|measured| measured.operations > 0), "{}", record.cell.id);
-        assert!(record.warnings.iter().any(|warning| warning.contains("own overhead is not known")));
+        assert!(record.warnings.iter().any(|warning| warning.contains("own overhead is unknown")));
         // By a delegated group where this host gives that user one.
         let is_told =
             record.warnings.iter().any(|warning| warning.contains("memory budget was not enforced"));

@@ -15,6 +15,13 @@ pub enum Severity {
     Note,
 }
 
+/// What is not known.
+#[derive(Clone, Copy, Debug)]
+pub enum Word<'a> {
+    Key(&'a str),
+    Value(&'a str),
+}
+
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -48,32 +55,23 @@ impl Diagnostic {
         Diagnostic { severity: Severity::Note, ..Diagnostic::error(span, message, label) }
     }
 
-    /// An error about a value that is none of `known`: the nearest of them where one is near, else what was `expected`.
-    pub fn unknown_word<'a>(
+    /// An error about a word that is none of `known`: the nearest of them where one is near, and what was `expected`.
+    pub fn unknown<'a>(
         span: Range<usize>,
         message: impl Into<String>,
-        word: &str,
+        word: Word<'_>,
         known: impl IntoIterator<Item = &'a str>,
         expected: impl Into<String>,
     ) -> Self {
-        match closest(word, known) {
-            Some(meant) => {
-                Diagnostic::error(span, message, format!("did you mean \"{meant}\"?")).with_help(expected)
-            }
-            None => Diagnostic::error(span, message, expected),
+        let meant = match word {
+            Word::Key(key) => closest(key, known).map(|meant| format!("did you mean `{meant}`?")),
+            Word::Value(value) => closest(value, known).map(|meant| format!("did you mean \"{meant}\"?")),
+        };
+        match (meant, word) {
+            (None, Word::Value(_)) => Diagnostic::error(span, message, expected),
+            // Of keys there is a long list, which has its place below.
+            (meant, _) => Diagnostic::error(span, message, meant.unwrap_or_default()).with_help(expected),
         }
-    }
-
-    /// The same for a key; what was expected is a long list then, and stands below.
-    pub fn unknown_key<'a>(
-        span: Range<usize>,
-        message: impl Into<String>,
-        key: &str,
-        known: impl IntoIterator<Item = &'a str>,
-        expected: impl Into<String>,
-    ) -> Self {
-        let label = closest(key, known).map_or_else(String::new, |meant| format!("did you mean `{meant}`?"));
-        Diagnostic::error(span, message, label).with_help(expected)
     }
 
     /// What is wrong and what was expected, for a message that has no lines to show.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use toml_edit::{ArrayOfTables, Item, TableLike, Value};
 
-use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::diagnostics::{Diagnostic, Diagnostics, Word};
 use crate::names::check_name;
 use crate::units;
 
@@ -100,10 +100,10 @@ impl<'a> Field<'a> {
             return Some(Spanned::new(word, text.span));
         }
         let message = format!("unknown value \"{}\" for {}", text.value.escape_debug(), self.place);
-        findings.push(Diagnostic::unknown_word(
+        findings.push(Diagnostic::unknown(
             text.span,
             message,
-            &text.value,
+            Word::Value(&text.value),
             known.iter().copied(),
             format!("expected one of {list}"),
         ));
@@ -196,7 +196,7 @@ impl<'a> Field<'a> {
     pub fn bytes(&self, findings: &mut Diagnostics) -> Option<Spanned<u64>> {
         let text = self.text("a size such as \"2 GiB\" or \"256 GB\"", findings)?;
         match units::parse_bytes(&text.value) {
-            Ok(0) => self.invalid("expected more than nothing", findings),
+            Ok(0) => self.invalid("expected more than zero", findings),
             Ok(bytes) => return Some(Spanned::new(bytes, text.span)),
             Err(error) => self.invalid(error.to_string(), findings),
         }
@@ -208,7 +208,7 @@ impl<'a> Field<'a> {
         const MAX: Duration = Duration::from_secs(7 * 24 * 3600);
         let text = self.text("a duration such as \"20 s\" or \"500 ms\"", findings)?;
         match units::parse_duration(&text.value) {
-            Ok(Duration::ZERO) if !allow_zero => self.invalid("expected more than no time", findings),
+            Ok(Duration::ZERO) if !allow_zero => self.invalid("expected more than zero", findings),
             Ok(duration) if duration > MAX => self.invalid("expected at most a week, \"168 h\"", findings),
             Ok(duration) => return Some(Spanned::new(duration, text.span)),
             Err(error) => self.invalid(error.to_string(), findings),
@@ -220,7 +220,7 @@ impl<'a> Field<'a> {
     pub fn bandwidth_mb_s(&self, findings: &mut Diagnostics) -> Option<Spanned<f64>> {
         let text = self.text("a bandwidth such as \"25 Gbit/s\" or \"120 MB/s\"", findings)?;
         match units::parse_bandwidth(&text.value) {
-            Ok(0) => self.invalid("expected more than nothing", findings),
+            Ok(0) => self.invalid("expected more than zero", findings),
             Ok(bits_per_s) => return Some(Spanned::new(bits_per_s as f64 / 8e6, text.span)),
             Err(error) => self.invalid(error.to_string(), findings),
         }
@@ -278,6 +278,19 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// Reports that an element is equal to the one at `first`.
+    pub fn repeated(&self, first: Range<usize>, findings: &mut Diagnostics) {
+        let message = match self.node {
+            Node::Value(value) => {
+                format!("{} contains {} twice", self.place, value.clone().decorated("", ""))
+            }
+            Node::Table(_) | Node::Tables(_) => format!("{} contains the same element twice", self.place),
+        };
+        findings.push(
+            Diagnostic::error(self.span.clone(), message, "again here").with_context(first, "first here"),
+        );
+    }
+
     /// A list (or its only element) read by `read`; an element equal to an earlier one is a mistake.
     pub fn list<T: PartialEq>(
         &self,
@@ -288,14 +301,7 @@ impl<'a> Field<'a> {
         for element in self.one_or_many(findings) {
             let Some(read) = read(&element, findings) else { continue };
             match list.iter().find(|earlier| earlier.value == read.value) {
-                Some(earlier) => findings.push(
-                    Diagnostic::error(
-                        read.span,
-                        format!("{} has the same element twice", self.place),
-                        "again here",
-                    )
-                    .with_context(earlier.span.clone(), "first here"),
-                ),
+                Some(earlier) => element.repeated(earlier.span.clone(), findings),
                 None => list.push(read),
             }
         }

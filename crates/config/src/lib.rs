@@ -22,7 +22,7 @@ mod syntax;
 mod text;
 pub mod units;
 
-pub use diagnostics::{Diagnostic, Diagnostics, Severity};
+pub use diagnostics::{Diagnostic, Diagnostics, Severity, Word};
 pub use field::{Field, Spanned};
 pub use section::{Section, named_sections, sections_of};
 pub use suggest::{closest, nearest};

@@ -11,15 +11,15 @@ const MAX_NAME_CHARACTERS: usize = 40;
 pub(crate) fn check_name(name: &str, span: Range<usize>, findings: &mut Diagnostics) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let problem = if name.is_empty() {
-        "a name may not be empty".to_owned()
+        "a name can't be empty".to_owned()
     } else if name.len() > MAX_NAME_CHARACTERS {
         format!("this name is longer than {MAX_NAME_CHARACTERS} characters")
     } else if name.chars().all(allowed) && !name.starts_with('-') {
         return true;
     } else {
-        format!("`{}` cannot be a name", name.escape_debug())
+        format!("`{}` is not a valid name", name.escape_debug())
     };
-    let label = "expected small letters, digits and dashes, not beginning with a dash";
+    let label = "expected lowercase letters, digits and hyphens, not starting with a hyphen";
     findings.push(Diagnostic::error(span, problem, label).with_help("names become parts of file names"));
     false
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use toml_edit::{Item, TableLike};
 
-use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::diagnostics::{Diagnostic, Diagnostics, Word};
 use crate::field::{Field, Node};
 use crate::names::check_name;
 
@@ -58,8 +58,13 @@ impl<'a> Section<'a> {
 
     /// Reports that a key is not there; `label` says what was expected.
     pub fn missing(&self, key: &str, label: impl Into<String>, findings: &mut Diagnostics) {
-        let message = format!("`{key}` is missing in {}", self.title);
+        let message = format!("{} has no `{key}`", self.title);
         findings.push(Diagnostic::error(self.span.clone(), message, label));
+    }
+
+    /// Several keys at once, each of which may be absent.
+    pub fn take_each<const N: usize>(&mut self, keys: [&'static str; N]) -> [Option<Field<'a>>; N] {
+        keys.map(|key| self.take(key))
     }
 
     /// Everything that has not been taken, in the order of the file; nothing is unknown afterwards.
@@ -80,7 +85,13 @@ impl<'a> Section<'a> {
             let span = self.key_span(key, item);
             let message = format!("unknown key `{key}` in {}", self.title);
             let expected = format!("expected one of {}", self.known.join(", "));
-            findings.push(Diagnostic::unknown_key(span, message, key, self.known.iter().copied(), expected));
+            findings.push(Diagnostic::unknown(
+                span,
+                message,
+                Word::Key(key),
+                self.known.iter().copied(),
+                expected,
+            ));
         }
     }
 
@@ -152,7 +163,7 @@ pub fn sections_of<'a>(
     };
     let fields = sections.take_rest();
     if fields.is_empty() {
-        let message = format!("[{group}] names nothing");
+        let message = format!("[{group}] has no section of its own name");
         findings.push(Diagnostic::error(
             field.key_span.clone(),
             message,
@@ -162,7 +173,7 @@ pub fn sections_of<'a>(
     let mut named = Vec::new();
     for field in fields {
         if !matches!(field.node, Node::Table(_)) {
-            let message = format!("`{}` stands in [{group}] outside of a named section", field.key);
+            let message = format!("`{}` in [{group}] is outside any named section", field.key);
             let label = format!("expected a section with a name, as in `[{group}.{example}]`");
             findings.push(Diagnostic::error(field.key_span, message, label));
             continue;

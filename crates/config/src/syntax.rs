@@ -9,6 +9,8 @@ use toml_parser::{Expected, ParseError, Source};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
 const MESSAGE: &str = "this is not valid TOML";
+/// Only a document has keys and values to check.
+pub(crate) const REST: &str = "fix this first: the rest of the file was not checked";
 /// What the parser says of what stands between brackets or braces.
 const IN_BRACKETS: [&str; 2] = ["array", "inline table"];
 /// As deep as `toml_edit` goes.
@@ -41,8 +43,10 @@ pub(crate) fn report(text: &str, reported: (Range<usize>, String), findings: &mu
     let unclosed =
         places.iter().position(|(_, message)| IN_BRACKETS.iter().any(|word| message.contains(word)));
     places.truncate(unclosed.map_or(places.len(), |first| first + 1));
-    for (span, message) in places {
-        findings.push(Diagnostic::error(span, MESSAGE, message));
+    let last = places.len().saturating_sub(1);
+    for (number, (span, message)) in places.into_iter().enumerate() {
+        let finding = Diagnostic::error(span, MESSAGE, message);
+        findings.push(if number == last { finding.with_help(REST) } else { finding });
     }
 }
 

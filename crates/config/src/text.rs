@@ -19,8 +19,9 @@ pub fn parse<'t>(text: &'t str, findings: &mut Diagnostics) -> Option<Document<&
         }
     };
     if let Some(span) = control_character(document.as_table()) {
-        let label = "a terminal would obey it: leave it out";
-        findings.push(Diagnostic::error(span, "a text with a control character", label));
+        let label = "remove it: a terminal would interpret it";
+        findings
+            .push(Diagnostic::error(span, "control character in a string", label).with_help(syntax::REST));
         return None;
     }
     Some(document)

@@ -45,21 +45,30 @@ pub enum QuantityError {
     Form { example: &'static str },
     #[error("unknown unit '{unit}': expected one of {expected}")]
     Unit { unit: String, expected: String },
-    #[error("too large: it does not fit 64 bits of {0}")]
+    #[error("too large: expected less than 2^64 {0}")]
     Range(&'static str),
 }
 
 /// Reads `2 GiB`, `1.5 TB` or `4096 B` into bytes. The space is optional; the unit is not.
+///
+/// # Errors
+/// When it is no such text, its unit is unknown, or it is 2^64 bytes or more.
 pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     parse_quantity(text, &SIZE_UNITS, "\"2 GiB\" or \"256 GB\"", "bytes")
 }
 
 /// Reads `20 s`, `500 ms`, `1.5 min` or `1 h`. The space is optional; the unit is not.
+///
+/// # Errors
+/// As [`parse_bytes`], of nanoseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     parse_quantity(text, &TIME_UNITS, "\"20 s\" or \"500 ms\"", "nanoseconds").map(Duration::from_nanos)
 }
 
 /// Reads `25 Gbit/s` or `120 MB/s` into bits a second. The space is optional; the unit is not.
+///
+/// # Errors
+/// As [`parse_bytes`], of bits a second.
 pub fn parse_bandwidth(text: &str) -> Result<u64, QuantityError> {
     parse_quantity(text, &BANDWIDTH_UNITS, "\"25 Gbit/s\" or \"120 MB/s\"", "bits a second")
 }

@@ -114,7 +114,7 @@ impl Folder {
         let found = fstat(&descriptor)?;
         if !user.owns(&found) {
             return Err(denied(&format!(
-                "it belongs to user {}, and this is user {}",
+                "it belongs to user {}, but this process runs as user {}",
                 found.st_uid, user.number
             )));
         }

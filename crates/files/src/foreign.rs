@@ -35,7 +35,7 @@ impl ForeignFolder {
             Ok(descriptor) => Ok(Some(ForeignFolder { descriptor })),
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                Err(io::Error::new(io::ErrorKind::NotADirectory, "it is a link or no directory"))
+                Err(io::Error::new(io::ErrorKind::NotADirectory, "it is a link or not a directory"))
             }
             Err(errno) => Err(errno.into()),
         }

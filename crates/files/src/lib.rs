@@ -18,7 +18,7 @@ mod write;
 pub use folder::{Folder, unique_name};
 pub use foreign::ForeignFolder;
 pub use listen::listen;
-pub use read::{read, read_text};
+pub use read::{read, read_or_pipe, read_text, read_text_or_pipe};
 pub use remove::{remove_file, remove_tree};
 pub use secret::read_secret;
 pub use trusted_path::{check_trusted_path, check_trusted_path_to};

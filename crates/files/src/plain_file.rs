@@ -9,6 +9,8 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
+use crate::read::check_regular;
+
 /// To write one, made where it is not there, for this user alone: what a link points to would be emptied.
 pub fn for_writing() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -32,9 +34,7 @@ pub(crate) fn open_in(folder: BorrowedFd<'_>, path: &Path) -> io::Result<Option<
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
+    check_regular(&file)?;
     Ok(Some(file))
 }
 

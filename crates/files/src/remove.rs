@@ -37,8 +37,8 @@ fn above(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     let above = open_straight(above).map_err(|error| match error.kind() {
         io::ErrorKind::NotADirectory => io::Error::new(
             error.kind(),
-            "something on the way to it is a directory no more, so it is not what was made: look where it is, and \
-             remove it by hand",
+            "part of its path is no longer a directory, so it is not what was created: find out where it is, \
+                 and remove it by hand",
         ),
         _ => error,
     })?;
@@ -49,7 +49,7 @@ fn check_ours(above: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let found = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let user = User::of_this_process();
     if !user.owns(&found) || FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
-        let problem = format!("it belongs to user {} by now, so it is not what was made", found.st_uid);
+        let problem = format!("it now belongs to user {}, so it is not what was created", found.st_uid);
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
     }
     Ok(())

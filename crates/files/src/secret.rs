@@ -5,8 +5,9 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, fstat};
+use rustix::fs::{Mode, OFlags, fstat};
 
+use crate::read::check_regular;
 use crate::trusted_path::{User, has_access_list};
 
 /// The text of a regular file that belongs to this user or to root, and that nobody else can read or write to.
@@ -25,10 +26,8 @@ pub fn read_secret(path: &Path, most_bytes: u64) -> io::Result<String> {
 }
 
 fn exposure(file: &File) -> io::Result<Option<String>> {
+    check_regular(file)?;
     let found = fstat(file)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("it is not a regular file"));
-    }
     if !User::of_this_process().trusts(&found) {
         return Ok(Some(format!("belongs to user {}", found.st_uid)));
     }
@@ -41,7 +40,7 @@ fn exposure(file: &File) -> io::Result<Option<String>> {
     }
     // With an access control list the group's bits are its mask: the most that anyone whom it names can have.
     if has_access_list(file) {
-        return Ok(Some("is open to those whom its access control list names".to_owned()));
+        return Ok(Some("is open to those on its access control list".to_owned()));
     }
     // A group with the owner's number has only the owner in it, as most distributions make users.
     Ok((found.st_gid != found.st_uid).then(|| format!("is open to group {}", found.st_gid)))
@@ -75,7 +74,7 @@ mod tests {
         std::os::unix::fs::symlink(&secret, at("link")).unwrap();
         assert_eq!(read_secret(&at("link"), 16).unwrap(), "word\n");
         assert!(read_secret(&secret, 4).is_err());
-        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
         for wrong in ["pipe", ".", "none"] {
             assert!(read_secret(&at(wrong), 16).is_err(), "{wrong}");
         }

@@ -81,7 +81,7 @@ impl User {
         // With an access control list the group's bits are its mask: the most that anyone whom it names can
         // have.
         if has_access_list(descriptor) {
-            return Some("can be written to by those whom its access control list names".to_owned());
+            return Some("can be written to by those on its access control list".to_owned());
         }
         let is_private = folder.st_gid == folder.st_uid;
         (!is_private).then(|| format!("can be written to by group {}", folder.st_gid))
@@ -188,7 +188,7 @@ pub(crate) fn refused(path: &Path, at: &Path, why: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::PermissionDenied,
         format!(
-            "{problem}, and what is there could be exchanged: name a directory that only you and root can write to"
+            "{problem}, so what is in it could be exchanged: name a directory that only you and root can write to"
         ),
     )
 }

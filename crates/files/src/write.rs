@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, fsync, openat, 
 use rustix::io::Errno;
 
 use crate::Access;
+use crate::read::kind_of;
 use crate::trusted_path::User;
 
 /// The extension of a file that is not complete yet.
@@ -201,7 +202,7 @@ fn check_is_there(folder: BorrowedFd<'_>, part: &OsStr, file: &OwnedFd) -> io::R
 }
 
 fn no_file(what: &str) -> io::Error {
-    io::Error::other(format!("{what} is there, and only a regular file is replaced: name another file"))
+    io::Error::other(format!("{what} is there, and only regular files are replaced: name another file"))
 }
 
 fn there(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<There> {
@@ -213,10 +214,7 @@ fn there(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<There> {
     Ok(match FileType::from_raw_mode(found.st_mode) {
         FileType::RegularFile => There::File,
         FileType::Directory => return Err(io::Error::from(io::ErrorKind::IsADirectory)),
-        FileType::Symlink => There::Other("a link"),
-        FileType::CharacterDevice | FileType::BlockDevice => There::Other("a device"),
-        FileType::Fifo => There::Other("a pipe"),
-        _ => There::Other("something else"),
+        other => There::Other(kind_of(other)),
     })
 }
 

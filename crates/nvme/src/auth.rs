@@ -69,22 +69,23 @@ pub enum AuthError {
     Refused(FailureCode),
     #[error("the host did not prove that it knows its secret")]
     HostUnproved,
-    #[error("the host asks for a proof, and this subsystem has no secret of its own")]
+    #[error("the host asks for a proof, but this subsystem has no secret of its own")]
     NoControllerSecret,
     #[error(
-        "the controller did not prove that it knows its secret: one of the two has a wrong one, or it is another controller"
+        "the controller did not prove that it knows its secret: one of the two has the wrong secret, or it is a \
+             different controller"
     )]
     ControllerUnproved,
     #[error(
-        "the controller answered without a proof, although it was asked for one: it has no secret of its own configured"
+        "the controller answered without a proof, although it was asked for one: no secret of its own is configured"
     )]
     ControllerSilent,
-    #[error("a message of the other side could not be used: {0}")]
+    #[error("a message from the other side could not be used: {0}")]
     Message(#[from] MessageError),
     #[error("the controller chose {0}, which was not offered to it")]
     NotOffered(&'static str),
-    #[error("the public value of the other side is none of a {} exchange", .0.name())]
+    #[error("the other side's public value is not valid in a {} exchange", .0.name())]
     PublicValue(DhGroup),
-    #[error("a message came out of order")]
+    #[error("a message arrived out of order")]
     OutOfOrder,
 }

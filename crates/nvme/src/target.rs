@@ -6,6 +6,7 @@
 mod buffers;
 mod connection;
 mod counters;
+mod host_identity;
 mod housekeeper;
 mod lease;
 mod outbox;
@@ -31,7 +32,8 @@ use housekeeper::Housekeeper;
 use subsystems::controller::queue::Queue;
 
 pub use counters::{ConnectionSnapshot, NamespaceCounters, QueueSnapshot};
-pub use lease::{HostIdentity, LEASE_GRACE, LeaseStore, Writers};
+pub use host_identity::HostIdentity;
+pub use lease::{LEASE_GRACE, LeaseStore, Writers};
 pub use subsystems::{
     Hosts, MAX_NSID, Namespace, NamespaceConfig, Subsystem, SubsystemConfig, SubsystemError, Subsystems,
 };
@@ -78,13 +80,17 @@ impl Default for TargetConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     #[error(
-        "{address} can't be listened on: {error}; is another server there, or is it no address of this host?"
+        "cannot listen on {address}: {error}; is another server using it, or is it not an address of this host?"
     )]
-    Listen { address: SocketAddr, error: std::io::Error },
+    Listen {
+        address: SocketAddr,
+        #[source]
+        error: std::io::Error,
+    },
     #[error("a target needs 1 to 64 I/O queues for each controller, not {0}")]
     Queues(u16),
     #[error("the target's thread can't be started: {0}")]
-    Thread(std::io::Error),
+    Thread(#[source] std::io::Error),
 }
 
 /// What all connections of a target share.
@@ -138,7 +144,7 @@ impl Shared {
         if connections.len() >= self.config.max_connections {
             if let Some(count) = self.log.full.count() {
                 let connections = connections.len();
-                tracing::warn!(connections, count, "connections were closed: there are as many as may be");
+                tracing::warn!(connections, count, "connections were closed: the limit is reached");
             }
             return None;
         }

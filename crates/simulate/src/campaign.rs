@@ -108,7 +108,7 @@ pub fn run(
             (0..jobs).map(|_| std::thread::Builder::new().spawn_scoped(scope, work)).collect();
         workers.into_iter().try_for_each(|worker| {
             let worker = worker.map_err(|error| {
-                Problem::Missing(format!("no thread can be had: {error}; take fewer --jobs"))
+                Problem::Missing(format!("no thread can be started: {error}; use fewer --jobs"))
             })?;
             worker.join().unwrap_or_else(|_| Err(Problem::Bug("a campaign's thread has panicked".into())))
         })

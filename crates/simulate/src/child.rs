@@ -31,7 +31,7 @@ fn new_folder() -> Result<TempDir, Problem> {
     tempfile::Builder::new().prefix("underlay-simulate-").tempdir().map_err(|error| {
         let parent = std::env::temp_dir();
         Problem::Missing(format!(
-            "no folder can be made in {}: {error}; set TMPDIR to one that can be written to",
+            "a folder can't be created in {}: {error}; set TMPDIR to one that can be written to",
             parent.display()
         ))
     })
@@ -61,7 +61,7 @@ impl Player {
     /// When it can't be started.
     pub fn start_program(program: &Path, bug: Option<&str>, stderr: Stdio) -> Result<Player, Problem> {
         let unstarted = |error: std::io::Error| {
-            Problem::Missing(format!("{} can't be started once more: {error}", program.display()))
+            Problem::Missing(format!("{} can't be started again: {error}", program.display()))
         };
         let folder = new_folder()?;
         let mut command = Command::new(program);
@@ -94,7 +94,7 @@ impl Player {
     pub fn play(&mut self, script: &Script) -> Result<Report, Problem> {
         let fail = |words: String| Ok(Report { failure: Some(words), ..Report::default() });
         let text = serde_json::to_string(script)
-            .map_err(|error| Problem::Bug(format!("a script can't be written down: {error}")))?;
+            .map_err(|error| Problem::Bug(format!("a script can't be written as JSON: {error}")))?;
         if !self.child.stdin.as_mut().is_some_and(|input| writeln!(input, "{text}").is_ok()) {
             return self.ended();
         }
@@ -129,7 +129,7 @@ impl Player {
 
 fn understand(answer: &str) -> Result<Report, Problem> {
     let report: Report = serde_json::from_str(answer)
-        .map_err(|error| Problem::Bug(format!("a player says what makes no sense: {error}")))?;
+        .map_err(|error| Problem::Bug(format!("a player sent something unintelligible: {error}")))?;
     match report.unfit {
         Some(words) => Err(Problem::Mistake(format!("the script can't be played: {words}"))),
         None => Ok(report),
@@ -152,11 +152,11 @@ pub fn serve() -> Result<(), Problem> {
     for line in std::io::stdin().lines() {
         let line = line.map_err(|error| Problem::Missing(format!("the input can't be read: {error}")))?;
         let script: Script = serde_json::from_str(&line)
-            .map_err(|error| Problem::Mistake(format!("a line is no script: {error}")))?;
+            .map_err(|error| Problem::Mistake(format!("a line is not a script: {error}")))?;
         // A run needs one, and without it would seem to have failed.
         drop(new_folder()?);
         let report = serde_json::to_string(&crate::run(&script))
-            .map_err(|error| Problem::Bug(format!("a report can't be written down: {error}")))?;
+            .map_err(|error| Problem::Bug(format!("a report can't be written as JSON: {error}")))?;
         writeln!(output, "{report}").and_then(|()| output.flush()).map_err(Problem::Output)?;
     }
     Ok(())

@@ -125,7 +125,7 @@ fn remark(words: impl Display) {
 
 fn to_text(item: &impl serde::Serialize) -> Result<String, Problem> {
     serde_json::to_string_pretty(item)
-        .map_err(|error| Problem::Bug(format!("it can't be written down: {error}")))
+        .map_err(|error| Problem::Bug(format!("it can't be written as JSON: {error}")))
 }
 
 fn count(number: u64, one: &str) -> String {
@@ -192,7 +192,7 @@ fn seeds_from(first: u64, seeds: Option<u64>) -> Result<u64, Problem> {
         None => Ok(most),
         Some(seeds) if seeds <= most => Ok(seeds),
         Some(seeds) => Err(Problem::Mistake(format!(
-            "--seeds {seeds} from --first-seed {first} on goes beyond the last seed, {}; take fewer",
+            "--seeds {seeds} from --first-seed {first} on goes beyond the last seed, {}; use fewer",
             u64::MAX
         ))),
     }
@@ -247,14 +247,14 @@ impl Output<'_> {
     fn prepare(path: &Path) -> Result<Output<'_>, Problem> {
         let mistake = |words: String| Problem::Mistake(format!("--output {}: {words}", path.display()));
         if path.symlink_metadata().is_ok() {
-            return Err(mistake("it is there already; name a new file".into()));
+            return Err(mistake("it already exists; name a new file".into()));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::Builder::new()
             .prefix(".underlay-simulate-")
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder)
-            .map_err(|error| mistake(format!("no file can be made there: {error}")))?;
+            .map_err(|error| mistake(format!("a file can't be created there: {error}")))?;
         Ok(Output { path, file })
     }
 

@@ -1,7 +1,5 @@
 //! Scripts from outside: what they ask for is bounded in memory and in time.
 
-use std::fs::File;
-use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -41,17 +39,8 @@ const TREE_LAYERS: RangeInclusive<u64> = 0..=4;
 pub fn read(path: &Path) -> Result<Script, Problem> {
     let name = path.display();
     let mistake = |words: String| Problem::Mistake(format!("{name}: {words}"));
-    let unreadable = |error: std::io::Error| mistake(format!("it can't be read: {error}"));
-    // Asked before it is opened: a pipe would wait for somebody who writes.
-    if !path.metadata().map_err(unreadable)?.is_file() {
-        return Err(mistake("it is no regular file; a script is one".into()));
-    }
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_SCRIPT_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MAX_SCRIPT_BYTES {
-        return Err(mistake(format!("it has more than {} MiB; a script has less", MAX_SCRIPT_BYTES >> 20)));
-    }
+    let text = underlay_files::read(path, MAX_SCRIPT_BYTES)
+        .map_err(|error| mistake(format!("cannot be read: {error}")))?;
     parse(&text).map_err(mistake)
 }
 
@@ -61,7 +50,7 @@ pub fn read(path: &Path) -> Result<Script, Problem> {
 /// Where it is wrong, and what may stand there.
 pub fn parse(text: &[u8]) -> Result<Script, String> {
     let script: Script = serde_json::from_slice(text)
-        .map_err(|error| format!("it is no script: {error} (`show` prints one)"))?;
+        .map_err(|error| format!("it is not a script: {error} (`show` prints one)"))?;
     check(&script)?;
     Ok(script)
 }
@@ -71,7 +60,7 @@ fn within(key: &str, number: impl Into<u64>, allowed: &RangeInclusive<u64>) -> R
     if allowed.contains(&number) {
         return Ok(());
     }
-    Err(format!("{key} is {number}; it may be {} to {}", allowed.start(), allowed.end()))
+    Err(format!("{key} is {number}; expected {} to {}", allowed.start(), allowed.end()))
 }
 
 /// # Errors
@@ -210,7 +199,7 @@ mod tests {
     fn volumes_have_bounds() {
         assert_says(&said_of_volumes("2", "64", "[]"), "it is fine");
         for members in ["0", "9", "1000000000"] {
-            let words = format!("setup.members is {members}; it may be 1 to 8");
+            let words = format!("setup.members is {members}; expected 1 to 8");
             assert_says(&said_of_volumes(members, "64", "[]"), &words);
         }
         for blocks in ["0", "4294967295"] {
@@ -223,9 +212,9 @@ mod tests {
     fn steps_have_bounds() {
         let said = |steps: &str| said_of_volumes("2", "64", steps);
         let resize = r#"["settle", {"resize": {"volume": 0, "blocks": 4294967295}}]"#;
-        assert_says(&said(resize), "steps[1].blocks is 4294967295; it may be 1 to 16384");
+        assert_says(&said(resize), "steps[1].blocks is 4294967295; expected 1 to 16384");
         let pause = r#"[{"pause": {"us": 18446744073709551615}}]"#;
-        assert_says(&said(pause), "steps[0].us is 18446744073709551615; it may be 0 to 3600000000");
+        assert_says(&said(pause), "steps[0].us is 18446744073709551615; expected 0 to 3600000000");
         let write = r#"{"write": {"volume": 0, "block": 0, "count": 4096, "fua": false}}"#;
         assert_says(&said(&format!("[{write}]")), "it is fine");
         let many = vec![write; 17].join(",");
@@ -242,7 +231,7 @@ mod tests {
         assert_says(&said_of_tree(r#"{"mirror": []}"#), "of a mirror in setup.tree is 0");
         assert_says(&said_of_tree(r#"{"mirror": ["disk"]}"#), "of a mirror in setup.tree is 1");
         let deep = format!(r#"{}"disk"{}"#, r#"{"compress": "#.repeat(40), "}".repeat(40));
-        assert_says(&said_of_tree(&deep), "the number of layers of setup.tree is 40; it may be 0 to 4");
+        assert_says(&said_of_tree(&deep), "the number of layers of setup.tree is 40; expected 0 to 4");
         let eight = format!(r#"{{"mirror": [{}]}}"#, [r#""disk""#; 8].join(","));
         assert_says(
             &said_of_tree(&format!(r#"{{"stripe": [{eight}, "disk"]}}"#)),
@@ -261,7 +250,7 @@ mod tests {
         }
         let setup =
             r#"{"subject": "journal", "snapshot_mib": 1000000, "answers_at_once": false, "yield_every": 0}"#;
-        assert_says(&said(setup, "[]"), "setup.snapshot_mib is 1000000; it may be 0 to 128");
+        assert_says(&said(setup, "[]"), "setup.snapshot_mib is 1000000; expected 0 to 128");
         let setup = setup.replace("1000000", "128");
         let many = format!("[{}]", vec![r#""settle""#; 129].join(","));
         assert_says(&said(&setup, &many), "setup.snapshot_mib times the number of steps is 16512");
@@ -277,10 +266,10 @@ mod tests {
     #[test]
     fn what_is_no_regular_file_or_too_long_is_refused() {
         for path in ["/dev/zero", "/"] {
-            assert_says(&read(Path::new(path)).unwrap_err().to_string(), "no regular file");
+            assert_says(&read(Path::new(path)).unwrap_err().to_string(), "expected a regular file");
         }
         let long = tempfile::NamedTempFile::new().unwrap();
         long.as_file().set_len(MAX_SCRIPT_BYTES + 1).unwrap();
-        assert_says(&read(long.path()).unwrap_err().to_string(), "more than 4 MiB");
+        assert_says(&read(long.path()).unwrap_err().to_string(), "longer than 4 MiB");
     }
 }

@@ -19,7 +19,7 @@ pub enum Problem {
     #[error("{0}")]
     Missing(String),
     #[error("the output can't be written: {0}")]
-    Output(io::Error),
+    Output(#[source] io::Error),
     #[error("stopped")]
     Interrupted,
     #[error("{0}: a bug in the simulator; please report it")]

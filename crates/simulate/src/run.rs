@@ -52,7 +52,7 @@ pub fn run(script: &Script) -> Report {
     });
     let failure = outcome.err().map(|failure| match failure {
         Failure::Panic(words) => words,
-        Failure::Deadlock => "nobody can go on: every thread waits for another one".into(),
+        Failure::Deadlock => "no thread can continue: each waits for another".into(),
         Failure::Endless => format!("it did not end within {MAX_TURNS} turns"),
     });
     let is_crash =

@@ -79,7 +79,7 @@ fn a_pipe_is_no_script() {
     let pipe = folder.path().join("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    assert_mistake(&["play", pipe.to_str().unwrap()], "no regular file");
+    assert_mistake(&["play", pipe.to_str().unwrap()], "expected a regular file");
 }
 
 #[test]
@@ -159,9 +159,10 @@ fn a_stopped_shrink_leaves_its_shortest_script() {
 #[test]
 fn where_a_short_script_cannot_be_written_is_told_before_the_work() {
     let folder = TempDir::new().unwrap();
-    for (output, words) in
-        [(folder.path().to_owned(), "there already"), (folder.path().join("no/x"), "no file can be made")]
-    {
+    for (output, words) in [
+        (folder.path().to_owned(), "already exists"),
+        (folder.path().join("no/x"), "a file can't be created"),
+    ] {
         assert_mistake(&["shrink", "1", "-o", output.to_str().unwrap()], words);
     }
 }

@@ -95,6 +95,9 @@ impl Request {
     }
 
     /// Every device checks a request by this before it acts.
+    ///
+    /// # Errors
+    /// When it does not begin and end with a block, or lies outside the device.
     pub fn check(&self, geometry: &Geometry) -> Result<(), DeviceError> {
         let (offset_bytes, length_bytes) = self.extent();
         let block_bytes = u64::from(geometry.block_bytes);

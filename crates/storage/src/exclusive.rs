@@ -28,7 +28,7 @@ pub fn claim(file: &File) -> io::Result<()> {
     }
     match loop_device_of(file)? {
         Some(device) => Err(busy(format!(
-            "the loop device {} serves it: unmount that and detach it (`losetup --detach {0}`) first",
+            "it is attached to the loop device {}: unmount that and detach it (`losetup --detach {0}`) first",
             device.display()
         ))),
         None => Ok(()),

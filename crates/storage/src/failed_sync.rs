@@ -135,8 +135,8 @@ fn start<D: BlockDevice + 'static>(
 
 fn again(failure: &DeviceError) -> DeviceError {
     DeviceError::Io(format!(
-        "an earlier flush failed ({failure}), so what was written before it may be lost: nothing is durable here until \
-         the device is opened anew"
+        "an earlier flush failed ({failure}), so what was written before it may be lost: nothing is durable \
+             here until the device is opened again"
     ))
 }
 
@@ -205,7 +205,7 @@ mod tests {
             assert!(device.execute(begin()).unwrap_err().to_string().contains("in vain"));
             for request in [Request::Flush, forced(), Request::Flush] {
                 let refused = device.execute(request).unwrap_err().to_string();
-                assert!(refused.contains("in vain") && refused.contains("opened anew"), "{refused}");
+                assert!(refused.contains("in vain") && refused.contains("opened again"), "{refused}");
             }
             // Others go on.
             let plain = Request::Write { offset_bytes: 0, data: vec![1; 4096], fua: false };
@@ -246,6 +246,6 @@ mod tests {
         let latch = SyncLatch::default();
         latch.run(|| Ok(())).unwrap();
         latch.run(|| Err(DeviceError::NoSpace)).unwrap_err();
-        assert!(latch.run(|| Ok(())).unwrap_err().to_string().contains("opened anew"));
+        assert!(latch.run(|| Ok(())).unwrap_err().to_string().contains("opened again"));
     }
 }

@@ -127,20 +127,21 @@ pub enum FaultError {
     UnknownDevice { name: String, known: Vec<String> },
     #[error("{0}")]
     Senseless(String),
-    #[error("{device} has no medium, so there is no time that {fault} could change")]
+    #[error("{device} has no medium, so {fault} has no times to change")]
     Timeless { device: String, fault: &'static str },
     #[error(
         "{device} is not armed for power cuts: mount the storage with --power-cut (or, in a study, give it a \
-         power-cut fault), so that what it needs to lose writes is kept from the beginning"
+         power-cut fault), so that what it needs to lose writes is kept from the start"
     )]
     NotArmed { device: String },
     #[error("{device} is served by another program: put the fault on one of that program's own devices")]
     Elsewhere { device: String },
-    #[error("{device} has no power already")]
+    #[error("{device} is already without power")]
     NoPower { device: String },
     #[error(
-        "the power can't come back while the storage runs: its layers ({}) had in memory what they know of the devices, \
-         and the cut took that too. Take the storage away and attach it again: what is on the devices is found there",
+        "the power can't come back while the storage runs: its layers ({}) kept what they know of the devices \
+             in memory, and the cut took that too. Detach the storage and attach it again: what is on the \
+             devices is read from them",
         layers.join(", ")
     )]
     LayersLost { layers: Vec<String> },
@@ -149,7 +150,10 @@ pub enum FaultError {
 }
 
 impl Fault {
-    /// What would make the fault meaningless, in words that name the key.
+    /// Whether the fault has a meaning.
+    ///
+    /// # Errors
+    /// When it has none, in words that name the key.
     pub fn check(&self) -> Result<(), FaultError> {
         let senseless = |text: String| Err(FaultError::Senseless(text));
         match self {
@@ -165,12 +169,12 @@ impl Fault {
                 if start_bytes >= end_bytes =>
             {
                 senseless(format!(
-                    "an extent from {start_bytes} to {end_bytes}: expected its end behind its start"
+                    "an extent from {start_bytes} to {end_bytes}: expected its end after its start"
                 ))
             }
             Fault::Spikes { latency_us, .. } if !(*latency_us > 0.0 && *latency_us <= MAX_SPIKE_US) => {
                 senseless(format!(
-                    "a latency of {latency_us} us: expected more than nothing and at most an hour"
+                    "a latency of {latency_us} us: expected more than zero and at most an hour"
                 ))
             }
             Fault::Slow { factor } if !(*factor > 1.0 && *factor <= MAX_FACTOR) => {
@@ -222,9 +226,9 @@ impl std::fmt::Display for Fault {
             Fault::Slow { factor } => write!(formatter, "slow: everything takes {factor} times as long"),
             Fault::Vanish => formatter.write_str("vanished: every request fails"),
             Fault::IgnoreFlushes => {
-                formatter.write_str("ignores flushes: they are answered and not carried out")
+                formatter.write_str("ignores flushes: they are answered but not carried out")
             }
-            Fault::Full => formatter.write_str("full: no space for blocks that hold nothing"),
+            Fault::Full => formatter.write_str("full: no space for blocks that hold nothing yet"),
         }
     }
 }

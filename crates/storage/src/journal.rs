@@ -72,7 +72,8 @@ pub enum JournalError {
     #[error("the journal could not be read or written: {0}")]
     Device(#[from] DeviceError),
     #[error(
-        "the journal at byte {offset_bytes} is damaged ({problem}): restore the device, or make it anew and lose what it holds"
+        "the journal at byte {offset_bytes} is damaged ({problem}): restore the device, or create it again, \
+             which loses what it holds"
     )]
     Damaged { offset_bytes: u64, problem: String },
     #[error("this is a journal of '{found}', not of '{expected}': the device was used in another way before")]

@@ -37,7 +37,7 @@ pub enum StackError {
     #[error("{name}: {problem}")]
     Invalid { name: String, problem: String },
     #[error("the thread that paces the devices can't be started: {0}")]
-    Pacer(std::io::Error),
+    Pacer(#[source] std::io::Error),
 }
 
 /// The running devices of a storage, with the one thread that waits for them all.
@@ -233,7 +233,10 @@ fn invalid(name: &str, problem: impl Into<String>) -> StackError {
 
 fn check_spec(spec: &StackSpec) -> Result<(), StackError> {
     if !(spec.dilation.is_finite() && (1e-6..=1e6).contains(&spec.dilation)) {
-        return Err(invalid("dilation", format!("{} is no factor from 0.000001 to 1000000", spec.dilation)));
+        return Err(invalid(
+            "dilation",
+            format!("{} is not a factor from 0.000001 to 1000000", spec.dilation),
+        ));
     }
     let mut names = BTreeSet::new();
     let mut files = BTreeSet::new();

@@ -168,7 +168,7 @@ fn all_mistakes_are_shown_at_once_and_in_place() {
         found.iter().any(|line| line.contains("there is no source \"price\" in [sources]")),
         "{found:#?}"
     );
-    assert!(found.iter().any(|line| line.contains("no entry refers to the source \"cost\"")), "{found:#?}");
+    assert!(found.iter().any(|line| line.contains("no entry uses the source \"cost\"")), "{found:#?}");
     let figure = format!("disk.toml:{}:10", line_of(&text, "figure = \"random-read\""));
     assert!(found.iter().any(|line| line.ends_with(&figure)), "{found:#?}");
 }
@@ -176,8 +176,9 @@ fn all_mistakes_are_shown_at_once_and_in_place() {
 #[test]
 fn each_kind_of_mistake_is_found() {
     for (from, to, expected) in [
-        ("heads = { value = 8", "heads = { value = \"8\"", "expected a number from 1 to 64"),
-        ("heads = { value = 8", "heads = { value = 99", "expected a number from 1 to 64"),
+        ("heads = { value = 8", "heads = { value = \"8\"", "expected a whole number from 1 to 64"),
+        ("heads = { value = 8", "heads = { value = 99", "expected a whole number from 1 to 64"),
+        ("heads = { value = 8", "heads = { value = 8.5", "expected a whole number from 1 to 64"),
         ("heads = { value = 8, source", "heads = { value = 8, sauce", "did you mean `source`?"),
         (
             "heads = { value = 8, source = \"manual\" }",
@@ -185,17 +186,17 @@ fn each_kind_of_mistake_is_found() {
             "expected { value = .., source = \"..\" }",
         ),
         ("zones = ", "zone = ", "did you mean `zones`?"),
-        ("zones = ", "zone = ", "`zones` is missing in [model]"),
-        ("value = 17.06", "value = 7.06", "an average read seek of 7.5 ms does not go with"),
+        ("zones = ", "zone = ", "[model] has no `zones`"),
+        ("value = 17.06", "value = 7.06", "an average read seek of 7.5 ms does not fit"),
         ("value = 61.6", "value = 161.6", "the inner tracks are faster"),
         ("usd = 300", "usd = -1", "expected a number from 0.01"),
         (
             "name = \"hdd-7200-sas\"",
             "name = \"HDD 7200\"",
-            "a name holds small letters, digits and dashes only",
+            "a name has lowercase letters, digits and hyphens only",
         ),
         ("label = \"datasheet\"\nnote", "label = \"proxy\"\nremark", "a proxy needs a `note`"),
-        ("[model]", "[modell]", "`model` is missing in a medium"),
+        ("[model]", "[modell]", "the medium has no `model`"),
         ("year = 2010", "year = 2010 2011", "disk.toml:4"),
     ] {
         assert!(GOOD.contains(from), "{from}");
@@ -209,7 +210,7 @@ fn impossible_flash_is_refused() {
     let text = include_str!("../../../media/nvme-p4500.toml");
     let text = text.replace("dies_per_channel = { value = 16", "dies_per_channel = { value = 1");
     let found = mistakes(&text);
-    assert!(found.iter().any(|line| line.contains("reach 218 MB/s only")), "{found:#?}");
+    assert!(found.iter().any(|line| line.contains("reach only 218 MB/s")), "{found:#?}");
 }
 
 #[test]

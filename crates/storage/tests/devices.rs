@@ -495,7 +495,7 @@ fn a_stack_that_makes_no_sense_is_refused_by_name() {
     };
     let mut spec = good.clone();
     spec.dilation = 0.0;
-    assert!(refused(&spec).starts_with("dilation: 0 is no factor"));
+    assert!(refused(&spec).starts_with("dilation: 0 is not a factor"));
     let changed = |change: &dyn Fn(&mut DeviceSpec)| {
         let mut spec = good.clone();
         spec.volumes[0].root.for_each_device(&mut |device| change(device));

@@ -34,9 +34,9 @@ fn of_distributions_and_curves() {
         ("read_latency_us = { quantiles = [[0.5, 600], [0.99, 500]]", "must grow"),
         (
             "read_latency_us = { quantiles = [[0.5, 600], [1, 5000]]",
-            "1 is no share: 0.5 stands for the median",
+            "1 is not a share: 0.5 stands for the median",
         ),
-        ("read_latency_us = { quantiles = [[50, 600]]", "50 is no share"),
+        ("read_latency_us = { quantiles = [[50, 600]]", "50 is not a share"),
         ("read_latency_us = { quantiles = [[0.5, -1]]", "-1 lies outside 0 to 100000000"),
         ("read_latency_us = { quantiles = [[0.5, 1, 2]]", "expected pairs of a share and a value"),
         ("read_latency_us = { quantiles = [0.5, 1]", "expected pairs"),
@@ -48,9 +48,9 @@ fn of_distributions_and_curves() {
     }
     let curve = "read_mb_s_by_requests = { points = [[1, 1900], [4, 5200], [16, 6600]]";
     for (to, expected) in [
-        ("read_mb_s_by_requests = { points = [[4, 1900], [1, 5200]]", "must go from left to right"),
+        ("read_mb_s_by_requests = { points = [[4, 1900], [1, 5200]]", "must be in ascending order"),
         ("read_mb_s_by_requests = { points = [[1, 0]]", "lies outside 1 to 1000000"),
-        ("read_mb_s_by_requests = { value = 3", "`points` is missing"),
+        ("read_mb_s_by_requests = { value = 3", "has no `points`"),
     ] {
         found(PMEM, curve, to, expected);
     }
@@ -92,11 +92,7 @@ fn of_volumes() {
             "figure = \"burst-read-iops\"\npercentile = 99",
             "only latencies have a `percentile`",
         ),
-        (
-            "io_unit_bytes = { value = 262_144, source = \"test\" }\n",
-            "",
-            "`io_unit_bytes` is missing in [model]",
-        ),
+        ("io_unit_bytes = { value = 262_144, source = \"test\" }\n", "", "[model] has no `io_unit_bytes`"),
     ] {
         found(CLOUD, from, to, expected);
     }
@@ -121,12 +117,15 @@ fn of_what_lies_behind_a_link() {
         "[model.inner]\nkind = \"network\"\ncapacity_bytes = 1_000_000_000\n[model.inner.model]\n\n[tail]",
     );
     let said = mistakes(&twice);
-    assert!(said.iter().any(|mistake| mistake.contains("a network volume lies behind another")), "{said:#?}");
+    assert!(
+        said.iter().any(|mistake| mistake.contains("a network volume can't be behind another")),
+        "{said:#?}"
+    );
     let empty =
         twice.replace("kind = \"network\"\ncapacity_bytes = 1_0", "kind = \"pmem\"\ncapacity_bytes = 1_0");
     let said = mistakes(&empty);
     assert!(
-        said.iter().any(|mistake| mistake.contains("`granule_bytes` is missing in [model.inner.model]")),
+        said.iter().any(|mistake| mistake.contains("[model.inner.model] has no `granule_bytes`")),
         "{said:#?}"
     );
 }
@@ -159,8 +158,8 @@ fn of_profiles() {
     for (from, to, expected) in [
         ("order = { value = \"any\"", "order = { value = \"lifo\"", "expected one of \"fifo\", \"any\""),
         ("load = \"random-read\"", "load = \"reads\"", "unknown value \"reads\" for `load`"),
-        ("block_bytes = 65536", "block_bytes = 4096", "random-read of 4096 bytes twice"),
-        ("iops = { points = [[1, 120]", "iops = { points = [[2, 120]", "`iops` begins at queue depth 1"),
+        ("block_bytes = 65536", "block_bytes = 4096", "random-read of 4096 bytes is there twice"),
+        ("iops = { points = [[1, 120]", "iops = { points = [[2, 120]", "`iops` must start at queue depth 1"),
         (
             "load = \"buffered-write\"",
             "load = \"sequential-write\"",

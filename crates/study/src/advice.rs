@@ -30,17 +30,17 @@ pub struct Devices {
 pub enum AdviceError {
     #[error("'{text}': expected NAME=COUNT@BANDWIDTH, as in hdd=6@120MB/s")]
     Form { text: String },
-    #[error("'{text}': a name has small letters, digits and dashes, as in ssd-2")]
+    #[error("'{text}': a name has lowercase letters, digits and hyphens, as in ssd-2")]
     Name { text: String },
     #[error("'{text}': expected a number of devices from 1 to {MAX_DEVICES}")]
     Count { text: String },
     #[error("'{text}': {problem}")]
     Bandwidth { text: String, problem: QuantityError },
-    #[error("'{text}': a device has to have some bandwidth")]
+    #[error("'{text}': a device needs a bandwidth above zero")]
     NoBandwidth { text: String },
-    #[error("'{name}' is there twice: give devices that differ names that differ")]
+    #[error("'{name}' appears twice: give different devices different names")]
     Twice { name: String },
-    #[error("{count} devices are more than advice can be given for ({MAX_DEVICES})")]
+    #[error("{count} devices are too many: advice covers up to {MAX_DEVICES}")]
     TooMany { count: u64 },
     #[error("name some devices, as in hdd=6@120MB/s ssd=1@1300MB/s")]
     None,
@@ -257,14 +257,14 @@ mod tests {
             ("", "NAME=COUNT@BANDWIDTH"),
             ("hdd", "NAME=COUNT@BANDWIDTH"),
             ("hdd=6", "NAME=COUNT@BANDWIDTH"),
-            ("HDD=6@1MB/s", "small letters"),
-            ("=6@1MB/s", "small letters"),
+            ("HDD=6@1MB/s", "lowercase letters"),
+            ("=6@1MB/s", "lowercase letters"),
             ("hdd=0@1MB/s", "from 1 to"),
             ("hdd=-1@1MB/s", "from 1 to"),
             ("hdd=9999999999@1MB/s", "from 1 to"),
             ("hdd=1@fast", "number and a unit"),
             ("hdd=1@5 parsecs", "unknown unit"),
-            ("hdd=1@0MB/s", "some bandwidth"),
+            ("hdd=1@0MB/s", "a bandwidth above zero"),
         ] {
             assert!(error(text).contains(words), "{text}: {}", error(text));
         }

@@ -194,9 +194,9 @@ impl Prices {
         };
         let number = |column: &str| match entry(column)? {
             Entry::Number(number) if *number > 0.0 => Ok(*number),
-            _ => Err(format!("'{column}' is no number above zero")),
+            _ => Err(format!("'{column}' is not a number above zero")),
         };
-        let Entry::Text(medium) = entry("medium")? else { return Err("'medium' is no name".to_owned()) };
+        let Entry::Text(medium) = entry("medium")? else { return Err("'medium' is not a name".to_owned()) };
         Ok(DevicePrice {
             medium: self.medium(medium),
             when: number("year")?.to_string(),
@@ -274,15 +274,13 @@ impl WrittenCheck {
             PublishedMetric::Throughput | PublishedMetric::Latency { .. } => false,
             // A ratio itself, which can't be held against another storage's.
             PublishedMetric::Other(_) | PublishedMetric::RelativePerformance => {
-                return Err(format!("'{metric}' is no metric"));
+                return Err(format!("'{metric}' is not a metric"));
             }
             _ => true,
         };
         let unthrottled = self.unthrottled || is_other;
         if !unthrottled && self.rate_from.is_none() && self.rate_below.is_none() {
-            return Err(
-                "a check is about no rate at all: give rate_from, rate_below or unthrottled".to_owned()
-            );
+            return Err("a check has no rate: give rate_from, rate_below or unthrottled".to_owned());
         }
         let mixes = match self.mix {
             None => vec![None],
@@ -372,7 +370,9 @@ impl Table {
                 ("data", Entry::Text(text)) => about.data = Some(text.clone()),
                 ("threads", Entry::Number(number)) => about.threads = Some(*number as u32),
                 (_, Entry::Number(number)) => values.push((column, *number)),
-                (_, Entry::Text(text)) => return Err(format!("'{text}' in column '{column}' is no figure")),
+                (_, Entry::Text(text)) => {
+                    return Err(format!("'{text}' in column '{column}' is not a figure"));
+                }
             }
         }
         for (column, value) in values {
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(error("[['hdd', 1], ['ssd']]"), "p: table 'n', row 2: 1 entries for 2 columns");
         assert_eq!(
             error("[['hdd', 'fast']]"),
-            "p: table 'n', row 1: 'fast' in column 'throughput_per_s' is no figure"
+            "p: table 'n', row 1: 'fast' in column 'throughput_per_s' is not a figure"
         );
         assert_eq!(error("[['', 1]]"), "p: table 'n', row 1: the storage is not given");
     }
@@ -477,8 +477,8 @@ mod tests {
             (Some(60e3), true, Expectation::Less)
         );
         let error = |check: &str| claim(check).unwrap_err().to_string();
-        assert_eq!(error("metric = 'speed'\nunthrottled = true"), "p: claim 'w': 'speed' is no metric");
-        assert!(error("metric = 'throughput_per_s'").contains("no rate at all"));
+        assert_eq!(error("metric = 'speed'\nunthrottled = true"), "p: claim 'w': 'speed' is not a metric");
+        assert!(error("metric = 'throughput_per_s'").contains("a check has no rate"));
         let of_jobs = claim("metric = 'duration_s'\nmix = ['terasort', 'shuffle']").unwrap();
         assert_eq!((of_jobs.mix.as_deref(), of_jobs.unthrottled), (Some("terasort"), true));
     }

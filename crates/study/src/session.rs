@@ -167,7 +167,7 @@ impl Session {
             text.push_str(&format!("\n{error}"));
         }
         if self.budgets.iter().any(|budget| budget.oom_kills() > 0) {
-            text.push_str("\nthe kernel killed it for want of memory: give the system more memory");
+            text.push_str("\nthe kernel killed it because memory ran out: give the system more memory");
         }
         text
     }

@@ -47,6 +47,17 @@ threads = 8
     study.notes.to_string()
 }
 
+/// A study may be checked on another host than the one that it is for.
+#[test]
+fn a_directory_that_is_not_there_is_noted_at_its_place() {
+    let there = tempfile::tempdir().unwrap();
+    let missing = there.path().join("none");
+    let paths = format!("paths = [{missing:?}]");
+    let notes = notes_of(|text| text.replace("devices = [{ medium = \"hdd-7200-sata\" }]", &paths));
+    assert!(notes.contains(&format!("there is no directory {} on this host", missing.display())), "{notes}");
+    assert!(notes.contains("sound.toml:5:") && !notes.contains("2 notes"), "{notes}");
+}
+
 #[test]
 fn data_that_fits_in_memory_is_noted() {
     insta::assert_snapshot!(notes_of(|study| study.replace("16 GB", "1 GB")), @r#"
@@ -59,7 +70,7 @@ fn data_that_fits_in_memory_is_noted() {
     7 | data = "1 GB"
       |        ^^^^^^ reads will come from memory, not from the storage
       |
-      = help: four times the memory and more shows what the storage does
+      = help: at least four times the memory shows what the storage does
 
     sound.toml: 1 note
     "#);
@@ -123,7 +134,7 @@ fn rates_that_change_for_longer_than_they_are_measured_are_noted() {
     insta::assert_snapshot!(
         notes_of(|study| format!("{study}rate = {{ ramp = [5_000, 90_000], over = \"2 min\" }}\n")),
         @r#"
-    note: this rate changes for 2 min, and a measurement takes 60 s
+    note: this rate changes for 2 min, but a measurement takes 60 s
       --> sound.toml:10:8
        |
     10 | rate = { ramp = [5_000, 90_000], over = "2 min" }
@@ -202,9 +213,11 @@ fn a_rate_to_be_found_is_read_and_named() {
             .all(|cell| cell.label() == "a, highest rate with p99 within 10 ms and p99.9 within 50 ms")
     );
 
-    assert!(mistakes("rate = 5\nfind_rate = { p99 = \"10 ms\" }").contains("has a rate, and looks for one"));
+    assert!(
+        mistakes("rate = 5\nfind_rate = { p99 = \"10 ms\" }").contains("has a rate and searches for one")
+    );
     assert!(mistakes("find_rate = { p99 = \"10 ms\", mean = \"1 ms\" }").contains("unknown key `mean`"));
-    assert!(mistakes("find_rate = { p99 = \"10 ms\", from = 9, to = 8 }").contains("ends below its begin"));
+    assert!(mistakes("find_rate = { p99 = \"10 ms\", from = 9, to = 8 }").contains("ends below its start"));
     assert!(
         mistakes("find_rate = { p99 = \"10 ms\", within = 2 }").contains("expected a part from 0.01 to 0.5")
     );
@@ -226,10 +239,10 @@ fn values_that_cannot_be_checked_are_refused() {
     let checked = "properties = { dataintegrity = true }";
     assert!(parse(checked, "[system.rocksdb]").is_ok());
     let nothing = mistakes(checked, "[system.null]");
-    assert!(nothing.contains("`dataintegrity` checks what is read, and null keeps nothing"), "{nothing}");
+    assert!(nothing.contains("`dataintegrity` checks what is read, but null keeps nothing"), "{nothing}");
     let output = mistakes("properties = { measurementtype = \"raw\" }", "[system.rocksdb]");
     assert!(output.contains("property `measurementtype` has no place in a study"), "{output}");
-    assert!(output.contains("it is of YCSB's output"), "{output}");
+    assert!(output.contains("it is about YCSB's output"), "{output}");
     let ignored = mistakes("properties = { dotransactions = true }", "[system.rocksdb]");
     assert!(ignored.contains("it changes nothing: the command says whether it loads or runs"), "{ignored}");
 }

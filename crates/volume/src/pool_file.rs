@@ -114,7 +114,8 @@ pub const MAX_NQN_BYTES: usize = 223;
 /// # Errors
 /// What was expected instead.
 pub fn check_nqn(nqn: &str) -> Result<(), String> {
-    let expected = "expected a qualified name such as \"nqn.2014-08.org.nvmexpress:uuid:…\", as /etc/nvme/hostnqn has it";
+    let expected =
+        "expected a qualified name such as \"nqn.2014-08.org.nvmexpress:uuid:…\", as in /etc/nvme/hostnqn";
     let is_sound = nqn.starts_with("nqn.")
         && nqn.len() > "nqn.2014-08.".len()
         && nqn.len() <= MAX_NQN_BYTES

@@ -188,7 +188,7 @@ impl Service {
                 let clients = self.exports.clients(&volume);
                 if clients > 0 && !connected {
                     return Err(ServerError::Mistake(format!(
-                        "{clients} host{} connected to volume '{volume}': disconnect first, or say --connected",
+                        "{clients} host{} connected to volume '{volume}': disconnect first, or add --connected",
                         if clients == 1 { " is" } else { "s are" }
                     )));
                 }
@@ -262,7 +262,7 @@ pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
         return Ok(Reply::Failed { kind: FailureKind::Mistake, problem });
     }
     if !file.directory.is_dir() || (devices::is_blank(file) && !devices::has_notes(file)) {
-        let problem = format!("there is no pool '{}' yet: `underlay volume serve` makes it", file.name);
+        let problem = format!("there is no pool '{}' yet: `underlay volume serve` creates it", file.name);
         return Ok(Reply::Failed { kind: FailureKind::Mistake, problem });
     }
     let pool = OpenPool::open(file)?;

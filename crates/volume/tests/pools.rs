@@ -240,8 +240,8 @@ fn what_a_pool_does_not_do_it_refuses() {
     let few = devices(1, 10);
     let pool = open(&few);
     assert!(refusal(pool.create("m", &VolumeSpec { mirror: true, ..plain(1) })).contains("two members"));
-    assert!(refusal(pool.create("", &plain(1))).contains("can't name a volume"));
-    assert!(refusal(pool.create("../x", &plain(1))).contains("can't name a volume"));
+    assert!(refusal(pool.create("", &plain(1))).contains("is not a valid volume name"));
+    assert!(refusal(pool.create("../x", &plain(1))).contains("is not a valid volume name"));
     assert!(refusal(pool.create("x", &VolumeSpec::new(5000))).contains("multiple of 4096"));
     assert!(
         refusal(pool.create("x", &VolumeSpec { compress: Some(Codec::Zstd(40)), ..plain(1) }))
@@ -259,7 +259,7 @@ fn what_a_pool_does_not_do_it_refuses() {
         Pool::open(devices, PoolSettings::default()).map(|_| ()).unwrap_err().to_string()
     };
     let device = |device: &PowerDevice| device.as_device();
-    assert!(refused(vec![device(&two[1]), device(&two[0])]).contains("put them in order"));
+    assert!(refused(vec![device(&two[1]), device(&two[0])]).contains("put the members in that order"));
     assert!(refused(vec![device(&two[0])]).contains("its pool has 2 members, not 1"));
     assert!(refused(vec![device(&two[0]), device(&few[0])]).contains("member 1 does not fit"));
     let blank = devices(1, 10);

@@ -1,6 +1,5 @@
 //! Reading a study's file, with the files that it names.
 
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use underlay_study::spec::Study;
@@ -12,15 +11,7 @@ pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The text of a study's file.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    // Nobody may ever write to a pipe that has a name; the one that a shell opened (`<(...)`) has none.
-    let has_name = std::fs::canonicalize(path).and_then(std::fs::metadata);
-    if has_name.is_ok_and(|found| found.file_type().is_fifo()) {
-        return Err(Failure::Mistake(format!(
-            "cannot read the study {}: it is a pipe; write the study to a file",
-            path.display()
-        )));
-    }
-    underlay_files::read_text(path, MAX_FILE_BYTES)
+    underlay_files::read_text_or_pipe(path, MAX_FILE_BYTES)
         .map_err(|error| Failure::Mistake(format!("cannot read the study {}: {error}", path.display())))
 }
 

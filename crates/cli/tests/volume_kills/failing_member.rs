@@ -268,7 +268,7 @@ fn strike(
     };
     match resync() {
         // It could not be read when the pool was opened, and has a part of the journal.
-        Err(problem) if problem.contains("the next opening of the pool tries again") => {
+        Err(problem) if problem.contains("opening the pool tries again") => {
             server.kill();
             server = again();
             if !strike.come_back {

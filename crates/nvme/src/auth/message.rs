@@ -116,8 +116,8 @@ impl FailureCode {
             FailureCode::SecureChannelMismatch => "the two don't agree on a secure channel".into(),
             FailureCode::HashNotUsable => "it takes none of the hash functions offered".into(),
             FailureCode::DhGroupNotUsable => "it takes none of the DH groups offered".into(),
-            FailureCode::IncorrectPayload => "it found a message malformed".into(),
-            FailureCode::IncorrectMessage => "it found a message out of order".into(),
+            FailureCode::IncorrectPayload => "it found a malformed message".into(),
+            FailureCode::IncorrectMessage => "it received a message out of order".into(),
             FailureCode::Other(number) => format!("for reason {number:#04x}"),
         }
     }
@@ -142,15 +142,15 @@ pub enum Message {
 pub enum MessageError {
     #[error("it ends after {0} bytes, in the middle")]
     Truncated(usize),
-    #[error("type {0:#04x} with identifier {1:#04x} is no message of DH-HMAC-CHAP")]
+    #[error("type {0:#04x} with identifier {1:#04x} is not a DH-HMAC-CHAP message")]
     Unknown(u8, u8),
-    #[error("hash function {0} is not known")]
+    #[error("unknown hash function {0}")]
     Hash(u8),
-    #[error("DH group {0} is not known")]
+    #[error("unknown DH group {0}")]
     Group(u8),
-    #[error("{1} bytes of {0} where there are {2}")]
+    #[error("{1} bytes of {0}, of which {2} are there")]
     Length(&'static str, usize, usize),
-    #[error("it belongs to transaction {0} and not to {1}")]
+    #[error("it belongs to transaction {0}, not {1}")]
     Transaction(u16, u16),
 }
 

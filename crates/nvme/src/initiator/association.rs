@@ -155,7 +155,7 @@ pub(super) fn call(
     let (exchange, waiting) = Exchange::awaited(command, payload);
     if let Err(exchange) = queue.submit(exchange) {
         drop(exchange);
-        return Err(InitiatorError::Lost { what, reason: "it had ended before".into() });
+        return Err(InitiatorError::Lost { what, reason: "it had already ended".into() });
     }
     match waiting.wait(limit) {
         Some(Ok(answer)) => Ok(answer),
@@ -213,10 +213,12 @@ fn connect_queue(
         let advice = match status.plain() {
             Status::CONNECT_INVALID_HOST => "This host's NQN is not on its list: add it there",
             Status::CONNECT_INVALID_PARAMETERS => {
-                "It may have no subsystem of this NQN: `nvme discover` and the target's own list tell which it has"
+                "It may have no subsystem with this NQN: `nvme discover` and the target's own list show which it has"
             }
-            Status::CONNECT_CONTROLLER_BUSY => "It has no controller left: fewer hosts, or try again later",
-            _ => "The target's log may tell more",
+            Status::CONNECT_CONTROLLER_BUSY => {
+                "It has no controller left: connect fewer hosts, or try again later"
+            }
+            _ => "The target's log may say more",
         };
         return Err(InitiatorError::Refused { subsystem, status, advice });
     }
@@ -282,7 +284,7 @@ fn enable(options: &Options, admin: &Queue) -> Result<(), InitiatorError> {
     loop {
         let status = get(admin, options, property::CSTS, false)? as u32;
         if status & CSTS_FATAL != 0 {
-            let problem = "its controller says that it has failed (CSTS.CFS)".into();
+            let problem = "its controller reports a fatal failure (CSTS.CFS)".into();
             return Err(InitiatorError::Protocol { address: options.address.clone(), problem });
         }
         if status & CSTS_READY != 0 {
@@ -342,7 +344,7 @@ fn replace_former(
     let halves = |wide: u64| [wide as u32, (wide >> 32) as u32];
     command.dwords[..2].copy_from_slice(&halves(instance));
     command.dwords[2..4].copy_from_slice(&halves(number));
-    let what = "taking the place of a lost connection";
+    let what = "replacing a lost connection";
     let answer = succeed(admin, command, Payload::None, options.connect_timeout, what)?;
     Ok(answer.completion.result)
 }
@@ -352,12 +354,12 @@ fn ask_for_queues(options: &Options, admin: &Queue) -> Result<u16, InitiatorErro
     let limit = options.connect_timeout;
     let dword11 = QueueCount::pairs(u32::from(options.queues)).to_value();
     let set = SetFeatures { feature: NUMBER_OF_QUEUES, save: false, dword11 };
-    let answer = succeed(admin, set.to_command(0), Payload::None, limit, "asking for I/O queues")?;
+    let answer = succeed(admin, set.to_command(0), Payload::None, limit, "requesting I/O queues")?;
     let granted = QueueCount::from_value(answer.completion.result as u32);
     // Not every controller tells of changes.
     let set =
         SetFeatures { feature: ASYNC_EVENT_CONFIGURATION, save: false, dword11: EVENT_NAMESPACE_CHANGED };
-    call(admin, set.to_command(0), Payload::None, limit, "asking for events")?;
+    call(admin, set.to_command(0), Payload::None, limit, "requesting events")?;
     let granted = granted.submission.min(granted.completion).min(u32::from(options.queues));
     Ok(granted.max(1) as u16)
 }

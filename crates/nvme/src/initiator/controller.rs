@@ -258,7 +258,7 @@ impl Shared {
     fn connected(&self) -> Result<Arc<Association>, InitiatorError> {
         self.current().ok_or_else(|| {
             let given_up = self.lock().gone_because.clone();
-            let reason = given_up.unwrap_or_else(|| "it is being looked for".to_owned());
+            let reason = given_up.unwrap_or_else(|| "it has not been found again yet".to_owned());
             InitiatorError::Lost { what: "an admin command", reason }
         })
     }
@@ -321,7 +321,7 @@ impl Shared {
         nsid: u32,
     ) -> Result<NamespaceDescriptors, InitiatorError> {
         let identify = Identify::new(cns::NAMESPACE_DESCRIPTORS, nsid);
-        match identify_page(association.admin(), ADMIN_LIMIT, identify, "asking who a namespace is") {
+        match identify_page(association.admin(), ADMIN_LIMIT, identify, "reading a namespace's identifiers") {
             Ok(page) => Ok(NamespaceDescriptors::decode(&page)),
             // Controllers of older versions don't know the page.
             Err(InitiatorError::Command { .. }) => Ok(NamespaceDescriptors::default()),

@@ -41,7 +41,7 @@ impl fmt::Debug for Dialer {
 
 /// The first of the name's addresses that answers.
 fn connect(address: &str, patience: Duration) -> io::Result<Arc<dyn ByteStream>> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
     for address in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, patience) {
             Ok(socket) => return Ok(Arc::new(Socket::new(socket)?)),

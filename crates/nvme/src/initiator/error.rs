@@ -13,15 +13,15 @@ pub enum InitiatorError {
     Options(String),
     #[error("{address} can't be reached: {source}. Is the target running, and is this its address and port?")]
     Unreachable { address: String, source: io::Error },
-    #[error("{address} does not speak NVMe/TCP as it should: {problem}")]
+    #[error("{address} does not follow the NVMe/TCP protocol: {problem}")]
     Protocol { address: String, problem: String },
     #[error("the target refused the connection to {subsystem}: {status}. {advice}")]
     Refused { subsystem: String, status: Status, advice: &'static str },
-    #[error("the subsystem {0} lets in nobody without DH-HMAC-CHAP, and no secret was given for this host")]
+    #[error("the subsystem {0} admits no host without DH-HMAC-CHAP, but no secret was given for this one")]
     AuthenticationRequired(String),
     #[error(
-        "the subsystem {0} asks for no authentication, although its controller has to prove that it knows its secret: it has none \
-         configured, or it is another one in its place"
+        "the subsystem {0} asks for no authentication, although its controller must prove that it knows its \
+             secret: it has none configured, or another one is in its place"
     )]
     NoAuthentication(String),
     #[error("the authentication failed: {0}")]
@@ -32,30 +32,30 @@ pub enum InitiatorError {
     TimedOut { what: &'static str },
     #[error("the connection was lost during {what}: {reason}")]
     Lost { what: &'static str, reason: String },
-    #[error("the controller has no namespace {nsid}: there {}", said(.there))]
+    #[error("the controller has no namespace {nsid}: it has {}", said(.there))]
     NoNamespace { nsid: u32, there: Vec<u32> },
     #[error(
-        "namespace {nsid} is another one than before ({difference}): nothing is sent to it that was meant for the old one"
+        "namespace {nsid} is not the one that it was ({difference}): nothing meant for the old one is sent to it"
     )]
     OtherNamespace { nsid: u32, difference: String },
     #[error(
-        "another host has written to namespace {nsid}, or another process of this one, while it was away: what is known \
-         of it here is out of date, so nothing more is written"
+        "another host, or another process on this one, wrote to namespace {nsid} while the connection was down: \
+             what this host knows of it is out of date, so nothing more is written"
     )]
     WrittenByAnother { nsid: u32 },
     #[error("could not start a thread for a connection: {0}")]
-    Thread(io::Error),
-    #[error("the system gives no random bytes: {0}")]
-    Entropy(io::Error),
+    Thread(#[source] io::Error),
+    #[error("the system provides no random bytes: {0}")]
+    Entropy(#[source] io::Error),
 }
 
 fn said(there: &[u32]) -> String {
     match there {
-        [] => "is none".into(),
-        [one] => format!("is {one} alone"),
+        [] => "none".into(),
+        [one] => format!("only {one}"),
         many => {
             let names: Vec<String> = many.iter().take(16).map(u32::to_string).collect();
-            format!("are {}", names.join(", "))
+            names.join(", ")
         }
     }
 }

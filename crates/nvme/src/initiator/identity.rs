@@ -36,7 +36,7 @@ impl Identity {
         for (name, (before, found)) in ["NGUID", "UUID", "EUI64"].iter().zip(before.iter().zip(&found)) {
             match (before, found) {
                 (Some(before), Some(found)) if before != found => {
-                    return Some(format!("its {name} is {}, and was {}", hex(found), hex(before)));
+                    return Some(format!("its {name} is {}, but was {}", hex(found), hex(before)));
                 }
                 (Some(_), Some(_)) => has_common = true,
                 _ => {}
@@ -47,11 +47,11 @@ impl Identity {
             return None;
         }
         if before.iter().any(Option::is_some) {
-            return Some("it has none of its identifiers any more".into());
+            return Some("it no longer has any of its identifiers".into());
         }
         let (before, found) = (&self.serial_number, &now.serial_number);
         (before != found)
-            .then(|| format!("the serial number is '{}', and was '{}'", found.trim(), before.trim()))
+            .then(|| format!("the serial number is '{}', but was '{}'", found.trim(), before.trim()))
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(known.difference(&Identity { uuid: None, ..known.clone() }), None);
         let other = known.difference(&Identity { nguid: Some([9; 16]), ..known.clone() }).unwrap();
         assert!(other.contains("NGUID is 0909"), "{other}");
-        assert!(known.difference(&none).unwrap().contains("none of its identifiers"));
+        assert!(known.difference(&none).unwrap().contains("no longer has any of its identifiers"));
         assert_eq!(none.difference(&known), None);
         let other = none.difference(&Identity { serial_number: "B".into(), ..none.clone() }).unwrap();
         assert!(other.contains("'B'") && other.contains("'A'"), "{other}");

@@ -97,21 +97,21 @@ impl Options {
             if nqn.len() > NQN_BYTES || !nqn.starts_with("nqn.") || nqn.contains('\0') {
                 let nqn = nqn.escape_debug();
                 return refused(format!(
-                    "'{nqn}' can't be the NQN of a {what}: it begins with 'nqn.' and has at most {NQN_BYTES} bytes"
+                    "'{nqn}' is not a valid NQN of a {what}: it must start with 'nqn.' and have at most {NQN_BYTES} bytes"
                 ));
             }
         }
         if !(1..=MAX_QUEUES).contains(&self.queues) {
-            return refused(format!("{} I/O queues: there may be 1 to {MAX_QUEUES}", self.queues));
+            return refused(format!("{} I/O queues: expected 1 to {MAX_QUEUES}", self.queues));
         }
         if !(1..=MAX_QUEUE_DEPTH).contains(&self.queue_depth) {
             return refused(format!(
-                "a queue depth of {}: it may be 1 to {MAX_QUEUE_DEPTH}",
+                "a queue depth of {}: expected 1 to {MAX_QUEUE_DEPTH}",
                 self.queue_depth
             ));
         }
         if self.connect_timeout.is_zero() {
-            return refused("a connect timeout of nothing: nothing would ever connect".into());
+            return refused("a connect timeout of zero: nothing would ever connect".into());
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ impl Inlet {
             let left = deadline.saturating_duration_since(Instant::now());
             // Never a wait of zero: the clock of a simulation only moves while somebody waits.
             if left.is_zero() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the other side says nothing"));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the other side does not respond"));
             }
             if self.stream.wait(true, false, Some(left))?.can_receive {
                 return Ok(());
@@ -271,7 +271,7 @@ impl Queue {
                     let error = format!("the target ended it: {}", term.status);
                     return Err(ReceiveError::Io(io::Error::other(error)));
                 }
-                _ => return Err(wrong(FatalStatus::SequenceError, "this PDU has no place here").into()),
+                _ => return Err(wrong(FatalStatus::SequenceError, "this PDU is not allowed here").into()),
             }
         }
         Ok(())
@@ -285,7 +285,9 @@ impl Queue {
 
     fn take_data(&self, receiver: &mut Receiver<Inlet>, transfer: DataTransfer) -> Result<(), ReceiveError> {
         if transfer.is_success && !transfer.is_last {
-            return Err(wrong(FatalStatus::InvalidHeaderField, "success is told before the last data").into());
+            return Err(
+                wrong(FatalStatus::InvalidHeaderField, "success is reported before the last data").into()
+            );
         }
         // Nobody else looks for it while its data comes in: only this thread ends a queue.
         let mut entry = self.take(transfer.cid)?;
@@ -312,7 +314,7 @@ impl Queue {
             }
         };
         let part =
-            part.ok_or_else(|| wrong(FatalStatus::DataOutOfRange, "it asks for data that is not there"))?;
+            part.ok_or_else(|| wrong(FatalStatus::DataOutOfRange, "it asks for data that does not exist"))?;
         let pieces = (0..length).step_by(self.max_h2c_data_bytes).filter_map(|at| {
             let bytes = (length - at).min(self.max_h2c_data_bytes);
             let pdu = Pdu::H2cData(DataTransfer {
@@ -432,7 +434,7 @@ fn fill(
     entry: &mut Entry,
     transfer: &DataTransfer,
 ) -> Result<(), ReceiveError> {
-    let out_of_range = || wrong(FatalStatus::DataOutOfRange, "data comes that was not asked for");
+    let out_of_range = || wrong(FatalStatus::DataOutOfRange, "data arrived that was not requested");
     let Payload::Receive(buffer) = &mut entry.exchange.payload else { return Err(out_of_range().into()) };
     let (start, length) = (transfer.offset_bytes as usize, transfer.length_bytes as usize);
     // In order and each once, so that nothing is left out unnoticed.
@@ -466,8 +468,8 @@ fn greet(options: &Options, receiver: &mut Receiver<Inlet>) -> Result<(Framing, 
     let response = match answer {
         Some((Pdu::IcResp(response), _)) => response,
         Some((Pdu::C2hTermReq(term), _)) => return Err(protocol(format!("it refused: {}", term.status))),
-        Some(_) => return Err(protocol("its first PDU is no ICResp".into())),
-        None => return Err(protocol("it closed the connection without a word".into())),
+        Some(_) => return Err(protocol("its first PDU is not an ICResp".into())),
+        None => return Err(protocol("it closed the connection without an answer".into())),
     };
     let digests = response.digests;
     let unasked = (digests.header && !options.digests.header) || (digests.data && !options.digests.data);

@@ -59,7 +59,7 @@ pub fn decode(bytes: &[u8], arriving: &Arriving) -> Result<Option<Decoded>, Prot
         let found = u32_at(bytes, common.header_bytes);
         if found != crc32c::crc32c(header) {
             let status = FatalStatus::HeaderDigestError;
-            return Err(ProtocolError::new(status, found, header, "the header's digest is another one"));
+            return Err(ProtocolError::new(status, found, header, "the header digest does not match"));
         }
     }
     let pdu = specific(header, &common)?;
@@ -73,17 +73,17 @@ fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
     let invalid = |at: u32, what| Err(ProtocolError::new(FatalStatus::InvalidHeaderField, at, shown, what));
     let (kind, flags, header, data_at) = (bytes[0], bytes[1], usize::from(bytes[2]), usize::from(bytes[3]));
     let total = u64::from(u32_at(bytes, 4));
-    let Some(expected) = header_bytes(kind) else { return invalid(0, "there is no such type of PDU") };
+    let Some(expected) = header_bytes(kind) else { return invalid(0, "unknown type of PDU") };
     if !may_arrive(kind, arriving.side) {
         let status = FatalStatus::SequenceError;
-        return Err(ProtocolError::new(status, 0, shown, "this type of PDU goes the other way"));
+        return Err(ProtocolError::new(status, 0, shown, "this type of PDU is for the other direction"));
     }
     if header != expected {
-        return invalid(2, "the header's length is another one");
+        return invalid(2, "the header has the wrong length");
     }
     let agreed = if kind_has_digests(kind) { arriving.digests } else { Digests::default() };
     if agreed.header != (flags & FLAG_HEADER_DIGEST != 0) {
-        return invalid(1, "the header's digest is not as agreed on");
+        return invalid(1, "the header digest is not as agreed");
     }
     let headed = header + if agreed.header { DIGEST_BYTES } else { 0 };
     if total < headed as u64 {
@@ -108,14 +108,14 @@ fn common(bytes: &[u8], arriving: &Arriving) -> Result<Common, ProtocolError> {
     let head_bytes = if kind_has_digests(kind) {
         let alignment = usize::from(arriving.data_alignment_bytes.max(1));
         if data_at < headed || !data_at.is_multiple_of(alignment) || data_at > MAX_HEAD_BYTES {
-            return invalid(3, "data begins where it can't");
+            return invalid(3, "data starts where it can't");
         }
         data_at
     } else {
         headed
     };
     if agreed.data != (flags & FLAG_DATA_DIGEST != 0) {
-        return invalid(1, "the data's digest is not as agreed on");
+        return invalid(1, "the data digest is not as agreed");
     }
     let behind = if agreed.data { DIGEST_BYTES } else { 0 };
     let Some(data_bytes) = total.checked_sub((head_bytes + behind) as u64).filter(|bytes| *bytes > 0) else {
@@ -201,7 +201,7 @@ fn transfer(header: &[u8], common: &Common) -> Result<DataTransfer, ProtocolErro
     let length_bytes = u32_at(header, AT + 8);
     if length_bytes as usize != common.data_bytes {
         let status = FatalStatus::InvalidHeaderField;
-        return Err(ProtocolError::new(status, LENGTH_AT, header, "the data has another length"));
+        return Err(ProtocolError::new(status, LENGTH_AT, header, "the data has the wrong length"));
     }
     let to_host = common.kind == pdu_type::C2H_DATA;
     Ok(DataTransfer {
@@ -221,7 +221,7 @@ fn alignment(header: &[u8]) -> Result<u8, ProtocolError> {
     let dwords = header[FIELD_AT];
     if dwords > MAX {
         let (status, at) = (FatalStatus::InvalidHeaderField, FIELD_AT as u32);
-        return Err(ProtocolError::new(status, at, header, "data can't be aligned so far"));
+        return Err(ProtocolError::new(status, at, header, "data can't be aligned that far"));
     }
     Ok((dwords + 1) * 4)
 }

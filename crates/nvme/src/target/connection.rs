@@ -156,12 +156,13 @@ impl Connection {
             None => return Err(End::Over),
             Some((Pdu::IcReq(request), _)) => request,
             Some((Pdu::H2cTermReq(_), _)) => return Err(End::Over),
-            Some((pdu, _)) => return Err(out_of_sequence(&pdu, "a connection begins with ICReq")),
+            Some((pdu, _)) => return Err(out_of_sequence(&pdu, "a connection must start with ICReq")),
         };
         if request.format_version != 0 {
             const VERSION_AT: u32 = 8;
             let header = Framing::default().encode(&Pdu::IcReq(request), &[]);
-            let (status, what) = (FatalStatus::UnsupportedParameter, "the PDU format has another version");
+            let (status, what) =
+                (FatalStatus::UnsupportedParameter, "the version of the PDU format is not supported");
             return Err(End::Broken(ProtocolError::new(status, VERSION_AT, &header, what)));
         }
         let IcReq { digests, data_alignment_bytes, .. } = request;
@@ -195,7 +196,7 @@ impl Connection {
                 Pdu::CapsuleCmd(bytes) => self.take_command(Command::decode(&bytes), data_bytes)?,
                 Pdu::H2cData(transfer) => self.take_data(transfer)?,
                 Pdu::H2cTermReq(_) => return Err(End::Over),
-                _ => return Err(out_of_sequence(&pdu, "a connection begins only once")),
+                _ => return Err(out_of_sequence(&pdu, "a connection starts only once")),
             }
         }
     }

@@ -18,23 +18,10 @@ use underlay_sync::Instant;
 use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::{Mutex, RwLock, RwLockWriteGuard};
 
+use super::host_identity::HostIdentity;
+
 /// How long the lease of a host that is gone without a word is kept for it: hosts look for a lost target more often than that.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
-
-/// A host, as it names itself when it connects.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HostIdentity {
-    pub nqn: String,
-    pub id: [u8; 16],
-    /// Tells the initiators of one host from each other, where they say so; it stays the same when one of them reconnects.
-    pub instance: Option<u64>,
-}
-
-impl HostIdentity {
-    fn is_same_host(&self, other: &HostIdentity) -> bool {
-        self.nqn == other.nqn && self.id == other.id
-    }
-}
 
 /// Keeps the writer of a namespace over restarts of the target.
 pub trait LeaseStore: Send + Sync {

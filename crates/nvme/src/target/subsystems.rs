@@ -1,9 +1,9 @@
 //! Subsystems and their namespaces, which may come, go and change while the target runs.
 
 pub(super) mod controller;
+mod hosts;
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,11 +14,14 @@ use underlay_sync::{Mutex, MutexGuard, RwLock};
 use underlay_storage::device::{BlockDevice, Geometry};
 
 use super::counters::{Counting, NamespaceCounters, QueueSnapshot};
-use super::lease::{HostIdentity, Lease, Surroundings, Writers};
+use super::host_identity::HostIdentity;
+use super::lease::{Lease, Surroundings, Writers};
 use crate::auth::ControllerSecrets;
 use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, NQN_BYTES};
 use controller::Controller;
 use controller::queue::Queue;
+pub use hosts::Hosts;
+pub(super) use hosts::NoController;
 
 /// Namespace IDs of a subsystem are at most this.
 pub const MAX_NSID: u32 = 1024;
@@ -31,16 +34,17 @@ const LAST_COMMANDS_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubsystemError {
     #[error(
-        "{0:?} is no name of a subsystem: it must begin with \"nqn.\", have at most {NQN_BYTES} bytes and no blanks"
+        "{0:?} is not a valid name of a subsystem: it must start with \"nqn.\" and have at most {NQN_BYTES} \
+             bytes and no spaces"
     )]
     InvalidName(String),
-    #[error("the subsystem {0} is there already")]
+    #[error("the subsystem {0} already exists")]
     SubsystemExists(String),
     #[error("there is no subsystem {0}")]
     NoSubsystem(String),
     #[error("the namespace ID {0} is not one of 1 to {MAX_NSID}")]
     InvalidNsid(u32),
-    #[error("the namespace {0} is there already")]
+    #[error("the namespace {0} already exists")]
     NamespaceExists(u32),
     #[error("there is no namespace {0}")]
     NoNamespace(u32),
@@ -48,26 +52,8 @@ pub enum SubsystemError {
         "a device with blocks of {0} bytes can't be a namespace: blocks must be a power of two of 512 bytes or more"
     )]
     BlockSize(u32),
-    #[error("the block size of namespace {0} can't change while it is there: remove it and add it again")]
+    #[error("the block size of namespace {0} can't change while it exists: remove it and add it again")]
     BlockSizeChanged(u32),
-}
-
-/// Which hosts may connect, by their NQNs, and what each has to prove to know.
-#[derive(Clone, Debug)]
-pub enum Hosts {
-    /// All. With secrets, each has to know the same.
-    Any(Option<ControllerSecrets>),
-    Listed(BTreeMap<String, Option<ControllerSecrets>>),
-}
-
-impl Hosts {
-    /// The secrets of a host that may connect.
-    fn admit(&self, host_nqn: &str) -> Option<Option<&ControllerSecrets>> {
-        match self {
-            Hosts::Any(secrets) => Some(secrets.as_ref()),
-            Hosts::Listed(hosts) => hosts.get(host_nqn).map(Option::as_ref),
-        }
-    }
 }
 
 /// What a subsystem is to be.
@@ -352,23 +338,31 @@ impl Subsystem {
         self.controllers().by_id.keys().copied().collect()
     }
 
-    /// A controller whose ID is free. `None` when all are taken, or the subsystem was removed.
-    pub(super) fn add_controller(&self, make: impl FnOnce(u16) -> Controller) -> Option<Arc<Controller>> {
+    /// A controller whose ID is free.
+    pub(super) fn add_controller(
+        &self,
+        make: impl FnOnce(u16) -> Controller,
+    ) -> Result<Arc<Controller>, NoController> {
+        // Held until the controller can be found: `set_hosts` either has taken its host off the list before, or ends it.
+        let hosts = self.hosts.read();
         let mut controllers = self.controllers();
         if controllers.is_closed {
-            return None;
+            return Err(NoController::NoneLeft);
         }
         // The one after the last, so that an ID doesn't come again while a host still holds on to it.
         let last = controllers.last_id;
         let free = |id: &u16| !controllers.by_id.contains_key(id);
-        let id = (last + 1..=MAX_CONTROLLER_ID).chain(1..=last).find(free)?;
+        let id = (last + 1..=MAX_CONTROLLER_ID).chain(1..=last).find(free).ok_or(NoController::NoneLeft)?;
         let controller = Arc::new(make(id));
+        if hosts.admit(&controller.host_nqn).is_none() {
+            return Err(NoController::NotListed);
+        }
         controllers.by_id.insert(id, Arc::clone(&controller));
         controllers.last_id = id;
-        drop(controllers);
+        drop((controllers, hosts));
         let host = controller.host();
         self.namespaces().iter().for_each(|namespace| namespace.lease.controller_came(&host));
-        Some(controller)
+        Ok(controller)
     }
 
     fn ended_queues(&self) -> MutexGuard<'_, Vec<EndedQueue>> {
@@ -440,10 +434,8 @@ impl Subsystem {
     pub(super) fn last_writer_but(&self, host: &HostIdentity) -> u64 {
         let number = |namespace: &Arc<Namespace>| {
             let writer = namespace.lease.last_writer_but(host)?;
-            let mut hasher = DefaultHasher::new();
-            (namespace.nsid(), writer).hash(&mut hasher);
             // Never 0, and in a sum of several neither.
-            Some(hasher.finish() >> 32 | 1)
+            Some(u64::from(writer.fingerprint(namespace.nsid())) | 1)
         };
         self.namespaces().iter().filter_map(number).sum()
     }

@@ -55,22 +55,22 @@ impl Transfers {
         };
         let transfer = self.by_tag.get_mut(usize::from(data.transfer_tag)).and_then(Option::as_mut);
         let Some(transfer) = transfer else {
-            return error(FatalStatus::InvalidHeaderField, 10, "nothing was asked for by this tag");
+            return error(FatalStatus::InvalidHeaderField, 10, "nothing was requested under this tag");
         };
         if transfer.command.cid != data.cid {
-            return error(FatalStatus::InvalidHeaderField, 8, "the tag is of another command");
+            return error(FatalStatus::InvalidHeaderField, 8, "the tag belongs to another command");
         }
         let (offset, length) = (data.offset_bytes as usize, data.length_bytes as usize);
         // No underflow: `received_bytes` never exceeds the length, and the first test has made `offset`
         // equal to it.
         if offset != transfer.received_bytes || length > transfer.length_bytes - offset {
-            return error(FatalStatus::DataOutOfRange, 12, "other data was asked for");
+            return error(FatalStatus::DataOutOfRange, 12, "other data was requested");
         }
         if length == 0 {
             return error(FatalStatus::InvalidHeaderField, 16, "there is no data");
         }
         if data.is_last != (offset + length == transfer.length_bytes) {
-            return error(FatalStatus::InvalidHeaderField, 1, "the last data is not where it is said to be");
+            return error(FatalStatus::InvalidHeaderField, 1, "the last data is not where it was announced");
         }
         // Memory is taken when data comes, not when it is asked for.
         transfer.data.resize(transfer.length_bytes, 0);

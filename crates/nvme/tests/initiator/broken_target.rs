@@ -138,7 +138,7 @@ fn a_target_that_breaks_the_protocol_is_left_and_found_again() {
             pdu[17] ^= 2;
             true
         }),
-        ("no such type", C2H_DATA, |pdu| {
+        ("unknown type", C2H_DATA, |pdu| {
             pdu[0] = 0x33;
             true
         }),

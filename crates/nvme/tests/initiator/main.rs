@@ -286,7 +286,7 @@ fn subsystems_are_discovered_and_namespaces_listed() {
     let (controller, device) = open(options(server.address()));
     assert_eq!((controller.namespaces().unwrap(), device.nsid()), (vec![1], 1));
     let missing = controller.namespace(7).err().unwrap().to_string();
-    assert!(missing.contains("no namespace 7") && missing.contains("is 1 alone"), "{missing}");
+    assert!(missing.contains("no namespace 7") && missing.contains("only 1"), "{missing}");
 }
 
 #[test]

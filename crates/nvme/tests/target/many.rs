@@ -83,5 +83,5 @@ fn a_target_that_stops_ends_its_connections_and_its_port_is_free() {
         listen: vec![address],
         ..Default::default()
     });
-    assert!(taken.is_err_and(|error| error.to_string().contains("can't be listened on")));
+    assert!(taken.is_err_and(|error| error.to_string().contains("cannot listen on")));
 }

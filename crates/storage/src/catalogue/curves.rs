@@ -55,7 +55,7 @@ impl Distribution {
             if !(0.0..1.0).contains(&share) {
                 let share = super::plain_number(share);
                 return Some(format!(
-                    "{share} is no share: 0.5 stands for the median, and the last is below 1"
+                    "{share} is not a share: 0.5 stands for the median, and the last must be below 1"
                 ));
             }
             if !(low..=high).contains(&value) {
@@ -92,7 +92,7 @@ impl Curve {
         }
         self.points.windows(2).find_map(|pair| {
             (pair[1].0 <= pair[0].0).then(|| {
-                format!("must go from left to right, but {} is followed by {}", pair[0].0, pair[1].0)
+                format!("must be in ascending order, but {} is followed by {}", pair[0].0, pair[1].0)
             })
         })
     }

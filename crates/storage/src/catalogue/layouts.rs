@@ -79,7 +79,7 @@ impl LayoutPreset {
     /// # Errors
     /// Lists every mistake with its line and column; `file_name` serves these messages only.
     pub fn parse(file_name: &str, text: &str) -> Result<LayoutPreset, Diagnostics> {
-        parse_with(file_name, "a layout", text, read)
+        parse_with(file_name, "the layout", text, read)
     }
 
     /// Its devices with their media.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::curves::{Curve, Distribution};
 use super::quantity::{Entry, Property, Quantity};
-use super::table::TableReader;
+use super::table::{Numbers, TableReader};
 
 /// What a parameter may be besides a number that must be there: something optional, a distribution, a curve.
 trait Field: Sized {
@@ -15,7 +15,7 @@ trait Field: Sized {
 
 impl Field for Quantity {
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
-        table.quantity(key, low, high)
+        table.quantity(Numbers::All, key, low, high)
     }
 
     fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
@@ -72,12 +72,12 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// `numbers` and `properties` must be there. What is in `others` has its own type, and may be left out
+/// `numbers` (all, or whole ones only) and `properties` must be there. What is in `others` has its own type, and may be left out
 /// where that is an `Option`.
 macro_rules! parameters {
     (
         $(#[$doc:meta])* $name:ident
-        numbers { $($(#[$number_doc:meta])* $number:ident in $low:literal to $high:literal,)* }
+        numbers { $($(#[$number_doc:meta])* $number:ident: $numbers:ident in $low:literal to $high:literal,)* }
         properties { $($(#[$property_doc:meta])* $property:ident,)* }
         $(others {
             $($(#[$other_doc:meta])* $other:ident: {$type:ty} in $other_low:literal to $other_high:literal,)*
@@ -93,7 +93,7 @@ macro_rules! parameters {
 
         impl $name {
             pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<Self> {
-                $(let $number = table.quantity(stringify!($number), $low, $high);)*
+                $(let $number = table.quantity(Numbers::$numbers, stringify!($number), $low, $high);)*
                 $(let $property = table.property(stringify!($property));)*
                 $($(let $other = <$type as Field>::read(
                     table, stringify!($other), $other_low, $other_high
@@ -148,38 +148,38 @@ parameters! {
     /// manuals print them. 1 MB is a million bytes.
     HddParameters
     numbers {
-        rotation_rpm in 60.0 to 100000.0,
+        rotation_rpm: All in 60.0 to 100000.0,
         /// Recording surfaces.
-        heads in 1.0 to 64.0,
+        heads: Whole in 1.0 to 64.0,
         /// To the neighbouring track.
-        seek_track_read_ms in 0.001 to 1000.0,
-        seek_track_write_ms in 0.001 to 1000.0,
+        seek_track_read_ms: All in 0.001 to 1000.0,
+        seek_track_write_ms: All in 0.001 to 1000.0,
         /// Mean over all pairs of cylinders.
-        seek_average_read_ms in 0.001 to 1000.0,
-        seek_average_write_ms in 0.001 to 1000.0,
+        seek_average_read_ms: All in 0.001 to 1000.0,
+        seek_average_write_ms: All in 0.001 to 1000.0,
         /// From the outermost cylinder to the innermost.
-        seek_full_read_ms in 0.001 to 1000.0,
-        seek_full_write_ms in 0.001 to 1000.0,
+        seek_full_read_ms: All in 0.001 to 1000.0,
+        seek_full_write_ms: All in 0.001 to 1000.0,
         /// From one surface to the next on the same cylinder.
-        head_switch_ms in 0.001 to 100.0,
+        head_switch_ms: All in 0.001 to 100.0,
         /// Data under the head on the outermost track, without switches of head or track.
-        transfer_outer_mb_s in 0.1 to 10000.0,
-        transfer_inner_mb_s in 0.1 to 10000.0,
+        transfer_outer_mb_s: All in 0.1 to 10000.0,
+        transfer_inner_mb_s: All in 0.1 to 10000.0,
         /// Bands of cylinders of equal track length.
-        zones in 1.0 to 1000.0,
+        zones: Whole in 1.0 to 1000.0,
         /// From the receipt of a command to the arm's start; a cache hit costs it too.
-        command_ms in 0.0 to 100.0,
-        interface_mb_s in 1.0 to 100000.0,
+        command_ms: All in 0.0 to 100.0,
+        interface_mb_s: All in 1.0 to 100000.0,
         /// Requests among which the shortest positioning time is looked for.
-        queue_depth in 1.0 to 1024.0,
+        queue_depth: Whole in 1.0 to 1024.0,
         /// A request that has waited this long is served next, wherever it lies.
-        queue_age_ms in 1.0 to 100000.0,
+        queue_age_ms: All in 1.0 to 100000.0,
         /// How far the disk reads on after a read, when nothing else is to be done.
-        read_ahead_bytes in 0.0 to 1e9,
+        read_ahead_bytes: Whole in 0.0 to 1e9,
         /// Stretches of earlier reads that are remembered.
-        read_segments in 1.0 to 1024.0,
+        read_segments: Whole in 1.0 to 1024.0,
         /// The volatile write-back cache; 0 when writes go to the platter before they complete.
-        write_cache_bytes in 0.0 to 1e11,
+        write_cache_bytes: Whole in 0.0 to 1e11,
     }
     properties {}
 }
@@ -189,40 +189,40 @@ parameters! {
     /// plane of one. 1 MB is a million bytes.
     FlashParameters
     numbers {
-        channels in 1.0 to 1024.0,
-        dies_per_channel in 1.0 to 1024.0,
+        channels: Whole in 1.0 to 1024.0,
+        dies_per_channel: Whole in 1.0 to 1024.0,
         /// The unit that is striped over channels and dies, read and programmed.
-        page_bytes in 512.0 to 1048576.0,
+        page_bytes: Whole in 512.0 to 1048576.0,
         /// Pages of a die that are erased together.
-        pages_per_block in 1.0 to 100000.0,
+        pages_per_block: Whole in 1.0 to 100000.0,
         /// From the array to the die's register, mean over the kinds of page.
-        page_read_us in 0.0 to 100000.0,
+        page_read_us: All in 0.0 to 100000.0,
         /// Of three pages one takes this share less and one this share more than the mean.
-        page_read_spread in 0.0 to 0.9,
-        page_program_us in 0.0 to 1e6,
+        page_read_spread: All in 0.0 to 0.9,
+        page_program_us: All in 0.0 to 1e6,
         /// The longest that a read waits for a page being programmed: the time to suspend it.
-        program_suspend_us in 0.0 to 1e6,
-        block_erase_us in 0.0 to 1e6,
+        program_suspend_us: All in 0.0 to 1e6,
+        block_erase_us: All in 0.0 to 1e6,
         /// The longest that a read waits for a block being erased: the time to suspend it.
-        erase_suspend_us in 0.0 to 1e6,
-        channel_mb_s in 1.0 to 100000.0,
-        interface_read_mb_s in 1.0 to 1000000.0,
-        interface_write_mb_s in 1.0 to 1000000.0,
+        erase_suspend_us: All in 0.0 to 1e6,
+        channel_mb_s: All in 1.0 to 100000.0,
+        interface_read_mb_s: All in 1.0 to 1000000.0,
+        interface_write_mb_s: All in 1.0 to 1000000.0,
         /// Interface, controller and mapping, each way together; requests overlap in it.
-        command_read_us in 0.0 to 100000.0,
-        command_write_us in 0.0 to 100000.0,
+        command_read_us: All in 0.0 to 100000.0,
+        command_write_us: All in 0.0 to 100000.0,
         /// Commands that the controller can start in a second.
-        read_iops in 1.0 to 1e9,
-        write_iops in 1.0 to 1e9,
+        read_iops: All in 1.0 to 1e9,
+        write_iops: All in 1.0 to 1e9,
         /// At which pages are programmed, be they the host's or garbage collection's.
-        program_mb_s in 0.1 to 1000000.0,
+        program_mb_s: All in 0.1 to 1000000.0,
         /// Spare flash over the capacity: (physical - capacity) / capacity. It sets the write amplification.
-        over_provisioning_percent in 0.0 to 1000.0,
-        write_buffer_bytes in 4096.0 to 1e11,
+        over_provisioning_percent: All in 0.0 to 1000.0,
+        write_buffer_bytes: All in 4096.0 to 1e11,
         /// A flush that has nothing to wait for.
-        flush_us in 0.0 to 1e6,
+        flush_us: All in 0.0 to 1e6,
         /// What the maker warrants that the host may write in the drive's life; 0 when nothing is stated.
-        rated_write_tb in 0.0 to 1e7,
+        rated_write_tb: All in 0.0 to 1e7,
     }
     properties {
         /// The write buffer outlives a power cut, so that a flush or FUA need not wait for it.
@@ -359,12 +359,12 @@ impl HddParameters {
             let (lowest, highest) = crate::media::hdd::seek::average_bounds_ms(track.value, full.value);
             if full.value <= track.value {
                 problems.push(format!(
-                    "the full-stroke {what} seek ({} ms) must be longer than the one to the next track ({} ms)",
+                    "the full-stroke {what} seek ({} ms) must be longer than that to the next track ({} ms)",
                     full.value, track.value
                 ));
             } else if !(average.value > lowest && average.value < highest) {
                 problems.push(format!(
-                    "an average {what} seek of {} ms does not go with {} ms to the next track and {} ms over \
+                    "an average {what} seek of {} ms does not fit {} ms to the next track and {} ms over \
                      the full stroke: it lies between {lowest:.2} and {highest:.2} ms on any real arm",
                     average.value, track.value, full.value
                 ));
@@ -382,11 +382,11 @@ impl FlashParameters {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.out_of_bounds();
         if self.page_bytes.value % 512.0 != 0.0 {
-            problems.push(format!("`page_bytes` is {}, no multiple of 512", self.page_bytes.value));
+            problems.push(format!("`page_bytes` is {}, not a multiple of 512", self.page_bytes.value));
         }
         if !self.in_place.value && self.over_provisioning_percent.value < 1.0 {
             problems.push(format!(
-                "`over_provisioning_percent` is {}: garbage collection can't work without spare flash of 1 % at least",
+                "`over_provisioning_percent` is {}: garbage collection needs at least 1 % of spare flash",
                 self.over_provisioning_percent.value
             ));
         }
@@ -398,7 +398,7 @@ impl FlashParameters {
         let ceiling = dies * self.page_bytes.value / self.page_program_us.value.max(1e-9);
         if self.program_mb_s.value > ceiling {
             problems.push(format!(
-                "`program_mb_s` is {}, but {dies} dies that program {} bytes in {} us reach {ceiling:.0} MB/s only",
+                "`program_mb_s` is {}, but {dies} dies that program {} bytes in {} us reach only {ceiling:.0} MB/s",
                 self.program_mb_s.value, self.page_bytes.value, self.page_program_us.value
             ));
         }

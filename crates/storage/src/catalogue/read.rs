@@ -8,7 +8,7 @@ use super::parameters::{
     CloudParameters, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredParameters, MediumKind,
     ModelParameters, NetworkParameters, PmemParameters, Tail,
 };
-use super::table::{TableReader, parse_with};
+use super::table::{Numbers, TableReader, parse_with};
 use super::{Figure, Label, Medium, Price, Published, files};
 
 const LABELS: &[(&str, Label)] = &[
@@ -19,12 +19,12 @@ const LABELS: &[(&str, Label)] = &[
 ];
 
 pub(super) fn parse(file_name: &str, text: &str) -> Result<Medium, Diagnostics> {
-    parse_with(file_name, "a medium", text, |root| medium(root, true))
+    parse_with(file_name, "the medium", text, |root| medium(root, true))
 }
 
 /// Of a medium that lies behind another one's link.
 pub(super) fn parse_inner(file_name: &str, text: &str) -> Result<Medium, Diagnostics> {
-    parse_with(file_name, "a medium", text, |root| medium(root, false))
+    parse_with(file_name, "the medium", text, |root| medium(root, false))
 }
 
 /// `may_be_network`: what lies behind a link can't be a network volume.
@@ -38,7 +38,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
     if label == Some(Label::Proxy) && note.is_none() && !root.has("note") {
         root.mistake("a proxy needs a `note` that says what stands for what");
     }
-    let capacity = root.quantity("capacity_bytes", 1e6, 1e18);
+    let capacity = root.quantity(Numbers::Whole, "capacity_bytes", 1e6, 1e18);
     let price = price(&mut root);
     let model = read_model(&mut root, "[model]", kind, may_be_network);
     let tail = read_tail(&mut root);
@@ -93,7 +93,7 @@ fn published(root: &mut TableReader<'_>) -> Option<Vec<Published>> {
         }
         let source = table.source();
         let estimate = table.flag("estimate");
-        let note = table.optional_text("note", "the conditions, as a text");
+        let note = table.optional_text("note", "the conditions, as a string");
         table.reject_unknown();
         if let (Some(figure), Some(value), Some(queue_depth), Some(block_bytes), Some(source)) =
             (figure, value, queue_depth, block_bytes, source)
@@ -134,7 +134,7 @@ fn read_model(
         MediumKind::Pmem => PmemParameters::read(&mut table).map(ModelParameters::Pmem),
         MediumKind::Network if may_be_network => read_network(&mut table).map(ModelParameters::Network),
         MediumKind::Network => {
-            table.mistake("a network volume lies behind another: state one link");
+            table.mistake("a network volume can't be behind another: state one link");
             return None;
         }
         MediumKind::Measured => MeasuredParameters::read(&mut table).map(ModelParameters::Measured),
@@ -201,7 +201,7 @@ fn inner_by_name(table: &mut TableReader<'_>) -> Option<Inner> {
         }),
         Err(error) => {
             let first = error.findings().first().map_or_else(String::new, |finding| finding.in_one_line());
-            table.mistake_at(span, format!("\"{name}\" can't lie behind a link: {first}"));
+            table.mistake_at(span, format!("\"{name}\" can't be behind a link: {first}"));
             None
         }
     }

@@ -48,7 +48,7 @@ pub(super) fn parse_with<T>(
 }
 
 fn read_sources(root: &mut Section<'_>, findings: &mut Diagnostics) -> BTreeMap<String, Spanned<String>> {
-    const EXPECTED: &str = "expected a table of texts, one a source";
+    const EXPECTED: &str = "expected a table with one text per source";
     let Some(field) = root.take("sources") else {
         root.missing("sources", EXPECTED, findings);
         return BTreeMap::new();
@@ -57,12 +57,36 @@ fn read_sources(root: &mut Section<'_>, findings: &mut Diagnostics) -> BTreeMap<
     let sources = section.take_rest().into_iter().map(|field| {
         let text = field.as_text().unwrap_or_default().trim().to_owned();
         if text.is_empty() {
-            field.invalid("expected a text: document, revision, date", findings);
+            field.invalid("expected a string: document, revision, date", findings);
         }
         // Kept even when empty: one mistake is enough, its users are not to blame.
         (field.key, Spanned::new(text, field.key_span))
     });
     sources.collect()
+}
+
+/// Which numbers an entry may hold.
+#[derive(Clone, Copy)]
+pub(super) enum Numbers {
+    All,
+    /// Of things that are counted.
+    Whole,
+}
+
+impl Numbers {
+    fn has(self, value: f64) -> bool {
+        match self {
+            Numbers::All => true,
+            Numbers::Whole => value.fract() == 0.0,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Numbers::All => "a number",
+            Numbers::Whole => "a whole number",
+        }
+    }
 }
 
 /// As messages give the ends of what is allowed.
@@ -126,33 +150,31 @@ impl<'a> TableReader<'a> {
 
     /// `name`, which studies use.
     pub(super) fn name(&mut self) -> Option<String> {
-        const EXPECTED: &str = "the name that studies use, in small letters, digits and dashes";
+        const EXPECTED: &str = "the name that studies use, in lowercase letters, digits and hyphens";
         let name = self.text("name", EXPECTED)?;
         if !name.value.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
         {
-            self.mistake_at(name.span, "a name holds small letters, digits and dashes only");
+            self.mistake_at(name.span, "a name has lowercase letters, digits and hyphens only");
         }
         Some(name.value)
     }
 
     pub(super) fn number(&mut self, key: &'static str, low: f64, high: f64) -> Option<f64> {
-        let expected = format!("a number {}", bounds(low, high));
+        self.number_of(Numbers::All, key, low, high)
+    }
+
+    pub(super) fn whole(&mut self, key: &'static str, low: f64, high: f64) -> Option<u32> {
+        self.number_of(Numbers::Whole, key, low, high).map(|value| value as u32)
+    }
+
+    fn number_of(&mut self, allowed: Numbers, key: &'static str, low: f64, high: f64) -> Option<f64> {
+        let expected = format!("{} {}", allowed.name(), bounds(low, high));
         let field = self.required(key, &expected)?;
-        let value = field.as_number().filter(|value| (low..=high).contains(value));
+        let value = field.as_number().filter(|value| (low..=high).contains(value) && allowed.has(*value));
         if value.is_none() {
             self.invalid(&field, &expected);
         }
         value
-    }
-
-    pub(super) fn whole(&mut self, key: &'static str, low: f64, high: f64) -> Option<u32> {
-        let expected = format!("a whole number {}", bounds(low, high));
-        let field = self.required(key, &expected)?;
-        let value = field.as_number().filter(|value| (low..=high).contains(value) && value.fract() == 0.0);
-        if value.is_none() {
-            self.invalid(&field, &expected);
-        }
-        value.map(|value| value as u32)
     }
 
     pub(super) fn flag(&mut self, key: &'static str) -> bool {
@@ -222,12 +244,18 @@ impl<'a> TableReader<'a> {
         TableReader { ledger: self.ledger, section }
     }
 
-    pub(super) fn quantity(&mut self, key: &'static str, low: f64, high: f64) -> Option<Quantity> {
+    pub(super) fn quantity(
+        &mut self,
+        allowed: Numbers,
+        key: &'static str,
+        low: f64,
+        high: f64,
+    ) -> Option<Quantity> {
         let (low_text, high_text) = (plain_number(low), plain_number(high));
         let expected =
             format!("{{ value = .., source = \"..\" }} with a value from {low_text} to {high_text}");
         let mut table = self.inside(key, &format!("`{key}`"), &expected)?;
-        let value = table.number("value", low, high);
+        let value = table.number_of(allowed, "value", low, high);
         let source = table.source();
         let estimate = table.flag("estimate");
         table.reject_unknown();
@@ -318,7 +346,7 @@ impl<'a> TableReader<'a> {
         self.reject_unknown();
         let used = self.ledger.used_sources.borrow();
         for (key, source) in self.ledger.sources.iter().filter(|(key, _)| !used.contains(*key)) {
-            let message = format!("no entry refers to the source \"{}\"", key.escape_debug());
+            let message = format!("no entry uses the source \"{}\"", key.escape_debug());
             self.mistake_at(source.span.clone(), message);
         }
         self.ledger.sources.iter().map(|(key, source)| (key.clone(), source.value.clone())).collect()

@@ -22,7 +22,7 @@ use crate::predict::Pattern;
 pub enum FitError {
     #[error("too little was measured: no random reads at queue depth 1; give it more --time")]
     TooLittle,
-    #[error("what was fitted is no medium: {0}")]
+    #[error("the fit is not a valid medium: {0}")]
     Impossible(String),
 }
 

@@ -53,7 +53,7 @@ pub(super) fn note(profile: &Profile) -> String {
     let mut note = format!("Measured over {:.1} GB.", profile.span_bytes as f64 / 1e9);
     let wrote = profile.points.iter().any(|point| !is_read(point.pattern));
     if !wrote {
-        note += " Reads only: writes are taken to be as reads.";
+        note += " Reads only: writes are assumed to be like reads.";
     }
     for rounds in &profile.rounds {
         let word = if rounds.steady { "were steady after" } else { "were NOT yet steady after" };

@@ -12,8 +12,9 @@ impl Inner {
     pub(super) fn begin_checkpoint(self: &Arc<Self>) {
         let source = self.source.lock().clone();
         let Some(source) = source else {
-            return self
-                .fail(&DeviceError::Io("the journal is full and has no snapshot to begin anew".into()));
+            return self.fail(&DeviceError::Io(
+                "the journal is full and has no snapshot to start again from".into(),
+            ));
         };
         let snapshot = source();
         let (target, suspect, generation) = {

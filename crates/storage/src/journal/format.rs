@@ -297,7 +297,7 @@ pub fn read_area<E>(
     let mut window = Window::new(area_bytes, read);
     let end = BLOCK_BYTES.checked_add(header.snapshot_bytes);
     if end.is_none_or(|end| end > area_bytes) {
-        return damage(0, "the header tells of a snapshot longer than the area");
+        return damage(0, "the header announces a snapshot longer than the area");
     }
     let mut snapshot = match header.snapshot_bytes {
         0 => Vec::new(),

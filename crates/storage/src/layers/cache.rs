@@ -69,7 +69,7 @@ impl CacheSettings {
 
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    #[error("the fast device has {capacity_bytes} bytes: too few for a cache of {least_bytes}")]
+    #[error("the fast device has {capacity_bytes} bytes, but a cache needs {least_bytes}")]
     TooSmall { capacity_bytes: u64, least_bytes: u64 },
     #[error("the slow device has {capacity_bytes} bytes, more than 2^32 blocks of 4096")]
     TooLarge { capacity_bytes: u64 },
@@ -78,7 +78,7 @@ pub enum CacheError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(
-        "what the cache calls dirty does not fit to these devices: they were part of something else, or are damaged"
+        "what the cache calls dirty does not fit these devices: they were part of something else, or are damaged"
     )]
     Map,
 }

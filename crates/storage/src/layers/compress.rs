@@ -17,7 +17,7 @@ use super::workers::Workers;
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use crate::journal::format::Kind;
 use crate::journal::{Journal, JournalError, Snapshot};
-pub use codec::Codec;
+pub use codec::{Codec, Packed};
 use map::{Entry, Map};
 use space::{Run, Space};
 
@@ -57,12 +57,12 @@ pub struct CompressSettings {
 pub enum CompressError {
     #[error("{0}")]
     Settings(String),
-    #[error("the member has {capacity_bytes} bytes, of which {reserved_bytes} are needed for the journal")]
+    #[error("the member has {capacity_bytes} bytes, but {reserved_bytes} are needed for the journal alone")]
     TooSmall { capacity_bytes: u64, reserved_bytes: u64 },
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(
-        "the map of the compressed volume makes no sense: the device was made with another capacity, or is damaged"
+        "the map of the compressed volume is inconsistent: the device was created with another capacity, or is damaged"
     )]
     Map,
 }
@@ -115,12 +115,6 @@ enum PieceContent {
 
 /// A chunk ready to be stored; `None` for zeros.
 type Prepared = Result<(u32, Option<Packed>), DeviceError>;
-
-struct Packed {
-    /// Whole units.
-    bytes: Vec<u8>,
-    stored_bytes: u32,
-}
 
 /// `lz4/16`, `zstd/512`: what was stored in one way can't be read in another.
 fn kind(settings: &CompressSettings) -> Kind {
@@ -267,30 +261,10 @@ impl Inner {
     }
 
     fn unpack(&self, stored: Option<(Entry, Vec<u8>)>) -> Result<Option<Vec<u8>>, DeviceError> {
-        match stored {
-            None => Ok(None),
-            Some((entry, bytes)) if u64::from(entry.stored_bytes) == self.chunk_bytes => Ok(Some(bytes)),
-            Some((_, bytes)) => self
-                .codec
-                .decompress(&bytes, self.chunk_bytes as usize)
-                .map(Some)
-                .map_err(|problem| DeviceError::Io(format!("a chunk can't be decompressed: {problem}"))),
-        }
-    }
-
-    fn pack(&self, mut chunk: Vec<u8>) -> Option<Packed> {
-        if chunk.iter().all(|byte| *byte == 0) {
-            return None;
-        }
-        // Compression that saves no unit is not worth the work of unpacking.
-        let limit = self.chunk_bytes - UNIT_BYTES + 1;
-        let mut stored_bytes = self.chunk_bytes as u32;
-        if let Some(compressed) = self.codec.compress(&chunk, limit as usize) {
-            stored_bytes = compressed.len() as u32;
-            chunk = compressed;
-            chunk.resize(chunk.len().next_multiple_of(UNIT_BYTES as usize), 0);
-        }
-        Some(Packed { bytes: chunk, stored_bytes })
+        let unpack = |(entry, bytes): (Entry, Vec<u8>)| {
+            self.codec.unpack(bytes, entry.stored_bytes, self.chunk_bytes as usize)
+        };
+        stored.map(unpack).transpose()
     }
 
     fn read(self: &Arc<Self>, offset_bytes: u64, mut buffer: Vec<u8>, done: Done) {
@@ -414,7 +388,7 @@ impl Inner {
             PieceContent::Data(data, from) => target.copy_from_slice(&data[from..from + piece.inside.len()]),
             PieceContent::Zeros => target.fill(0),
         }
-        Ok((piece.chunk, self.pack(chunk)))
+        Ok((piece.chunk, self.codec.pack(chunk, UNIT_BYTES as usize)))
     }
 
     /// Finds room for the chunks, writes them there and changes the map.

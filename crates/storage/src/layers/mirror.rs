@@ -42,22 +42,22 @@ pub struct Mirror {
 
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
-    #[error("a mirror needs at least two members, of 1 to 255")]
+    #[error("a mirror has 2 to 255 members")]
     Members,
     #[error(
-        "the smallest member has {capacity_bytes} bytes, of which a mirror needs {reserved_bytes} for its journal"
+        "the smallest member has {capacity_bytes} bytes, but a mirror needs {reserved_bytes} for its journal alone"
     )]
     TooSmall { capacity_bytes: u64, reserved_bytes: u64 },
-    #[error("no member of the mirror that has data can be opened; the first says: {0}")]
-    NoMember(JournalError),
+    #[error("no member of the mirror that has data can be opened; the first reports: {0}")]
+    NoMember(#[source] JournalError),
     #[error(
-        "member {number} of the mirror (counted from 1) was left out and lacks what was written since then, and the one that has \
-         it can't be had ({problem}): give that one back"
+        "member {number} of the mirror (counted from 1) was left out and lacks what was written since then, and \
+             the one that has it is not available ({problem}): put that one back"
     )]
     OnlyStale { number: usize, problem: String },
     #[error(
-        "member {number} of the mirror (counted from 1) belonged to a mirror with other members, or of another size: \
-         give back the ones that it had, or begin with new devices"
+        "member {number} of the mirror (counted from 1) belonged to a mirror with other members, or of another \
+             size: put back the ones that it had, or start with new devices"
     )]
     OtherMirror { number: usize },
     #[error("the members of the mirror could not be brought up to date: {0}")]

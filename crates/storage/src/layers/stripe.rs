@@ -22,7 +22,7 @@ pub enum StripeError {
     #[error("a stripe needs at least one device")]
     NoDevice,
     #[error(
-        "a chunk of {chunk_bytes} bytes is no multiple of the devices' blocks of {block_bytes} bytes, or is zero"
+        "a chunk of {chunk_bytes} bytes is zero or not a multiple of the devices' blocks of {block_bytes} bytes"
     )]
     Chunk { chunk_bytes: u64, block_bytes: u32 },
     #[error("the smallest device has {capacity_bytes} bytes, less than one chunk of {chunk_bytes}")]

@@ -374,9 +374,9 @@ impl HddModel {
 
     fn forget_reads(&mut self, first: u64, end: u64) {
         self.segments.forget(first, end);
-        // Rather than be cut in two, the read-ahead starts anew after the next read.
+        // Rather than be cut in two, the read-ahead starts again after the next read.
         if let Some(ahead) = &self.ahead
-            && ahead.segment_first_byte < end
+            && ahead.touches(first, end)
         {
             self.ahead = None;
         }

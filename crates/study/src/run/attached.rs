@@ -147,7 +147,7 @@ impl Storages {
                 storage: plan.storage.name.clone(),
                 device_bytes: None,
                 devices: 0,
-                reason: Some("it is under a cluster that runs already".to_owned()),
+                reason: Some("it is under a cluster that is already running".to_owned()),
             });
         }
         Ok(())

@@ -11,6 +11,7 @@ use underlay_record::{
     CellStatus, DirtyLimitRecord, Measured, MemoryRecord, Requests, RunRecord, SCHEMA_VERSION, SearchRecord,
 };
 use underlay_storage::stack::Pace;
+use underlay_sync::Mutex;
 use underlay_systems::system::System;
 use underlay_workload::Aftermath;
 
@@ -83,7 +84,7 @@ impl Observed {
         let unset =
             record.memory.dirty_limits.iter().filter_map(|limit| Some((limit, limit.reason.as_ref()?)));
         record.warnings.extend(unset.map(|(DirtyLimitRecord { storage, .. }, reason)| {
-            format!("`dirty_limit` was not set on {storage}, so writes may end in memory: {reason}")
+            format!("`dirty_limit` was not set on {storage}, so writes may stay in memory: {reason}")
         }));
         record
     }
@@ -294,14 +295,14 @@ impl Bench {
         warnings.extend(driven.raw_problem);
         if driven.measured.operations < plan.records_here && plan.cell().visits_every_record() {
             warnings.push(format!(
-                "{} of {} records were reached in the time that this mix may take: the figures are of that part",
+                "{} of {} records were reached in the time that this mix may take: the figures are for that part",
                 driven.measured.operations, plan.records_here
             ));
         }
         let taken = window.taken()?;
         if driven.measured.errors > 0 {
             warnings.push(format!(
-                "{} operations failed; the first said: {}",
+                "{} operations failed; the first error: {}",
                 driven.measured.errors,
                 driven.measured.error_samples.first().map_or("nothing", String::as_str)
             ));
@@ -343,7 +344,7 @@ impl Bench {
             let directories = paths.data.len();
             if directories > 1 && !system.capabilities().many_directories {
                 return Err(CellError::Failed(format!(
-                    "{} keeps its data in one directory, and this storage is {directories} of them: use layout = \"stripe\"",
+                    "{} keeps its data in one directory, but this storage has {directories}: use layout = \"stripe\"",
                     system.name(),
                 )));
             }
@@ -432,9 +433,9 @@ pub(super) fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, Ce
 /// Gets what the system needs from outside this host, telling how far it is.
 pub(super) fn prepare(system: &dyn System, observer: &dyn Observer) -> Result<(), CellError> {
     // Progress is reported again and again; each step is shown once.
-    let told = std::sync::Mutex::new(String::new());
+    let told = Mutex::new(String::new());
     system.prepare(&|progress| {
-        let mut told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut told = told.lock();
         if *told != progress.what {
             told.clone_from(&progress.what);
             observer.preparing(&progress.what);

@@ -67,7 +67,7 @@ impl<'a> CellPlan<'a> {
 
     /// What its clients ask.
     pub(super) fn requests(&self) -> Result<&Requests, CellError> {
-        let of_job = || CellError::Failed(format!("{} is a batch job and asks no requests", self.cell().id));
+        let of_job = || CellError::Failed(format!("{} is a batch job and sends no requests", self.cell().id));
         self.cell().requests().ok_or_else(of_job)
     }
 

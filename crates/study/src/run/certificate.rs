@@ -68,7 +68,8 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
                 name: "path overhead".into(),
                 passed: share <= FLOOR_SHARE,
                 finding: format!(
-                    "the path to the device takes {floor_us:.1} us by itself, {:.1} % of the mean latency modelled (allowed: {:.0} %)",
+                    "the path to the device takes {floor_us:.1} us by itself, {:.1} % of the mean latency \
+                         modelled (allowed: {:.0} %)",
                     share * 100.0,
                     FLOOR_SHARE * 100.0
                 ),
@@ -229,7 +230,8 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
             name: "generator headroom".into(),
             passed: headroom >= HEADROOM,
             finding: format!(
-                "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times what was measured (needed: {HEADROOM})"
+                "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times what was measured \
+                     (needed: {HEADROOM})"
             ),
             extent: Some(headroom.recip()),
             remedy: (headroom < HEADROOM)
@@ -246,7 +248,8 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
             name: "schedule lateness".into(),
             passed,
             finding: format!(
-                "operations were sent up to {lateness_us:.0} us late (p99) by the generator's own fault, beside a p99 of {p99_us:.0} us"
+                "operations were sent up to {lateness_us:.0} us late (p99) because of the generator itself, \
+                     against a p99 of {p99_us:.0} us"
             ),
             extent: Some(lateness_us),
             remedy: (!passed).then(|| "lower the rate, or use fewer threads".into()),
@@ -325,7 +328,8 @@ mod tests {
         let check = wrong.checks.iter().find(|check| !check.passed).unwrap();
         assert_eq!(
             check.finding,
-            "2 of 900 records that were read were not what was written; the first: record user1 field 0 differs from what was \
+            "2 of 900 records that were read were not what was written; the first: record user1 field 0 differs \
+                 from what was \
              written, from byte 8 of 100"
         );
     }

@@ -27,10 +27,13 @@ pub struct RunDirectory {
 
 impl RunDirectory {
     /// Makes a directory for a new run. `path` must be absent or empty.
+    ///
+    /// # Errors
+    /// When it holds a run or anything else, can't be made, or another process runs a study in it.
     pub fn create(path: &Path) -> Result<Self, RunError> {
         if path.join("run.json").exists() {
             return Err(RunError::Mistake(format!(
-                "{} holds a run already: name another --out, or go on with it by --resume",
+                "{} already holds a run: choose another --out, or continue it with --resume",
                 path.display()
             )));
         }
@@ -39,7 +42,7 @@ impl RunDirectory {
             && entries.next().is_some()
         {
             return Err(RunError::Mistake(format!(
-                "{} is not empty, and a run needs a directory of its own: name one that is new or empty by --out",
+                "{} is not empty, but a run needs a directory of its own: choose a new or empty one with --out",
                 path.display()
             )));
         }
@@ -51,6 +54,9 @@ impl RunDirectory {
     }
 
     /// Opens an existing run.
+    ///
+    /// # Errors
+    /// When it holds no run, can't be opened, or another process runs it.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let folder = open_run(path)?;
         let cells = folder.inner("cells").map_err(|error| cannot("open", &path.join("cells"), &error))?;
@@ -81,19 +87,28 @@ impl RunDirectory {
         self.cells.path().to_path_buf()
     }
 
+    /// # Errors
+    /// When it can't be written.
     pub fn write_run(&self, run: &Run) -> Result<(), RunError> {
         write_json(&self.folder, HEAD, run)
     }
 
+    /// # Errors
+    /// When it can't be read, or is not a run's head.
     pub fn read_run(&self) -> Result<Run, RunError> {
         read_head(&self.folder)
     }
 
     /// What a run began with, whoever holds it.
+    ///
+    /// # Errors
+    /// When there is no run, or its head can't be read.
     pub fn read(path: &Path) -> Result<Run, RunError> {
         read_head(&open_run(path)?)
     }
 
+    /// # Errors
+    /// When it can't be written.
     pub fn write_cell(&self, planned: &PlannedCell, record: &RunRecord) -> Result<(), RunError> {
         write_json(&self.cells, &planned.file, record)
     }
@@ -143,7 +158,7 @@ fn open_run(path: &Path) -> Result<Folder, RunError> {
     if !path.join(HEAD).exists() {
         return Err(RunError::Mistake(format!("{} holds no run: it has no run.json", path.display())));
     }
-    Folder::open(path).map_err(|error| cannot("go on with the run in", path, &error))
+    Folder::open(path).map_err(|error| cannot("continue the run in", path, &error))
 }
 
 fn read_head(folder: &Folder) -> Result<Run, RunError> {

@@ -1,11 +1,12 @@
 //! A study's faults, each put on its devices at its time.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachError, Attached, Served};
 use underlay_storage::faults::{Extent, Fault, PowerCut};
+use underlay_sync::{Condvar, Mutex};
 
 use super::cell_plan::CellPlan;
 use super::{CellError, storage};
@@ -136,7 +137,7 @@ impl UnderWay {
     }
 
     fn ended_thread(&mut self) -> std::thread::Result<Result<(), AttachError>> {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stop.0.lock() = true;
         self.stop.1.notify_all();
         self.thread.take().map_or(Ok(Ok(())), std::thread::JoinHandle::join)
     }
@@ -156,15 +157,18 @@ fn carry_out(
 ) -> Result<(), AttachError> {
     let (stopped, changed) = stop;
     for Event { at_wall, act } in events {
-        let guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = at_wall.saturating_sub(began.elapsed());
-        let (guard, _) = changed
-            .wait_timeout_while(guard, left, |stopped| !*stopped)
-            .unwrap_or_else(PoisonError::into_inner);
-        if *guard {
+        let mut is_over = stopped.lock();
+        while !*is_over {
+            let left = at_wall.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            is_over = changed.wait_timeout(is_over, left);
+        }
+        if *is_over {
             break;
         }
-        drop(guard);
+        drop(is_over);
         match act {
             Act::Inject { devices, fault, for_s } => {
                 for device in devices {

@@ -1,6 +1,6 @@
 //! What runs cells: this machine, its programs, and what its path to a device takes by itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use underlay_attach::{AttachError, overhead};
@@ -15,6 +15,40 @@ const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 pub(super) struct HostInfo {
     pub machine: Machine,
     pub versions: BTreeMap<String, String>,
+}
+
+impl HostInfo {
+    /// What is not as it was when the run began, in words.
+    pub(super) fn changed_since(
+        &self,
+        machine: &Machine,
+        versions: &BTreeMap<String, String>,
+    ) -> Option<String> {
+        let names: BTreeSet<&String> = versions.keys().chain(self.versions.keys()).collect();
+        let changed: Vec<&String> =
+            names.into_iter().filter(|&name| versions.get(name) != self.versions.get(name)).collect();
+        let has_moved = machine.hostname != self.machine.hostname;
+        if changed.is_empty() && !has_moved {
+            return None;
+        }
+        let place = |versions: &BTreeMap<String, String>, machine: &Machine, is_named: bool| {
+            let version = |name: &&String| {
+                let version = versions.get(*name).map_or("none", String::as_str);
+                if is_named { format!("{name} {version}") } else { version.to_owned() }
+            };
+            let versions: Vec<String> = changed.iter().map(version).collect();
+            let with =
+                if changed.is_empty() { String::new() } else { format!(" with {}", versions.join(", ")) };
+            let on = if has_moved { format!(" on {}", machine.hostname) } else { String::new() };
+            format!("{with}{on}")
+        };
+        Some(format!(
+            "this run began{} and continues{}: finished cells keep their old records",
+            place(versions, machine, true),
+            // One program need not be named twice.
+            place(&self.versions, &self.machine, changed.len() > 1),
+        ))
+    }
 }
 
 /// What the path to a modelled device takes by itself.
@@ -34,7 +68,7 @@ impl Floor {
             Ok(found) => Ok(Floor::WallUs(found.path_p50_us)),
             // It is measured on a block device, which a directory that needs no root can do without.
             Err(AttachError::Missing(missing)) => {
-                let why = format!("this machine's own overhead is not known: {}", missing.what);
+                let why = format!("this machine's own overhead is unknown: {}", missing.what);
                 observer.preparing(&why);
                 Ok(Floor::Unknown(why))
             }
@@ -47,4 +81,35 @@ impl Floor {
 pub(super) fn timestamp(ago: Duration) -> String {
     let then = jiff::Timestamp::now() - ago;
     then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str, versions: &[(&str, &str)]) -> HostInfo {
+        let versions = versions.iter().map(|&(name, version)| (name.to_owned(), version.to_owned()));
+        let machine = Machine { hostname: name.to_owned(), ..crate::run::machine::describe() };
+        HostInfo { machine, versions: versions.collect() }
+    }
+
+    #[test]
+    fn a_resumed_run_says_what_is_not_as_it_was() {
+        let before = host("a", &[("kernel", "6.1"), ("underlay", "0.1.0")]);
+        let said = |now: HostInfo| now.changed_since(&before.machine, &before.versions);
+        assert_eq!(said(host("a", &[("kernel", "6.1"), ("underlay", "0.1.0")])), None);
+        assert_eq!(
+            said(host("a", &[("kernel", "6.1"), ("underlay", "0.2.0")])).unwrap(),
+            "this run began with underlay 0.1.0 and continues with 0.2.0: finished cells keep their old records"
+        );
+        assert_eq!(
+            said(host("b", &[("kernel", "6.1"), ("underlay", "0.1.0")])).unwrap(),
+            "this run began on a and continues on b: finished cells keep their old records"
+        );
+        assert_eq!(
+            said(host("b", &[("kernel", "6.2"), ("rocksdb", "9"), ("underlay", "0.1.0")])).unwrap(),
+            "this run began with kernel 6.1, rocksdb none on a and continues with kernel 6.2, rocksdb 9 on b: \
+             finished cells keep their old records"
+        );
+    }
 }

@@ -94,12 +94,12 @@ fn searched(wanted: &SearchSpec, outcome: FoundRate) -> Result<Searched, CellErr
 fn why_none(wanted: &SearchSpec, record: &SearchRecord) -> String {
     let bounds = record.bounds.join(" and ");
     let tried = match record.fails_per_s {
-        Some(fails_per_s) => format!("{}/s, the lowest that was tried, fails too", rounded(fails_per_s)),
-        None => "no step told anything".to_owned(),
+        Some(fails_per_s) => format!("{}/s, the lowest rate tried, fails too", rounded(fails_per_s)),
+        None => "no step was conclusive".to_owned(),
     };
     let reason = record.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
     let longer = if wanted.is_limited_by_steps() { "; a longer `step` can judge lower ones" } else { "" };
-    format!("no rate keeps to {bounds}: {tried}{reason}{longer}")
+    format!("no rate meets {bounds}: {tried}{reason}{longer}")
 }
 
 /// To three digits.
@@ -173,7 +173,7 @@ mod tests {
         };
         assert_eq!(
             reason,
-            "no rate keeps to p99 within 10 ms: 500/s, the lowest that was tried, fails too: not sustained"
+            "no rate meets p99 within 10 ms: 500/s, the lowest rate tried, fails too: not sustained"
         );
         let short = searched(&wanted().with_steps_of(1.0), found(None, Ending::NothingHolds)).unwrap_err();
         let CellError::NoRate { reason, .. } = short else { panic!("{short:?}") };

@@ -21,6 +21,10 @@ use crate::spec::Study;
 const JOB_WALL_GUESS: Duration = Duration::from_secs(25);
 
 /// Runs a study from its beginning into a fresh directory.
+///
+/// # Errors
+/// When the run can't be begun or continued: a mistake of the user's, something that this host lacks, or a failure of the
+/// place where it is kept. A cell that fails is recorded, and no error.
 pub fn start(
     study: &Study,
     options: &RunOptions,
@@ -62,6 +66,9 @@ pub fn start(
 }
 
 /// Goes on with a run that was interrupted: what is recorded as completed is kept.
+///
+/// # Errors
+/// As [`start`], and when there is no run, or its study can no longer be read.
 pub fn resume(
     options: &RunOptions,
     observer: &dyn Observer,
@@ -76,7 +83,7 @@ pub fn resume(
     let order = plan::order(&study);
     if !plan::is_same(&order, &run.plan) {
         return Err(RunError::Mistake(format!(
-            "{} was planned by another version of underlay, which ordered the cells differently: run the study anew",
+            "{} was planned by another version of underlay, which ordered the cells differently: start the study again",
             options.directory.display()
         )));
     }
@@ -147,8 +154,8 @@ fn run_what_is_left(
         machine: machine::describe(),
         versions: machine::versions(systems.flat_map(|system| system.versions())),
     };
-    if here.versions != run.versions || here.machine.hostname != run.machine.hostname {
-        observer.notice("going on with other versions or on another machine than the run began with");
+    if let Some(changed) = here.changed_since(&run.machine, &run.versions) {
+        observer.notice(&changed);
     }
     let mut bench = Bench::new(here, registry.clone(), work.path(), &directory.records());
     let mut datasets = Datasets::new(work.path(), registry);

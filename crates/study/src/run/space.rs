@@ -23,7 +23,8 @@ pub(super) fn check<'a>(
     if let Some((needed, free)) = lacks(work, needed.work_bytes) {
         return Err(RunError::Missing(Missing::new(
             format!(
-                "room for disk images: the run's data sets and their copies take {needed} at least, and {free} are free at {}",
+                "room for disk images: the run's data sets and their copies take at least {needed}, but only \
+                     {free} is free at {}",
                 work.display()
             ),
             "keep the images on a larger file system with --work DIR, or run a smaller study: less data, or a larger \
@@ -34,7 +35,7 @@ pub(super) fn check<'a>(
         if let Some((needed, free)) = lacks(path, needed_bytes) {
             return Err(RunError::Missing(Missing::new(
                 format!(
-                    "room in [storage.{storage}]: a data set takes {needed} at least in {}, where {free} are free",
+                    "room in [storage.{storage}]: a data set takes at least {needed} in {}, where only {free} is free",
                     path.display()
                 ),
                 "name a larger file system, or run a smaller study: less data, or a larger `data` in [scale]",

@@ -181,6 +181,9 @@ pub fn attach_spec(storage: &StorageSpec, stack: StackSpec, mount_root: &Path, f
 }
 
 /// Attaches real directories: a fresh folder in each.
+///
+/// # Errors
+/// When one of them is not a directory, or can't be written to.
 pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attached, AttachError> {
     let StorageSource::Paths(paths) = &storage.source else {
         unreachable!("only real paths are attached as such");

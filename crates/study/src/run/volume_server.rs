@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use underlay_files::{Access, Folder};
@@ -15,6 +14,7 @@ use underlay_nvme::initiator::this_host_nqn;
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec, SecretPlaces};
+use underlay_sync::Mutex;
 use underlay_systems::child::Child;
 use underlay_systems::system::Memory;
 use underlay_volume::pool_file::control_socket;
@@ -68,7 +68,7 @@ impl VolumeServer {
         let control = control_socket(&directory);
         if control.as_os_str().as_bytes().len() > SOCKET_PATH_MAX_BYTES {
             return Err(CellError::Failed(format!(
-                "{} is too long for a socket's path: name a shorter directory by --work",
+                "{} is too long for a socket's path: choose a shorter directory with --work",
                 control.display()
             )));
         }
@@ -90,7 +90,7 @@ impl VolumeServer {
             connection: Mutex::new(connection),
             address,
             secrets,
-            measured_from: Mutex::default(),
+            measured_from: Mutex::new(None),
         })
     }
 
@@ -113,13 +113,13 @@ impl VolumeServer {
 
     pub(super) fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
         self.tell(&Verb::BeginMeasurement { interval_s })?;
-        *lock(&self.measured_from) = Some((Instant::now(), cpu_time(self.child.state().pid())));
+        *self.measured_from.lock() = Some((Instant::now(), cpu_time(self.child.state().pid())));
         Ok(())
     }
 
     /// What the pool's devices did, and how many cores the server used.
     pub(super) fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, f64), CellError> {
-        let cores = lock(&self.measured_from).take().map_or(0.0, |(begun, before)| {
+        let cores = self.measured_from.lock().take().map_or(0.0, |(begun, before)| {
             let wall = begun.elapsed().as_secs_f64();
             let used = cpu_time(self.child.state().pid()).saturating_sub(before).as_secs_f64();
             if wall > 0.0 { used / wall } else { 0.0 }
@@ -163,7 +163,7 @@ impl VolumeServer {
     pub(super) fn stop(self) -> Result<(), CellError> {
         self.tell(&Verb::Shutdown)?;
         if !self.child.state().wait(STOP_LIMIT) {
-            let problem = format!("it was told to end {} s ago and has not", STOP_LIMIT.as_secs());
+            let problem = format!("it was told to stop {} s ago and has not", STOP_LIMIT.as_secs());
             return Err(self.child.state().failed("stopping", problem).into());
         }
         if !self.child.state().ended_well() {
@@ -187,7 +187,7 @@ impl VolumeServer {
     }
 
     fn ask(&self, verb: &Verb) -> Result<Reply, CellError> {
-        match lock(&self.connection).ask(verb) {
+        match self.connection.lock().ask(verb) {
             Ok(Reply::Failed { problem, .. }) => {
                 Err(CellError::Failed(format!("the volume server refused: {problem}")))
             }
@@ -201,12 +201,8 @@ impl VolumeServer {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn unexpected(wanted: &str, reply: &Reply) -> CellError {
-    CellError::Failed(format!("the volume server was asked for {wanted} and answered {reply:?}"))
+    CellError::Failed(format!("the volume server was asked for {wanted}, but answered {reply:?}"))
 }
 
 /// Where a volume server in `folder` has its images.

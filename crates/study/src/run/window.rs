@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use underlay_record::{DeviceActivity, LayerActivity, NetworkRecord, SystemSample};
+use underlay_sync::{Mutex, MutexGuard};
 use underlay_systems::figures;
 
 use super::attached::Storages;
@@ -62,7 +62,7 @@ impl<'a> Window<'a> {
     }
 
     pub(super) fn taken(self) -> Result<WindowFigures, CellError> {
-        let found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.into_inner();
         if let Some(problem) = found.problem {
             return Err(problem);
         }
@@ -131,8 +131,8 @@ impl<'a> Window<'a> {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.found.lock()
     }
 
     fn note(&self, act: impl FnOnce(&mut Found) -> Result<(), CellError>) {

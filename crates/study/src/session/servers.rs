@@ -34,17 +34,26 @@ impl Servers {
     }
 
     /// A connection for a client thread, which has the same server for good.
+    ///
+    /// # Errors
+    /// When the server can't be connected to.
     pub fn connect(&self, thread: u32) -> Result<Box<dyn Client>, SystemError> {
         // In turn: the check of a study sees to it that threads divide evenly.
         self.each[thread as usize % self.each.len()].connect()
     }
 
     /// Makes what a batch job reads, on the first server.
+    ///
+    /// # Errors
+    /// When the job's input can't be made.
     pub fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         self.each[0].prepare_job(job, watch)
     }
 
     /// Runs a batch job on the first server; `None` when it has none.
+    ///
+    /// # Errors
+    /// When the job fails.
     pub fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         self.each[0].run_job(job, watch)
     }
@@ -54,18 +63,27 @@ impl Servers {
         self.each[0].applied_settings()
     }
 
-    /// `Err` when one has failed.
+    /// Whether all are well.
+    ///
+    /// # Errors
+    /// When one has failed.
     pub fn health(&self) -> Result<(), SystemError> {
         self.each.iter().try_for_each(|server| server.health())
     }
 
     /// Their figures together: amounts are summed, what is no amount is averaged.
+    ///
+    /// # Errors
+    /// When one can't be asked.
     pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         let each = self.each.iter().map(|server| server.figures()).collect::<Result<Vec<_>, _>>()?;
         Ok(together(&each))
     }
 
     /// Their gauges together.
+    ///
+    /// # Errors
+    /// When one can't be asked.
     pub fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         let each = self.each.iter().map(|server| server.gauges()).collect::<Result<Vec<_>, _>>()?;
         Ok(together(&each))
@@ -93,6 +111,9 @@ impl Servers {
     }
 
     /// Has all of them compact everything while clients go on.
+    ///
+    /// # Errors
+    /// When one can't, or is not done within `limit`.
     pub fn compact(&self, limit: Duration) -> Result<(), SystemError> {
         on_each(&self.each, |server| server.compact(limit)).into_iter().collect()
     }

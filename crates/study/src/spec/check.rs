@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use underlay_attach::dirty_limit::DEVICE_MIN_BYTES;
 use underlay_config::units::{format_bytes, rounded_bytes};
-use underlay_config::{Diagnostic, Diagnostics, Spanned};
+use underlay_config::{Diagnostic, Diagnostics, Spanned, Word};
 use underlay_workload::{Mix, OperationKind};
 
 use crate::spec::model::{Filesystem, Layout, StorageSource, scaled_down};
@@ -89,18 +89,21 @@ fn check_baseline(sites: &Sites, findings: &mut Diagnostics) {
         None if names.len() > 1 => findings.push(
             Diagnostic::error(
                 0..0,
-                "`baseline` is missing in the study",
+                "the study has no `baseline`",
                 format!("expected `baseline = \"{}\"` at the top", names[0]),
             )
             .with_help("it names the storage that the others are compared with"),
         ),
         Some(baseline) if !names.is_empty() && !names.contains(&baseline.value.as_str()) => {
-            let message = format!("the baseline `{}` is none of the storages", baseline.value.escape_debug());
-            let known = format!("expected one of {}", names.join(", "));
-            findings.push(Diagnostic::unknown_word(
+            let message = format!("there is no storage `{}` for `baseline`", baseline.value.escape_debug());
+            let known = match names.as_slice() {
+                [only] => format!("expected `{only}`"),
+                many => format!("expected one of {}", many.join(", ")),
+            };
+            findings.push(Diagnostic::unknown(
                 baseline.span.clone(),
                 message,
-                &baseline.value,
+                Word::Value(&baseline.value),
                 names.iter().copied(),
                 known,
             ));
@@ -209,13 +212,13 @@ fn check_integrity(system: &SystemSite, workload: &WorkloadSite, findings: &mut 
         findings.push(error.with_context(system.key_span.clone(), "the system"));
     };
     if system.capabilities.is_some_and(|capabilities| capabilities.keeps_nothing) {
-        let message = format!("`dataintegrity` checks what is read, and {} keeps nothing", system.spec.kind);
+        let message = format!("`dataintegrity` checks what is read, but {} keeps nothing", system.spec.kind);
         refuse(message, "expected a system that keeps what is written");
     }
     let scans = workload.mixes.iter().any(|mix| asks_for(mix.value, &[OperationKind::Scan]));
     if scans && workload.scan_filter.is_some() {
         let message =
-            "`dataintegrity` checks whole records, and `scan_filter` leaves out parts of them".to_owned();
+            "`dataintegrity` checks whole records, but `scan_filter` leaves out parts of them".to_owned();
         refuse(message, "expected one of the two");
     }
 }
@@ -239,7 +242,7 @@ fn check_capabilities(system: &SystemSite, workload: &WorkloadSite, findings: &m
                 "expected a mix that every system of the study can do",
             )
             .with_context(system.key_span.clone(), "the system")
-            .with_help("leave the mix out, or make a study of its own for this system"),
+            .with_help("leave the mix out, or write a separate study for this system"),
         );
     }
 }
@@ -249,7 +252,7 @@ fn check_directories(system: &SystemSite, storage: &StorageSite, findings: &mut 
     let directories = storage.directories();
     if directories > 1 && !capabilities.many_directories {
         let message = format!(
-            "[storage.{}] gives {directories} directories, and {} uses one",
+            "[storage.{}] gives {directories} directories, but {} uses one",
             storage.spec.name, system.spec.kind
         );
         let label = match storage.spec.source {
@@ -383,7 +386,7 @@ fn check_pool(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) 
     };
     let devices: u32 = volume.pool.devices.iter().map(|device| device.count).sum();
     if volume.mirror && devices < 2 {
-        let message = format!("[storage.{}] is mirrored, and its pool has one device", storage.spec.name);
+        let message = format!("[storage.{}] is mirrored, but its pool has one device", storage.spec.name);
         findings.push(Diagnostic::error(span.clone(), message, "expected two devices or more"));
     }
     let here = scaled_down(volume.capacity_bytes, sites.scale.value.data);
@@ -413,7 +416,8 @@ fn check_pool(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostics) 
                 let help = match (volume.mirror, volume.compress) {
                     (true, _) => "a mirrored volume stores everything twice",
                     (false, Some(_)) => {
-                        "even compressed: values repeat in the share that the property `compressibility` says, 0.5 when left out"
+                        "even compressed: values repeat in the share that the property `compressibility` says, \
+                             0.5 when left out"
                     }
                     (false, None) => "use less data, or more or larger devices",
                 };
@@ -430,7 +434,7 @@ fn check_amounts(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnost
         let records = amount.value.records(workload.record_bytes());
         let bytes = u128::from(records) * u128::from(workload.record_bytes());
         if bytes > u128::from(u64::MAX / 4) {
-            let message = format!("the data of [workload.{}] is beyond four exabytes", workload.name);
+            let message = format!("the data of [workload.{}] exceeds four exabytes", workload.name);
             findings.push(Diagnostic::error(amount.span.clone(), message, "expected less data"));
             continue;
         }
@@ -480,7 +484,7 @@ fn note_data_in_memory(
                     "reads will come from memory, not from the storage",
                 )
                 .with_context(system.memory_span.clone(), "the memory")
-                .with_help("four times the memory and more shows what the storage does"),
+                .with_help("at least four times the memory shows what the storage does"),
             );
         }
     }

@@ -374,7 +374,7 @@ impl StorageSpec {
         !matches!(self.source, StorageSource::Paths(_) | StorageSource::Elsewhere(_))
     }
 
-    /// Whether it is under a cluster that runs already, and not attached by the study.
+    /// Whether it is under a cluster that is already running, and not attached by the study.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.source, StorageSource::Elsewhere(_))
     }

@@ -48,7 +48,7 @@ impl Core {
             let end = volume.capacity_bytes.load(std::sync::atomic::Ordering::Acquire).div_ceil(EXTENT_BYTES);
             for (index, extent) in &extents {
                 if u64::from(*index) >= end {
-                    report.problems.push(format!("'{name}' maps extent {index} behind its end"));
+                    report.problems.push(format!("'{name}' maps extent {index} past its end"));
                 }
                 let mut members = Vec::new();
                 for piece in extent.pieces() {

@@ -147,21 +147,21 @@ pub enum PoolError {
     #[error("a pool has 1 to 255 members, not {0}")]
     Members(usize),
     #[error(
-        "member {index} of the pool has {capacity_bytes} bytes, of which {needed_bytes} are needed: use larger devices"
+        "member {index} of the pool has {capacity_bytes} bytes, but {needed_bytes} are needed: use larger devices"
     )]
     TooSmall { index: usize, capacity_bytes: u64, needed_bytes: u64 },
     #[error("the pool has more than 2^32 extents of 256 KiB: make several pools")]
     TooLarge,
     #[error("member {index} has blocks of {block_bytes} bytes; a pool needs blocks that divide 4096")]
     Blocks { index: usize, block_bytes: u32 },
-    #[error("member {index} holds data that is no pool's, and a pool is made on blank devices only")]
+    #[error("member {index} holds data that is not a pool's, and a pool is created on blank devices only")]
     NotBlank { index: usize },
-    #[error("member {index} is blank, but others belong to a pool: give back the device that it had")]
+    #[error("member {index} is blank, but others belong to a pool: put back the device that was there")]
     Missing { index: usize },
     #[error("member {index} does not fit: {problem}")]
     OtherPool { index: usize, problem: String },
     #[error(
-        "the pool's map makes no sense ({0}): restore the devices, or make the pool anew and lose what it holds"
+        "the pool's map is inconsistent ({0}): restore the devices, or create the pool again, which loses what it holds"
     )]
     Map(String),
     #[error("the pool's journal: {0}")]
@@ -170,15 +170,15 @@ pub enum PoolError {
     Mirror(#[from] MirrorError),
     #[error("a device of the pool failed: {0}")]
     Device(#[from] DeviceError),
-    #[error("there is no volume '{0}' in the pool; `list` shows those that there are")]
+    #[error("there is no volume '{0}' in the pool; `list` shows those that exist")]
     NoVolume(String),
-    #[error("there is a volume '{0}' already: delete it or take another name")]
+    #[error("there is already a volume '{0}': delete it or choose another name")]
     Exists(String),
     #[error(
-        "'{0}' can't name a volume: use 1 to 64 letters, digits, '.', '_' and '-', and begin with a letter or digit"
+        "'{0}' is not a valid volume name: use 1 to 64 letters, digits, '.', '_' and '-', starting with a letter or digit"
     )]
     Name(String),
-    #[error("a volume of {capacity_bytes} bytes can't be had: {problem}")]
+    #[error("a volume of {capacity_bytes} bytes is not possible: {problem}")]
     Capacity { capacity_bytes: u64, problem: &'static str },
     #[error("{0}")]
     Codec(String),
@@ -187,29 +187,35 @@ pub enum PoolError {
     #[error("a pool has at most {0} volumes")]
     TooManyVolumes(usize),
     #[error(
-        "the map of all volumes may take {limit_bytes} bytes and has no room for this: delete a snapshot, or discard"
+        "the map of all volumes is limited to {limit_bytes} bytes and has no room for this: delete a snapshot, or discard"
     )]
     MapFull { limit_bytes: u64 },
     #[error("there is no member {0}")]
     NoMember(usize),
     #[error("member {0} is still failing: {1}")]
-    MemberFails(usize, DeviceError),
+    MemberFails(usize, #[source] DeviceError),
     #[error(
-        "the journal is there only once: the other one of the first two members could not take its copy; the next opening of the \
-         pool tries again"
+        "there is only one copy of the journal: the other of the first two members could not take its own; \
+             opening the pool tries again"
     )]
     JournalOnce,
     #[error("member {0} could not be brought up to date and stays out: {1}")]
-    NotResynced(usize, DeviceError),
+    NotResynced(usize, #[source] DeviceError),
     #[error(
-        "the two copies of a region of volume '{volume}' may differ, as it was written over when the pool was last in use, and \
-         can't be made alike ({error}): see that members {} and {}, counted from 0, can be read and written, and open the pool again", members[0], members[1]
+        "the two copies of a region of volume '{volume}' may differ, because it was being overwritten when the \
+             pool was last in use, and can't be made equal ({error}): make sure that members {} and {}, counted \
+             from 0, can be read and written, and open the pool again", members[0], members[1]
     )]
-    NotAlike { volume: String, members: [usize; 2], error: DeviceError },
-    #[error("what was answered and not flushed can't be kept in {}: {source}", directory.display())]
+    NotAlike {
+        volume: String,
+        members: [usize; 2],
+        #[source]
+        error: DeviceError,
+    },
+    #[error("what was acknowledged but not flushed can't be kept in {}: {source}", directory.display())]
     HostMemory { directory: PathBuf, source: std::io::Error },
-    #[error("what was answered and not flushed can't be read from `unflushed.*` in {}: {source}", directory.display())]
+    #[error("what was acknowledged but not flushed can't be read from `unflushed.*` in {}: {source}", directory.display())]
     UnreadNotes { directory: PathBuf, source: std::io::Error },
-    #[error("a thread can't be had: {0}")]
+    #[error("a thread can't be started: {0}")]
     Thread(#[from] std::io::Error),
 }

@@ -48,8 +48,8 @@ fn no_copy() -> DeviceError {
 
 fn owing(member: usize) -> DeviceError {
     DeviceError::Io(format!(
-        "member {member} has yet to be written again what could not be flushed to it before the pool was opened: \
-         `volume resync` does it once the member answers"
+        "what could not be flushed to member {member} before the pool was opened has yet to be written to it \
+             again: `volume resync` does that once the member answers"
     ))
 }
 

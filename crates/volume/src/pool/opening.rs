@@ -165,7 +165,7 @@ fn known_labels(
                 if usize::from(label.index) != index {
                     return Err(other(
                         index,
-                        format!("it was made as member {}: put them in order", label.index),
+                        format!("it was created as member {}: put the members in that order", label.index),
                     ));
                 }
                 let needed_bytes =
@@ -273,7 +273,7 @@ fn make(
 /// From now on it is a pool.
 fn finish_making(devices: &Devices, labels: &[Label], log: &Log) -> Result<(), PoolError> {
     if log.with_tables(|tables| !tables.volumes.is_empty()) {
-        return Err(PoolError::Map("the pool was never finished, and has volumes".to_owned()));
+        return Err(PoolError::Map("the pool was never completed, but has volumes".to_owned()));
     }
     for (device, label) in devices.iter().zip(labels) {
         // A crash in between does no harm: the next opening finds one finished label and finishes the others.
@@ -309,7 +309,7 @@ fn claim_all(space: &Space, tables: &Tables) -> Result<(), String> {
             for piece in extent.pieces() {
                 if !space.claim(piece) {
                     return Err(format!(
-                        "extent {index} of volume {number} claims {piece:?}, which is not to be had"
+                        "extent {index} of volume {number} claims {piece:?}, which is not available"
                     ));
                 }
             }

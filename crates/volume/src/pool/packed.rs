@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use underlay_storage::device::{Completion, DeviceError, Done};
-use underlay_storage::layers::compress::Codec;
+use underlay_storage::layers::compress::{Codec, Packed as Image};
 use underlay_storage::layers::join::Gather;
 
 use super::claims::{Access, Claim, Parts};
@@ -16,12 +16,6 @@ use super::volume::{ChangeDone, Part};
 const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES) as u32;
 /// The most that a chunk takes of the map, the start of its extent included.
 const CHUNK_MAP_BYTES: u64 = 32;
-
-/// A chunk to be stored, in whole units.
-struct Image {
-    bytes: Vec<u8>,
-    stored_bytes: u32,
-}
 
 type Fetched = Result<Vec<(usize, Stored, Vec<u8>)>, DeviceError>;
 /// Chunks and what is to become of them: nothing for zeros.
@@ -43,29 +37,6 @@ fn overlap(part: &Part, chunk: usize) -> (Range<usize>, usize) {
     let to = part.blocks.end.min(start + CHUNK_BLOCKS);
     let bytes = |blocks: u32| blocks as usize * BLOCK_BYTES as usize;
     (bytes(from - start)..bytes(to - start), bytes(from - part.blocks.start))
-}
-
-fn unpack(codec: Codec, stored: Stored, bytes: Vec<u8>) -> Result<Vec<u8>, DeviceError> {
-    if u64::from(stored.bytes()) == CHUNK_BYTES {
-        return Ok(bytes);
-    }
-    let decompressed = codec.decompress(&bytes, CHUNK_BYTES as usize);
-    decompressed.map_err(|problem| DeviceError::Io(format!("a chunk can't be decompressed: {problem}")))
-}
-
-fn pack(codec: Codec, mut chunk: Vec<u8>) -> Option<Image> {
-    if chunk.iter().all(|byte| *byte == 0) {
-        return None;
-    }
-    // Compression that saves no unit is not worth the work of unpacking.
-    let limit = (CHUNK_BYTES - BLOCK_BYTES + 1) as usize;
-    let mut stored_bytes = CHUNK_BYTES as u32;
-    if let Some(compressed) = codec.compress(&chunk, limit) {
-        stored_bytes = compressed.len() as u32;
-        chunk = compressed;
-        chunk.resize(chunk.len().next_multiple_of(BLOCK_BYTES as usize), 0);
-    }
-    Some(Image { bytes: chunk, stored_bytes })
 }
 
 impl VolumeCore {
@@ -102,7 +73,7 @@ impl VolumeCore {
                     buffer.fill(0);
                     for (chunk, stored, bytes) in fetched {
                         let (inside, at) = overlap(&part, chunk);
-                        match unpack(codec, stored, bytes) {
+                        match codec.unpack(bytes, stored.bytes(), CHUNK_BYTES as usize) {
                             Ok(bytes) => buffer[at..at + inside.len()].copy_from_slice(&bytes[inside]),
                             Err(error) => return done(Err(error)),
                         }
@@ -390,7 +361,7 @@ fn prepare(
     for chunk in chunks_of(part) {
         let (inside, at) = overlap(part, chunk);
         let mut bytes = match old.next_if(|(of, ..)| *of == chunk) {
-            Some((_, stored, bytes)) => unpack(codec, stored, bytes)?,
+            Some((_, stored, bytes)) => codec.unpack(bytes, stored.bytes(), CHUNK_BYTES as usize)?,
             None if data.is_none() => {
                 images.push((chunk, None));
                 continue;
@@ -401,7 +372,7 @@ fn prepare(
             Some(data) => bytes[inside.clone()].copy_from_slice(&data[at..at + inside.len()]),
             None => bytes[inside].fill(0),
         }
-        images.push((chunk, pack(codec, bytes)));
+        images.push((chunk, codec.pack(bytes, BLOCK_BYTES as usize)));
     }
     Ok(images)
 }

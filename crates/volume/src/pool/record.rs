@@ -197,7 +197,7 @@ impl Tables {
             Record::Extent { volume, index, extent } => {
                 let table = self.volumes.get_mut(&volume).ok_or_else(|| missing(volume))?;
                 if index >= table.header.extents() {
-                    return Err(format!("extent {index} lies behind the end of volume {volume}"));
+                    return Err(format!("extent {index} lies past the end of volume {volume}"));
                 }
                 match extent {
                     Some(extent) => table.extents.insert(index, extent),
@@ -206,7 +206,7 @@ impl Tables {
             }
             Record::Snapshot { source, volume, header } => {
                 if self.volumes.contains_key(&volume) {
-                    return Err(format!("volume {volume} is made twice"));
+                    return Err(format!("volume {volume} is created twice"));
                 }
                 let table = self.volumes.get(&source).ok_or_else(|| missing(source))?;
                 let extents = table.extents.clone();

@@ -66,7 +66,7 @@ impl Core {
             let is_packed = |extent: &Extent| matches!(extent, Extent::Packed(_));
             if new.as_ref().is_some_and(|new| is_packed(new) != volume.compress.is_some()) {
                 return Err(format!(
-                    "extent {index} of volume {number} is noted in another way than it is stored"
+                    "extent {index} of volume {number} is recorded in another way than it is stored"
                 ));
             }
             let pieces = |extent: &Option<Extent>| extent.as_ref().map(Extent::pieces).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Core {
                 // It was free in the journal's eyes when it was given out, and is until the journal hears of it.
                 if self.space.is_held(*piece) || !self.space.claim(*piece) {
                     return Err(format!(
-                        "extent {index} of volume {number} is noted at {piece:?}, which is not to be had"
+                        "extent {index} of volume {number} is recorded at {piece:?}, which is not available"
                     ));
                 }
             }

@@ -21,8 +21,7 @@ const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn journal_waits() -> DeviceError {
-    let problem =
-        "its copy of the journal can't be brought up to date; the next opening of the pool tries again";
+    let problem = "its copy of the journal can't be brought up to date; opening the pool tries again";
     DeviceError::Io(problem.into())
 }
 

@@ -227,7 +227,7 @@ impl Unflushed {
         encode_note(turns.header.generation, record, &mut turns.note);
         turns.files[turns.current].write_all_at(&turns.note, turns.end_bytes).map_err(|error| {
             DeviceError::Io(format!(
-                "a change of the pool's map can't be noted in {} of its directory: {error}",
+                "a change of the pool's map can't be recorded in {} of its directory: {error}",
                 turns.names[turns.current]
             ))
         })?;

@@ -25,7 +25,7 @@ impl Admissions {
         let volumes = match whole_file::read(&path) {
             Ok(Some(text)) => serde_json::from_slice(&text).map_err(|error| {
                 let problem = format!(
-                    "{} makes no sense ({error}): put it right, or remove it to admit any host",
+                    "{} is not valid ({error}): correct it, or remove it to admit any host",
                     path.display()
                 );
                 ServerError::Failed(problem)
@@ -88,7 +88,7 @@ mod tests {
         again.set("data", Admission::default()).unwrap();
         assert_eq!(Admissions::open(folder.path()).unwrap().of("data"), Admission::default());
         fs::write(folder.path().join(FILE), "{").unwrap();
-        assert!(Admissions::open(folder.path()).unwrap_err().to_string().contains("makes no sense"));
+        assert!(Admissions::open(folder.path()).unwrap_err().to_string().contains("is not valid"));
     }
 
     #[test]

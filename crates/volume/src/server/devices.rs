@@ -33,8 +33,8 @@ pub(super) fn directory_error(directory: &Path, error: std::io::Error) -> Server
 pub(super) fn check_devices_are_there(file: &PoolFile) -> Result<(), ServerError> {
     if is_blank(file) && has_notes(file) {
         return Err(ServerError::Mistake(format!(
-            "{} has the notes of a pool, but none of its devices' files: put them back, or remove the directory to make the pool \
-             anew without what it held",
+            "{} belongs to a pool, but has none of its devices' files: put them back, or remove the directory \
+                 to create the pool again without what it held",
             file.directory.display()
         )));
     }
@@ -53,8 +53,8 @@ pub(super) fn check_holds_something(
         }
     }
     Err(ServerError::Mistake(format!(
-        "{} has the notes of a pool, but its devices are empty: check `paths`, for devices change their names. --format makes the \
-         pool anew on them, without what it held",
+        "{} belongs to a pool, but its devices are empty: check `paths`, since device names can change. \
+             --format creates the pool again on them, without what it held",
         file.directory.display()
     )))
 }
@@ -89,8 +89,8 @@ pub(super) fn open_modelled(file: &PoolFile) -> Result<Opened, ServerError> {
         {
             let (name, capacity_bytes) = (device.name.clone(), device.capacity_bytes);
             let problem = format!(
-                "{} has {} bytes, and the pool's file gives it {capacity_bytes}: give it the capacity that the pool was \
-                 made with",
+                "{} has {} bytes, but the pool's file says {capacity_bytes}: state the capacity that the pool \
+                     was created with",
                 path.display(),
                 found.len()
             );
@@ -124,7 +124,7 @@ pub(super) fn not_blank(name: &str, device: &dyn BlockDevice) -> ServerError {
         Ok(None) | Err(_) => "data".to_owned(),
     };
     ServerError::Mistake(format!(
-        "the device {name} holds {held}, and is no member of a pool: check its name. If nothing on it is needed, \
-         `underlay volume serve --format` makes the pool on it all the same"
+        "the device {name} holds {held}, and is not a member of a pool: check its name. If nothing on it is \
+             needed, `underlay volume serve --format` creates the pool on it anyway"
     ))
 }

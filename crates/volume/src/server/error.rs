@@ -9,9 +9,12 @@ use crate::pool::PoolError;
 pub enum ServerError {
     #[error("cannot {act} {}: {source}", path.display())]
     Io { act: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("the pool '{pool}' is in use by process {}: stop that first, or ask it by `underlay volume list`", pid.map_or("?".to_owned(), |pid| pid.to_string()))]
+    #[error("the pool '{pool}' is in use by process {}: stop that first, or query it with `underlay volume \
+         list`", pid.map_or("?".to_owned(), |pid| pid.to_string()))]
     Taken { pool: String, pid: Option<u32> },
-    #[error("cannot listen on {address}: {source}; say another `listen` in the pool's file, or `--listen`")]
+    #[error(
+        "cannot listen on {address}: {source}; choose another `listen` in the pool's file, or `--listen`"
+    )]
     Listen { address: std::net::SocketAddr, source: std::io::Error },
     #[error("the device {name}: {problem}")]
     Device { name: String, problem: String },

@@ -49,7 +49,7 @@ impl KnownFaults {
     pub(super) fn remedy(&self) -> Option<String> {
         let path = self.path.display();
         let is_any = !self.known.lock().is_empty();
-        is_any.then(|| format!("{path} has faults of modelled devices: remove it to start without them"))
+        is_any.then(|| format!("{path} has faults for modelled devices: remove it to start without them"))
     }
 
     pub(super) fn inject(&self, stack: &Stack, device: &str, fault: Fault) -> Result<(), ServerError> {

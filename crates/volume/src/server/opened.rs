@@ -96,11 +96,11 @@ impl OpenPool {
         let faults = stack.as_ref().map(|stack| KnownFaults::open(directory, stack)).transpose()?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = Workers::start(threads).map_err(|error| {
-            ServerError::Failed(format!("no thread to compress by could be started: {error}"))
+            ServerError::Failed(format!("no thread for compressing could be started: {error}"))
         })?;
         let clock = Arc::new(RealClock::new(file.dilation));
         let host_memory = HostMemory::of_this_boot(directory)
-            .map_err(|error| ServerError::io("tell the boot of this host for", directory, error))?;
+            .map_err(|error| ServerError::io("identify this boot of the host for", directory, error))?;
         let settings = PoolSettings {
             clock,
             workers,
@@ -177,8 +177,8 @@ impl OpenPool {
         let before = self.pool.volume(name)?.info().capacity_bytes;
         if capacity_bytes < before && !shrink {
             return Err(ServerError::Mistake(format!(
-                "volume '{name}' has {before} bytes: with {capacity_bytes} what lies behind its new end would be lost; \
-                 --shrink allows that"
+                "volume '{name}' has {before} bytes: at {capacity_bytes}, what lies past its new end would be \
+                     lost; --shrink allows that"
             )));
         }
         Ok(self.pool.resize(name, capacity_bytes)?)
@@ -260,8 +260,8 @@ impl OpenPool {
         let names = self.members[..info.journal_members].join(" and of ");
         is_notable.then(|| {
             format!(
-                "the journal of '{}' takes {:.1} GiB of {names}, {:.1} % of it: a map of {:.1} GiB has room there, the longest \
-                 that volumes of this pool may need",
+                "the journal of '{}' takes {:.1} GiB of {names}, {:.1} % of it: it has room for a map of {:.1} \
+                     GiB, the largest that volumes of this pool may need",
                 self.name,
                 gib(info.journal_bytes),
                 100.0 * share,
@@ -348,8 +348,9 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     let name = &wanted.name;
     if wanted.spec.capacity_bytes < found.capacity_bytes {
         return Err(ServerError::Mistake(format!(
-            "volume '{name}' has {} and the pool's file says {}: write the larger capacity there, or make it smaller by \
-             `underlay volume resize POOL.toml {name} SIZE --shrink` if what lies behind its new end may be lost",
+            "volume '{name}' has {}, but the pool's file says {}: write the larger capacity there, or shrink \
+                 the volume with `underlay volume resize POOL.toml {name} SIZE --shrink` if what lies past its \
+                 new end may be lost",
             format_bytes(found.capacity_bytes),
             format_bytes(wanted.spec.capacity_bytes)
         )));
@@ -358,8 +359,8 @@ fn check_change(found: &VolumeInfo, wanted: &VolumeFile) -> Result<(), ServerErr
     let (is, shall_be) = (as_stored(found.compress), as_stored(wanted.spec.compress));
     if is != shall_be || found.mirror != wanted.spec.mirror {
         return Err(ServerError::Mistake(format!(
-            "volume '{name}' has compress = \"{is}\", mirror = {} and the pool's file says \"{shall_be}\", {}: a volume keeps the \
-             way it is stored, so make another one and copy, or write back what it has",
+            "volume '{name}' has compress = \"{is}\", mirror = {}, but the pool's file says \"{shall_be}\", {}: \
+                 how a volume is stored never changes, so create another one and copy, or put back what the file said",
             found.mirror, wanted.spec.mirror
         )));
     }
@@ -380,7 +381,7 @@ fn check_name(name: &str) -> Result<(), ServerError> {
         return Ok(());
     }
     Err(ServerError::Mistake(format!(
-        "'{}' cannot name a volume: expected at most 40 small letters, digits and dashes, not beginning with a dash",
+        "'{}' is not a valid volume name: use up to 40 lowercase letters, digits and hyphens, not starting with a hyphen",
         name.escape_debug()
     )))
 }

@@ -43,7 +43,7 @@ impl KnownWriters {
         let volumes = match whole_file::read(&path) {
             Ok(Some(text)) => serde_json::from_slice(&text).map_err(|error| {
                 let problem = format!(
-                    "{} makes no sense ({error}): remove it once no host has a volume of this pool in use",
+                    "{} is not valid ({error}): remove it once no host has a volume of this pool in use",
                     path.display()
                 );
                 ServerError::Failed(problem)
@@ -129,6 +129,6 @@ mod tests {
         assert!(again.of("logs", 8).store(&host, true).is_err());
         assert_eq!(again.of("logs", 8).load(), Some((host, false)));
         fs::write(folder.path().join(FILE), "{").unwrap();
-        assert!(KnownWriters::open(folder.path()).unwrap_err().to_string().contains("makes no sense"));
+        assert!(KnownWriters::open(folder.path()).unwrap_err().to_string().contains("is not valid"));
     }
 }

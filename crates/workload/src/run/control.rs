@@ -51,6 +51,8 @@ pub struct Aftermath {
     /// Open loop: operations whose time came within the measured window and that were never sent, because the
     /// system was behind until its end. Their latency was recorded as the time that they had waited by then.
     pub unstarted: u64,
+    /// Errors that are among the latencies too: timeouts of operations that were due within the measured window.
+    pub timed_timeouts: u64,
     /// Records whose values were not what was written. They are not among the errors.
     pub integrity_mismatches: u64,
     /// Connections that were lost and made again.

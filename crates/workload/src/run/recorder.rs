@@ -145,6 +145,8 @@ pub(crate) struct Recorder<'a> {
     /// Keeps what a record does not, where that is asked for.
     particulars: Option<&'a Mutex<Counts>>,
     unstarted: u64,
+    /// Timeouts among the latencies.
+    timed_timeouts: u64,
     checked: u64,
     last_end_ns: u64,
 }
@@ -170,6 +172,7 @@ impl<'a> Recorder<'a> {
             raw: None,
             particulars: None,
             unstarted: 0,
+            timed_timeouts: 0,
             checked: 0,
             last_end_ns: 0,
         }
@@ -354,6 +357,7 @@ impl<'a> Recorder<'a> {
                 if !matches!(error, ClientError::Timeout(_)) {
                     return;
                 }
+                self.timed_timeouts += u64::from(due);
                 None
             }
         };
@@ -512,6 +516,7 @@ impl<'a> Recorder<'a> {
             answers: self.answers,
             open_loop: self.open_loop,
             unstarted: self.unstarted,
+            timed_timeouts: self.timed_timeouts,
             checked: self.checked,
             last_end_ns: self.last_end_ns,
         }
@@ -524,6 +529,7 @@ pub(crate) struct ThreadRecord {
     answers: [Answers; KINDS],
     open_loop: bool,
     pub unstarted: u64,
+    pub timed_timeouts: u64,
     /// Records whose values were checked.
     pub checked: u64,
     /// When its last operation was answered.

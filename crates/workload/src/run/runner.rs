@@ -515,6 +515,7 @@ impl Stage<'_> {
         control.set_aftermath(Aftermath {
             steal_share: machine_use.unwrap_or_default().steal_share,
             unstarted: records.iter().map(|record| record.unstarted).sum(),
+            timed_timeouts: records.iter().map(|record| record.timed_timeouts).sum(),
             integrity_mismatches: records.iter().map(ThreadRecord::mismatches).sum(),
             reconnections,
             lost_threads: lost,

@@ -97,7 +97,8 @@ pub fn find_rate(
         let mut control = Control::with_stop(Arc::clone(stop));
         control.keeps_intervals = true;
         let measured = run(&step, connect, &control)?;
-        search.report(counts(&measured, &control.intervals(), &bounds));
+        let timed_timeouts = control.aftermath().timed_timeouts;
+        search.report(counts(&measured, timed_timeouts, &control.intervals(), &bounds));
         let tried = search.tried().last().expect("a step was just reported");
         stepped(tried);
         // Records that a step added are there for the next one, which adds others.
@@ -119,7 +120,12 @@ pub fn find_rate(
 }
 
 /// What the search wants to know of a step.
-fn counts(measured: &Measured, intervals: &[IntervalLatencies], bounds: &[Bound]) -> StepCounts {
+fn counts(
+    measured: &Measured,
+    timed_timeouts: u64,
+    intervals: &[IntervalLatencies],
+    bounds: &[Bound],
+) -> StepCounts {
     let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
     let errors = measured.errors + throttled;
     let beyond =
@@ -134,8 +140,8 @@ fn counts(measured: &Measured, intervals: &[IntervalLatencies], bounds: &[Bound]
         }
     }
     StepCounts {
-        // Errors and refusals were due too, but have no latency.
-        due: measured.latency.histogram.count() + errors,
+        // Errors and refusals were due too, but have no latency, except timeouts.
+        due: measured.latency.histogram.count() + errors.saturating_sub(timed_timeouts),
         answered: measured.operations,
         errors,
         integrity: measured.integrity.clone().unwrap_or_default(),
@@ -208,6 +214,35 @@ mod tests {
         let Verdict::Fails(reason) = &outcome.steps[0].verdict else { panic!("{:?}", outcome.steps[0]) };
         // On a busy machine a few that were due are not sent within the step.
         assert!(reason.ends_with(" % of the operations failed"), "{reason}");
+    }
+
+    #[test]
+    fn a_timeout_was_due_once() {
+        struct Late;
+        impl Client for Late {
+            fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
+                Err(ClientError::Timeout(Duration::from_micros(1)))
+            }
+            fn scan(&mut self, _: &[u8], _: u32, _: Fields) -> Result<(Outcome, u32), ClientError> {
+                unreachable!("mix c only reads")
+            }
+            fn update(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+                unreachable!("mix c only reads")
+            }
+            fn insert(&mut self, _: &[u8], _: &FieldValues) -> Result<Outcome, ClientError> {
+                unreachable!("mix c only reads")
+            }
+            fn delete(&mut self, _: &[u8]) -> Result<Outcome, ClientError> {
+                unreachable!("mix c only reads")
+            }
+        }
+        let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Late)) };
+        let search = SearchSpec { extensions: 0, most_steps: 1, ..SearchSpec::new(vec![P99], 1_000.0) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let outcome = find_rate(&spec("c"), search, TIMES, &connect, &stop, &|_| ()).unwrap();
+        // A tenth of a second at 1,000/s, wherever the window's edges fall.
+        let due = outcome.steps[0].counts.due;
+        assert!((98..=102).contains(&due), "{due}");
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Properties {
                 problem,
             }])
         };
-        let bytes = underlay_files::read(path, MAX_FILE_BYTES)
+        let bytes = underlay_files::read_or_pipe(path, MAX_FILE_BYTES)
             .map_err(|error| failed(format!("cannot be read: {error}")))?;
         // Java reads such files as Latin-1. Those in UTF-8, which most are by now, say what they look like.
         let text = String::from_utf8(bytes)

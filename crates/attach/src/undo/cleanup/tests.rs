@@ -125,6 +125,6 @@ fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
     let resources = [Resource::Tree { path: at("ours/tree") }, Resource::File { path: at("ours/file") }];
     journal_of(&registry, dead_process(), &processes::boot_id(), &resources);
     let (outcome, _) = clean(&registry);
-    assert!(outcome.unwrap_err().contains("a directory no more"));
+    assert!(outcome.unwrap_err().contains("no longer a directory"));
     assert!(at("victim/tree/inner").exists() && at("victim/file").exists());
 }

@@ -248,8 +248,8 @@ impl Namespace {
             Status::CAPACITY_EXCEEDED => Err(DeviceError::NoSpace),
             Status::INVALID_NAMESPACE | Status::NAMESPACE_NOT_READY => Err(DeviceError::Gone),
             Status::RESERVATION_CONFLICT => Err(DeviceError::Io(
-                "another host, or another process of this one, writes to this namespace, and one at a time may: end \
-                 its use there first, or share it (`shared = true`) for a cluster file system"
+                "another host, or another process on this one, is writing to this namespace, and only one may \
+                     at a time: stop it there first, or share the volume (`shared = true`) for a cluster file system"
                     .into(),
             )),
             _ => Err(DeviceError::Io(format!("the target answered: {status}"))),
@@ -423,13 +423,13 @@ fn losses_matter(namespace: &Namespace) -> bool {
 fn lost_writes(refusal: Option<Status>) -> String {
     let status = refusal.map_or("nothing".to_owned(), |status| status.to_string());
     format!(
-        "the target came back without writes that it had answered, and refused them when they were repeated ({status}): \
+        "the target came back without writes that it had acknowledged, and refused them when they were repeated ({status}): \
          flushes fail until those blocks are written again"
     )
 }
 
 fn lost_blocks() -> String {
-    "what was written here last was lost by the target: what it has is older, until these blocks are written again"
+    "the target lost what was last written here, and has older data until these blocks are written again"
         .into()
 }
 

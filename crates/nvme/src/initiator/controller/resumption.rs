@@ -70,7 +70,7 @@ impl Shared {
         association: &Association,
         patience: &Patience,
     ) -> Result<(), InitiatorError> {
-        const WHAT: &str = "sending again what was not answered";
+        const WHAT: &str = "resending what was not answered";
         let lost = || InitiatorError::Lost { what: WHAT, reason: "it ended again".into() };
         let writes = self.lock().take_unanswered_writes();
         let unanswered = Arc::new(AtomicUsize::new(writes.len()));

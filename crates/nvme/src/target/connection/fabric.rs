@@ -11,9 +11,9 @@ use crate::fabrics::{
 };
 use crate::status::Status;
 use crate::target::connection::{Connection, End};
-use crate::target::subsystems::Subsystem;
 use crate::target::subsystems::controller::queue::{Association, Reply};
 use crate::target::subsystems::controller::{Controller, MAX_QUEUE, QueueRefused, Served};
+use crate::target::subsystems::{NoController, Subsystem};
 use crate::wire::array_at;
 
 /// The largest place that a host gives to a message of authentication.
@@ -240,8 +240,11 @@ impl Connection {
             let served = Served::Subsystem(Arc::clone(subsystem));
             Controller::new(id, served, data.host_nqn.clone(), data.host_id, connect.kato_ms, max_io_queues)
         });
-        // Without Do Not Retry: another host may leave.
-        made.ok_or_else(|| refused(Status::CONNECT_CONTROLLER_BUSY))
+        made.map_err(|reason| match reason {
+            // Without Do Not Retry: another host may leave.
+            NoController::NoneLeft => refused(Status::CONNECT_CONTROLLER_BUSY),
+            NoController::NotListed => refused(Status::CONNECT_INVALID_HOST.do_not_retry()),
+        })
     }
 
     fn authentication_send(

@@ -17,7 +17,7 @@ use crate::fabrics::{
 use crate::features;
 use crate::log_page::{ErrorEntry, Event};
 use crate::status::Status;
-use crate::target::lease::HostIdentity;
+use crate::target::host_identity::HostIdentity;
 use crate::target::subsystems::Subsystem;
 use queue::{Queue, Reply};
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Distribution, Entry, Field, Quantity};
-use crate::catalogue::table::TableReader;
+use crate::catalogue::table::{Numbers, TableReader};
 
 parameters! {
     /// A volume that a cloud rents out: rates that are bought, credits to go beyond them, and a latency that is
@@ -11,14 +11,14 @@ parameters! {
     CloudParameters
     numbers {
         /// I/O operations a second without credits; credits come in at this rate, too.
-        baseline_iops in 1.0 to 1e9,
-        baseline_mb_s in 0.1 to 1000000.0,
+        baseline_iops: All in 1.0 to 1e9,
+        baseline_mb_s: All in 0.1 to 1000000.0,
         /// A request counts as one I/O operation for each of these that it begins.
-        io_unit_bytes in 512.0 to 1e8,
+        io_unit_bytes: Whole in 512.0 to 1e8,
         /// At which the data of one request move, once it is served.
-        request_mb_s in 1.0 to 1000000.0,
+        request_mb_s: All in 1.0 to 1000000.0,
         /// Requests that are served at once; more wait in line.
-        queue_depth in 1.0 to 65536.0,
+        queue_depth: Whole in 1.0 to 65536.0,
     }
     properties {}
     others {
@@ -92,7 +92,7 @@ impl CloudParameters {
             problems.push("an instance's burst needs `instance_burst_s` and a burst rate".into());
         }
         if self.cold_mb_s.is_some() && self.cold_share.is_none() {
-            problems.push("`cold_mb_s` says nothing without `cold_share`".into());
+            problems.push("`cold_mb_s` has no effect without `cold_share`".into());
         }
         for (low_name, low, high_name, high) in [
             ("baseline_iops", Some(&self.baseline_iops), "burst_iops", &self.burst_iops),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Curve, Distribution, Entry, Field, Property, Quantity};
 use crate::catalogue::plain_number;
-use crate::catalogue::table::TableReader;
+use crate::catalogue::table::{Numbers, TableReader};
 
 parameters! {
     /// All that is not said load by load.
@@ -12,7 +12,7 @@ parameters! {
     numbers {
         /// What writes find room in without waiting for the medium; 0 when a write is on the medium when it is
         /// answered.
-        write_buffer_bytes in 0.0 to 1e13,
+        write_buffer_bytes: All in 0.0 to 1e13,
     }
     properties {
         /// A flush waits until the write buffer is empty: a power cut would take it.
@@ -168,7 +168,9 @@ impl MeasuredParameters {
             if let Some(problem) = service.iops.as_ref().and_then(|iops| iops.problem(IOPS.0, IOPS.1)) {
                 problems.push(format!("{what}: `iops` {problem}"));
             } else if service.iops.as_ref().is_some_and(|iops| iops.points[0].0 != 1.0) {
-                problems.push(format!("{what}: `iops` begins at queue depth 1, to which all others compare"));
+                problems.push(format!(
+                    "{what}: `iops` must start at queue depth 1, which all others are compared with"
+                ));
             } else if service.iops.as_ref().is_some_and(collapses) {
                 problems.push(format!("{what}: `iops` falls below a thousandth of that at queue depth 1"));
             }
@@ -179,7 +181,7 @@ impl MeasuredParameters {
         for load in MeasuredLoad::ALL {
             let of = self.service_of(*load);
             if let Some(twice) = of.windows(2).find(|pair| pair[0].block_bytes == pair[1].block_bytes) {
-                problems.push(format!("{} of {} bytes twice", load.name(), twice[0].block_bytes));
+                problems.push(format!("{} of {} bytes is there twice", load.name(), twice[0].block_bytes));
             }
             let needed = match load {
                 MeasuredLoad::RandomRead => true,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Distribution, Entry, Field, Quantity};
-use crate::catalogue::table::TableReader;
+use crate::catalogue::table::{Numbers, TableReader};
 use crate::catalogue::{ModelParameters, Tail};
 
 parameters! {
@@ -13,16 +13,16 @@ parameters! {
     LinkParameters
     numbers {
         /// What crosses the link in a second, each way on its own: writes go to the target, reads come from it.
-        to_target_mb_s in 0.001 to 1000000.0,
-        from_target_mb_s in 0.001 to 1000000.0,
+        to_target_mb_s: All in 0.001 to 1000000.0,
+        from_target_mb_s: All in 0.001 to 1000000.0,
         /// What a command or an answer weighs besides its data, headers of all protocols included.
-        message_bytes in 0.0 to 1e6,
+        message_bytes: Whole in 0.0 to 1e6,
         /// The work of sending and receiving one message, which the next must wait for.
-        message_us in 0.0 to 1e6,
+        message_us: All in 0.0 to 1e6,
         /// Commands that may be under way; more wait on this side.
-        queue_depth in 1.0 to 65536.0,
+        queue_depth: Whole in 1.0 to 65536.0,
         /// Each command's processing at the target; commands overlap in it.
-        target_us in 0.0 to 1e6,
+        target_us: All in 0.0 to 1e6,
     }
     properties {}
     others {
@@ -68,7 +68,7 @@ impl NetworkParameters {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.link.out_of_bounds();
         if let ModelParameters::Network(_) = self.inner.model {
-            problems.push("a network volume lies behind another network volume: state one link".into());
+            problems.push("a network volume can't be behind another: state one link".into());
             return problems;
         }
         problems.extend(self.inner.model.problems());

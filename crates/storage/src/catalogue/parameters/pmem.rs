@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Curve, Distribution, Entry, Field, Property, Quantity};
-use crate::catalogue::table::TableReader;
+use crate::catalogue::table::{Numbers, TableReader};
 
 parameters! {
     /// Persistent memory behind the block layer: requests are copied by the processor that asks, at the memory's
@@ -11,15 +11,15 @@ parameters! {
     PmemParameters
     numbers {
         /// The memory reads and writes whole pieces of this size.
-        granule_bytes in 64.0 to 65536.0,
+        granule_bytes: Whole in 64.0 to 65536.0,
         /// The kernel's way to the memory and back; requests overlap in it.
-        command_us in 0.0 to 1000.0,
+        command_us: All in 0.0 to 1000.0,
         /// At which writes enter the write queue, where they are safe.
-        copy_mb_s in 1.0 to 1000000.0,
+        copy_mb_s: All in 1.0 to 1000000.0,
         /// What the memory controllers and the modules take in before a writer notices the medium.
-        write_queue_bytes in 0.0 to 1e9,
+        write_queue_bytes: Whole in 0.0 to 1e9,
         /// A store fence, when nothing must be waited for.
-        flush_us in 0.0 to 1e6,
+        flush_us: All in 0.0 to 1e6,
     }
     properties {
         /// The platform saves the write queue when power fails (ADR), so that a flush need not wait for it.

@@ -1,6 +1,16 @@
-//! How a chunk is made shorter.
+//! How a chunk is made shorter, and stored in whole units.
 
 use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceError;
+
+/// A chunk ready to be stored.
+pub struct Packed {
+    /// Whole units.
+    pub bytes: Vec<u8>,
+    /// How many of them count: those of the chunk where it is stored as it is.
+    pub stored_bytes: u32,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -47,5 +57,37 @@ impl Codec {
         } else {
             Err(format!("{} bytes instead of {length}", chunk.len()))
         }
+    }
+
+    /// A chunk as it is stored in units of `unit_bytes`; `None` for zeros.
+    pub fn pack(self, mut chunk: Vec<u8>, unit_bytes: usize) -> Option<Packed> {
+        if chunk.iter().all(|byte| *byte == 0) {
+            return None;
+        }
+        let mut stored_bytes = chunk.len() as u32;
+        // Compression that saves no unit is not worth the work of unpacking.
+        if let Some(compressed) = self.compress(&chunk, chunk.len() - unit_bytes + 1) {
+            stored_bytes = compressed.len() as u32;
+            chunk = compressed;
+            chunk.resize(chunk.len().next_multiple_of(unit_bytes), 0);
+        }
+        Some(Packed { bytes: chunk, stored_bytes })
+    }
+
+    /// The chunk of which `stored` was made.
+    ///
+    /// # Errors
+    /// When `stored` is not what this codec made of `chunk_bytes` bytes.
+    pub fn unpack(
+        self,
+        stored: Vec<u8>,
+        stored_bytes: u32,
+        chunk_bytes: usize,
+    ) -> Result<Vec<u8>, DeviceError> {
+        if stored_bytes as usize == chunk_bytes {
+            return Ok(stored);
+        }
+        self.decompress(&stored, chunk_bytes)
+            .map_err(|problem| DeviceError::Io(format!("a chunk can't be decompressed: {problem}")))
     }
 }

@@ -47,6 +47,11 @@ impl ReadAhead {
         self.at_byte
     }
 
+    /// Whether what it has read or will read shares bytes with this range.
+    pub fn touches(&self, first_byte: u64, end_byte: u64) -> bool {
+        self.segment_first_byte < end_byte && first_byte < self.limit_byte
+    }
+
     /// Whether it has come to its end by `now_ns`.
     pub fn is_over(&mut self, geometry: &Geometry, now_ns: u64) -> bool {
         self.reached(geometry, now_ns) >= self.limit_byte
@@ -111,6 +116,18 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_read_ahead_is_touched_by_what_shares_bytes_with_it() {
+        let mut ahead = ReadAhead::start(100, 200, 0, 300);
+        for (first, end, is_touched) in
+            [(0, 100, false), (0, 101, true), (150, 160, true), (299, 400, true), (300, 400, false)]
+        {
+            assert_eq!(ahead.touches(first, end), is_touched, "{first} to {end}");
+        }
+        ahead.extend(400);
+        assert!(ahead.touches(300, 301));
+    }
 
     #[test]
     fn segments_keep_to_their_number_and_their_bytes() {

@@ -1,6 +1,6 @@
 //! Faults: whether each meets a device, in time.
 
-use underlay_config::{Diagnostic, Diagnostics, units};
+use underlay_config::{Diagnostic, Diagnostics, Word, units};
 
 use crate::spec::model::StorageSource;
 use crate::spec::read::{FaultSite, Sites};
@@ -11,7 +11,7 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
     let wall = sites.run.settings.duration;
     let measured = wall.div_f64(sites.scale.value.time);
     if spec.at >= measured {
-        let message = format!("[fault.{}] comes when nothing is measured any more", spec.name);
+        let message = format!("[fault.{}] comes after the measurement has ended", spec.name);
         let label = format!("expected less than {}", units::format_duration(measured));
         let finding = Diagnostic::error(site.at_span.clone(), message, label);
         findings.push(if sites.scale.value.time > 1.0 {
@@ -27,9 +27,15 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
         && !names.contains(&name.as_str())
     {
         let message =
-            format!("[fault.{}] is for `{}`, which is none of the storages", spec.name, name.escape_debug());
+            format!("[fault.{}] is for a storage `{}`, which does not exist", spec.name, name.escape_debug());
         let known = format!("expected one of {}", names.join(", "));
-        findings.push(Diagnostic::unknown_word(span.clone(), message, name, names.iter().copied(), known));
+        findings.push(Diagnostic::unknown(
+            span.clone(),
+            message,
+            Word::Value(name),
+            names.iter().copied(),
+            known,
+        ));
         return;
     }
     for storage in sites.storages.iter().filter(|storage| spec.concerns(&storage.spec.name)) {

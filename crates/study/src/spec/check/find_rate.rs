@@ -23,7 +23,7 @@ pub(super) fn check_steps(workload: &WorkloadSite, sites: &Sites, findings: &mut
             format_duration(step),
             search.extensions
         );
-        let label = format!("expected {lowest} at least for {}", wanted.value.label());
+        let label = format!("expected at least {lowest} for {}", wanted.value.label());
         let finding = Diagnostic::error(wanted.span.clone(), message, label);
         findings.push(finding.with_help(format!("raise `{name}`, or lengthen `step`")));
     }

@@ -1,7 +1,7 @@
 //! Batch jobs: whether the systems run them, and the storages have room for what they leave.
 
 use underlay_config::units::rounded_bytes;
-use underlay_config::{Diagnostic, Diagnostics};
+use underlay_config::{Diagnostic, Diagnostics, Word};
 
 use crate::spec::model::scaled_down;
 use crate::spec::read::{Sites, StorageSite, SystemSite, WorkloadSite};
@@ -29,14 +29,14 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
                 [] => "no system of this program runs any".to_owned(),
                 some => format!("expected a study of {}", some.join(" or ")),
             };
-            let message = format!("[workload.{}] is batch jobs, and {kind} runs none", workload.name);
+            let message = format!("[workload.{}] runs batch jobs, but {kind} runs none", workload.name);
             findings.push(
                 Diagnostic::error(workload.key_span.clone(), message, label)
                     .with_context(system.key_span.clone(), "the system"),
             );
         }
         (false, false) => {
-            let message = format!("{kind} runs batch jobs, and [workload.{}] is requests", workload.name);
+            let message = format!("{kind} runs batch jobs, but [workload.{}] sends requests", workload.name);
             let label = "expected `kind = \"jobs\"` here";
             findings.push(
                 Diagnostic::error(workload.key_span.clone(), message, label)
@@ -48,10 +48,10 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
             for job in workload.jobs.iter().filter(|job| !names.contains(&job.spec.name.as_str())) {
                 let message = format!("{kind} has no job `{}`", job.spec.name.escape_debug());
                 let expected = format!("expected one of {}", names.join(", "));
-                let finding = Diagnostic::unknown_word(
+                let finding = Diagnostic::unknown(
                     job.span.clone(),
                     message,
-                    &job.spec.name,
+                    Word::Value(&job.spec.name),
                     names.iter().copied(),
                     expected,
                 );

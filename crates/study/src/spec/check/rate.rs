@@ -17,7 +17,7 @@ pub(super) fn note_beyond_the_end(workload: &WorkloadSite, sites: &Sites, findin
             continue;
         }
         let message = format!(
-            "this rate changes for {}, and a measurement takes {}",
+            "this rate changes for {}, but a measurement takes {}",
             format_duration(length),
             format_duration(duration)
         );

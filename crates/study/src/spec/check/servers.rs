@@ -1,7 +1,7 @@
 //! What a system stands on: whether a study can be shared by several servers that know nothing of each other, what each
 //! of them gets, and what it keeps on storages besides the one that is compared.
 
-use underlay_config::{Diagnostic, Diagnostics};
+use underlay_config::{Diagnostic, Diagnostics, Word};
 use underlay_workload::{Mix, OperationKind};
 
 use crate::spec::model::StorageSource;
@@ -33,7 +33,7 @@ pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnosti
     for storage in &sites.storages {
         if !storage.spec.is_modelled() {
             let message = format!(
-                "[storage.{}] is real storage, and [system.{}] is {servers} servers",
+                "[storage.{}] is real storage, but [system.{}] has {servers} servers",
                 storage.spec.name, system.spec.name
             );
             findings.push(
@@ -48,7 +48,7 @@ pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnosti
     }
     for fault in &sites.faults {
         let message = format!(
-            "[fault.{}] is for one storage, and [system.{}] is {servers} servers with one each",
+            "[fault.{}] is for one storage, but [system.{}] has {servers} servers with one each",
             fault.spec.name, system.spec.name
         );
         findings.push(
@@ -97,9 +97,15 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
         let names = sites.storage_names.iter().map(String::as_str);
         if !sites.storage_names.contains(&name.value) {
             let message =
-                format!("{place} names `{}`, which is none of the storages", name.value.escape_debug());
+                format!("{place} names a storage `{}`, which does not exist", name.value.escape_debug());
             let known = format!("expected one of {}", sites.storage_names.join(", "));
-            findings.push(Diagnostic::unknown_word(name.span.clone(), message, &name.value, names, known));
+            findings.push(Diagnostic::unknown(
+                name.span.clone(),
+                message,
+                Word::Value(&name.value),
+                names,
+                known,
+            ));
             continue;
         }
         let Some(storage) = sites.storages.iter().find(|storage| storage.spec.name == name.value) else {
@@ -151,7 +157,7 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
                     Diagnostic::error(
                         storage.source_span.clone(),
                         format!(
-                            "{title} is that of a running cluster, and [system.{}] is none",
+                            "{title} is that of a running cluster, but [system.{}] is not one",
                             system.spec.name
                         ),
                         match endpoints {
@@ -166,7 +172,7 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
                 (false, true) => findings.push(
                     Diagnostic::error(
                         storage.source_span.clone(),
-                        format!("{title} can't be put under a cluster that runs already"),
+                        format!("{title} can't be put under a cluster that is already running"),
                         "expected `elsewhere = \"what its storage is\"`",
                     )
                     .with_context(
@@ -186,10 +192,10 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
         findings.push(
             Diagnostic::error(
                 workload.key_span.clone(),
-                format!("[workload.{}] loads or deletes on a cluster that runs already", workload.name),
+                format!("[workload.{}] loads or deletes on a cluster that is already running", workload.name),
                 "expected mixes of a to f",
             )
-            .with_context(storage.source_span.clone(), "it can't be brought back to where it was"),
+            .with_context(storage.source_span.clone(), "its former state can't be restored"),
         );
     }
 }
@@ -212,8 +218,13 @@ pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnosti
                     [] => format!("{} has no settings", site.spec.kind),
                     known => format!("expected one of {}", known.join(", ")),
                 };
-                let finding =
-                    Diagnostic::unknown_key(span.clone(), message, key, known.iter().copied(), expected);
+                let finding = Diagnostic::unknown(
+                    span.clone(),
+                    message,
+                    Word::Key(key),
+                    known.iter().copied(),
+                    expected,
+                );
                 findings.push(finding.with_context(site.key_span.clone(), "the system"));
             }
             if all_known {

@@ -20,7 +20,7 @@ pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut 
         let has: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
         if !has.contains(&name.value.as_str()) && !has.is_empty() {
             let message =
-                format!("[short] keeps workload \"{}\", which is not there", name.value.escape_debug());
+                format!("[short] keeps workload \"{}\", which does not exist", name.value.escape_debug());
             let label = format!("expected one of {}", has.join(", "));
             findings.push(Diagnostic::error(name.span.clone(), message, label));
         }
@@ -49,7 +49,7 @@ pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut 
         && !sites.storages.is_empty()
         && !sites.storages.iter().any(|storage| is_volume(&storage.spec.source))
     {
-        let message = "[short] changes `pool_devices`, and no storage is of a pool";
+        let message = "[short] changes `pool_devices`, but no storage uses a pool";
         let label = "expected a section [pool.NAME], and a storage of it";
         findings.push(Diagnostic::error(devices.span.clone(), message, label));
     }

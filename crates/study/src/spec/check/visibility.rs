@@ -20,7 +20,7 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
             let message =
                 format!("[workload.{}] asks for {what}, which {} cannot do", workload.name, system.spec.kind);
             findings.push(
-                Diagnostic::error(span.clone(), message, "expected a system that can, as accumulo")
+                Diagnostic::error(span.clone(), message, "expected a system that can, such as accumulo")
                     .with_context(system.key_span.clone(), "the system"),
             );
         }

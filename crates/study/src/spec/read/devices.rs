@@ -118,7 +118,7 @@ fn read_device(
         None => 1,
         Some(field) if layout == Some(Layout::Jbod) => field.count(1..=MAX_DIRECTORIES, findings)?.value,
         Some(field) => {
-            let message = format!("{} goes with layout = \"jbod\" alone", field.place);
+            let message = format!("{} goes only with layout = \"jbod\"", field.place);
             findings.push(
                 Diagnostic::error(field.key_span, message, "this device is one of a volume, or of a pool")
                     .with_help("layout = \"split\" shows one volume over all devices as several directories"),
@@ -142,7 +142,7 @@ fn read_device(
                 findings.push(
                     finding
                         .with_help(
-                            "several make more: `count`. For a device that no shop has, say `larger_than_medium = true`",
+                            "use `count` for several devices; for one that no shop sells, set `larger_than_medium = true`",
                         ),
                 );
                 return None;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use underlay_attach::choice;
-use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, Word};
 use underlay_record::{ReferenceTable, Scale};
 
 use crate::reference;
@@ -130,10 +130,10 @@ pub(in crate::spec) fn read_reference(
         let names = reference::names();
         let message = format!("unknown paper \"{}\"", paper.value.escape_debug());
         let known = format!("expected one of {}", names.join(", "));
-        findings.push(Diagnostic::unknown_word(
+        findings.push(Diagnostic::unknown(
             paper.span,
             message,
-            &paper.value,
+            Word::Value(&paper.value),
             names.iter().copied(),
             known,
         ));

@@ -41,16 +41,16 @@ fn read_fault(name: String, mut section: Section<'_>, findings: &mut Diagnostics
     let field = match fields.as_slice() {
         [field] => field,
         [] => {
-            let message = format!("{title} does not say what goes wrong");
+            let message = format!("{title} names no fault");
             let label = format!("expected one of {}", ACTS.join(", "));
             findings.push(Diagnostic::error(place, message, label).with_help("for example: slow = 10"));
             return None;
         }
         [first, .., last] => {
-            let message = format!("{title} says two things that go wrong");
+            let message = format!("{title} names two faults");
             findings.push(
                 Diagnostic::error(last.key_span.clone(), message, "expected a section of its own for this")
-                    .with_context(first.key_span.clone(), "said here already"),
+                    .with_context(first.key_span.clone(), "already given here"),
             );
             return None;
         }

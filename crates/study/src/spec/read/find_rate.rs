@@ -69,12 +69,12 @@ pub(in crate::spec) fn read(
         if names_any {
             return None;
         }
-        let message = format!("{} keeps to nothing", field.place);
+        let message = format!("{} has no limit on latency", field.place);
         findings.push(Diagnostic::error(field.span.clone(), message, EXAMPLE));
         return None;
     }
     if to_per_s.zip(from_per_s).is_some_and(|(to, from)| to < from) {
-        let message = format!("{} ends below its begin", field.place);
+        let message = format!("{} ends below its start", field.place);
         findings.push(Diagnostic::error(field.span.clone(), message, "expected `to` above `from`"));
         return None;
     }

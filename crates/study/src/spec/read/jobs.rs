@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, Word};
 
 use crate::spec::model::JobSpec;
 
@@ -116,12 +116,12 @@ pub(in crate::spec) fn read_amounts(
             amounts.of_jobs.push((size.key.clone(), bytes));
         } else if !jobs.is_empty() {
             let names: Vec<&str> = jobs.iter().copied().chain([OTHERS]).collect();
-            let message = format!("`{}` in {} is none of the jobs", size.key.escape_debug(), field.place);
+            let message = format!("`{}` in {} is not one of the jobs", size.key.escape_debug(), field.place);
             let expected = format!("expected one of {}", names.join(", "));
-            findings.push(Diagnostic::unknown_word(
+            findings.push(Diagnostic::unknown(
                 size.key_span,
                 message,
-                &size.key,
+                Word::Value(&size.key),
                 names.iter().copied(),
                 expected,
             ));

@@ -23,11 +23,8 @@ pub(in crate::spec) struct LayerFields<'a> {
 
 impl<'a> LayerFields<'a> {
     pub(super) fn take(section: &mut Section<'a>) -> Self {
-        LayerFields {
-            cache: section.take("cache"),
-            compress: section.take("compress"),
-            link: section.take("link"),
-        }
+        let [cache, compress, link] = section.take_each(["cache", "compress", "link"]);
+        LayerFields { cache, compress, link }
     }
 
     /// Where the cache is described.

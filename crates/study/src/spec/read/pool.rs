@@ -64,8 +64,8 @@ impl Pools {
     /// Notes pools that no storage is of.
     pub(super) fn note_unused(&self, findings: &mut Diagnostics) {
         for site in self.sites.iter().filter(|site| !site.is_used.get()) {
-            let message = format!("no storage is of [pool.{}]", site.spec.name);
-            let label = "it is of no use in this study";
+            let message = format!("no storage uses [pool.{}]", site.spec.name);
+            let label = "it has no effect in this study";
             findings.push(Diagnostic::note(site.key_span.clone(), message, label).with_help(format!(
                 "`pool = \"{}\"` in a [storage.NAME] makes that a volume of it",
                 site.spec.name
@@ -109,23 +109,21 @@ pub(in crate::spec) struct VolumeFields<'a> {
 
 impl<'a> VolumeFields<'a> {
     pub(super) fn take(section: &mut Section<'a>) -> Self {
-        VolumeFields {
-            pool: section.take("pool"),
-            transport: section.take("transport"),
-            capacity: section.take("capacity"),
-            mirror: section.take("mirror"),
-        }
+        let [pool, transport, capacity, mirror] =
+            section.take_each(["pool", "transport", "capacity", "mirror"]);
+        VolumeFields { pool, transport, capacity, mirror }
     }
 
     /// Refuses what only a volume of a pool has.
     pub(super) fn refuse(&self, findings: &mut Diagnostics) {
         for field in [&self.transport, &self.capacity, &self.mirror].into_iter().flatten() {
-            let message = format!("{} goes with `pool` alone", field.place);
+            let message = format!("{} goes only with `pool`", field.place);
             let finding =
-                Diagnostic::error(field.key_span.clone(), message, "this storage is no volume of a pool");
+                Diagnostic::error(field.key_span.clone(), message, "this storage is not a volume of a pool");
             findings.push(match field.key.as_str() {
-                "capacity" => finding
-                    .with_help("a device's own stands in `devices = [{ medium = ..., capacity = ... }]`"),
+                "capacity" => {
+                    finding.with_help("a device's own goes in `devices = [{ medium = ..., capacity = ... }]`")
+                }
                 "mirror" => finding.with_help("layout = \"mirror\" keeps everything on every device"),
                 _ => finding,
             });
@@ -153,7 +151,7 @@ pub(in crate::spec) fn read_volume(
     let capacity = match fields.capacity {
         Some(capacity) => capacity.bytes(findings).map(|bytes| bytes.value),
         None => {
-            let message = format!("`capacity` is missing in {title}");
+            let message = format!("{title} has no `capacity`");
             let label = "expected the size of each server's volume, as in `capacity = \"4 TB\"`";
             findings.push(Diagnostic::error(field.span.clone(), message, label));
             None

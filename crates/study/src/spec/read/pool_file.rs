@@ -48,7 +48,7 @@ pub fn read_pool_file(
     root.finish(&mut findings);
     // What a pool holds is there in full: a smaller pool is written as one.
     if scale.value.data != 1.0 {
-        let label = "expected `time` alone: give the devices the capacity that they shall have here";
+        let label = "expected `time` alone: give the devices the capacity that they are to have here";
         findings.push(Diagnostic::error(scale.span, "a pool has no data scale", label));
     }
     findings.sort();
@@ -97,14 +97,14 @@ fn read_devices(
     match (devices, paths) {
         (None, None) => {
             let label = "expected `devices = [{ medium = \"nvme-9300-max\", count = 8 }]` or `paths = [\"/dev/nvme1n1\"]`";
-            findings.push(Diagnostic::error(0..0, "the pool says neither `devices` nor `paths`", label));
+            findings.push(Diagnostic::error(0..0, "the pool needs `devices` or `paths`", label));
             None
         }
         (Some(devices), Some(paths)) => {
             findings.push(
                 Diagnostic::error(
                     paths.key_span,
-                    "the pool is modelled and real at once",
+                    "the pool is both modelled and real",
                     "expected either `devices` or `paths`",
                 )
                 .with_context(devices.key_span, "modelled here"),
@@ -192,7 +192,7 @@ fn read_volume(
     });
     let mirrored = mirror.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
     if let (Some(field), true, Some(1)) = (&mirror, mirrored, devices.map(count)) {
-        let message = format!("{} needs two devices, and the pool has one", field.place);
+        let message = format!("{} needs two devices, but the pool has one", field.place);
         findings.push(Diagnostic::error(
             field.span.clone(),
             message,
@@ -280,7 +280,8 @@ fn read_variable(field: &Field<'_>, findings: &mut Diagnostics) -> Option<String
         return Some(text.value);
     }
     let label = if text.value.starts_with("DHHC-1:") {
-        "expected the name of an environment variable that has it, or `secret_file`: what is written here is soon no secret"
+        "expected the name of an environment variable that has it, or `secret_file`: what is written here does \
+             not stay secret"
     } else {
         "expected the name of an environment variable, as in \"DATA_SECRET\""
     };

@@ -83,7 +83,7 @@ pub(in crate::spec) fn read(
                 "[short] gives the amount of data twice",
                 "expected either `records` or `data`",
             )
-            .with_context(records.key_span, "given here already"),
+            .with_context(records.key_span, "already given here"),
         ),
         (Some(records), None) => short.amounts = workload::read_records(&records, findings),
         (None, Some(data)) => short.amounts = workload::read_data(&data, findings),

@@ -83,7 +83,7 @@ fn read_storage(
         let described = [&devices_field, &paths_field, &layout_field, &chunk_field, &directories_field];
         if let Some(field) = described.into_iter().flatten().next() {
             let message = format!("{} does not go with `preset`", field.place);
-            let finding = Diagnostic::error(field.key_span.clone(), message, "the preset says it already");
+            let finding = Diagnostic::error(field.key_span.clone(), message, "the preset already says it");
             findings.push(finding.with_context(preset.span.clone(), "as this one does"));
             return None;
         }
@@ -111,7 +111,7 @@ fn read_storage(
         let described = [
             (&preset_field, "the pool has the devices"),
             (&devices_field, "the pool has the devices"),
-            (&paths_field, "a volume is modelled, and this is real"),
+            (&paths_field, "a volume is modelled, but this is real"),
             (&layout_field, "the volume server puts devices together"),
             (&chunk_field, "the volume server puts devices together"),
             (&directories_field, "a volume is one directory"),
@@ -152,13 +152,14 @@ fn read_storage(
             Some(StorageSite::new(name, source, field.span.clone(), field.span, cache_span))
         }
         (None, None) => {
-            let message = format!("{title} says neither `devices`, `preset`, `pool` nor `paths`");
+            let message =
+                format!("{title} needs one of `devices`, `preset`, `pool`, `paths` and `elsewhere`");
             let label = "expected `devices = [{ medium = \"hdd-7200-sata\" }]` or `paths = [\"/mnt/disk\"]`";
             findings.push(Diagnostic::error(key_span, message, label));
             None
         }
         (Some(devices), Some(paths)) => {
-            let message = format!("{title} is modelled and real at once");
+            let message = format!("{title} is both modelled and real");
             findings.push(
                 Diagnostic::error(paths.key_span, message, "expected either `devices` or `paths`")
                     .with_context(devices.key_span, "modelled here")
@@ -210,7 +211,7 @@ fn read_elsewhere<'a>(
     let words = field.text("what the cluster's storage is, as in \"two NVMe drives a node\"", findings)?;
     for other in others {
         let message = format!("{} does not go with `elsewhere`", other.place);
-        let label = "the cluster runs already, on what it has";
+        let label = "the cluster is already running, on what it has";
         findings.push(Diagnostic::error(other.key_span, message, label));
     }
     let source = StorageSource::Elsewhere(words.value);
@@ -273,6 +274,15 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
         }
         Some(Spanned::new(PathBuf::from(text.value), text.span))
     });
+    // No mistake: a study may be checked on another host than the one that it is for.
+    for path in paths.iter().filter(|path| !path.value.is_dir()) {
+        let message = format!("there is no directory {} on this host", path.value.display());
+        let label = "a run needs it";
+        findings.push(
+            Diagnostic::note(path.span.clone(), message, label)
+                .with_help("create it, name another one, or run the study on the host that has it"),
+        );
+    }
     (!paths.is_empty()).then(|| StorageSource::Paths(paths.into_iter().map(|path| path.value).collect()))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use underlay_config::{Diagnostic, Diagnostics, Section, Spanned, closest, named_sections};
+use underlay_config::{Diagnostic, Diagnostics, Section, Spanned, Word, closest, named_sections};
 use underlay_systems::system::{Capabilities, System};
 
 use crate::spec::model::SystemSpec;
@@ -181,10 +181,10 @@ fn read_settings(
             let all: Vec<_> = own_keys.iter().chain(&known).copied().collect();
             let message = format!("unknown key `{}` in {}", field.key, section.title);
             let expected = format!("expected one of {}", all.join(", "));
-            findings.push(Diagnostic::unknown_key(
+            findings.push(Diagnostic::unknown(
                 field.key_span,
                 message,
-                &field.key,
+                Word::Key(&field.key),
                 all.iter().copied(),
                 expected,
             ));

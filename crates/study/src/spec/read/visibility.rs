@@ -18,7 +18,7 @@ pub(in crate::spec) fn read(
     let share = section.take("unauthorized_share");
     let Some(expression) = expression else {
         for field in [authorizations, share].into_iter().flatten() {
-            let message = format!("{} goes with `visibility` alone", field.place);
+            let message = format!("{} goes only with `visibility`", field.place);
             let label = "expected `visibility = \"secret&(a|b)\"` beside it";
             findings.push(Diagnostic::error(field.key_span, message, label));
         }

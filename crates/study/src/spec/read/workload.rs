@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, named_sections, units};
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, Word, named_sections, units};
 use underlay_systems::system::Visibility;
 use underlay_workload::properties::{self, Origin, Properties, Scope};
 use underlay_workload::{Arrivals, Mix, RequestDistribution, Workload};
@@ -182,7 +182,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
             let message = format!("{} gives its amount of data twice", section.title);
             findings.push(
                 Diagnostic::error(data.key_span, message, "expected either `records` or `data`")
-                    .with_context(records.key_span, "given here already"),
+                    .with_context(records.key_span, "already given here"),
             );
             Vec::new()
         }
@@ -281,7 +281,7 @@ fn read_find_rate(
 ) -> Option<Spanned<FindRate>> {
     let wanted = find_rate::read(section, findings)?;
     if rates.iter().any(|rate| rate.value != Rate::Max) {
-        let message = format!("{} has a rate, and looks for one", section.title);
+        let message = format!("{} has a rate and searches for one", section.title);
         findings.push(Diagnostic::error(
             wanted.span.clone(),
             message,
@@ -289,7 +289,7 @@ fn read_find_rate(
         ));
     }
     for mix in mixes.iter().filter(|mix| matches!(mix.value, "load" | "delete")) {
-        let message = format!("mix \"{}\" ends with its records, so it has no rate to be found", mix.value);
+        let message = format!("mix \"{}\" ends with its records, so there is no rate to find", mix.value);
         let label = "expected a section of its own, without `find_rate`";
         findings.push(Diagnostic::error(mix.span.clone(), message, label));
     }
@@ -308,7 +308,7 @@ fn read_arrivals(
         return Arrivals::default();
     };
     if !is_found && !rates.is_empty() && rates.iter().all(|rate| rate.value == Rate::Max) {
-        let message = format!("{} says how operations arrive, and has no rate", section.title);
+        let message = format!("{} says how operations arrive, but has no rate", section.title);
         findings.push(Diagnostic::error(
             field.key_span.clone(),
             message,
@@ -334,14 +334,7 @@ pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) 
         let label = if label.len() > MAX_LABEL { units::format_bytes(bytes.value) } else { label };
         let amount = Amount::Data { bytes: bytes.value, label };
         match amounts.iter().find(|earlier| earlier.value.same(&amount)) {
-            Some(earlier) => findings.push(
-                Diagnostic::error(
-                    bytes.span,
-                    format!("{} has the same size twice", field.place),
-                    "again here",
-                )
-                .with_context(earlier.span.clone(), "first here"),
-            ),
+            Some(earlier) => element.repeated(earlier.span.clone(), findings),
             None => amounts.push(Spanned::new(amount, bytes.span)),
         }
     }
@@ -352,7 +345,7 @@ pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) 
 fn without_place(property: &str) -> Option<String> {
     match properties::known(property)?.scope {
         Scope::Workload => None,
-        Scope::Output => Some("it is of YCSB's output, and a study keeps a record instead".to_owned()),
+        Scope::Output => Some("it is about YCSB's output, and a study keeps a record instead".to_owned()),
         Scope::Nothing(reason) => Some(format!("it changes nothing: {reason}")),
     }
 }
@@ -377,10 +370,10 @@ fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<St
         } else if !known.contains(&property.key.as_str()) {
             let message = format!("unknown CoreWorkload property `{}`", property.key);
             let list = format!("expected one of {}", known.join(", "));
-            findings.push(Diagnostic::unknown_key(
+            findings.push(Diagnostic::unknown(
                 property.key_span,
                 message,
-                &property.key,
+                Word::Key(&property.key),
                 known.iter().copied(),
                 list,
             ));

@@ -1,0 +1,60 @@
+//! Who may connect.
+
+use std::collections::BTreeMap;
+
+use crate::auth::ControllerSecrets;
+
+/// Which hosts may connect, by their NQNs, and what each has to prove to know.
+#[derive(Clone, Debug)]
+pub enum Hosts {
+    /// All. With secrets, each has to know the same.
+    Any(Option<ControllerSecrets>),
+    Listed(BTreeMap<String, Option<ControllerSecrets>>),
+}
+
+impl Hosts {
+    /// The secrets of a host that may connect.
+    pub(super) fn admit(&self, host_nqn: &str) -> Option<Option<&ControllerSecrets>> {
+        match self {
+            Hosts::Any(secrets) => Some(secrets.as_ref()),
+            Hosts::Listed(hosts) => hosts.get(host_nqn).map(Option::as_ref),
+        }
+    }
+}
+
+/// Why a host gets no controller.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::target) enum NoController {
+    /// All are taken, or the subsystem was removed.
+    NoneLeft,
+    /// Its host was taken off the list while it connected.
+    NotListed,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::controller::{Controller, Served};
+    use super::super::{SubsystemConfig, Subsystems};
+    use super::*;
+
+    #[test]
+    fn a_host_that_is_taken_off_the_list_while_it_connects_gets_no_controller() {
+        let nqn = "nqn.2014-08.org.example:a";
+        let hosts = Hosts::Listed(BTreeMap::from([(nqn.to_owned(), None)]));
+        let config =
+            SubsystemConfig { nqn: "nqn.2014-08.org.example:s".into(), serial_number: "U1".into(), hosts };
+        let subsystem = Subsystems::default().add(config).unwrap();
+        let connect = || {
+            subsystem.add_controller(|id| {
+                Controller::new(id, Served::Subsystem(Arc::clone(&subsystem)), nqn.to_owned(), [1; 16], 0, 1)
+            })
+        };
+        connect().unwrap();
+        // It has been let in by then, and has no controller yet that could be ended.
+        assert!(subsystem.admit(nqn).is_some());
+        subsystem.set_hosts(Hosts::Listed(BTreeMap::new()));
+        assert_eq!(connect().err(), Some(NoController::NotListed));
+    }
+}
