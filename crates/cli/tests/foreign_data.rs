@@ -303,6 +303,6 @@ fn a_volume_that_holds_a_directory_is_mounted_as_one() {
     refused(&mount(&["--attachment", "fuse+loop"], "true"), "was made by fuse-directory");
     let formatted = mount(&["--format", "--attachment", "fuse+loop"], "df --output=fstype mnt");
     assert!(stdout(&formatted).contains("xfs"), "{}", stderr(&formatted));
-    refused(&mount(&["--attachment", "fuse-directory"], "true"), "holds something else");
+    refused(&mount(&["--attachment", "fuse-directory"], "true"), "was not made by fuse-directory");
     server.stop();
 }

@@ -262,7 +262,7 @@ mod tests {
     fn a_panic_on_any_thread_ends_the_daemon_and_is_printed() {
         let started = Instant::now();
         let ended = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "daemon::tests::panicking_process", "--ignored", "--nocapture"])
+            .args(["--exact", "serving::daemon::tests::panicking_process", "--ignored", "--nocapture"])
             .env(PANICS_VARIABLE, "1")
             .stdin(Stdio::null())
             .output()
