@@ -79,12 +79,13 @@ impl Observer for Terminal {
         state.whole.set_position(finished as u64);
         state.whole.set_message(format!("about {} left", quantity::duration(expected.as_secs_f64())));
         if !state.interactive {
-            let kept = if finished > 0 { format!(", {finished} of them done before") } else { String::new() };
-            state.say(&format!(
-                "{}{kept}, about {}",
-                quantity::plural(total, "cell"),
-                quantity::duration(expected.as_secs_f64())
-            ));
+            let cells = quantity::plural(total, "cell");
+            let wall = quantity::duration(expected.as_secs_f64());
+            state.say(&match finished {
+                0 => format!("{cells}, about {wall}"),
+                _ if finished == total => format!("all {cells} are done: nothing left to run"),
+                _ => format!("{cells}, {finished} of them done, about {wall} left"),
+            });
         }
     }
 

@@ -73,8 +73,27 @@ pub struct Generator {
     pub machine_busy: f64,
     /// The highest rate that the generator reached here with a system that does nothing.
     pub ceiling_per_s: Option<f64>,
-    /// Open loop: how late operations were sent, by the generator's own fault, in modelled time.
+    /// Open loop: how late operations were sent because of the generator itself, in modelled time.
     pub lateness_p99_us: Option<f64>,
+}
+
+impl Generator {
+    /// How many times the measured throughput it must be able to offer: below that, it may be what was measured.
+    pub const MIN_HEADROOM: f64 = 2.0;
+    /// Its own lateness may be this part of the p99 latency ...
+    const LATENESS_PART: f64 = 0.1;
+    /// ... or this, which a busy timer needs.
+    const LATENESS_US: f64 = 100.0;
+
+    /// How many times a throughput it could have offered; absent where that was not measured.
+    pub fn headroom(&self, throughput_per_s: f64) -> Option<f64> {
+        self.ceiling_per_s.map(|ceiling| ceiling / throughput_per_s.max(f64::MIN_POSITIVE))
+    }
+
+    /// Whether a lateness of its own is too large beside a p99 latency.
+    pub fn is_too_late(lateness_us: f64, p99_us: f64) -> bool {
+        lateness_us > (Generator::LATENESS_PART * p99_us).max(Generator::LATENESS_US)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -40,7 +40,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         false => "measuring on this machine",
     };
     let measuring = match (runs, jobs) {
-        (0, _) => "jobs that take as long as they take".to_owned(),
+        (0, _) => "duration depends on the jobs".to_owned(),
         (_, 0) => format!("at least {} of {measuring}", quantity::duration(wall_s)),
         _ => format!("at least {} of {measuring}, and jobs", quantity::duration(wall_s)),
     };

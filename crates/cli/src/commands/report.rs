@@ -20,6 +20,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     let directory = arguments.runs.first().map_or_else(newest_run, |run| Ok(run_directory(run)))?;
     let loaded = load(&directory)?;
     if arguments.csv {
+        mention_doubts(&loaded);
         output::print(&underlay_report::export::csv(&loaded));
         return Ok(ExitCode::SUCCESS);
     }
@@ -45,6 +46,7 @@ fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, 
     let names = [a, b].map(|path| path.display().to_string());
     let compared = AbComparison::of((&names[0], &loaded_a), (&names[1], &loaded_b));
     if arguments.csv {
+        [&loaded_a, &loaded_b].into_iter().for_each(mention_doubts);
         output::print(&underlay_report::export::ab_csv(&compared));
         return Ok(ExitCode::SUCCESS);
     }
@@ -63,6 +65,11 @@ fn compare(arguments: &ReportArguments, a: &Path, b: &Path) -> Result<ExitCode, 
         open(&page)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a table of figures has no room for.
+fn mention_doubts(loaded: &LoadedRun) {
+    loaded.doubts().iter().for_each(output::say);
 }
 
 pub(crate) fn load(directory: &Path) -> Result<LoadedRun, Failure> {

@@ -71,8 +71,8 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
     }
     if outcome.left > 0 {
         let left = match outcome.left {
-            1 => "1 cell is left".to_owned(),
-            cells => format!("{cells} cells are left"),
+            1 => "1 cell remains".to_owned(),
+            cells => format!("{cells} cells remain"),
         };
         output::say(format_args!("stopped; {left}: underlay run --resume {directory}"));
         return Ok(ExitCode::from(INTERRUPTED));

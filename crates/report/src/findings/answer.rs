@@ -2,6 +2,8 @@
 
 mod jobs;
 
+use underlay_record::DeviceTotals;
+
 use crate::comparison::{Comparison, Figures, Outcome, Row, system_title};
 use crate::load::LoadedRun;
 use crate::quantity;
@@ -72,6 +74,18 @@ struct Effect<'a> {
     is_certain: bool,
 }
 
+/// Whether all that was measured came from memory, or from a system that stores nothing.
+fn no_device_was_used(rows: &[&Row]) -> bool {
+    let cells =
+        rows.iter().flat_map(|row| row.cells.iter().flatten()).filter(|cell| cell.figures().is_some());
+    let mut devices = cells.flat_map(|cell| &cell.records).flat_map(|record| &record.devices).peekable();
+    devices.peek().is_some()
+        && devices.all(|device| {
+            let DeviceTotals { reads, writes, flushes, .. } = device.totals;
+            reads + writes + flushes == 0
+        })
+}
+
 fn about_system(comparison: &Comparison, system: &str) -> String {
     if comparison.jobs().any(|row| row.system == system) {
         return jobs::about_system(comparison, system);
@@ -81,6 +95,9 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!("On {title}, no storage is the baseline, so nothing is compared.");
     };
+    if no_device_was_used(&rows) {
+        return format!("On {title}, no request reached a device, so the storages can make no difference.");
+    }
     let telling: Vec<&Row> = comparison.unthrottled().filter(|row| row.system == system).collect();
     let mut effects: Vec<Effect> = comparison
         .storages

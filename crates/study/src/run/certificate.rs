@@ -1,6 +1,8 @@
 //! The fidelity certificate: from what was measured, whether the figures may be believed.
 
-use underlay_record::{Certificate, Check, DeviceActivity, Histogram, IntegrityRecord, Measured, Verdict};
+use underlay_record::{
+    Certificate, Check, DeviceActivity, Generator, Histogram, IntegrityRecord, Measured, Verdict,
+};
 use underlay_workload::Aftermath;
 
 /// Mean latency over all device requests: what decides a system's throughput.
@@ -18,8 +20,6 @@ const UNANSWERED_TOLERANCE: f64 = 0.001;
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
-/// How many times the measured rate the generator must be able to offer.
-const HEADROOM: f64 = 2.0;
 
 /// What a certificate is made from.
 pub struct Evidence<'a> {
@@ -68,7 +68,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
                 name: "path overhead".into(),
                 passed: share <= FLOOR_SHARE,
                 finding: format!(
-                    "the path to the device takes {floor_us:.1} us by itself, {:.1} % of the mean latency \
+                    "the path to the device takes {floor_us:.1} µs by itself, {:.1} % of the mean latency \
                          modelled (allowed: {:.0} %)",
                     share * 100.0,
                     FLOOR_SHARE * 100.0
@@ -140,7 +140,7 @@ fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64
         name: name.into(),
         passed,
         finding: format!(
-            "modelled {asked:.0} us, delivered {got:.0} us: {:+.1} % (allowed: {:.0} %){note}",
+            "modelled {asked:.0} µs, delivered {got:.0} µs: {:+.1} % (allowed: {:.0} %){note}",
             error * 100.0,
             tolerance * 100.0
         ),
@@ -226,15 +226,16 @@ fn answer_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<
 fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut Vec<Check>) {
     if let Some(ceiling) = evidence.ceiling_per_s {
         let headroom = ceiling / measured.throughput_per_s.max(f64::MIN_POSITIVE);
+        let needed = Generator::MIN_HEADROOM;
         checks.push(Check {
             name: "generator headroom".into(),
-            passed: headroom >= HEADROOM,
+            passed: headroom >= needed,
             finding: format!(
                 "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times what was measured \
-                     (needed: {HEADROOM})"
+                     (needed: {needed})"
             ),
             extent: Some(headroom.recip()),
-            remedy: (headroom < HEADROOM)
+            remedy: (headroom < needed)
                 .then(|| "the generator may be the limit: more threads, or a larger [scale] time".into()),
         });
     }
@@ -242,14 +243,13 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
         && let Some(lateness_us) = measured.generator.lateness_p99_us
     {
         let p99_us = measured.latency.us.p99;
-        // `underlay ycsb` cautions by the same bounds.
-        let passed = lateness_us <= (0.1 * p99_us).max(100.0);
+        let passed = !Generator::is_too_late(lateness_us, p99_us);
         checks.push(Check {
             name: "schedule lateness".into(),
             passed,
             finding: format!(
-                "operations were sent up to {lateness_us:.0} us late (p99) because of the generator itself, \
-                     against a p99 of {p99_us:.0} us"
+                "operations were sent up to {lateness_us:.0} µs late (p99) because of the generator itself, \
+                     against a p99 of {p99_us:.0} µs"
             ),
             extent: Some(lateness_us),
             remedy: (!passed).then(|| "lower the rate, or use fewer threads".into()),

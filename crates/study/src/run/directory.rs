@@ -137,6 +137,13 @@ impl RunDirectory {
             Err(error) => return Err(cannot("read", &path, &error)),
         };
         match read::cell(&text) {
+            Ok(record) if record.cell.id != planned.cell.id || record.repetition != planned.repetition => {
+                damaged(&again(format!(
+                    "it is that of {}, repetition {}",
+                    record.cell.id, record.repetition
+                )));
+                Ok(false)
+            }
             Ok(record) => Ok(record.status == CellStatus::Completed),
             Err(error @ ReadError::Schema { .. }) => {
                 Err(RunError::Mistake(format!("{} is refused: {error}", path.display())))

@@ -244,7 +244,7 @@ fn read(folder: &Folder) -> Result<Description, Failure> {
     let is_elsewhere = |device: &&Device| Path::new(&device.image).file_name() != Some(device.image.as_ref());
     match description.devices.iter().find(is_elsewhere) {
         Some(device) => Err(Failure::Mistake(format!(
-            "{}: \"{}\" is no name of a file in its directory",
+            "{}: \"{}\" is not the name of a file in its directory",
             path.display(),
             device.image.escape_debug()
         ))),

@@ -1,6 +1,6 @@
 //! Where a measurement is weak: said on standard error after it, so that the output stays YCSB's.
 
-use underlay_record::Measured;
+use underlay_record::{Generator, Measured};
 use underlay_report::quantity;
 use underlay_report::statistics::quantile::is_measurable;
 use underlay_report::steadiness::{Figure, WarmUp};
@@ -8,12 +8,6 @@ use underlay_workload::RunSpec;
 use underlay_workload::ycsb::OutputOptions;
 
 use crate::output;
-
-/// The generator alone should reach this many times the measured throughput.
-const HEADROOM: f64 = 2.0;
-/// The generator's own lateness may be this part of the p99 latency, or this many microseconds.
-const LATENESS_PART: f64 = 0.1;
-const LATENESS_US: f64 = 100.0;
 
 /// Inserts that others are still about to make leave fewer behind.
 const MISSING_SHARE: f64 = 0.05;
@@ -59,8 +53,8 @@ pub(crate) fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> V
 
 fn headroom(measured: &Measured) -> Option<String> {
     let ceiling_per_s = measured.generator.ceiling_per_s?;
-    let headroom = ceiling_per_s / measured.throughput_per_s.max(f64::MIN_POSITIVE);
-    (headroom < HEADROOM).then(|| {
+    let headroom = measured.generator.headroom(measured.throughput_per_s)?;
+    (headroom < Generator::MIN_HEADROOM).then(|| {
         format!(
             "the generator alone reaches {}/s here, {} times what was measured: it may be the limit, and not the system. \
              Try more threads, or more hosts (--workers)",
@@ -100,7 +94,7 @@ fn behind(measured: &Measured, unstarted: u64) -> Option<String> {
 
 fn lateness(measured: &Measured) -> Option<String> {
     let (late_us, p99_us) = (measured.generator.lateness_p99_us?, measured.latency.us.p99);
-    (late_us > (LATENESS_PART * p99_us).max(LATENESS_US)).then(|| {
+    Generator::is_too_late(late_us, p99_us).then(|| {
         format!(
             "the generator itself sent operations up to {} late (p99), beside a p99 of {} from the intended start: try fewer \
              threads, a lower rate, or a machine that does nothing else",
@@ -165,7 +159,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use underlay_record::{Generator, Histogram, Latency, OperationStats, SeriesPoint};
+    use underlay_record::{Histogram, Latency, OperationStats, SeriesPoint};
     use underlay_workload::{Mix, Workload};
 
     use super::*;

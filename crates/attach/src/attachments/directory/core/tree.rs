@@ -261,7 +261,7 @@ impl Tree {
         let inode = self.inode(number)?;
         match inode.kind {
             Kind::Directory => Ok(inode),
-            _ => contradiction(format!("inode {number} is no directory")),
+            _ => contradiction(format!("inode {number} is not a directory")),
         }
     }
 
