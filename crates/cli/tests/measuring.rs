@@ -24,7 +24,7 @@ fn what_would_do_harm_or_make_no_sense_is_refused() {
         (&["media", "measure", "/dev/null", "-o", "disk.toml"], "neither a directory"),
         (&["media", "measure", ".", "--destroy", "-o", "disk.toml"], "--destroy"),
         (&["media", "measure", ".", "-o", "there.toml"], "exists"),
-        (&["media", "measure", ".", "-o", "no/such/folder.toml"], "no directory"),
+        (&["media", "measure", ".", "-o", "no/such/folder.toml"], "no/such is not a directory"),
         (&["media", "measure", ".", "-o", "disk.toml", "--time", "1 s"], "5 s"),
         (&["media", "measure", "small", "-o", "disk.toml"], "small"),
         (&["media", "verify", "hdd-7200-stat", "--virtual"], "hdd-7200-sata"),

@@ -191,7 +191,7 @@ fn what_is_endless_is_not_read_to_its_end() {
     fs::create_dir(playground.path("folder.toml")).unwrap();
     playground.write(
         "study.toml",
-        "name = \"s\"\n[storage.a]\npool = \"pipe.toml\"\nvolume = \"v\"\n[system.null]\n[workload.c]\nmix = \"c\"\n",
+        "name = \"s\"\n[storage.a]\ndevices = [{ medium = \"pipe.toml\" }]\n[system.null]\n[workload.c]\nmixes = [\"c\"]\n",
     );
     let files = [
         ("/dev/zero", "it is a device: expected a regular file"),

@@ -73,7 +73,7 @@ fn a_run_that_needs_more_room_than_there_is_does_not_begin() {
     playground.write("huge.toml", &huge);
     let output = playground.output(&["run", "huge.toml", "--out", "out"]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    for words in ["room for disk images", "60 TB at least", "free at out", "--work"] {
+    for words in ["room for disk images", "at least 60 TB", "free at out", "--work"] {
         assert!(stderr(&output).contains(words), "'{words}' is not in {}", stderr(&output));
     }
     assert!(!playground.path("out").exists(), "nothing is left of what was refused");

@@ -4,19 +4,26 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, fstatfs, openat};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, fstatfs, major, minor, openat,
+};
 use rustix::io::Errno;
 
 /// `PIPEFS_MAGIC` of the kernel's `magic.h`.
 const PIPEFS_MAGIC: rustix::fs::FsWord = 0x5049_5045;
 
-/// The whole content of a regular file. Links are followed.
+/// Major and minor number of `/dev/null` (Documentation/admin-guide/devices.txt of the kernel).
+const NULL_DEVICE: (u32, u32) = (1, 3);
+
+/// The whole content of a regular file, or of `/dev/null`. Links are followed.
 ///
 /// # Errors
 /// When it can't be read, is not a regular file, or is longer than `most_bytes`.
 pub fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let file = open_at_once(path)?;
-    check_regular(&file)?;
+    if !is_null(&file)? {
+        check_regular(&file)?;
+    }
     bytes(file, most_bytes)
 }
 
@@ -37,6 +44,7 @@ pub fn read_or_pipe(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let file = open_at_once(path)?;
     match is_unnamed_pipe(&file)? {
         true => fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?,
+        false if is_null(&file)? => {}
         false => check_regular(&file)?,
     }
     bytes(file, most_bytes)
@@ -59,6 +67,13 @@ fn open_at_once(path: &Path) -> io::Result<File> {
         Err(Errno::NXIO) => Err(not_regular("a socket or a device without a driver")),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// `/dev/null` is the usual way to say that a file is empty.
+fn is_null(file: &File) -> io::Result<bool> {
+    let found = fstat(file)?;
+    let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
+    Ok(is_device && (major(found.st_rdev), minor(found.st_rdev)) == NULL_DEVICE)
 }
 
 /// # Errors
@@ -152,6 +167,7 @@ mod tests {
             assert_eq!(read_text(path, 9).unwrap_err().to_string(), what);
             assert_eq!(read_or_pipe(path, 9).unwrap_err().to_string(), what);
         }
+        assert_eq!(read(Path::new("/dev/null"), 9).unwrap(), b"");
         // Not even where somebody does write.
         let _writer = File::options().read(true).write(true).open(&pipe).unwrap();
         assert!(read_or_pipe(&pipe, 9).is_err());

@@ -113,5 +113,8 @@ pub struct Measured {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity: Option<IntegrityRecord>,
     /// The first few errors, word for word.
+    /// Whether it was ended before its time: the figures are of the part until then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     pub error_samples: Vec<String>,
 }

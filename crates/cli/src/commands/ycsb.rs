@@ -120,8 +120,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         let found = match outcome {
             Ok(found) => found,
             Err(RunError::Stopped) => {
+                drop(session);
                 say_stopped("stopped before the search had found a rate", arguments, place.as_deref());
-                finish(arguments, session, &stop, place.as_deref())?;
                 return Ok(ExitCode::from(INTERRUPTED));
             }
             Err(error) => return Err(ended(error, &session)),
@@ -157,17 +157,16 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     let mut measured = match outcome {
         Ok(measured) => measured,
         Err(RunError::Stopped) => {
+            drop(session);
             say_stopped("stopped before anything was measured", arguments, place.as_deref());
-            finish(arguments, session, &stop, place.as_deref())?;
             return Ok(ExitCode::from(INTERRUPTED));
         }
         Err(error) => return Err(ended(error, &session)),
     };
-    let was_stopped = stop.load(Ordering::Relaxed);
     let finished = finish(arguments, session, &stop, place.as_deref());
     let intervals = control.intervals();
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
-    if !(system.capabilities().keeps_nothing || was_stopped) {
+    if !(system.capabilities().keeps_nothing || measured.stopped) {
         // After the session's end: a system that still works would take cores from the generator.
         measured.generator.ceiling_per_s = underlay_workload::null_ceiling(&spec).ok();
     }
@@ -185,7 +184,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     // A file that fails must not lose the measurement: all are tried, and the first error comes last.
     let logged = results::write_logs(&intervals, began, &options, arguments.hlog.as_deref());
     let written = raw_problem.map_or(Ok(()), |problem| Err(Failure::Failed(problem)));
-    if was_stopped {
+    if measured.stopped {
         let what = "stopped: the figures are those of the part that was measured by then";
         say_stopped(what, arguments, place.as_deref());
     }
@@ -261,10 +260,7 @@ fn say_stopped(what: &str, arguments: &YcsbArguments, place: Option<&Path>) {
     let data = match (arguments.phase, place) {
         (_, None) => String::new(),
         (YcsbPhase::Load, Some(place)) => {
-            format!(
-                "; the records loaded so far are in {}: load them all before you measure",
-                place.display()
-            )
+            format!("; the records loaded so far are in {}", place.display())
         }
         (YcsbPhase::Run, Some(place)) => format!("; the data is kept in {}", place.display()),
     };
@@ -436,16 +432,26 @@ fn finish(
     stop: &AtomicBool,
     place: Option<&Path>,
 ) -> Result<(), Failure> {
+    // Who stops is not kept waiting for a server that may have stopped too, or hangs: dropping the session ends it at once, and
+    // what it has said to have stored is there.
+    let unsettled = || {
+        if arguments.phase == YcsbPhase::Load {
+            let place = place.map_or_else(String::new, |place| format!(" in {}", place.display()));
+            output::say(format_args!(
+                "note: stopped before the data{place} was written out and compacted: load again before you measure"
+            ));
+        }
+    };
+    if stop.load(Ordering::Relaxed) {
+        unsettled();
+        return Ok(());
+    }
     session.servers().health()?;
-    // What a stopped load has written is not brought to anything.
-    if arguments.phase == YcsbPhase::Load && !stop.load(Ordering::Relaxed) {
+    if arguments.phase == YcsbPhase::Load {
         match session.settle(SETTLE_LIMIT, stop) {
             // The exit code says so too; the servers have ended.
             Err(SessionError::Stopped) => {
-                let place = place.map_or_else(String::new, |place| format!(" in {}", place.display()));
-                output::say(format_args!(
-                    "note: stopped before the data{place} was written out and compacted: load again before you measure"
-                ));
+                unsettled();
                 return Ok(());
             }
             settled => settled?,

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::LoadedRun;
+use underlay_record::ReadError;
+
 use super::origins::Origins;
+use super::{LoadError, LoadedRun};
 use crate::quantity;
 
 /// Something that a reader of any of a run's figures must know.
@@ -24,11 +26,30 @@ impl fmt::Display for Doubt {
 impl LoadedRun {
     /// Records that were left out, and mixtures of versions and machines: every output of a run shows them.
     pub fn doubts(&self) -> Vec<Doubt> {
-        let left_out = self.broken.iter().map(|error| Doubt {
-            text: format!("A record was left out: {error}"),
-            remedy: "delete the file and continue the run with `underlay run --resume`",
-        });
+        let left_out = self
+            .broken
+            .iter()
+            .map(|error| Doubt { text: format!("A record was left out: {error}"), remedy: remedy(error) });
         left_out.chain(mixtures(self)).collect()
+    }
+}
+
+/// What brings a record that was left out back, and keeps what is good of it.
+fn remedy(error: &LoadError) -> &'static str {
+    match error {
+        LoadError::Record { source: ReadError::Schema { .. }, .. } => {
+            "use the version of underlay that wrote it"
+        }
+        LoadError::Misplaced { .. } => {
+            "give it back the name that the plan in run.json has for it, or continue the run with `underlay run --resume`"
+        }
+        LoadError::Read { .. } => "make the file readable",
+        LoadError::Refused { .. } => {
+            "look at the run's files: there are more, or larger ones, than a run has"
+        }
+        LoadError::Record { .. } | LoadError::NotARun(_) | LoadError::FileOfARun { .. } => {
+            "continue the run with `underlay run --resume`, which runs that cell again"
+        }
     }
 }
 

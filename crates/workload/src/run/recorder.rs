@@ -488,15 +488,14 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// An operation that was due and will not be sent any more: it waited until the window's end, at least.
-    pub(crate) fn record_unstarted(&mut self, kind: OperationKind, intended_ns: u64) {
+    /// An operation that was due and will not be sent any more: it waited until `end_ns`, at least.
+    pub(crate) fn record_unstarted(&mut self, kind: OperationKind, intended_ns: u64, end_ns: u64) {
         if !self.window.contains(intended_ns) {
             return;
         }
         self.unstarted += 1;
-        let waited_ns = self.span_ns(intended_ns, self.window.end_ns);
+        let waited_ns = self.span_ns(intended_ns, end_ns);
         self.answers[kind as usize].is_there = true;
-        let end_ns = self.window.end_ns;
         self.log(
             kind,
             Times { intended_ns, start_ns: end_ns, end_ns, read_end_ns: None },

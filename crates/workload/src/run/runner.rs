@@ -239,6 +239,8 @@ struct Stage<'a> {
     samples: Samples,
     live: Vec<LiveCounters>,
     active: AtomicU32,
+    /// When the coordinating thread saw that the run was stopped.
+    stopped_ns: std::sync::OnceLock<u64>,
     series: std::sync::OnceLock<Arc<Series>>,
     particulars: Option<ParticularCounts>,
     raw_log: Option<RawLog>,
@@ -276,6 +278,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         samples: Samples::default(),
         live: (0..spec.threads).map(|_| LiveCounters::default()).collect(),
         active: AtomicU32::new(spec.threads),
+        stopped_ns: std::sync::OnceLock::new(),
         series: std::sync::OnceLock::new(),
         particulars: control.keeps_particulars.then(ParticularCounts::default),
         raw_log,
@@ -486,6 +489,9 @@ impl Stage<'_> {
                 phase_length,
                 operation_limit,
             });
+            if control.is_stopped() {
+                self.stopped_ns.get_or_init(|| now_ns);
+            }
             if now_ns >= end_ns || self.is_over(control) {
                 return;
             }
@@ -527,10 +533,13 @@ impl Stage<'_> {
         if was_stopped && !control.keeps_stopped_run {
             return Err(RunError::Stopped);
         }
-        // A run whose operations ran out, or that was stopped, ends with its last answer.
+        // A run whose operations ran out, or that was stopped, ends with its last answer. One that came long after the stop
+        // does not lengthen it: the other threads sent nothing meanwhile.
         let last_end_ns = records.iter().map(|record| record.last_end_ns).max().unwrap_or(0);
         // The minimum because the last answer may come after the window's end.
-        let end_ns = if exhausted || was_stopped { last_end_ns.min(planned.end_ns) } else { planned.end_ns };
+        let stopped_ns = self.stopped_ns.get().copied().filter(|_| was_stopped).unwrap_or(u64::MAX);
+        let ended_ns = last_end_ns.min(planned.end_ns).min(stopped_ns);
+        let end_ns = if exhausted || was_stopped { ended_ns } else { planned.end_ns };
         let (Some(machine_use), Some(series)) = (machine_use, self.series.get()) else {
             return Err(nothing());
         };
@@ -569,6 +578,7 @@ impl Stage<'_> {
                 .workload
                 .data_integrity
                 .then_some(IntegrityRecord { wrong_values, ..merged.integrity }),
+            stopped: was_stopped,
             error_samples: samples,
         })
     }

@@ -9,6 +9,8 @@ use crate::run::clock::Clock;
 use crate::run::pacing::Schedule;
 use crate::run::recorder::{Burst, Recorder, ThreadRecord, Times, Window};
 
+/// Arrivals that a stopped thread still accounts for: more would keep a user waiting.
+const MAX_COUNTED_AFTER_STOP: u32 = 1_000_000;
 /// How often a lost connection is made again before the thread gives up, and the first pause before that; each pause is
 /// twice the one before.
 const RECONNECT_ATTEMPTS: u32 = 5;
@@ -71,14 +73,15 @@ impl<C: Clock> Worker<'_, C> {
     pub(crate) fn run(mut self) -> WorkerReport {
         let mut reconnections = 0;
         let mut ending = self.send_operations(&mut reconnections);
-        // What was due counts as never sent only if the run went on to the window's end.
-        let leaves_arrivals = match ending {
-            Ending::WindowClosed => true,
+        // Until when what was due counts as never sent: the window's end, or when the run was stopped.
+        let until_ns = match ending {
+            Ending::WindowClosed => Some(self.window.end_ns),
             // Where operations are numbered, other threads send those that this one does not get to.
-            Ending::Lost(_) => !self.source.is_limited(),
-            Ending::Exhausted | Ending::Stopped => false,
+            Ending::Lost(_) if !self.source.is_limited() => Some(self.window.end_ns),
+            Ending::Stopped if !self.source.is_limited() => Some(self.clock.now_ns().min(self.window.end_ns)),
+            Ending::Lost(_) | Ending::Exhausted | Ending::Stopped => None,
         };
-        if leaves_arrivals && !self.account_for_the_unstarted() {
+        if until_ns.is_some_and(|until_ns| !self.account_for_the_unstarted(until_ns)) {
             ending = Ending::Stopped;
         }
         let begun_ns = self.clock.now_ns();
@@ -244,13 +247,18 @@ impl<C: Clock> Worker<'_, C> {
         Err(Ending::Lost(last))
     }
 
-    /// Arrivals within the window that this thread did not get to have waited until its end: leaving them out would
-    /// make a saturated system look fast. False when it was stopped: a rate beyond all reason has more than can be counted.
-    fn account_for_the_unstarted(&mut self) -> bool {
+    /// Arrivals within the window that this thread did not get to have waited until its end, or until it was stopped: leaving
+    /// them out would make a saturated system look fast. False when that was cut short by a stop: a rate beyond all reason has
+    /// more than can be counted.
+    fn account_for_the_unstarted(&mut self, until_ns: u64) -> bool {
         let Some(schedule) = &mut self.schedule else { return true };
-        while schedule.peek_ns() < self.window.end_ns {
+        let mut left_after_stop = MAX_COUNTED_AFTER_STOP;
+        while schedule.peek_ns() < until_ns {
             if self.stop.load(Ordering::Relaxed) {
-                return false;
+                if left_after_stop == 0 {
+                    return false;
+                }
+                left_after_stop -= 1;
             }
             let due_ns = schedule.peek_ns();
             schedule.advance();
@@ -258,7 +266,7 @@ impl<C: Clock> Worker<'_, C> {
                 continue;
             }
             let Some(kind) = self.source.skip() else { break };
-            self.recorder.record_unstarted(kind, due_ns);
+            self.recorder.record_unstarted(kind, due_ns, until_ns);
         }
         true
     }

@@ -26,6 +26,9 @@ pub fn entries(measured: &Measured, facts: RunFacts<'_>, options: &OutputOptions
     let mut sheet = Sheet { entries: Vec::new(), options, points: facts.points };
     sheet.whole("OVERALL", "RunTime(ms)", (measured.duration_s * 1e3).round() as u64);
     sheet.real("OVERALL", "Throughput(ops/sec)", measured.throughput_per_s);
+    if measured.stopped {
+        sheet.whole("OVERALL", "Stopped", 1);
+    }
     // There is no garbage collector here: programs that look for its lines find that it never ran.
     sheet.whole("TOTAL_GCs", "Count", 0);
     sheet.whole("TOTAL_GC_TIME", "Time(ms)", 0);

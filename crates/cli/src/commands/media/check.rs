@@ -19,7 +19,7 @@ pub(crate) fn read(file: &Path) -> Result<Medium, Failure> {
 
 fn text_of(file: &Path) -> Result<String, Failure> {
     let unreadable = |why: String| Failure::Mistake(format!("cannot read {}: {why}", file.display()));
-    underlay_files::read_text(file, BYTES_MAX).map_err(|error| unreadable(error.to_string()))
+    underlay_files::read_text_or_pipe(file, BYTES_MAX).map_err(|error| unreadable(error.to_string()))
 }
 
 fn parse(file: &Path, text: &str) -> Result<Medium, Failure> {
