@@ -6,7 +6,9 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, fsync, openat, renameat, statat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, fchmod, fcntl_getfl, fcntl_setfl, fstat, fsync, openat, renameat, statat,
+};
 use rustix::io::Errno;
 
 use crate::Access;
@@ -140,7 +142,14 @@ impl Place<'_> {
 
     fn open(&self, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
-        Ok(openat(&self.folder, self.name, flags, Access::Readable.of_file())?.into())
+        // A pipe that nobody reads would keep its writer waiting, deaf to signals.
+        let opened = openat(&self.folder, self.name, flags | OFlags::NONBLOCK, Access::Readable.of_file());
+        let file = opened.map_err(|errno| match errno {
+            Errno::NXIO => io::Error::other("it is a pipe that nobody reads: name a file"),
+            other => other.into(),
+        })?;
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        Ok(file.into())
     }
 }
 

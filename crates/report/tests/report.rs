@@ -511,8 +511,7 @@ fn data_that_fits_in_memory_and_a_generator_at_its_limit_are_told() {
         let certificate = record.certificate.as_mut().expect("it completed");
         let check = certificate.checks.last_mut().expect("generator headroom");
         check.passed = false;
-        check.remedy =
-            Some("the generator may be the limit: more threads, or a larger [scale] time".to_owned());
+        check.remedy = Some("more threads, or a larger [scale] time".to_owned());
         certificate.verdict = Verdict::Doubtful;
     }
     let text = terminal::comparison(&loaded, 200, false);

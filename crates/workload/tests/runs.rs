@@ -175,7 +175,8 @@ fn the_windows_edges_are_announced_in_pairs() {
         control.on_measurement_ended = Some(Box::new(move || ended.lock().unwrap().push("ended")));
         let spec = RunSpec {
             warmup: Duration::from_millis(warmup_ms),
-            duration: Duration::from_millis(20),
+            // Long enough for a thread that has to wait for a core to send something.
+            duration: Duration::from_millis(400),
             ..RunSpec::new(workload(100, &[]), Mix::parse("c").unwrap())
         };
         run(&spec, &|_| Ok(Box::new(NullClient)), &control).unwrap();

@@ -1,6 +1,7 @@
 //! `underlay report`
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -98,7 +99,24 @@ fn write_into(run: &Path, name: &str, page: &str) -> Result<PathBuf, Failure> {
     })
 }
 
+/// What every page of ours begins with, in any case of letters.
+const PAGE_BEGINS: &[u8] = b"<!doctype html";
+
+/// Whether a file would be lost that is no report: a record, or a study.
+fn is_no_page(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let is_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
+    let read = |begin: &mut Vec<u8>| File::open(path)?.take(PAGE_BEGINS.len() as u64).read_to_end(begin);
+    is_file && read(&mut begin).is_ok_and(|bytes| bytes > 0) && !begin.eq_ignore_ascii_case(PAGE_BEGINS)
+}
+
 fn write(path: &Path, page: &str) -> Result<PathBuf, Failure> {
+    if is_no_page(path) {
+        return Err(Failure::Mistake(format!(
+            "{} exists and is not an HTML page: name another file, or remove it first",
+            path.display()
+        )));
+    }
     match underlay_files::write(path, page.as_bytes()) {
         Ok(()) => Ok(path.to_path_buf()),
         // `--out /dev/stdout | head`: whoever reads has read enough.

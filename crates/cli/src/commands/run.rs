@@ -38,6 +38,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         if !study.notes.is_empty() {
             output::say(&study.notes);
         }
+        if arguments.short && !study.short {
+            output::say(format_args!("note: {} has no [short] section: all of it is run", file.display()));
+        }
         let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
         let options = RunOptions { directory, work: arguments.work.clone() };
         underlay_study::run::start(&study, &options, &terminal, &stop)

@@ -192,7 +192,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    Ok(if measured.errors + mismatches(&measured) > 0 {
+    Ok(if measured.errors + mismatches(&measured) > 0 || found_almost_nothing(&measured) {
         ExitCode::from(INCOMPLETE)
     } else {
         ExitCode::SUCCESS
@@ -409,10 +409,9 @@ fn directory(
     };
     let asks_for_records = spec.mix.share(OperationKind::Insert) < 1.0;
     if asks_for_records && !system.capabilities().keeps_nothing {
-        let held = std::fs::metadata(system.folder_on(&directory));
-        if held.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        if is_empty(&system.folder_on(&directory)) {
             return Err(Failure::Mistake(format!(
-                "no data of {0} in {1}: load some first with `underlay ycsb load {0} --dir {1}` and the same properties",
+                "no {0} data in {1}: load some first with `underlay ycsb load {0} --dir {1}` and the same properties",
                 system.name(),
                 directory.display()
             )));
@@ -422,6 +421,14 @@ fn directory(
         Failure::of_place(format!("cannot keep data in {}: {error}", directory.display()), &error)
     })?;
     Ok(vec![folder.path().to_path_buf()])
+}
+
+/// Whether there is nothing: no such folder, or none with anything in it. What can't be looked at is the system's to refuse.
+fn is_empty(folder: &Path) -> bool {
+    match std::fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
 }
 
 /// After a load the data is written out and compacted, so that a run begins from a defined state. What was measured is to be said
@@ -459,6 +466,12 @@ fn finish(
     }
     session.finish()?;
     Ok(())
+}
+
+/// Whether most operations found no record: they are not those that were loaded.
+fn found_almost_nothing(measured: &Measured) -> bool {
+    let missing: u64 = measured.by_operation.values().map(|stats| stats.missing).sum();
+    missing > measured.operations / 2
 }
 
 /// Records that were not what was written.

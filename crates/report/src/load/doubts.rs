@@ -64,7 +64,7 @@ fn mixtures(loaded: &LoadedRun) -> Vec<Doubt> {
     for (program, versions) in origins.versions {
         if versions.len() > 1 {
             let text = format!(
-                "The run mixes versions of {program}: {}, so cells may differ for that alone",
+                "The run mixes versions of {program}: {}, so cells may differ for that reason alone",
                 each(versions)
             );
             doubts.push(Doubt { text, remedy: "run the study again with one version" });
@@ -73,7 +73,7 @@ fn mixtures(loaded: &LoadedRun) -> Vec<Doubt> {
     if origins.machines.len() > 1 {
         let machines = origins.machines.iter().map(|(machine, count)| (machine.as_str(), *count));
         let text = format!(
-            "The run mixes machines: {}, so cells may differ for that alone",
+            "The run mixes machines: {}, so cells may differ for that reason alone",
             each(machines.collect())
         );
         doubts.push(Doubt { text, remedy: "run the study again on one machine" });

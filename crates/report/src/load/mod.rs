@@ -8,7 +8,9 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use underlay_files::ForeignFolder;
-use underlay_record::{PlannedCell, ReadError, Run, RunRecord, decoded_bytes, read as record};
+use underlay_record::{
+    Cell, CellStatus, PlannedCell, ReadError, Run, RunRecord, decoded_bytes, read as record,
+};
 
 use outside::{MAX_DISTRIBUTIONS_BYTES, MAX_HEAD_BYTES, MAX_RECORD_BYTES, MAX_RECORDS_BYTES, harmless};
 
@@ -125,7 +127,8 @@ impl RunDirectory {
             match record.transpose().map(Option::flatten) {
                 Ok(Some((record, length_bytes))) => {
                     text_bytes += length_bytes;
-                    match misplaced(planned, &record, path) {
+                    let refused = |problem| LoadError::Refused { path: path.clone(), problem };
+                    match misplaced(planned, &record, &path).or_else(|| unusable(&record).map(refused)) {
                         None => records.push(record),
                         Some(error) => broken.push(error),
                     }
@@ -139,15 +142,50 @@ impl RunDirectory {
 }
 
 /// A record under another one's name must not count as its repetition.
-fn misplaced(planned: &PlannedCell, record: &RunRecord, path: PathBuf) -> Option<LoadError> {
-    let is_planned = record.cell.id == planned.cell.id && record.repetition == planned.repetition;
+fn misplaced(planned: &PlannedCell, record: &RunRecord, path: &Path) -> Option<LoadError> {
+    let is_planned = is_same_cell(&record.cell, &planned.cell) && record.repetition == planned.repetition;
     (!is_planned).then(|| LoadError::Misplaced {
-        path,
+        path: path.to_owned(),
         cell: record.cell.id.clone(),
         repetition: record.repetition,
         expected_cell: planned.cell.id.clone(),
         expected_repetition: planned.repetition,
     })
+}
+
+/// How tables call a cell is no part of it: that changes from version to version.
+fn is_same_cell(a: &Cell, b: &Cell) -> bool {
+    let of = |cell: &Cell| {
+        (cell.id.clone(), cell.system.clone(), cell.storage.clone(), cell.workload.clone(), cell.servers)
+    };
+    of(a) == of(b) && a.work == b.work
+}
+
+/// Counts of any run are smaller, and their sums over all of its records fit into 64 bits.
+const MAX_COUNT: u64 = 1 << 48;
+
+/// Why a record's figures can't be used, where they can't.
+fn unusable(record: &RunRecord) -> Option<String> {
+    let Some(measured) = &record.measured else {
+        let has_none = record.status == CellStatus::Completed && record.job.is_none();
+        return has_none.then(|| "its cell is completed, and it has no figures".to_owned());
+    };
+    if !(measured.duration_s > 0.0) {
+        return Some(format!("its measurement lasted {} s", measured.duration_s));
+    }
+    let of_operations = measured
+        .by_operation
+        .values()
+        .flat_map(|stats| [stats.count, stats.missing, stats.throttled, stats.errors, stats.mismatches]);
+    let of_devices = record.devices.iter().flat_map(|device| {
+        let totals = device.totals;
+        let counts = [totals.reads, totals.writes, totals.flushes, totals.discards];
+        counts.into_iter().chain([totals.read_bytes, totals.write_bytes])
+    });
+    let integrity = measured.integrity.iter().flat_map(|found| [found.checked, found.mismatches]);
+    let all = [measured.operations, measured.errors].into_iter().chain(of_operations);
+    let largest = all.chain(of_devices).chain(integrity).max().unwrap_or(0);
+    (largest > MAX_COUNT).then(|| format!("it counts {largest}, and no run has more than {MAX_COUNT}"))
 }
 
 /// With the length of its text; nothing where there is no such file. A run may be anybody's: no link is followed, and `path` is for

@@ -235,8 +235,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
                      (needed: {needed})"
             ),
             extent: Some(headroom.recip()),
-            remedy: (headroom < needed)
-                .then(|| "the generator may be the limit: more threads, or a larger [scale] time".into()),
+            remedy: (headroom < needed).then(|| "more threads, or a larger [scale] time".into()),
         });
     }
     if evidence.open_loop

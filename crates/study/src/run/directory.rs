@@ -163,7 +163,7 @@ impl RunDirectory {
 
 fn open_run(path: &Path) -> Result<Folder, RunError> {
     if !path.join(HEAD).exists() {
-        return Err(RunError::Mistake(format!("{} holds no run: it has no run.json", path.display())));
+        return Err(RunError::Mistake(format!("{} contains no run: it has no run.json", path.display())));
     }
     Folder::open(path).map_err(|error| cannot("continue the run in", path, &error))
 }

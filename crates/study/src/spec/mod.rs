@@ -40,6 +40,7 @@ impl Study {
         let mut findings = Diagnostics::new(file_name, text);
         let Some(document) = underlay_config::parse(text, &mut findings) else { return Err(findings) };
         let mut root = Section::root("the study", document.as_table());
+        let has_short_form = root.has("short");
         let Sections { name, title, sites: full, short: shortened } =
             read::read(&mut root, &media, &mut findings);
 
@@ -83,7 +84,7 @@ impl Study {
             run: sites.run.settings,
             scale: sites.scale.value,
             reference: sites.reference.map(|reference| reference.value),
-            short,
+            short: short && has_short_form,
             media_files: media.into_texts(),
             notes: findings,
         })

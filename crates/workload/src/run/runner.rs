@@ -517,6 +517,8 @@ impl Stage<'_> {
         let exhausted = reports.iter().any(|report| report.ending == Ending::Exhausted);
         let was_stopped = reports.iter().any(|report| report.ending == Ending::Stopped);
         let nothing = || if was_stopped { RunError::Stopped } else { RunError::NothingMeasured };
+        let seen_by_threads = reports.iter().filter_map(|report| report.stopped_ns).min();
+        let stopped_ns = seen_by_threads.into_iter().chain(self.stopped_ns.get().copied()).min();
         let records: Vec<ThreadRecord> = reports.into_iter().map(|report| report.record).collect();
         control.set_aftermath(Aftermath {
             steal_share: machine_use.unwrap_or_default().steal_share,
@@ -533,13 +535,14 @@ impl Stage<'_> {
         if was_stopped && !control.keeps_stopped_run {
             return Err(RunError::Stopped);
         }
-        // A run whose operations ran out, or that was stopped, ends with its last answer. One that came long after the stop
-        // does not lengthen it: the other threads sent nothing meanwhile.
         let last_end_ns = records.iter().map(|record| record.last_end_ns).max().unwrap_or(0);
-        // The minimum because the last answer may come after the window's end.
-        let stopped_ns = self.stopped_ns.get().copied().filter(|_| was_stopped).unwrap_or(u64::MAX);
-        let ended_ns = last_end_ns.min(planned.end_ns).min(stopped_ns);
-        let end_ns = if exhausted || was_stopped { ended_ns } else { planned.end_ns };
+        let end_ns = match stopped_ns {
+            // With the first thread that saw it: one that waits for an answer sees it late, and the others sent nothing meanwhile.
+            Some(stopped_ns) if was_stopped => stopped_ns.min(planned.end_ns),
+            // A run whose operations ran out ends with its last answer. The minimum because that may come after the window.
+            _ if exhausted || was_stopped => last_end_ns.min(planned.end_ns),
+            _ => planned.end_ns,
+        };
         let (Some(machine_use), Some(series)) = (machine_use, self.series.get()) else {
             return Err(nothing());
         };

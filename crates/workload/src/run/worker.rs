@@ -65,6 +65,8 @@ struct Answered {
 pub(crate) struct WorkerReport {
     pub record: ThreadRecord,
     pub ending: Ending,
+    /// When it saw that it was stopped.
+    pub stopped_ns: Option<u64>,
     pub reconnections: u32,
 }
 
@@ -73,12 +75,13 @@ impl<C: Clock> Worker<'_, C> {
     pub(crate) fn run(mut self) -> WorkerReport {
         let mut reconnections = 0;
         let mut ending = self.send_operations(&mut reconnections);
+        let stopped_ns = (ending == Ending::Stopped).then(|| self.clock.now_ns());
         // Until when what was due counts as never sent: the window's end, or when the run was stopped.
         let until_ns = match ending {
             Ending::WindowClosed => Some(self.window.end_ns),
             // Where operations are numbered, other threads send those that this one does not get to.
             Ending::Lost(_) if !self.source.is_limited() => Some(self.window.end_ns),
-            Ending::Stopped if !self.source.is_limited() => Some(self.clock.now_ns().min(self.window.end_ns)),
+            Ending::Stopped if !self.source.is_limited() => stopped_ns.map(|at| at.min(self.window.end_ns)),
             Ending::Lost(_) | Ending::Exhausted | Ending::Stopped => None,
         };
         if until_ns.is_some_and(|until_ns| !self.account_for_the_unstarted(until_ns)) {
@@ -87,7 +90,7 @@ impl<C: Clock> Worker<'_, C> {
         let begun_ns = self.clock.now_ns();
         drop(self.client);
         self.recorder.record_closing(self.clock.now_ns().saturating_sub(begun_ns));
-        WorkerReport { record: self.recorder.finish(), ending, reconnections }
+        WorkerReport { record: self.recorder.finish(), ending, stopped_ns, reconnections }
     }
 
     fn send_operations(&mut self, reconnections: &mut u32) -> Ending {

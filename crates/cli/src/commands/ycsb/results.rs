@@ -77,6 +77,15 @@ pub(crate) fn check_places(options: &OutputOptions, replaced: &[Option<&Path>]) 
         options.export_file.as_deref(),
         options.raw_file.as_deref().filter(|_| options.measurement.is_raw()),
     ];
+    let all: Vec<&Path> = own.iter().chain(replaced).flatten().copied().collect();
+    for (index, file) in all.iter().enumerate() {
+        if all[..index].contains(file) {
+            return Err(Failure::Mistake(format!(
+                "{} is named for two outputs: name a file for each",
+                file.display()
+            )));
+        }
+    }
     let mistake = |file: &Path, error: std::io::Error| {
         Failure::of_place(format!("cannot write {}: {error}", file.display()), &error)
     };

@@ -28,8 +28,7 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut
         found.add(Warning::note(text).remedy(more));
     }
     if loaded.run.repetitions == 2 {
-        let text =
-            "Each cell ran twice: two runs hardly show how much runs differ, so intervals may be too narrow";
+        let text = "Each cell ran twice: two runs say little about how much runs vary, so intervals may be too narrow";
         found.add(Warning::note(text).remedy(more));
     }
     if loaded.run.short {
