@@ -516,7 +516,7 @@ fn data_that_fits_in_memory_and_a_generator_at_its_limit_are_told() {
     }
     let text = terminal::comparison(&loaded, 200, false);
     for words in
-        ["The data fits in memory and takes 80 % of it", "Doubtful, generator headroom", "may be the limit"]
+        ["The data fits in memory and takes 80 % of it", "Doubtful, generator headroom", "more threads"]
     {
         assert!(text.contains(words), "'{words}' is not said: {text}");
     }
