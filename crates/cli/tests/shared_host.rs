@@ -234,6 +234,26 @@ fn a_plan_names_no_files_outside_of_its_run() {
     }
 }
 
+#[test]
+fn a_page_replaces_no_record_and_waits_for_no_reader() {
+    let playground = Playground::new();
+    let run = playground.path("run");
+    plant_run(&run, "a", &planned("a.json"));
+    let head = fs::read(run.join("run.json")).unwrap();
+    let report = |page: &str| playground.output(&["report", "run", "--out", page]);
+    refused(&report("run/run.json"), "run/run.json exists and is not an HTML page");
+    assert_eq!(fs::read(run.join("run.json")).unwrap(), head);
+    // A page of its own may be written again.
+    for _ in 0..2 {
+        let output = report("page.html");
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    assert!(std::process::Command::new("mkfifo").arg(playground.path("pipe")).status().unwrap().success());
+    let output = report("pipe");
+    assert!(stderr(&output).contains("it is a pipe that nobody reads"), "{}", stderr(&output));
+    assert!(!output.status.success());
+}
+
 /// 56 characters took 4.2 GB.
 #[test]
 fn a_distribution_takes_no_more_memory_than_it_has_counts() {

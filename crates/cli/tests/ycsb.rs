@@ -110,11 +110,13 @@ fn a_signal_keeps_the_records_that_were_loaded() {
 fn a_run_without_data_makes_no_database() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("empty")).unwrap();
-    for directory in ["absent", "empty"] {
+    // What a load leaves that was stopped before it began.
+    std::fs::create_dir_all(playground.path("begun/rocksdb")).unwrap();
+    for directory in ["absent", "empty", "begun"] {
         let output = playground.output(&["ycsb", "run", "rocksdb", "--dir", directory, "--duration", "1"]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         let said = stderr(&output);
-        assert!(said.contains(&format!("no data of rocksdb in {directory}: load some first")), "{said}");
+        assert!(said.contains(&format!("no rocksdb data in {directory}: load some first")), "{said}");
         assert!(said.contains(&format!("`underlay ycsb load rocksdb --dir {directory}`")), "{said}");
     }
     assert!(!playground.path("absent").exists());
@@ -129,7 +131,11 @@ fn a_run_without_data_makes_no_database() {
 #[test]
 fn what_cannot_run_is_refused_before_anything_starts() {
     let playground = Playground::new();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
+        (
+            &["run", "null", "--duration", "1", "--hlog", "x", "--raw", "x"],
+            "x is named for two outputs: name a file for each",
+        ),
         (&["run", "hadoop", "--dir", "here"], "hadoop runs jobs, not YCSB workloads: `underlay new my-jobs"),
         (&["load", "hadoop", "--dir", "here"], "`underlay new my-jobs --system hadoop`"),
         (

@@ -145,6 +145,33 @@ fn a_record_below_another_ones_name_is_left_out() {
 }
 
 #[test]
+fn a_record_whose_figures_cannot_be_is_left_out() {
+    let made = fixture::small();
+    let directory = tempfile::tempdir().expect("a directory");
+    write(&made, directory.path(), usize::MAX);
+    let edits: [(&str, serde_json::Value, &str); 5] = [
+        ("/cell/storage", "another".into(), "is misplaced"),
+        ("/measured/operations", u64::MAX.into(), "it counts 18446744073709551615"),
+        ("/devices/0/totals/read_bytes", (1_u64 << 63).into(), "it counts 9223372036854775808"),
+        ("/measured/duration_s", 0.into(), "its measurement lasted 0 s"),
+        ("/measured", serde_json::Value::Null, "is completed, and it has no figures"),
+    ];
+    let completed = made.run.plan.iter().zip(&made.records).filter(|(_, record)| record.measured.is_some());
+    for ((planned, record), (place, value, _)) in completed.zip(&edits) {
+        let mut record = serde_json::to_value(record).expect("plain data");
+        *record.pointer_mut(place).expect("a field of a record") = value.clone();
+        fs::write(directory.path().join("cells").join(&planned.file), record.to_string()).expect("written");
+    }
+    let read = RunDirectory::load(directory.path()).expect("a run");
+    let named: Vec<String> = read.broken.iter().map(ToString::to_string).collect();
+    assert_eq!(named.len(), edits.len(), "{named:?}");
+    for (place, _, expected) in &edits {
+        assert!(named.iter().any(|error| error.contains(expected)), "{place}: {named:?}");
+    }
+    let _ = (terminal::comparison(&read, 100, false), html::render(&read), export::json(&read));
+}
+
+#[test]
 fn a_run_that_was_continued_elsewhere_says_so() {
     let same = fixture::small();
     let mixed = |of: &str| of.contains("The run mixes");

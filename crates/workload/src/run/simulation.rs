@@ -49,6 +49,8 @@ pub(crate) type Script = Arc<dyn Fn(OperationKind, u64) -> (u64, Answer) + Send 
 struct Scripted {
     clock: VirtualClock,
     script: Script,
+    stop: Arc<AtomicBool>,
+    stop_at_ns: u64,
 }
 
 impl Scripted {
@@ -56,6 +58,9 @@ impl Scripted {
         let now_ns = self.clock.now_ns();
         let (service_ns, answer) = (self.script)(kind, now_ns);
         self.clock.now_ns.store(now_ns + service_ns, Ordering::Relaxed);
+        if now_ns + service_ns >= self.stop_at_ns {
+            self.stop.store(true, Ordering::Relaxed);
+        }
         answer
     }
 }
@@ -95,6 +100,8 @@ pub(crate) struct Simulation {
     pub keeps_raw: bool,
     /// How many connections can be made after the first.
     pub reconnections: u64,
+    /// The run is stopped by the first answer from this time on.
+    pub stop_at_ns: Option<u64>,
     pub script: Script,
 }
 
@@ -131,6 +138,7 @@ impl Simulation {
             wakes_late_ns: 0,
             keeps_raw: true,
             reconnections: 0,
+            stop_at_ns: None,
             script: Arc::new(script),
         }
     }
@@ -149,14 +157,20 @@ impl Simulation {
         let reader = std::thread::spawn(move || operations.flatten().collect());
         let window = Window { begin_ns: self.warmup_ns, end_ns: self.warmup_ns + self.duration_ns };
         let series = Series::new(window.begin_ns, Cut::Width { wall_ns: self.duration_ns.div_ceil(20) });
-        let (live, samples, stop) = (LiveCounters::default(), Samples::default(), AtomicBool::new(false));
+        let (live, samples) = (LiveCounters::default(), Samples::default());
+        let stop = Arc::new(AtomicBool::new(false));
         let particulars = ParticularCounts::default();
         let left = AtomicU64::new(self.reconnections);
         let reports: Vec<WorkerReport> = (0..self.threads)
             .map(|thread| {
                 let clock = VirtualClock { wakes_late_ns: self.wakes_late_ns, ..VirtualClock::default() };
                 let connect = || -> Box<dyn Client> {
-                    Box::new(Scripted { clock: clock.clone(), script: Arc::clone(&self.script) })
+                    Box::new(Scripted {
+                        clock: clock.clone(),
+                        script: Arc::clone(&self.script),
+                        stop: Arc::clone(&stop),
+                        stop_at_ns: self.stop_at_ns.unwrap_or(u64::MAX),
+                    })
                 };
                 let reconnect = || {
                     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))

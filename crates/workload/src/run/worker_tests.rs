@@ -59,6 +59,18 @@ fn what_a_saturated_system_never_gets_to_has_waited_until_the_end() {
     assert_near(read.latency.us.mean, (sent + unsent) / 1000.0);
 }
 
+/// The same, stopped after 5 s: half of what was due by then had not been sent.
+#[test]
+fn what_a_stopped_run_never_got_to_has_waited_until_the_stop() {
+    let saturated = Simulation::new(|_| (20 * MS, Ok(Outcome::Found)));
+    let simulated = Simulation { rate_per_wall_s: Some(100.0), stop_at_ns: Some(5 * S), ..saturated }.run();
+    assert_eq!(simulated.endings, [Ending::Stopped]);
+    let read = &simulated.merged.by_operation["read"];
+    assert_eq!((read.latency.us.count, read.service.us.count, simulated.unstarted), (500, 250, 250));
+    // The last that was sent was due at 2.49 s; the first that was not, at 2.5 s.
+    assert_near(read.latency.us.max, 2_510_000.0);
+}
+
 #[test]
 fn an_operation_under_way_at_the_end_keeps_its_latency_but_adds_no_throughput() {
     // The tenth operation begins at 9 s and hangs for 100 s.
