@@ -408,14 +408,13 @@ fn directory(
         )));
     };
     let asks_for_records = spec.mix.share(OperationKind::Insert) < 1.0;
-    if asks_for_records && !system.capabilities().keeps_nothing {
-        if is_empty(&system.folder_on(&directory)) {
-            return Err(Failure::Mistake(format!(
-                "no {0} data in {1}: load some first with `underlay ycsb load {0} --dir {1}` and the same properties",
-                system.name(),
-                directory.display()
-            )));
-        }
+    let needs_records = asks_for_records && !system.capabilities().keeps_nothing;
+    if needs_records && is_empty(&system.folder_on(&directory)) {
+        return Err(Failure::Mistake(format!(
+            "no {0} data in {1}: load some first with `underlay ycsb load {0} --dir {1}` and the same properties",
+            system.name(),
+            directory.display()
+        )));
     }
     let folder = Folder::make(&directory, Access::Private).map_err(|error| {
         Failure::of_place(format!("cannot keep data in {}: {error}", directory.display()), &error)

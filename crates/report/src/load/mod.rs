@@ -170,7 +170,8 @@ fn unusable(record: &RunRecord) -> Option<String> {
         let has_none = record.status == CellStatus::Completed && record.job.is_none();
         return has_none.then(|| "its cell is completed, and it has no figures".to_owned());
     };
-    if !(measured.duration_s > 0.0) {
+    // JSON has no NaN.
+    if measured.duration_s <= 0.0 {
         return Some(format!("its measurement lasted {} s", measured.duration_s));
     }
     let of_operations = measured
