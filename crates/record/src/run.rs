@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, Scale};
+use crate::cell::{Cell, RunRecord, Scale};
 use crate::machine::Machine;
 use crate::metric::PublishedMetric;
 
@@ -14,6 +14,21 @@ pub struct PlannedCell {
     pub repetition: u32,
     /// The record's file, below `cells/`.
     pub file: String,
+}
+
+impl PlannedCell {
+    /// Whether a record is this repetition of this cell. How tables call the cell is no part of that: it changes from version to
+    /// version.
+    pub fn is_recorded_by(&self, record: &RunRecord) -> bool {
+        let (planned, found) = (&self.cell, &record.cell);
+        self.repetition == record.repetition
+            && planned.id == found.id
+            && planned.system == found.system
+            && planned.storage == found.storage
+            && planned.workload == found.workload
+            && planned.servers == found.servers
+            && planned.work == found.work
+    }
 }
 
 /// A published figure that a cell's own is printed beside.

@@ -8,9 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use underlay_files::ForeignFolder;
-use underlay_record::{
-    Cell, CellStatus, PlannedCell, ReadError, Run, RunRecord, decoded_bytes, read as record,
-};
+use underlay_record::{CellStatus, PlannedCell, ReadError, Run, RunRecord, decoded_bytes, read as record};
 
 use outside::{MAX_DISTRIBUTIONS_BYTES, MAX_HEAD_BYTES, MAX_RECORD_BYTES, MAX_RECORDS_BYTES, harmless};
 
@@ -143,22 +141,13 @@ impl RunDirectory {
 
 /// A record under another one's name must not count as its repetition.
 fn misplaced(planned: &PlannedCell, record: &RunRecord, path: &Path) -> Option<LoadError> {
-    let is_planned = is_same_cell(&record.cell, &planned.cell) && record.repetition == planned.repetition;
-    (!is_planned).then(|| LoadError::Misplaced {
+    (!planned.is_recorded_by(record)).then(|| LoadError::Misplaced {
         path: path.to_owned(),
         cell: record.cell.id.clone(),
         repetition: record.repetition,
         expected_cell: planned.cell.id.clone(),
         expected_repetition: planned.repetition,
     })
-}
-
-/// How tables call a cell is no part of it: that changes from version to version.
-fn is_same_cell(a: &Cell, b: &Cell) -> bool {
-    let of = |cell: &Cell| {
-        (cell.id.clone(), cell.system.clone(), cell.storage.clone(), cell.workload.clone(), cell.servers)
-    };
-    of(a) == of(b) && a.work == b.work
 }
 
 /// Counts of any run are smaller, and their sums over all of its records fit into 64 bits.

@@ -137,7 +137,7 @@ impl RunDirectory {
             Err(error) => return Err(cannot("read", &path, &error)),
         };
         match read::cell(&text) {
-            Ok(record) if record.cell.id != planned.cell.id || record.repetition != planned.repetition => {
+            Ok(record) if !planned.is_recorded_by(&record) => {
                 damaged(&again(format!(
                     "it is that of {}, repetition {}",
                     record.cell.id, record.repetition
