@@ -2,7 +2,7 @@
 //!
 //! An [`Attachment`] makes directories out of a storage and takes them away again. Whatever it makes is
 //! written into a [`Registry`] first, so that [`cleanup::clean`] can undo it after a crash. A
-//! [`MemoryBudget`] holds a system and its page cache to the memory of its cell.
+//! [`Budget`] holds a system and its page cache to the memory of its cell, and to its share of this host's CPU time.
 
 mod attachments;
 mod machine;
@@ -13,7 +13,9 @@ mod undo;
 pub use attachments::{
     attachment, choice, directory, dirty_limit, filesystem, loop_device, nvme_kernel, real_paths,
 };
-pub use machine::{free_space, host, memory_budget, missing, mounts, privileges, processes, programs};
+pub use machine::{
+    budget, free_space, host, missing, mounts, page_cache, privileges, processes, processors, programs,
+};
 pub use measurement::{overhead, probe, real_activity};
 pub use serving::{daemon, fuse_uring, remote, served, ublk};
 pub use undo::{cleanup, registry};
@@ -25,8 +27,9 @@ pub use attachments::directory::FuseDirectory;
 pub use attachments::filesystem::Filesystem;
 pub use attachments::nvme_kernel::KernelNvme;
 pub use attachments::real_paths::RealPaths;
+pub use machine::budget::{Budget, CpuShare, CpuUsage, Limits};
 pub use machine::error::AttachError;
-pub use machine::memory_budget::MemoryBudget;
 pub use machine::missing::Missing;
+pub use machine::processors::{Confined, CpuTimes, Processors};
 pub use serving::served::Served;
 pub use undo::registry::{Leftover, Note, OwnFolder, Registry, Resource};

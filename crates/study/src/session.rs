@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use underlay_attach::{AttachError, MemoryBudget, Missing, Registry, memory_budget};
+use underlay_attach::{AttachError, Budget, Limits, Missing, Registry, page_cache};
 use underlay_record::Measured;
 use underlay_systems::system::{Memory, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::{Client, ClientError};
@@ -46,7 +46,7 @@ pub enum SessionError {
 pub struct Session {
     /// They go before their budgets: a group that has processes can't be removed.
     servers: Servers,
-    budgets: Vec<MemoryBudget>,
+    budgets: Vec<Budget>,
     unenforced: Option<Missing>,
 }
 
@@ -82,12 +82,12 @@ impl Session {
         };
         // Pages that this process read or wrote while it put data there are charged to nobody's budget: a server would
         // find them for free.
-        memory_budget::drop_file_caches(&places.iter().flat_map(directories).collect::<Vec<_>>())?;
+        page_cache::drop_file_caches(&places.iter().flat_map(directories).collect::<Vec<_>>())?;
         let grounds: Vec<(StoragePaths, Memory)> = places
             .into_iter()
             .enumerate()
             .map(|(server, Place { paths, budget_bytes })| {
-                let cgroup_procs = budgets.get(server).map(MemoryBudget::procs_files).unwrap_or_default();
+                let cgroup_procs = budgets.get(server).map(Budget::join_files).unwrap_or_default();
                 (paths, Memory { budget_bytes, cgroup_procs })
             })
             .collect();
@@ -152,12 +152,12 @@ impl Session {
 
     /// Who holds the servers to their budgets, if anyone does.
     pub fn memory_enforced_by(&self) -> Option<&'static str> {
-        self.budgets.first().map(MemoryBudget::enforced_by)
+        self.budgets.first().map(Budget::enforced_by)
     }
 
     /// The most that a server has used of its budget until now.
     pub fn memory_peak_bytes(&self) -> Option<u64> {
-        self.budgets.iter().filter_map(MemoryBudget::peak_bytes).max()
+        self.budgets.iter().filter_map(Budget::peak_bytes).max()
     }
 
     /// A failure with what the servers and their budgets say of it.
@@ -181,8 +181,8 @@ impl Session {
         let mut cleared = servers.stop().map_err(SessionError::from);
         // Before the groups are removed, which know the peaks.
         let finished = Finished {
-            memory_enforced_by: budgets.first().map(MemoryBudget::enforced_by),
-            memory_peak_bytes: budgets.iter().filter_map(MemoryBudget::peak_bytes).max(),
+            memory_enforced_by: budgets.first().map(Budget::enforced_by),
+            memory_peak_bytes: budgets.iter().filter_map(Budget::peak_bytes).max(),
         };
         for budget in &mut budgets {
             cleared = cleared.and(budget.remove().map_err(SessionError::from));
@@ -196,10 +196,11 @@ fn budgets(
     places: &[Place],
     name: &str,
     registry: &Registry,
-) -> Result<(Vec<MemoryBudget>, Option<Missing>), AttachError> {
+) -> Result<(Vec<Budget>, Option<Missing>), AttachError> {
     let mut budgets = Vec::new();
     for (server, place) in places.iter().enumerate() {
-        match MemoryBudget::create(&format!("{name}-{server}"), place.budget_bytes, registry) {
+        let limits = Limits { memory_bytes: place.budget_bytes, cpu: None };
+        match Budget::create(&format!("{name}-{server}"), &limits, registry) {
             Ok(budget) => budgets.push(budget),
             Err(AttachError::Missing(missing)) => return Ok((Vec::new(), Some(missing))),
             Err(other) => return Err(other),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::attachments::filesystem::Filesystem;
 use crate::attachments::loop_device;
-use crate::machine::memory_budget;
+use crate::machine::budget;
 use crate::machine::missing::Missing;
 use crate::machine::privileges::{probe_fuse, probe_privileges};
 use crate::machine::programs::find_program;
@@ -62,7 +62,13 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
             "memory budget",
             Required,
             "holding a system and its page cache to its memory",
-            memory_budget::probe().map(str::to_owned),
+            budget::probe().map(str::to_owned),
+        ),
+        capability(
+            "CPU budget",
+            Optional,
+            "holding a system to the cores of the machine that it is modelled on",
+            budget::probe_cpu(),
         ),
         capability("free disk", Required, "the data of a run", free_disk(work_directory)),
         capability("free memory", Required, "the systems under test", free_memory()),

@@ -1,11 +1,13 @@
 //! What this host has, and what it lets us do.
 
+pub mod budget;
 pub(crate) mod error;
 pub mod free_space;
 pub mod host;
-pub mod memory_budget;
 pub mod missing;
 pub mod mounts;
+pub mod page_cache;
 pub mod privileges;
 pub mod processes;
+pub mod processors;
 pub mod programs;

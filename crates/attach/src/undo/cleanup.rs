@@ -15,7 +15,7 @@ use underlay_storage::stack::Pace;
 use crate::attachments::directory::is_mounted_as;
 use crate::attachments::{dirty_limit, loop_device, nvme_kernel};
 use crate::machine::error::AttachError;
-use crate::machine::{memory_budget, mounts};
+use crate::machine::{budget, mounts};
 use crate::serving::daemon::DaemonConfig;
 use crate::serving::daemon::control::Command;
 use crate::serving::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
@@ -154,7 +154,7 @@ impl Cleaner<'_> {
     fn end_processes(&mut self, resource: &Resource) {
         match resource {
             Resource::Cgroup { directory } => {
-                let ended = memory_budget::end_processes_in(directory);
+                let ended = budget::end_processes_in(directory);
                 if ended > 0 {
                     self.done(format!("ended {ended} processes of {}", directory.display()));
                 }
@@ -322,7 +322,7 @@ impl Cleaner<'_> {
         if !directory.is_dir() {
             return;
         }
-        match memory_budget::remove_group(directory) {
+        match budget::remove_group(directory) {
             Ok(()) => self.done(format!("removed {}", directory.display())),
             Err(error) => self.problems.push(error.to_string()),
         }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use underlay_attach::processes::ProcessId;
 use underlay_attach::{
-    Attachment, Filesystem, MemoryBudget, RealPaths, Registry, cleanup, loop_device, memory_budget, mounts,
+    Attachment, Budget, CpuShare, Filesystem, Limits, Processors, RealPaths, Registry, budget, cleanup,
+    loop_device, mounts,
 };
 use underlay_storage::stack::BackingSpec;
 
@@ -32,10 +33,14 @@ fn owner_process() {
     let device = if limited { Bdi::of(&attached.paths()[0]).0 } else { PathBuf::new() };
     fs::write(corner.join("limited"), device.to_str().unwrap()).unwrap();
     let real = RealPaths::new(vec![corner.join("disk")]).attach(&wanted, &registry).unwrap();
-    let budget =
-        memory_budget::probe().is_ok().then(|| MemoryBudget::create("owner", 64 << 20, &registry).unwrap());
+    let budget = budget::probe().is_ok().then(|| {
+        let share =
+            CpuShare { cpus: Processors::available(), quota_cpus: 0.5, period: Duration::from_millis(10) };
+        let limits = Limits { memory_bytes: 64 << 20, cpu: budget::probe_cpu().is_ok().then_some(share) };
+        Budget::create("owner", &limits, &registry).unwrap()
+    });
     // A system under test, which holds a file open on the mount and is in the budget.
-    let files = budget.iter().flat_map(|budget| budget.procs_files());
+    let files = budget.iter().flat_map(Budget::join_files);
     let joins: String = files.map(|file| format!("echo 0 > {}; ", file.display())).collect();
     let script = format!("{joins} exec sleep 600 > {}", attached.paths()[0].join("open").display());
     let mut system = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).spawn().unwrap();
@@ -47,7 +52,10 @@ fn owner_process() {
         "{} {}",
         system.id(),
         budget.map_or(0, |budget| {
-            fs::write(corner.join("budget"), budget.directory().to_str().unwrap()).unwrap();
+            let groups: Vec<&str> =
+                budget.directories().iter().map(|group| group.to_str().unwrap()).collect();
+            fs::write(corner.join("budget"), groups.join("\n")).unwrap();
+            budget.hold_cpu().unwrap();
             std::mem::forget(budget);
             1
         })
@@ -147,7 +155,9 @@ fn everything_of_a_killed_owner_is_found_and_removed() {
     assert!(!fixture.path("mnt").exists());
     assert_eq!(fs::read_dir(fixture.path("disk")).unwrap().count(), 0);
     if has_budget == "1" {
-        assert!(!Path::new(&fs::read_to_string(fixture.path("budget")).unwrap()).exists());
+        for group in fs::read_to_string(fixture.path("budget")).unwrap().lines() {
+            assert!(!Path::new(group).exists(), "{group}");
+        }
     }
     // The user's own file is not ours to remove, and what the mount held went into it in order.
     assert!(fixture.path("backing").exists());

@@ -113,7 +113,7 @@ impl Bench {
         // No job pays for what its predecessor left to be written.
         write_out(&storages.paths())?;
         if plan.study.run.cache == Cache::Cold {
-            underlay_attach::memory_budget::drop_file_caches(&storages.paths())?;
+            underlay_attach::page_cache::drop_file_caches(&storages.paths())?;
             session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
         }
         storages.set_pace(Pace::Modelled)?;

@@ -1,0 +1,279 @@
+//! What a system may use of this host: memory together with its page cache, and CPU time. Control groups of version 1
+//! or 2 hold it to that.
+//!
+//! A page of the cache belongs to the group of the process that touched it first. So the processes must be in
+//! the group before they start, and what others have read of the same files must be dropped first.
+
+mod cpu;
+mod group;
+mod hierarchy;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+
+use crate::machine::error::AttachError;
+use crate::machine::missing::Missing;
+use crate::machine::page_cache;
+use crate::undo::registry::Registry;
+use cpu::Quota;
+pub use cpu::{CpuShare, CpuUsage};
+use group::{Group, PARENT};
+pub(crate) use group::{end_processes_in, remove_group};
+use hierarchy::{Controller, Version, read_field, read_number};
+
+const FOR_CPU: [Controller; 3] = [Controller::Cpu, Controller::Cpuacct, Controller::Cpuset];
+
+static NEXT_GROUP: AtomicU64 = AtomicU64::new(1);
+
+/// What a group may use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Page cache included and swap excluded.
+    pub memory_bytes: u64,
+    /// `None`: whatever there is.
+    pub cpu: Option<CpuShare>,
+}
+
+/// Control groups with limits: one, or one for each controller where this host keeps them apart. Dropping it kills
+/// what is in them and removes them.
+#[derive(Debug)]
+pub struct Budget {
+    /// The one for memory is the first.
+    groups: Vec<Group>,
+    memory_bytes: u64,
+    cpu: Option<CpuLimit>,
+}
+
+/// What [`Budget::hold_cpu`] sets.
+#[derive(Debug)]
+struct CpuLimit {
+    /// `None`: the CPUs that it may run on are all that it may use.
+    quota: Option<Quota>,
+}
+
+/// What is missing when no memory controller can be used, or what holds the memory when one can. It may make the empty
+/// parent group, and removes it again.
+///
+/// # Errors
+/// What is missing.
+pub fn probe() -> Result<&'static str, Missing> {
+    let mut label = "";
+    for hierarchy in hierarchy::find(Path::new("/"), &[Controller::Memory])? {
+        let parent = hierarchy.make_parent(PARENT)?;
+        let _ = fs::remove_dir(parent.directory);
+        label = hierarchy.version.label();
+    }
+    Ok(label)
+}
+
+/// Like [`probe`], for CPU time: `cgroup v2, with CPU sets`.
+///
+/// # Errors
+/// What is missing.
+pub fn probe_cpu() -> Result<String, Missing> {
+    let (mut label, mut has_sets) = ("", false);
+    for hierarchy in hierarchy::find(Path::new("/"), &FOR_CPU)? {
+        match hierarchy.make_parent(PARENT) {
+            Ok(parent) => {
+                let _ = fs::remove_dir(parent.directory);
+                has_sets |= parent.controllers.contains(&Controller::Cpuset);
+                if parent.controllers.contains(&Controller::Cpu) {
+                    label = hierarchy.version.label();
+                }
+            }
+            Err(_) if hierarchy.is_optional() => {}
+            Err(missing) => return Err(missing),
+        }
+    }
+    let sets = if has_sets { "with CPU sets" } else { "without CPU sets: affinity stands in for them" };
+    Ok(format!("{label}, {sets}"))
+}
+
+impl Budget {
+    /// Makes groups that may use as much as `limits` say, but CPU time without a quota until [`hold_cpu`](Self::hold_cpu).
+    /// `name` only helps to recognise them.
+    ///
+    /// # Errors
+    /// [`AttachError::Missing`] when this host has no such groups to give; with a limit of CPU time also when it has
+    /// them for memory alone. Others when a limit makes no sense, or the kernel refuses it.
+    pub fn create(name: &str, limits: &Limits, registry: &Registry) -> Result<Budget, AttachError> {
+        Self::create_in(Path::new("/"), name, limits, registry)
+    }
+
+    /// `root` stands for `/`.
+    fn create_in(
+        root: &Path,
+        name: &str,
+        limits: &Limits,
+        registry: &Registry,
+    ) -> Result<Budget, AttachError> {
+        let quota = limits.cpu.as_ref().map(CpuShare::quota).transpose()?;
+        let mut wanted = vec![Controller::Memory];
+        if limits.cpu.is_some() {
+            wanted.extend(FOR_CPU);
+        }
+        let plain: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
+            .take(60)
+            .collect();
+        let number = NEXT_GROUP.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{plain}-{}-{number}", std::process::id());
+        let mut groups = Vec::new();
+        for hierarchy in hierarchy::find(root, &wanted)? {
+            match Group::make(&hierarchy, &name, registry) {
+                Ok(group) => groups.push(group),
+                Err(AttachError::Missing(_)) if hierarchy.is_optional() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let cpu = quota.map(|quota| CpuLimit { quota });
+        let budget = Budget { groups, memory_bytes: limits.memory_bytes, cpu };
+        budget.limit_memory()?;
+        if let (Some(share), Some(group)) = (&limits.cpu, budget.group(Controller::Cpuset)) {
+            group.write("cpuset.cpus", &share.cpus.to_string())?;
+        }
+        Ok(budget)
+    }
+
+    fn limit_memory(&self) -> Result<(), AttachError> {
+        let bytes = self.memory_bytes.to_string();
+        let group = self.memory();
+        match group.version() {
+            Version::V1 => {
+                group.write("memory.limit_in_bytes", &bytes)?;
+                // Memory and swap together, which may not be below memory alone: hence after it. Kernels without
+                // swap accounting lack the file; their groups may swap, which swappiness then prevents.
+                group.write_if_there("memory.memsw.limit_in_bytes", &bytes)?;
+                group.write_if_there("memory.swappiness", "0")
+            }
+            Version::V2 => {
+                group.write("memory.max", &bytes)?;
+                group.write_if_there("memory.swap.max", "0")
+            }
+        }
+    }
+
+    fn memory(&self) -> &Group {
+        &self.groups[0]
+    }
+
+    fn group(&self, controller: Controller) -> Option<&Group> {
+        self.groups.iter().find(|group| group.has(controller))
+    }
+
+    /// The files that a process writes its number (or `0` for itself) into, all of them, before it allocates anything.
+    pub fn join_files(&self) -> Vec<PathBuf> {
+        self.groups.iter().map(|group| group.file("cgroup.procs")).collect()
+    }
+
+    /// What holds the memory: `cgroup v1` or `cgroup v2`.
+    pub fn enforced_by(&self) -> &'static str {
+        self.memory().version().label()
+    }
+
+    pub fn budget_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// The groups themselves, that of memory first.
+    pub fn directories(&self) -> Vec<&Path> {
+        self.groups.iter().map(Group::directory).collect()
+    }
+
+    /// Memory in use now, page cache included, in bytes.
+    pub(crate) fn usage_bytes(&self) -> Option<u64> {
+        let group = self.memory();
+        read_number(&group.file(group.version().usage_file()))
+    }
+
+    /// The most that was in use at once, in bytes. Version 2 reports it from Linux 5.19 on.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        let group = self.memory();
+        read_number(&group.file(group.version().peak_file()))
+    }
+
+    /// How often the kernel killed a process of the group because the budget was spent.
+    pub fn oom_kills(&self) -> u64 {
+        let group = self.memory();
+        read_field(&group.file(group.version().oom_file()), "oom_kill").unwrap_or(0)
+    }
+
+    /// From now on the group gets no more CPU time than its share. Without a limit of CPU time this does nothing, and
+    /// where the share is all that its CPUs have there is nothing to do.
+    ///
+    /// # Errors
+    /// When the kernel refuses the quota.
+    pub fn hold_cpu(&self) -> Result<(), AttachError> {
+        self.set_quota(self.cpu.as_ref().and_then(|limit| limit.quota))
+    }
+
+    /// The group may use all the time of its CPUs again.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn release_cpu(&self) -> Result<(), AttachError> {
+        self.set_quota(None)
+    }
+
+    fn set_quota(&self, quota: Option<Quota>) -> Result<(), AttachError> {
+        match (&self.cpu, self.group(Controller::Cpu)) {
+            (Some(CpuLimit { quota: Some(_) }), Some(group)) => cpu::set_quota(group, quota),
+            _ => Ok(()),
+        }
+    }
+
+    /// What holds the CPU time, if it has a limit: `cgroup v1` or `cgroup v2`.
+    pub fn cpu_enforced_by(&self) -> Option<&'static str> {
+        self.cpu.as_ref()?;
+        self.group(Controller::Cpu).map(|group| group.version().label())
+    }
+
+    /// The CPU time used until now; `None` without a limit of it.
+    pub fn cpu_usage(&self) -> Option<CpuUsage> {
+        self.cpu.as_ref()?;
+        cpu::usage(self.group(Controller::Cpu)?, self.group(Controller::Cpuacct))
+    }
+
+    /// Drops the page cache of the group and of all files below `paths`, whoever read them, after writing out
+    /// what is dirty. With `whole_machine` every clean page of this machine goes as well, which disturbs others.
+    ///
+    /// # Errors
+    /// When the kernel does not let go of them.
+    pub fn drop_caches(&self, paths: &[PathBuf], whole_machine: bool) -> Result<(), AttachError> {
+        page_cache::drop_file_caches(paths)?;
+        let group = self.memory();
+        let reclaimed = match group.version() {
+            Version::V1 => fs::write(group.file("memory.force_empty"), "0"),
+            Version::V2 => match self.usage_bytes() {
+                Some(bytes) if bytes > 0 => fs::write(group.file("memory.reclaim"), bytes.to_string()),
+                _ => Ok(()),
+            },
+        };
+        match reclaimed {
+            // Memory that is really in use stays (EAGAIN, EBUSY); an old kernel has no such file.
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::BUSY)) => {}
+            Err(error) => return Err(AttachError::io("drop the page cache of", group.directory(), error)),
+        }
+        if whole_machine {
+            page_cache::drop_all()?;
+        }
+        Ok(())
+    }
+
+    /// Kills whatever is in the groups and removes them; again does nothing.
+    ///
+    /// # Errors
+    /// When processes are left in one that do not end.
+    pub fn remove(&mut self) -> Result<(), AttachError> {
+        self.groups.iter_mut().map(Group::remove).fold(Ok(()), Result::and)
+    }
+}
+
+#[cfg(test)]
+mod tests;

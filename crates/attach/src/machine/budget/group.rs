@@ -1,0 +1,171 @@
+//! One control group of ours: noted before it is made, emptied and removed when it is dropped or left behind.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::hierarchy::{Controller, Hierarchy, PARENT_ATTEMPTS, Version, inherit_cpuset};
+use crate::machine::error::AttachError;
+use crate::undo::registry::{Note, Registry, Resource};
+
+/// Our groups' parent, below the group that this process is in.
+pub(super) const PARENT: &str = "underlay";
+
+/// How long a group may take to become empty and removable after its processes were killed.
+const REMOVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A control group. Dropping it kills what is in it and removes it.
+#[derive(Debug)]
+pub(super) struct Group {
+    directory: PathBuf,
+    version: Version,
+    controllers: Vec<Controller>,
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl Group {
+    /// Makes the group `name` in `hierarchy`.
+    pub(super) fn make(hierarchy: &Hierarchy, name: &str, registry: &Registry) -> Result<Group, AttachError> {
+        let mut attempts = 1;
+        loop {
+            let parent = hierarchy.make_parent(PARENT)?;
+            let directory = parent.directory.join(name);
+            let note = registry.note(Resource::Cgroup { directory: directory.clone() })?;
+            let group = Group {
+                directory,
+                version: hierarchy.version,
+                controllers: parent.controllers,
+                registry: registry.clone(),
+                note: Some(note),
+            };
+            // Noted before it is made, so that a process killed in between leaves nothing unrecorded.
+            match fs::create_dir(&group.directory) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound && attempts < PARENT_ATTEMPTS => {
+                    attempts += 1;
+                    continue;
+                }
+                Err(error) => {
+                    return Err(AttachError::io("make the control group", &group.directory, error));
+                }
+            }
+            if group.version == Version::V1 && group.has(Controller::Cpuset) {
+                inherit_cpuset(&parent.directory, &group.directory)
+                    .map_err(|error| AttachError::io("set the CPUs of", &group.directory, error))?;
+            }
+            return Ok(group);
+        }
+    }
+
+    pub(super) fn has(&self, controller: Controller) -> bool {
+        self.controllers.contains(&controller)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub(super) fn write(&self, file: &str, value: &str) -> Result<(), AttachError> {
+        let path = self.file(file);
+        fs::write(&path, value).map_err(|error| AttachError::io(&format!("set {value} in"), &path, error))
+    }
+
+    pub(super) fn write_if_there(&self, file: &str, value: &str) -> Result<(), AttachError> {
+        if self.file(file).exists() { self.write(file, value) } else { Ok(()) }
+    }
+
+    /// Kills whatever is in it and removes it; again does nothing.
+    pub(super) fn remove(&mut self) -> Result<(), AttachError> {
+        if self.note.is_none() {
+            return Ok(());
+        }
+        remove_group(&self.directory)?;
+        if let Some(note) = self.note.take() {
+            self.registry.forget(note);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = self.remove();
+    }
+}
+
+/// Kills every process in a group, until none is left or time is up; tells how many there were. This process
+/// itself is moved out instead.
+pub(crate) fn end_processes_in(directory: &Path) -> usize {
+    let mut seen = BTreeSet::new();
+    let deadline = Instant::now() + REMOVE_LIMIT;
+    loop {
+        let members = members(directory);
+        if members.is_empty() || Instant::now() >= deadline {
+            return seen.len();
+        }
+        // Again in every round: a process may fork before its signal arrives.
+        for pid in members {
+            if pid == std::process::id() {
+                if let Some(parent) = directory.parent() {
+                    let _ = fs::write(parent.join("cgroup.procs"), "0");
+                }
+                continue;
+            }
+            seen.insert(pid);
+            if let Some(pid) = Pid::from_raw(pid as i32) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn members(directory: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    // Zero stands for a process that this namespace can't see, and signalling it would hit our own group.
+    text.lines().filter_map(|line| line.trim().parse().ok()).filter(|pid| *pid != 0).collect()
+}
+
+/// Ends what is in a group and in groups below it, and removes them; then our parent group, if it is empty.
+pub(crate) fn remove_group(directory: &Path) -> Result<(), AttachError> {
+    end_processes_in(directory);
+    // The groups below first: rmdir(2) refuses a group that has any.
+    let below = fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove_group(&entry.path())?;
+    }
+    let deadline = Instant::now() + REMOVE_LIMIT;
+    loop {
+        match fs::remove_dir(directory) {
+            Ok(()) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
+            // A process that was just killed may still be on its way out.
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => {
+                let left = members(directory);
+                return Err(AttachError::failed(format!(
+                    "could not remove the control group {}: {error}; processes in it: {left:?}",
+                    directory.display()
+                )));
+            }
+        }
+    }
+    if let Some(parent) = directory.parent().filter(|parent| parent.ends_with(PARENT)) {
+        // Another budget may be in it.
+        let _ = fs::remove_dir(parent);
+    }
+    Ok(())
+}

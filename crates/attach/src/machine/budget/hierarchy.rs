@@ -1,0 +1,372 @@
+//! Where this host keeps its control groups, and where below them we may make ours. Each controller is looked for by
+//! itself: a hybrid host has some of them in version 1 and others in version 2.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::machine::missing::Missing;
+use underlay_files::mountinfo::{self, Mount};
+
+/// How often making a group is tried again. Whoever removes the last group of a parent removes the parent as well, perhaps
+/// while another is about to use it.
+pub(super) const PARENT_ATTEMPTS: u32 = 20;
+
+/// What a new group takes over from the one above it, in version 1.
+const CPUSET_FILES: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V1,
+    V2,
+}
+
+impl Version {
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Version::V1 => "cgroup v1",
+            Version::V2 => "cgroup v2",
+        }
+    }
+
+    pub(super) fn usage_file(self) -> &'static str {
+        match self {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        }
+    }
+
+    pub(super) fn peak_file(self) -> &'static str {
+        match self {
+            Version::V1 => "memory.max_usage_in_bytes",
+            Version::V2 => "memory.peak",
+        }
+    }
+
+    /// Lines of a name and a number, `oom_kill` among them.
+    pub(super) fn oom_file(self) -> &'static str {
+        match self {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        }
+    }
+
+    /// The quota of CPU time; in version 2 with its period.
+    pub(super) fn quota_file(self) -> &'static str {
+        match self {
+            Version::V1 => "cpu.cfs_quota_us",
+            Version::V2 => "cpu.max",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Controller {
+    Memory,
+    Cpu,
+    /// Counts CPU time in version 1; version 2 counts it in every group.
+    Cpuacct,
+    Cpuset,
+}
+
+impl Controller {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Controller::Memory => "memory",
+            Controller::Cpu => "cpu",
+            Controller::Cpuacct => "cpuacct",
+            Controller::Cpuset => "cpuset",
+        }
+    }
+
+    /// The affinity of processes holds them to their CPUs as well.
+    pub(super) fn is_optional(self) -> bool {
+        self == Controller::Cpuset
+    }
+
+    fn missing(self) -> Missing {
+        match self {
+            Controller::Memory => Missing::new(
+                "a memory control group",
+                "enable the controller: boot with `cgroup_enable=memory`, or in a container mount the cgroup filesystem writable",
+            ),
+            _ => Missing::new(
+                format!("the controller `{}` of control groups", self.name()),
+                "mount a cgroup filesystem that has it, or in a container mount the host's writable; in version 2 \
+                 `cgroup.controllers` must list it",
+            ),
+        }
+    }
+}
+
+/// A hierarchy of control groups with some of the controllers that we want.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    pub(super) version: Version,
+    /// Those that our groups in it are for.
+    pub(super) controllers: Vec<Controller>,
+    /// Where it is mounted.
+    mount_point: PathBuf,
+    /// The group that this process is in, below the mount point.
+    own: PathBuf,
+}
+
+/// The group that ours are made in.
+#[derive(Debug)]
+pub(super) struct Parent {
+    pub(super) directory: PathBuf,
+    /// Those that the groups in it really have.
+    pub(super) controllers: Vec<Controller>,
+}
+
+/// The hierarchies of this host that have the `wanted` controllers; `root` stands for `/`, so that tests can bring
+/// their own `/proc` and `/sys`.
+pub(super) fn find(root: &Path, wanted: &[Controller]) -> Result<Vec<Hierarchy>, Missing> {
+    let host = Host::read(root);
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for &controller in wanted {
+        let has_cpu = |found: &&Hierarchy| found.controllers.contains(&Controller::Cpu);
+        let of_cpu = found.iter().find(has_cpu).map(|hierarchy| hierarchy.version);
+        if controller == Controller::Cpuacct && of_cpu == Some(Version::V2) {
+            continue;
+        }
+        let Some(hierarchy) = host.hierarchy(root, controller) else {
+            if controller.is_optional() {
+                continue;
+            }
+            return Err(controller.missing());
+        };
+        match found.iter_mut().find(|other| other.mount_point == hierarchy.mount_point) {
+            Some(other) => other.controllers.push(controller),
+            None => found.push(hierarchy),
+        }
+    }
+    Ok(found)
+}
+
+/// What `/proc` tells about the groups of this process.
+struct Host {
+    mounted: Vec<Mount>,
+    mounts_table: String,
+    own: String,
+}
+
+impl Host {
+    fn read(root: &Path) -> Host {
+        let proc = root.join("proc/self");
+        Host {
+            mounted: mountinfo::parse(&fs::read(proc.join("mountinfo")).unwrap_or_default()),
+            mounts_table: fs::read_to_string(proc.join("mounts")).unwrap_or_default(),
+            own: fs::read_to_string(proc.join("cgroup")).unwrap_or_default(),
+        }
+    }
+
+    fn hierarchy(&self, root: &Path, controller: Controller) -> Option<Hierarchy> {
+        // Version 1 first: a hybrid host mounts both, and a controller bound to v1 is not available in v2.
+        let is_v1 = |mount: &&Mount| is_v1_with(mount, &self.mounts_table, controller);
+        let v1 = own_group(&self.own, Some(controller)).zip(self.mounted.iter().find(is_v1));
+        if let Some((group, mount)) = v1 {
+            return Some(Hierarchy::at(root, Version::V1, controller, mount, &group));
+        }
+        let is_v2 = |mount: &&Mount| mount.filesystem == "cgroup2";
+        let (group, mount) = own_group(&self.own, None).zip(self.mounted.iter().find(is_v2))?;
+        let found = Hierarchy::at(root, Version::V2, controller, mount, &group);
+        offers(&found.mount_point, controller).then_some(found)
+    }
+}
+
+impl Hierarchy {
+    fn at(root: &Path, version: Version, controller: Controller, mount: &Mount, group: &str) -> Hierarchy {
+        let mount_point = root.join(mount.mount_point.strip_prefix("/").unwrap_or(&mount.mount_point));
+        let own = mount_point.join(group.trim_start_matches('/'));
+        // In a container the path may be the host's, which does not exist here.
+        let own = if own.is_dir() { own } else { mount_point.clone() };
+        Hierarchy { version, controllers: vec![controller], mount_point, own }
+    }
+
+    /// Whether a budget can do without groups in it.
+    pub(super) fn is_optional(&self) -> bool {
+        self.controllers.iter().all(|controller| controller.is_optional())
+    }
+
+    /// Makes our parent group, as near to this process's own group as the kernel allows.
+    pub(super) fn make_parent(&self, name: &str) -> Result<Parent, Missing> {
+        let mut last_error = String::new();
+        // A v2 group with processes may not have groups with controllers below it, so ours is put beside it, or
+        // further up. Version 1 has no such rule.
+        for place in self.own.ancestors().take_while(|place| place.starts_with(&self.mount_point)) {
+            for _ in 0..PARENT_ATTEMPTS {
+                match self.try_parent(place, name) {
+                    Ok(parent) if parent.directory.is_dir() => return self.with_quotas(parent),
+                    Ok(_) => {}
+                    Err(error) => {
+                        last_error = format!("{}: {error}", place.display());
+                        if error.kind() != io::ErrorKind::NotFound {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        let label = self.version.label();
+        let controllers = names(&self.controllers).join(", ");
+        let mut remedy = "run as root, or ask for a delegated group with `systemd-run --user --scope -p Delegate=yes underlay …`"
+            .to_owned();
+        if self.controllers.contains(&Controller::Cpu) {
+            remedy.push_str(" where the unit `user@.service` delegates `cpu`");
+        }
+        Err(Missing::new(
+            format!("the right to make a {label} group with {controllers} ({last_error})"),
+            remedy,
+        ))
+    }
+
+    /// Kernels can have the controller `cpu` without quotas.
+    fn with_quotas(&self, parent: Parent) -> Result<Parent, Missing> {
+        let wanted = parent.controllers.contains(&Controller::Cpu);
+        if wanted && !parent.directory.join(self.version.quota_file()).exists() {
+            // Another budget may be in it.
+            let _ = fs::remove_dir(&parent.directory);
+            return Err(Missing::new(
+                format!("quotas of CPU time ({})", self.version.quota_file()),
+                "use a kernel that has them (CONFIG_CFS_BANDWIDTH)",
+            ));
+        }
+        Ok(parent)
+    }
+
+    fn try_parent(&self, place: &Path, name: &str) -> io::Result<Parent> {
+        let directory = place.join(name);
+        if self.version == Version::V2 {
+            enable(place, &self.controllers)?;
+        }
+        match fs::create_dir(&directory) {
+            // Perhaps another user has just made it: then we need the right to write there.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                rustix::fs::access(&directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;
+            }
+            made => made?,
+        }
+        let mut controllers = self.controllers.clone();
+        match self.version {
+            Version::V2 => controllers = enable(&directory, &self.controllers)?,
+            Version::V1 => {
+                let hierarchical = directory.join("memory.use_hierarchy");
+                // Kernels from 5.11 on are always hierarchical and may lack the file or refuse to write it.
+                if read_number(&hierarchical) == Some(0) {
+                    fs::write(&hierarchical, "1")?;
+                }
+                if controllers.contains(&Controller::Cpuset) {
+                    inherit_cpuset(place, &directory)?;
+                }
+            }
+        }
+        Ok(Parent { directory, controllers })
+    }
+}
+
+/// Lets the groups below `group` have these controllers and returns those that they have: all but perhaps optional ones.
+fn enable(group: &Path, controllers: &[Controller]) -> io::Result<Vec<Controller>> {
+    let control = group.join("cgroup.subtree_control");
+    let enabled = fs::read_to_string(&control)?;
+    let (on, off): (Vec<Controller>, Vec<Controller>) = controllers
+        .iter()
+        .copied()
+        .partition(|controller| enabled.split_ascii_whitespace().any(|name| name == controller.name()));
+    let (optional, required): (Vec<Controller>, Vec<Controller>) =
+        off.into_iter().partition(|controller| controller.is_optional());
+    let write = |controllers: &[Controller]| {
+        let words: Vec<String> = names(controllers).iter().map(|name| format!("+{name}")).collect();
+        fs::write(&control, words.join(" "))
+    };
+    if !required.is_empty() {
+        write(&required).map_err(|error| {
+            io::Error::new(error.kind(), format!("enabling {}: {error}", names(&required).join(", ")))
+        })?;
+    }
+    let optional = optional.into_iter().filter(|controller| write(&[*controller]).is_ok());
+    Ok(on.into_iter().chain(required.iter().copied()).chain(optional).collect())
+}
+
+/// A new group of version 1 has no CPUs and no memory nodes, and may not have processes until it has both.
+pub(super) fn inherit_cpuset(from: &Path, to: &Path) -> io::Result<()> {
+    for file in CPUSET_FILES {
+        let above = fs::read_to_string(from.join(file))?;
+        let own = fs::read_to_string(to.join(file)).unwrap_or_default();
+        if own.trim() == above.trim() {
+            continue;
+        }
+        match fs::write(to.join(file), above.trim()) {
+            // Groups below it still use more than this: what it has suffices them.
+            Err(_) if !own.trim().is_empty() => {}
+            written => written?,
+        }
+    }
+    Ok(())
+}
+
+fn names(controllers: &[Controller]) -> Vec<&'static str> {
+    controllers.iter().map(|controller| controller.name()).collect()
+}
+
+fn offers(group: &Path, controller: Controller) -> bool {
+    let controllers = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
+    controllers.split_ascii_whitespace().any(|name| name == controller.name())
+}
+
+/// A v1 hierarchy tells its controllers in its mount options only.
+fn is_v1_with(mount: &Mount, mounts_table: &str, controller: Controller) -> bool {
+    let place = mount.mount_point.to_string_lossy();
+    mount.filesystem == "cgroup"
+        && mounts_table.lines().any(|line| {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            fields.len() > 3
+                && fields[1] == place
+                && fields[2] == "cgroup"
+                && fields[3].split(',').any(|option| option == controller.name())
+        })
+}
+
+/// The group of this process in the v1 hierarchy of `controller`, or in the v2 hierarchy, from the text of
+/// `/proc/self/cgroup`: lines of `number:controllers:path`, where v2 has number 0 and no controllers (cgroups(7)).
+fn own_group(text: &str, controller: Option<Controller>) -> Option<String> {
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let matches = match controller {
+            Some(wanted) => controllers.split(',').any(|name| name == wanted.name()),
+            None => number == "0" && controllers.is_empty(),
+        };
+        matches.then(|| path.to_owned())
+    })
+}
+
+pub(super) fn read_number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The number behind `name` in a file of names and numbers.
+pub(super) fn read_field(path: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| {
+        let (found, value) = line.split_once(' ')?;
+        (found == name).then(|| value.trim().parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_groups_of_both_versions() {
+        let text = "9:name=systemd:/\n4:cpu,memory:/jobs/a:b\n0::/user.slice/x.scope\n";
+        assert_eq!(own_group(text, Some(Controller::Memory)).as_deref(), Some("/jobs/a:b"));
+        assert_eq!(own_group(text, None).as_deref(), Some("/user.slice/x.scope"));
+        assert_eq!(own_group("9:pids:/\n", Some(Controller::Memory)), None);
+        // `cpu` is not `cpuset`.
+        assert_eq!(own_group("9:cpuset,cpuacct:/\n", Some(Controller::Cpu)), None);
+        assert_eq!(own_group("", None), None);
+        assert_eq!(own_group("nonsense", None), None);
+    }
+}

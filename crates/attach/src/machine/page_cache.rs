@@ -1,0 +1,110 @@
+//! The page cache of files: dropped, so that the next read comes from the device.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Advice;
+
+use crate::machine::error::AttachError;
+use crate::machine::mounts;
+
+/// Drops the page cache of `paths` and of all files below them, whoever read them, after writing out what is
+/// dirty on their filesystems: the next read comes from the device. It needs no budget and no privileges. Other
+/// filesystems mounted below are left alone; files that can't be opened, and pages that are mapped, keep theirs.
+///
+/// # Errors
+/// When a file can't be opened, or the kernel does not let go of it.
+pub fn drop_file_caches(paths: &[PathBuf]) -> Result<(), AttachError> {
+    for path in paths {
+        // Written out first: DONTNEED drops clean pages only (posix_fadvise(2)).
+        mounts::write_out(path).map_err(|error| AttachError::io("write out", path, error))?;
+        forget_pages_below(path);
+    }
+    Ok(())
+}
+
+/// Drops every clean page of this machine, after writing out what is dirty.
+pub(crate) fn drop_all() -> Result<(), AttachError> {
+    rustix::fs::sync();
+    let path = Path::new("/proc/sys/vm/drop_caches");
+    fs::write(path, "1").map_err(|error| AttachError::io("write", path, error))
+}
+
+/// Advises the kernel to forget every page of a file, or of every file below a directory, without crossing into
+/// other filesystems.
+fn forget_pages_below(path: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(root) = fs::metadata(path) else { return };
+    if root.is_file() {
+        forget_pages_of(path);
+        return;
+    }
+    let device = root.dev();
+    let mut directories = vec![path.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_dir() && metadata.dev() == device {
+                directories.push(entry.path());
+            } else if metadata.is_file() {
+                forget_pages_of(&entry.path());
+            }
+        }
+    }
+}
+
+fn forget_pages_of(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On this machine itself: `mincore` tells what the page cache holds.
+    #[test]
+    fn file_caches_are_dropped_without_a_budget() {
+        let program = std::env::current_exe().unwrap();
+        let keep = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let below = keep.path().join("a/b");
+        fs::create_dir_all(&below).unwrap();
+        let alone = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        let files = [below.join("data"), alone.path().to_owned()];
+        for file in &files {
+            // Dirty pages can't be dropped, so these have to be written out first.
+            fs::write(file, vec![1_u8; 2 << 20]).unwrap();
+            assert!(cached_pages(file) > 0, "{} lies on a memory filesystem", file.display());
+        }
+        drop_file_caches(&[keep.path().to_owned(), alone.path().to_owned()]).unwrap();
+        for file in &files {
+            assert_eq!(cached_pages(file), 0, "{}", file.display());
+            assert_eq!(fs::read(file).unwrap(), vec![1_u8; 2 << 20]);
+        }
+        let missing = drop_file_caches(&[keep.path().join("missing")]).unwrap_err();
+        assert!(missing.to_string().contains("missing"));
+    }
+
+    fn cached_pages(path: &Path) -> usize {
+        use std::os::fd::AsRawFd;
+        let file = File::open(path).unwrap();
+        let length = file.metadata().unwrap().len() as usize;
+        let mut resident = vec![0_u8; length.div_ceil(4096)];
+        // SAFETY: the mapping is only looked at by mincore, which writes one byte a page into `resident`.
+        unsafe {
+            let place = libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            );
+            assert_ne!(place, libc::MAP_FAILED);
+            assert_eq!(libc::mincore(place, length, resident.as_mut_ptr()), 0);
+            libc::munmap(place, length);
+        }
+        resident.iter().filter(|page| **page & 1 == 1).count()
+    }
+}
