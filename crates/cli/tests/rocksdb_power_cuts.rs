@@ -12,7 +12,7 @@ use underlay_storage::catalogue;
 use underlay_storage::faults::{Fault, PowerCut, Survival};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 use underlay_systems::rocksdb::Rocksdb;
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System as _};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _};
 use underlay_workload::client::{FieldValues, Fields, Outcome};
 
 const CUTS_VARIABLE: &str = "UNDERLAY_POWER_CUTS";
@@ -100,7 +100,7 @@ impl Disk {
             scratch: self.scratch.clone(),
             ..StoragePaths::default()
         };
-        let memory = Memory { budget_bytes: 32 << 20, cgroup_procs: Vec::new() };
+        let resources = Resources::of(32 << 20);
         let settings = Settings {
             values: [("wal".to_owned(), "sync".to_owned())].into(),
             fields: 1,
@@ -110,7 +110,7 @@ impl Disk {
         };
         std::fs::create_dir_all(&self.directory).map_err(|error| error.to_string())?;
         Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay"))
-            .start(&paths, &memory, &settings)
+            .start(&paths, &resources, &settings)
             .map_err(|error| format!("it does not open: {error}"))
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use underlay_attach::{AttachError, Budget, Limits, Missing, Registry, page_cache};
 use underlay_record::Measured;
-use underlay_systems::system::{Memory, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{Resources, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::{Client, ClientError};
 use underlay_workload::{Control, RawLog, RunError, RunSpec};
 
@@ -83,12 +83,12 @@ impl Session {
         // Pages that this process read or wrote while it put data there are charged to nobody's budget: a server would
         // find them for free.
         page_cache::drop_file_caches(&places.iter().flat_map(directories).collect::<Vec<_>>())?;
-        let grounds: Vec<(StoragePaths, Memory)> = places
+        let grounds: Vec<(StoragePaths, Resources)> = places
             .into_iter()
             .enumerate()
             .map(|(server, Place { paths, budget_bytes })| {
-                let cgroup_procs = budgets.get(server).map(Budget::join_files).unwrap_or_default();
-                (paths, Memory { budget_bytes, cgroup_procs })
+                let join_files = budgets.get(server).map(Budget::join_files).unwrap_or_default();
+                (paths, Resources { join_files, ..Resources::of(budget_bytes) })
             })
             .collect();
         Ok(Session { servers: Servers::start(system, &grounds, settings)?, budgets, unenforced })

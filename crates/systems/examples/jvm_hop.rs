@@ -21,7 +21,7 @@ use underlay_systems::child::Child;
 use underlay_systems::connection::Connection;
 use underlay_systems::java::ClassPath;
 use underlay_systems::jvm::{JvmChild, MEMORY_DRIVER, Spec};
-use underlay_systems::system::Memory;
+use underlay_systems::system::Resources;
 use underlay_systems::wire::{
     FrameBuffer, Opcode, Request, Status, append_values, encode_reply, set_service_ns,
 };
@@ -113,7 +113,7 @@ enum Server {
 
 fn run(server: &str, load: &Load) -> Result<(), Failure> {
     let scratch = tempfile::TempDir::new()?;
-    let memory = Memory { budget_bytes: HEAP_BYTES, cgroup_procs: Vec::new() };
+    let resources = Resources::of(HEAP_BYTES);
     let started = match server {
         "child" => Server::Java(JvmChild::start(&Spec {
             system: "memory",
@@ -123,7 +123,7 @@ fn run(server: &str, load: &Load) -> Result<(), Failure> {
             options: Vec::new(),
             scratch: scratch.path(),
             heap_bytes: HEAP_BYTES,
-            memory: &memory,
+            resources: &resources,
             namespace: None,
             timeout: LIMIT,
             start_limit: LIMIT,
@@ -131,7 +131,7 @@ fn run(server: &str, load: &Load) -> Result<(), Failure> {
         _ => {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("serve-echo").arg(scratch.path().join("echo.sock"));
-            Server::Echo(Child::spawn("echo", command, &scratch.path().join("echo.log"), &memory)?)
+            Server::Echo(Child::spawn("echo", command, &scratch.path().join("echo.log"), &resources)?)
         }
     };
     let state = match &started {

@@ -1,5 +1,5 @@
-//! A child process that runs a data system. It starts inside the memory budget, never outlives this process, and how it ended is
-//! part of every error that it causes.
+//! A child process that runs a data system. It starts inside its memory budget and on its CPUs, never outlives this process, and how
+//! it ended is part of every error that it causes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid,
 };
+use rustix::thread::{CpuSet, sched_setaffinity};
 use underlay_sync::{Condvar, Mutex};
 
-use crate::system::{Memory, SystemError};
+use crate::system::{Resources, SystemError};
 
 /// How much of the log goes into an error.
 const LOG_TAIL_BYTES: u64 = 2 << 10;
@@ -37,7 +38,7 @@ pub struct ChildState {
     name: String,
     pid: Pid,
     log: PathBuf,
-    memory: Memory,
+    resources: Resources,
     oom_kills_before: u64,
     end: Mutex<End>,
     ended: Condvar,
@@ -61,18 +62,18 @@ pub struct Child {
 
 impl Child {
     /// Starts `command` with its output in the new file `log`. It has a process group of its own, so that Ctrl-C in the terminal
-    /// reaches this process alone. It joins every cgroup of `memory` before it runs, and the kernel kills it if this process
-    /// dies first.
+    /// reaches this process alone. It joins every cgroup of `resources` and goes to their CPUs before it runs, and the kernel kills
+    /// it if this process dies first.
     ///
     /// # Errors
-    /// When the log or the cgroups can't be written to, or the program can't be run.
+    /// When the log or the cgroups can't be written to, or the program can't be run, at all or on these CPUs.
     pub fn spawn(
         system: &'static str,
         command: Command,
         log: &Path,
-        memory: &Memory,
+        resources: &Resources,
     ) -> Result<Child, SystemError> {
-        Self::spawn_as(system, system, command, log, memory)
+        Self::spawn_as(system, system, command, log, resources)
     }
 
     /// Like [`spawn`](Self::spawn), for one of several processes of `system`, which messages call `name`.
@@ -81,10 +82,10 @@ impl Child {
         name: &str,
         mut command: Command,
         log: &Path,
-        memory: &Memory,
+        resources: &Resources,
     ) -> Result<Child, SystemError> {
         command.process_group(0);
-        Self::spawn_by(system, name, command, log, memory, None)
+        Self::spawn_by(system, name, command, log, resources, None)
     }
 
     /// Like [`spawn`](Self::spawn), for a program that creates its own session: whatever it leaves behind there is killed when it
@@ -95,7 +96,7 @@ impl Child {
         log: &Path,
         prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<Child, SystemError> {
-        Self::spawn_by(system, system, command, log, &Memory::unlimited(), Some(Box::new(prepare)))
+        Self::spawn_by(system, system, command, log, &Resources::unlimited(), Some(Box::new(prepare)))
     }
 
     fn spawn_by(
@@ -103,7 +104,7 @@ impl Child {
         name: &str,
         mut command: Command,
         log: &Path,
-        memory: &Memory,
+        resources: &Resources,
         prepare: Option<Prepare>,
     ) -> Result<Child, SystemError> {
         let failed = move |problem: String| SystemError::starting(system, problem);
@@ -113,18 +114,16 @@ impl Child {
             .try_clone()
             .map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
         let mut cgroups = Vec::new();
-        for path in &memory.cgroup_procs {
+        for path in &resources.join_files {
             let opened = OpenOptions::new().write(true).open(path);
             cgroups.push(opened.map_err(|error| {
-                failed(format!(
-                    "its memory budget can't be enforced: can't write {}: {error}",
-                    path.display()
-                ))
+                failed(format!("its budget can't be enforced: can't write {}: {error}", path.display()))
             })?);
         }
+        let affinity = resources.processors.as_deref().map(affinity).transpose().map_err(failed)?;
         let parent = getpid();
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        // SAFETY: between fork and exec the closure makes three kinds of system call on data that it owns; it
+        // SAFETY: between fork and exec the closure makes four kinds of system call on data that it owns; it
         // takes no lock and allocates nothing.
         unsafe {
             command.pre_exec(move || {
@@ -137,11 +136,15 @@ impl Child {
                     // "0" is the process that writes, in both versions of cgroups.
                     procs.write_all(b"0")?;
                 }
+                // Otherwise it would keep the affinity of this process, wherever its groups let it run.
+                if let Some(cpus) = &affinity {
+                    sched_setaffinity(None, cpus)?;
+                }
                 Ok(())
             });
         }
-        let oom_kills_before = oom_kills(memory);
-        let (name, memory, log) = (name.to_owned(), memory.clone(), log.to_owned());
+        let oom_kills_before = oom_kills(resources);
+        let (name, resources, log) = (name.to_owned(), resources.clone(), log.to_owned());
         let (sender, receiver) = mpsc::channel();
         // PR_SET_PDEATHSIG fires when the thread that forked ends, not the process: this thread stays until the child has ended.
         let keeper = std::thread::Builder::new().name(format!("{system}-keeper")).spawn(move || {
@@ -150,7 +153,9 @@ impl Child {
                 Ok(child) => child,
                 Err(error) => {
                     let program = command.get_program().display();
-                    drop(sender.send(Err(failed(format!("can't run {program}: {error}")))));
+                    let place = resources.processors.as_ref().map(|cpus| format!(" on the CPUs {cpus:?}"));
+                    let place = place.unwrap_or_default();
+                    drop(sender.send(Err(failed(format!("can't run {program}{place}: {error}")))));
                     return;
                 }
             };
@@ -160,7 +165,7 @@ impl Child {
                 name,
                 pid,
                 log,
-                memory,
+                resources,
                 oom_kills_before,
                 end: Mutex::default(),
                 ended: Condvar::new(),
@@ -176,7 +181,7 @@ impl Child {
             }
             end.status = child.wait().ok();
             end.over = true;
-            end.killed_by_budget = oom_kills(&state.memory) > state.oom_kills_before;
+            end.killed_by_budget = oom_kills(&state.resources) > state.oom_kills_before;
             state.ended.notify_all();
         });
         let keeper = keeper.map_err(|error| failed(format!("can't start a thread: {error}")))?;
@@ -324,7 +329,7 @@ impl ChildState {
             Some(_) if end.killed_by_us => format!("{process} was killed by underlay"),
             Some(9) if end.killed_by_budget => format!(
                 "{process} was killed by the kernel because it ran out of memory: is its memory budget of {} too small?",
-                mebibytes(self.memory.budget_bytes)
+                mebibytes(self.resources.budget_bytes)
             ),
             Some(9) => format!(
                 "{process} was killed (SIGKILL), but not by underlay: either by hand, or because the machine ran out of memory"
@@ -360,15 +365,32 @@ impl ChildState {
     }
 }
 
+/// The CPUs as the kernel takes them.
+fn affinity(cpus: &[u32]) -> Result<CpuSet, String> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        match usize::try_from(cpu) {
+            Ok(cpu) if cpu < CpuSet::MAX_CPU => set.set(cpu),
+            _ => {
+                return Err(format!(
+                    "no process can be put on CPU {cpu}: choose CPUs up to {}",
+                    CpuSet::MAX_CPU - 1
+                ));
+            }
+        }
+    }
+    Ok(set)
+}
+
 fn mebibytes(bytes: u64) -> String {
     format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// Processes that the kernel killed in the budget's cgroups so far: `memory.events` in version 2,
 /// `memory.oom_control` in version 1, both next to `cgroup.procs` and both with a line `oom_kill N`.
-fn oom_kills(memory: &Memory) -> u64 {
+fn oom_kills(resources: &Resources) -> u64 {
     let mut kills = 0;
-    for directory in memory.cgroup_procs.iter().filter_map(|procs| procs.parent()) {
+    for directory in resources.join_files.iter().filter_map(|procs| procs.parent()) {
         for file in ["memory.events", "memory.oom_control"] {
             let Ok(text) = std::fs::read_to_string(directory.join(file)) else { continue };
             let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());

@@ -10,7 +10,7 @@ use crate::artifacts::ArtifactError;
 use crate::artifacts::cache::{self, make_once};
 use crate::child::Child;
 use crate::java::{ClassPath, Java, VERSION, without_options_of_the_user};
-use crate::system::{Memory, Progress, SystemError};
+use crate::system::{Progress, Resources, SystemError};
 
 const DURING: &str = "compiling its Java part";
 /// The compiler runs before anything is measured. It is kept small, because other runs may be measuring on this machine.
@@ -102,7 +102,7 @@ impl JavaSources {
             command.arg(&file);
         }
         without_options_of_the_user(&mut command);
-        let javac = Child::spawn(system, command, &staging.join("javac.log"), &Memory::unlimited())?;
+        let javac = Child::spawn(system, command, &staging.join("javac.log"), &Resources::unlimited())?;
         javac.state().wait(std::time::Duration::MAX);
         if !javac.state().ended_well() {
             let problem = format!("{} did not compile {}", compiler.program.display(), self.name);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::child::{Child, ChildState};
 use crate::java::{ClassPath, Java, without_options_of_the_user};
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{Memory, SystemError};
+use crate::system::{Resources, SystemError};
 
 const MIB: u64 = 1 << 20;
 const POLL: Duration = Duration::from_millis(50);
@@ -49,17 +49,17 @@ pub(crate) struct JavaServer {
 }
 
 impl JavaServer {
-    /// Starts it inside `memory`. It need not be ready yet when this returns.
-    pub(crate) fn start(&self, java: &Java, memory: &Memory) -> Result<JavaProcess, SystemError> {
+    /// Starts it within `resources`. It need not be ready yet when this returns.
+    pub(crate) fn start(&self, java: &Java, resources: &Resources) -> Result<JavaProcess, SystemError> {
         let log = self.log();
-        let command = self.command(java).map_err(|error| {
+        let command = self.command(java, resources).map_err(|error| {
             self.failed("starting", format!("can't prepare {}: {error}", self.folder.display()), None)
         })?;
-        let child = Child::spawn_as(self.system, &self.name, command, &log, memory)?;
+        let child = Child::spawn_as(self.system, &self.name, command, &log, resources)?;
         Ok(JavaProcess { child, namespace: self.namespace.clone(), killed: AtomicBool::new(false) })
     }
 
-    /// Runs a tool outside of any memory budget and returns what it printed. Fails if the tool takes longer than `limit` or exits
+    /// Runs a tool outside of any budget and returns what it printed. Fails if the tool takes longer than `limit` or exits
     /// with a status other than 0.
     pub(crate) fn run(
         &self,
@@ -67,7 +67,7 @@ impl JavaServer {
         during: &'static str,
         limit: Duration,
     ) -> Result<String, SystemError> {
-        let process = self.start(java, &Memory::unlimited())?;
+        let process = self.start(java, &Resources::unlimited())?;
         let state = process.state();
         if !state.wait(limit) {
             let problem = format!("{} did not finish within {:.0} s", self.name, limit.as_secs_f64());
@@ -94,12 +94,12 @@ impl JavaServer {
         SystemError::Failed { system: self.system, during, problem, log_tail }
     }
 
-    fn command(&self, java: &Java) -> io::Result<Command> {
+    fn command(&self, java: &Java, resources: &Resources) -> io::Result<Command> {
         let temporary = self.folder.join("tmp");
         std::fs::create_dir_all(&temporary)?;
         std::fs::write(self.folder.join(HOSTS), hosts())?;
         let arguments = self.folder.join(format!("{}.arguments", self.file_name()));
-        std::fs::write(&arguments, argument_file(&self.java_arguments(&temporary)))?;
+        std::fs::write(&arguments, argument_file(&self.java_arguments(&temporary, resources)))?;
         let mut command = Command::new(&java.program);
         command.arg(format!("@{}", arguments.display())).current_dir(&self.folder);
         without_options_of_the_user(&mut command);
@@ -110,7 +110,7 @@ impl JavaServer {
         Ok(command)
     }
 
-    fn java_arguments(&self, temporary: &Path) -> Vec<String> {
+    fn java_arguments(&self, temporary: &Path, resources: &Resources) -> Vec<String> {
         let mut lines = vec![
             format!("-Xmx{}m", (self.heap_bytes / MIB).max(1)),
             "-XX:+UseSerialGC".to_owned(),
@@ -134,6 +134,7 @@ impl JavaServer {
         if self.quick_start {
             lines.push("-XX:TieredStopAtLevel=1".to_owned());
         }
+        lines.extend(resources.java_option());
         lines.extend(self.options.iter().cloned());
         lines.extend(["-cp".to_owned(), self.class_path.to_argument().to_string_lossy().into_owned()]);
         lines.push(self.class.clone());
@@ -277,12 +278,14 @@ mod tests {
     fn what_it_is_started_with() {
         let mut server = server(Path::new("/scratch"));
         server.namespace = Some(NetworkNamespace::create("test").unwrap());
-        let arguments = server.java_arguments(Path::new("/scratch/run/tmp"));
+        let resources = Resources { modelled_cores: Some(16), ..Resources::unlimited() };
+        let arguments = server.java_arguments(Path::new("/scratch/run/tmp"), &resources);
         for expected in [
             "-Xmx32m",
             "-XX:MaxDirectMemorySize=16m",
             "-XX:TieredStopAtLevel=1",
             "-Djdk.net.hosts.file=/scratch/run/hosts",
+            "-XX:ActiveProcessorCount=16",
             "-Da=b c",
         ] {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
@@ -290,8 +293,10 @@ mod tests {
         assert_eq!(arguments[arguments.len() - 3..], ["-cp", "/scratch", "Program"]);
         server.quick_start = false;
         server.direct_bytes = None;
-        let arguments = server.java_arguments(Path::new("/tmp"));
-        assert!(!arguments.iter().any(|argument| argument.contains("Tiered") || argument.contains("Direct")));
+        let arguments = server.java_arguments(Path::new("/tmp"), &Resources::unlimited());
+        for unset in ["Tiered", "Direct", "ActiveProcessorCount"] {
+            assert!(!arguments.iter().any(|argument| argument.contains(unset)), "{unset}");
+        }
     }
 
     #[test]

@@ -76,18 +76,40 @@ pub fn check_roles<'a>(
     }
 }
 
-/// The memory that a system and its page cache share.
+/// What a system may use of this host, and what it is told of the machine that it is modelled on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct Resources {
+    /// For the system's own memory and its page cache together.
     pub budget_bytes: u64,
-    /// The `cgroup.procs` files that every process of the system must be written into before it allocates.
-    pub cgroup_procs: Vec<PathBuf>,
+    /// The files of control groups that every process of the system must be written into before it allocates.
+    pub join_files: Vec<PathBuf>,
+    /// The CPUs of this host that its processes may run on. By default they may run where this process may.
+    pub processors: Option<Vec<u32>>,
+    /// The cores of the modelled machine, by which a Java program sizes its pools of threads. By default it counts this host's.
+    pub modelled_cores: Option<u32>,
 }
 
-impl Memory {
+impl Resources {
+    /// A memory budget that nobody enforces, on the CPUs of this process.
+    pub fn of(budget_bytes: u64) -> Resources {
+        Resources { budget_bytes, join_files: Vec::new(), processors: None, modelled_cores: None }
+    }
+
     /// For processes that aren't part of the system under test, such as tools and clients.
-    pub fn unlimited() -> Memory {
-        Memory { budget_bytes: u64::MAX, cgroup_procs: Vec::new() }
+    pub fn unlimited() -> Resources {
+        Resources::of(u64::MAX)
+    }
+
+    /// The option that tells a Java program of the system how many cores its machine has.
+    pub(crate) fn java_option(&self) -> Option<String> {
+        self.modelled_cores.map(|cores| format!("-XX:ActiveProcessorCount={}", cores.max(1)))
+    }
+
+    /// The same for the record, among the settings that were `applied`.
+    pub(crate) fn record_java_option(&self, applied: &mut BTreeMap<String, String>) {
+        if let Some(cores) = self.modelled_cores {
+            applied.insert("active_processor_count".to_owned(), cores.max(1).to_string());
+        }
     }
 }
 
@@ -216,7 +238,7 @@ pub trait System: Send + Sync {
     fn start(
         &self,
         paths: &StoragePaths,
-        memory: &Memory,
+        resources: &Resources,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError>;
 }

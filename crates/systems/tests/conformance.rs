@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tempfile::TempDir;
 use underlay_systems::rocksdb::Rocksdb;
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, SystemError};
 use underlay_workload::MemoryStore;
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
@@ -29,7 +29,7 @@ fn start_on(
     std::fs::create_dir_all(&data).unwrap();
     let paths =
         StoragePaths { data: vec![data], scratch: directory.join("scratch"), ..StoragePaths::default() };
-    let memory = Memory { budget_bytes: BUDGET_BYTES, cgroup_procs: Vec::new() };
+    let resources = Resources::of(BUDGET_BYTES);
     let settings = Settings {
         values: settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
         fields: FIELDS,
@@ -37,7 +37,7 @@ fn start_on(
         timeout: Duration::from_secs(30),
         ..Settings::default()
     };
-    system.start(&paths, &memory, &settings)
+    system.start(&paths, &resources, &settings)
 }
 
 fn record(fields: &[(u32, Vec<u8>)]) -> FieldValues {
@@ -211,8 +211,8 @@ fn a_budget_that_is_too_small_is_refused() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let memory = Memory { budget_bytes: 1 << 20, cgroup_procs: Vec::new() };
-        let error = system.start(&paths, &memory, &Settings::default()).err().unwrap();
+        let resources = Resources::of(1 << 20);
+        let error = system.start(&paths, &resources, &Settings::default()).err().unwrap();
         assert!(error.to_string().contains("1.0 MiB is too small"), "{error}");
     }
 }
@@ -223,7 +223,7 @@ fn a_directory_that_cannot_be_used_is_named() {
         let directory = TempDir::new().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let memory = Memory { budget_bytes: BUDGET_BYTES, cgroup_procs: Vec::new() };
+        let resources = Resources::of(BUDGET_BYTES);
         // Not even root can make a directory in /proc.
         for data in [Path::new("/proc"), &directory.path().join("missing"), &file] {
             let paths = StoragePaths {
@@ -231,14 +231,14 @@ fn a_directory_that_cannot_be_used_is_named() {
                 scratch: directory.path().join("scratch"),
                 ..StoragePaths::default()
             };
-            let error = system.start(&paths, &memory, &Settings::default()).err().unwrap().to_string();
+            let error = system.start(&paths, &resources, &Settings::default()).err().unwrap().to_string();
             assert!(error.contains(&data.display().to_string()), "{error}");
         }
         if !system.capabilities().many_directories {
             let data = vec![directory.path().join("a"), directory.path().join("b")];
             let paths =
                 StoragePaths { data, scratch: directory.path().join("scratch"), ..StoragePaths::default() };
-            let error = system.start(&paths, &memory, &Settings::default()).err().unwrap().to_string();
+            let error = system.start(&paths, &resources, &Settings::default()).err().unwrap().to_string();
             assert!(error.contains("not 2"), "{error}");
         }
     }

@@ -9,15 +9,16 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::process::{Pid, Signal, getpgid, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tempfile::TempDir;
 use underlay_systems::rocksdb::Rocksdb;
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, SystemError};
 use underlay_systems::wire::{FrameBuffer, MAX_FRAME_BYTES, Opcode, Reply, Status, encode_request};
 use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
 
 struct Bench {
     directory: TempDir,
-    memory: Memory,
+    resources: Resources,
     settings: Settings,
 }
 
@@ -30,8 +31,8 @@ impl Bench {
             timeout: Duration::from_secs(30),
             ..Settings::default()
         };
-        let memory = Memory { budget_bytes: 32 << 20, cgroup_procs: Vec::new() };
-        Bench { directory: TempDir::new().unwrap(), memory, settings }
+        let resources = Resources::of(32 << 20);
+        Bench { directory: TempDir::new().unwrap(), resources, settings }
     }
 
     fn scratch(&self) -> PathBuf {
@@ -46,7 +47,7 @@ impl Bench {
         };
         Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine")).start(
             &paths,
-            &self.memory,
+            &self.resources,
             &self.settings,
         )
     }
@@ -145,7 +146,7 @@ fn a_kill_for_want_of_memory_is_told_from_others() {
         let (procs, events) = (cgroup.join("cgroup.procs"), cgroup.join("memory.oom_control"));
         std::fs::write(&procs, "").unwrap();
         std::fs::write(&events, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n").unwrap();
-        bench.memory.cgroup_procs.push(procs.clone());
+        bench.resources.join_files.push(procs.clone());
         let running = bench.start();
         assert_eq!(std::fs::read_to_string(&procs).unwrap(), "0", "the engine joined before it ran");
         if killed_by_budget {
@@ -164,9 +165,37 @@ fn a_kill_for_want_of_memory_is_told_from_others() {
 #[test]
 fn a_budget_that_cannot_be_enforced_is_an_error() {
     let mut bench = Bench::new(&[]);
-    bench.memory.cgroup_procs.push(bench.directory.path().join("missing/cgroup.procs"));
+    bench.resources.join_files.push(bench.directory.path().join("missing/cgroup.procs"));
     let error = bench.try_start().err().unwrap().to_string();
     assert!(error.contains("missing/cgroup.procs"), "{error}");
+}
+
+#[test]
+fn the_engine_runs_on_its_own_cpus_though_this_thread_is_confined_to_others() {
+    let before = sched_getaffinity(None).unwrap();
+    let mut available = (0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu));
+    let (Some(own), Some(other)) = (available.next(), available.next()) else {
+        assert!(std::env::var_os("CI").is_none(), "this host has one CPU only");
+        return eprintln!("SKIPPED: this host has one CPU only");
+    };
+    // Threads and processes inherit it; this thread ends with the test.
+    let mut confined = CpuSet::new();
+    confined.set(own);
+    sched_setaffinity(None, &confined).unwrap();
+    let mut bench = Bench::new(&[]);
+    for (processors, expected) in [(None, own), (Some(vec![u32::try_from(other).unwrap()]), other)] {
+        bench.resources.processors = processors;
+        let running = bench.start();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.processes()[0])).unwrap();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        assert_eq!(allowed.trim(), expected.to_string());
+        running.stop().unwrap();
+    }
+    for (processors, expected) in [(vec![1 << 20], "on CPU 1048576"), (Vec::new(), "on the CPUs []")] {
+        bench.resources.processors = Some(processors);
+        let error = bench.try_start().err().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
@@ -213,7 +242,7 @@ fn a_scratch_path_too_long_for_a_socket_is_no_obstacle() {
     let paths =
         StoragePaths { data: vec![bench.directory.path().into()], scratch, ..StoragePaths::default() };
     let system = Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine"));
-    let running = system.start(&paths, &bench.memory, &bench.settings).unwrap();
+    let running = system.start(&paths, &bench.resources, &bench.settings).unwrap();
     running.health().unwrap();
     running.stop().unwrap();
     let ours = format!("underlay-rocksdb-{}-", std::process::id());
@@ -234,7 +263,7 @@ fn a_program_that_does_not_start_is_explained() {
         ..StoragePaths::default()
     };
     let start = |program: &str| {
-        let error = Rocksdb::with_program(program).start(&paths, &bench.memory, &bench.settings);
+        let error = Rocksdb::with_program(program).start(&paths, &bench.resources, &bench.settings);
         error.err().unwrap().to_string()
     };
     assert!(start("/nowhere/underlay").contains("can't run /nowhere/underlay"));

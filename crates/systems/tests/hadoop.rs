@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use underlay_record::JobRecord;
 use underlay_systems::hadoop::{Cluster, INSTALLED};
 use underlay_systems::system::{
-    JobProgress, JobRequest, Memory, Running, Settings, StoragePaths, System, SystemError,
+    JobProgress, JobRequest, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
 
 const BUDGET_BYTES: u64 = 2 << 30;
@@ -27,8 +27,8 @@ fn settings(pairs: &[(&str, &str)]) -> Settings {
     }
 }
 
-fn memory() -> Memory {
-    Memory { budget_bytes: BUDGET_BYTES, cgroup_procs: Vec::new() }
+fn resources() -> Resources {
+    Resources::of(BUDGET_BYTES)
 }
 
 fn job(name: &str) -> JobRequest {
@@ -89,7 +89,7 @@ fn a_cluster_runs_every_job() {
         ..StoragePaths::default()
     };
     let settings = settings(&[("block_size", "4 MiB"), ("sorted_replication", "2")]);
-    let cluster = INSTALLED.start_cluster(&paths, &memory(), &settings).unwrap();
+    let cluster = INSTALLED.start_cluster(&paths, &resources(), &settings).unwrap();
     cluster.health().unwrap();
     assert!(own("metadata").join("hdfs/namenode/current").is_dir());
     assert!(cluster.connect().err().unwrap().to_string().contains("has no clients"));
@@ -223,7 +223,7 @@ fn a_job_that_fails_is_told_with_the_words_of_its_task(cluster: &Cluster, direct
     let paths = StoragePaths { scratch: directory.join("joined"), ..StoragePaths::default() };
     std::fs::create_dir(&paths.scratch).unwrap();
     let values = settings(&[("configuration", broken.to_str().unwrap())]);
-    let nothing = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
+    let nothing = Resources::of(0);
     let joined = cluster.namespace().unwrap().within(|| INSTALLED.start(&paths, &nothing, &values)).unwrap();
     let joined = joined.unwrap();
     joined.health().unwrap();
@@ -259,8 +259,8 @@ fn mistakes_are_found_before_anything_is_started() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let memory = Memory { budget_bytes, cgroup_procs: Vec::new() };
-        INSTALLED.start(&paths, &memory, &settings(pairs)).err().unwrap().to_string()
+        let resources = Resources::of(budget_bytes);
+        INSTALLED.start(&paths, &resources, &settings(pairs)).err().unwrap().to_string()
     };
     let error = start(directory.path(), 1 << 30, &[]);
     assert!(

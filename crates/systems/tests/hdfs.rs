@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use underlay_systems::hdfs::{Hdfs, Heaps, Plan, StorageType, VolumeChoosing};
 use underlay_systems::network_namespace::NetworkNamespace;
-use underlay_systems::system::{Memory, SystemError};
+use underlay_systems::system::{Resources, SystemError};
 
 const BLOCK_BYTES: u64 = 128 << 10;
 const DATANODES: u32 = 3;
@@ -44,14 +44,14 @@ fn plan(directory: &Path) -> Plan {
     }
 }
 
-fn memory(plan: &Plan) -> Memory {
+fn resources(plan: &Plan) -> Resources {
     let budget_bytes = plan.heaps.resident_bytes(plan.datanodes.len() as u64);
-    Memory { budget_bytes, cgroup_procs: Vec::new() }
+    Resources::of(budget_bytes)
 }
 
 fn start(plan: &Plan) -> Result<(Hdfs, Arc<NetworkNamespace>), SystemError> {
     let namespace = NetworkNamespace::create(plan.system)?;
-    let hdfs = Hdfs::start(plan, &namespace, &memory(plan))?;
+    let hdfs = Hdfs::start(plan, &namespace, &resources(plan))?;
     Ok((hdfs, namespace))
 }
 
@@ -206,8 +206,8 @@ fn too_little_memory_is_refused_before_anything_starts() {
     let directory = tempfile::TempDir::new().unwrap();
     let plan = plan(directory.path());
     let namespace = NetworkNamespace::create(plan.system).unwrap();
-    let memory = Memory { budget_bytes: memory(&plan).budget_bytes - 1, cgroup_procs: Vec::new() };
-    let error = Hdfs::start(&plan, &namespace, &memory).unwrap_err().to_string();
+    let resources = Resources::of(resources(&plan).budget_bytes - 1);
+    let error = Hdfs::start(&plan, &namespace, &resources).unwrap_err().to_string();
     assert!(error.contains("need 704 MiB"), "{error}");
     assert!(!plan.scratch.exists());
 }
@@ -221,7 +221,7 @@ fn a_server_that_can_t_start_is_named_with_its_last_words() {
     let namespace = NetworkNamespace::create(plan.system).unwrap();
     // The DataNode's port is taken.
     let _taken = namespace.within(|| TcpListener::bind("127.0.0.1:9866")).unwrap().unwrap();
-    let error = Hdfs::start(&plan, &namespace, &memory(&plan)).unwrap_err().to_string();
+    let error = Hdfs::start(&plan, &namespace, &resources(&plan)).unwrap_err().to_string();
     assert!(error.starts_with("hdfs-test failed while starting: DataNode 1 (process "), "{error}");
     assert!(error.contains("9866") && error.contains("in use"), "{error}");
 }

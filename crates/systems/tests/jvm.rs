@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use underlay_systems::java::ClassPath;
 use underlay_systems::jvm::{JvmChild, JvmClient, MAY_CONNECT, MEMORY_DRIVER, Spec};
-use underlay_systems::system::{Memory, SystemError};
+use underlay_systems::system::{Resources, SystemError};
 use underlay_systems::wire::{
     FrameBuffer, MAX_FRAME_BYTES, Opcode, Reply, Request, Status, append_values, encode_request,
 };
@@ -43,7 +43,7 @@ fn try_start(
         options: Vec::new(),
         scratch: scratch.path(),
         heap_bytes,
-        memory: &Memory { budget_bytes: heap_bytes, cgroup_procs: Vec::new() },
+        resources: &Resources::of(heap_bytes),
         namespace: None,
         timeout,
         start_limit: LIMIT,

@@ -16,7 +16,7 @@ use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec, SecretPlaces};
 use underlay_sync::Mutex;
 use underlay_systems::child::Child;
-use underlay_systems::system::Memory;
+use underlay_systems::system::Resources;
 use underlay_volume::pool_file::control_socket;
 use underlay_volume::server::Connection;
 use underlay_volume::server::nqn;
@@ -82,8 +82,8 @@ impl VolumeServer {
         // In a list of processes it is called what it is.
         std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
         command.args(["volume", "serve", "--immediate"]).arg(&file);
-        let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
-        let child = Child::spawn("volume-server", command, &folder.join("log"), &memory)?;
+        let resources = Resources::of(0);
+        let child = Child::spawn("volume-server", command, &folder.join("log"), &resources)?;
         let (connection, address) = wait_until_ready(&child, &control)?;
         Ok(VolumeServer {
             child,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use underlay_record::JobRecord;
 use underlay_systems::system::{
-    JobRequest, JobWatch, Memory, Running, Settings, StoragePaths, System, SystemError,
+    JobRequest, JobWatch, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
 use underlay_workload::client::Client;
 
@@ -23,10 +23,10 @@ impl Servers {
     /// Starts a server on each of these, all at the same time.
     pub(super) fn start(
         system: &dyn System,
-        grounds: &[(StoragePaths, Memory)],
+        grounds: &[(StoragePaths, Resources)],
         settings: &Settings,
     ) -> Result<Servers, SystemError> {
-        let started = on_each(grounds, |(paths, memory)| system.start(paths, memory, settings));
+        let started = on_each(grounds, |(paths, resources)| system.start(paths, resources, settings));
         // Those that did start end here if one did not.
         let each = started.into_iter().collect::<Result<Vec<_>, _>>()?;
         assert!(!each.is_empty(), "a session has one server at least");
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_server_gets_its_share_of_the_threads() {
-        let ground = || (StoragePaths::default(), Memory { budget_bytes: 0, cgroup_procs: Vec::new() });
+        let ground = || (StoragePaths::default(), Resources::of(0));
         let servers =
             Servers::start(&underlay_systems::null::Null, &[ground(), ground()], &Settings::default())
                 .unwrap();

@@ -152,7 +152,11 @@ impl Running for Started {
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
-        self.config.applied(self.cluster.as_ref().map_or(0, |cluster| cluster.hdfs_bytes))
+        let mut applied = self.config.applied(self.cluster.as_ref().map_or(0, |cluster| cluster.hdfs_bytes));
+        if let Some(cluster) = &self.cluster {
+            cluster.environment.resources.record_java_option(&mut applied);
+        }
+        applied
     }
 
     fn health(&self) -> Result<(), SystemError> {

@@ -20,7 +20,7 @@ use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, end_all};
 use crate::network_namespace::NetworkNamespace;
 use crate::private_file::write_private;
-use crate::system::{Memory, SystemError};
+use crate::system::{Resources, SystemError};
 
 pub(super) const INSTANCE: &str = "underlay";
 const MAIN: &str = "org.apache.accumulo.start.Main";
@@ -31,7 +31,7 @@ const TOOL_HEAP_BYTES: u64 = 96 * MIB;
 /// The direct memory of servers that transfer no data.
 const SMALL_DIRECT_BYTES: u64 = 16 * MIB;
 
-/// What all processes have in common: their programs, network and memory.
+/// What all processes have in common: their programs, network and resources.
 #[derive(Debug)]
 pub(super) struct ProcessEnvironment {
     pub java: Java,
@@ -39,7 +39,7 @@ pub(super) struct ProcessEnvironment {
     pub library: PathBuf,
     pub scratch: PathBuf,
     pub namespace: Arc<NetworkNamespace>,
-    pub memory: Memory,
+    pub resources: Resources,
     /// How long starting or stopping may take.
     pub limit: Duration,
 }
@@ -100,7 +100,7 @@ pub(super) fn start_zookeeper(
     program.heap_bytes = ZOOKEEPER_HEAP_BYTES;
     // ZooKeeper preallocates its log in steps of this many KiB. The default is 64 MiB, more than it ever writes here.
     program.options.push("-Dzookeeper.preAllocSize=1024".to_owned());
-    program.start(&environment.java, &environment.memory)
+    program.start(&environment.java, &environment.resources)
 }
 
 /// The running processes. Dropping them kills them.
@@ -169,10 +169,10 @@ impl Servers {
         // Started after the tablet servers: if the manager doesn't find them, it looks again only a second later.
         let mut manager = program("manager", &["manager", "-a", "127.0.0.1"]);
         manager.heap_bytes = MANAGER_HEAP_BYTES;
-        let manager = manager.start(&environment.java, &environment.memory)?;
+        let manager = manager.start(&environment.java, &environment.resources)?;
         let mut collector = program("garbage collector", &["gc", "-a", "127.0.0.1"]);
         collector.heap_bytes = GC_HEAP_BYTES;
-        let garbage_collector = collector.start(&environment.java, &environment.memory)?;
+        let garbage_collector = collector.start(&environment.java, &environment.resources)?;
 
         for (number, server) in (0..).zip(&tablet_servers) {
             server.wait_for_listener(address_of(number), environment.limit)?;
@@ -244,7 +244,7 @@ fn tablet_server(
     if let Some(native) = &site.config.native_maps {
         server.options.push(format!("-Daccumulo.native.lib.path={}", native.display()));
     }
-    server.start(&environment.java, &environment.memory)
+    server.start(&environment.java, &environment.resources)
 }
 
 /// Each tablet server has its own address, as if on its own machine.

@@ -22,7 +22,9 @@ use crate::jvm::{self, JvmChild, Spec};
 use crate::may_connect::Allowed;
 use crate::network_namespace::NetworkNamespace;
 use crate::private_file::write_private;
-use crate::system::{Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError};
+use crate::system::{
+    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
+};
 
 /// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -130,10 +132,10 @@ impl System for Accumulo {
     fn start(
         &self,
         paths: &StoragePaths,
-        memory: &Memory,
+        resources: &Resources,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError> {
-        let budget_bytes = memory.budget_bytes;
+        let budget_bytes = resources.budget_bytes;
         let config =
             Config::resolve(&settings.values, Some(budget_bytes), |nodes| hdfs_bytes(budget_bytes, nodes))
                 .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
@@ -166,7 +168,7 @@ impl System for Accumulo {
                     library: library.clone(),
                     scratch: scratch.clone(),
                     namespace: Arc::clone(&namespace),
-                    memory: memory.clone(),
+                    resources: resources.clone(),
                     limit,
                 };
                 let (cluster, password) = start_cluster(&config, paths, settings, environment)?;
@@ -218,7 +220,7 @@ fn start_cluster(
         heaps: heaps(config.budget_bytes),
         slow_motion,
     };
-    let hdfs = Hdfs::start(&plan, &environment.namespace, &environment.memory)?;
+    let hdfs = Hdfs::start(&plan, &environment.namespace, &environment.resources)?;
     let logs: Vec<LogVolume> = places
         .logs
         .iter()
@@ -315,7 +317,7 @@ impl ClientPlan<'_> {
             options,
             scratch,
             heap_bytes: CLIENT_HEAP_BYTES,
-            memory: &Memory::unlimited(),
+            resources: &Resources::unlimited(),
             namespace,
             timeout: self.timeout,
             start_limit: self.limit,

@@ -11,7 +11,7 @@ use super::locked::LockedFile;
 use super::maven_home;
 use crate::child::Child;
 use crate::program::on_path;
-use crate::system::{Memory, Progress, SystemError};
+use crate::system::{Progress, Resources, SystemError};
 use crate::unprivileged::{self, Room};
 
 /// The plugin that copies the files, with a fixed version. `scripts/lock-artifacts` reads this line.
@@ -91,7 +91,7 @@ pub(super) fn fetch(
         log_tail,
     };
     let maven = match &room {
-        None => Child::spawn("mvn", command, &log, &Memory::unlimited()),
+        None => Child::spawn("mvn", command, &log, &Resources::unlimited()),
         Some(room) => room.spawn("mvn", command, &log),
     };
     let maven = maven.map_err(|error| match error {

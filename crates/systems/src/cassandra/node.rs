@@ -19,7 +19,7 @@ use crate::child::{Child, ChildState};
 use crate::credentials::random_password;
 use crate::java::{Java, without_options_of_the_user};
 use crate::process_memory::resident_bytes;
-use crate::system::{Memory, SystemError};
+use crate::system::{Resources, SystemError};
 
 const POLL: Duration = Duration::from_millis(100);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -40,7 +40,7 @@ pub(super) struct Node {
 
 impl Node {
     /// Starts the node of `plan`. It is not ready yet when this returns.
-    pub(super) fn start(plan: &NodePlan<'_>, java: &Java, memory: &Memory) -> Result<Node, SystemError> {
+    pub(super) fn start(plan: &NodePlan<'_>, java: &Java) -> Result<Node, SystemError> {
         let scratch = plan.directories.scratch.clone();
         let failed = |problem: String| SystemError::starting(NAME, problem);
         let password = random_password()
@@ -53,7 +53,7 @@ impl Node {
         without_options_of_the_user(&mut command);
         plan.network.enter(&mut command);
         keep_memory_unlocked(&mut command);
-        let child = Child::spawn(NAME, command, &scratch.join("cassandra.log"), memory)?;
+        let child = Child::spawn(NAME, command, &scratch.join("cassandra.log"), plan.resources)?;
         let mut tool: Vec<String> =
             ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
                 .map(str::to_owned)
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Runs `nodetool` with these arguments, outside of the memory budget, and returns what it printed.
+    /// Runs `nodetool` with these arguments, outside of the budget, and returns what it printed.
     pub(super) fn tool(
         &self,
         words: &[&str],
@@ -138,7 +138,7 @@ impl Node {
         self.network.enter(&mut command);
         // Named by the command, since no command runs twice at the same time on a node.
         let log = self.scratch.join(format!("nodetool-{what}.log"));
-        let tool = Child::spawn(NAME, command, &log, &Memory::unlimited())?;
+        let tool = Child::spawn(NAME, command, &log, &Resources::unlimited())?;
         let ended = tool.state().wait(limit);
         let output = std::fs::read(&log).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).into_owned();

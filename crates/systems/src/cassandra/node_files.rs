@@ -11,6 +11,7 @@ use super::memory::MIB;
 use super::network::Network;
 use crate::java_server::{self, argument_file, hosts_option};
 use crate::private_file::write_private;
+use crate::system::Resources;
 
 /// The number of token ranges per node, Cassandra's default.
 const TOKENS_PER_NODE: u64 = 16;
@@ -77,6 +78,7 @@ pub(super) struct NodePlan<'a> {
     pub directories: NodeDirectories,
     /// The directory of Cassandra's jars.
     pub programs: PathBuf,
+    pub resources: &'a Resources,
     pub slow_motion: f64,
 }
 
@@ -190,6 +192,7 @@ impl NodePlan<'_> {
             format!("-Dcom.sun.management.jmxremote.password.file={scratch}/management.password"),
             format!("-Dcom.sun.management.jmxremote.access.file={scratch}/management.access"),
         ];
+        lines.extend(self.resources.java_option());
         if !division.concurrent_collector {
             lines.push(format!("-Xmn{}m", mib(division.young_bytes)));
         }
@@ -280,7 +283,7 @@ mod tests {
         }
     }
 
-    fn plan(config: &Config, slow_motion: f64) -> NodePlan<'_> {
+    fn plan<'a>(config: &'a Config, resources: &'a Resources, slow_motion: f64) -> NodePlan<'a> {
         let directories = NodeDirectories {
             data: vec!["/mnt/a/cassandra/data".into(), "/mnt/b/cassandra/data".into()],
             commitlog: "/mnt/log/cassandra/commitlog".into(),
@@ -299,6 +302,7 @@ mod tests {
             management_port: 40_001,
             directories,
             programs: "/cache/cassandra".into(),
+            resources,
             slow_motion,
         }
     }
@@ -306,7 +310,8 @@ mod tests {
     #[test]
     fn a_small_node_undilated() {
         let config = Config { budget_bytes: 1 << 30, nodes: 2, ..Config::default() };
-        let plan = plan(&config, 1.0);
+        let resources = Resources::unlimited();
+        let plan = plan(&config, &resources, 1.0);
         insta::assert_snapshot!("small-yaml", plan.yaml());
         insta::assert_snapshot!("small-java", plan.java_arguments());
     }
@@ -319,9 +324,18 @@ mod tests {
             concurrent_reads: 128,
             ..Config::default()
         };
-        let plan = plan(&config, 8.0);
+        let resources = Resources::unlimited();
+        let plan = plan(&config, &resources, 8.0);
         insta::assert_snapshot!("large-yaml", plan.yaml());
         insta::assert_snapshot!("large-java", plan.java_arguments());
+    }
+
+    #[test]
+    fn a_node_counts_the_cores_of_the_modelled_machine() {
+        let config = Config { budget_bytes: 1 << 30, ..Config::default() };
+        let resources = Resources { modelled_cores: Some(16), ..Resources::unlimited() };
+        let arguments = plan(&config, &resources, 1.0).java_arguments();
+        assert!(arguments.lines().any(|line| line == "\"-XX:ActiveProcessorCount=16\""), "{arguments}");
     }
 
     #[test]
@@ -329,7 +343,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::TempDir::new().unwrap();
         let config = Config::default();
-        let mut plan = plan(&config, 1.0);
+        let resources = Resources::unlimited();
+        let mut plan = plan(&config, &resources, 1.0);
         let place = |name: &str| directory.path().join(name);
         plan.directories = NodeDirectories {
             data: vec![place("data")],

@@ -21,7 +21,7 @@ use crate::artifacts::{self, CASSANDRA};
 use crate::credentials;
 use crate::java::Java;
 use crate::system::{
-    Capabilities, Memory, NodePaths, Progress, Running, Settings, StoragePaths, System, SystemError,
+    Capabilities, NodePaths, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
     check_roles, first_data_directory, make_on,
 };
 
@@ -117,17 +117,17 @@ impl System for Cassandra {
     fn start(
         &self,
         paths: &StoragePaths,
-        memory: &Memory,
+        resources: &Resources,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, Some(memory.budget_bytes))
+        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         // An existing cluster is on the host's network.
         let network = if config.endpoints.is_empty() { Network::create()? } else { Network::Host };
         let (addresses, nodes) = match config.endpoints.is_empty() {
             true => {
-                let (addresses, nodes) = start_ring(&config, paths, memory, settings, timeout, &network)?;
+                let (addresses, nodes) = start_ring(&config, paths, resources, settings, timeout, &network)?;
                 (Some(addresses), nodes)
             }
             false => (None, Vec::new()),
@@ -158,7 +158,8 @@ impl System for Cassandra {
         let database = opened.flatten().map_err(|error| explain("starting", &error, &nodes))?;
         let states = nodes.iter().map(|node| Arc::clone(node.state())).collect();
         let database = Arc::new(database);
-        Ok(Box::new(Started { config, nodes, states, database, timeout, addresses, network }))
+        let resources = resources.clone();
+        Ok(Box::new(Started { config, resources, nodes, states, database, timeout, addresses, network }))
     }
 }
 
@@ -188,7 +189,7 @@ fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> Syste
 fn start_ring(
     config: &Config,
     paths: &StoragePaths,
-    memory: &Memory,
+    resources: &Resources,
     settings: &Settings,
     timeout: Duration,
     network: &Network,
@@ -217,9 +218,10 @@ fn start_ring(
                 .map_err(|error| SystemError::starting(NAME, format!("no port is free: {error}")))?,
             directories: NodeDirectories { scratch: folder.join(format!("node{}", node + 1)), ..storage },
             programs: programs.clone(),
+            resources,
             slow_motion: settings.slow_motion.max(1.0),
         };
-        nodes.push(Node::start(&plan, &java, memory)?);
+        nodes.push(Node::start(&plan, &java)?);
         if node == 0 {
             nodes[0].wait_until_ready(limit)?;
         }
@@ -313,6 +315,7 @@ fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses,
 /// A running cluster. The nodes are dropped first, before their addresses are released.
 struct Started {
     config: Config,
+    resources: Resources,
     /// Empty for an existing cluster.
     nodes: Vec<Node>,
     states: Arc<[Arc<crate::child::ChildState>]>,
@@ -369,6 +372,7 @@ impl Running for Started {
             let native = addresses.all_native().iter().map(ToString::to_string).collect::<Vec<_>>();
             applied.insert("addresses".to_owned(), native.join(", "));
             applied.insert("network".to_owned(), self.network.description().to_owned());
+            self.resources.record_java_option(&mut applied);
         }
         applied
     }

@@ -18,7 +18,7 @@ use super::local_directories::{LocalUse, LocalWatch};
 use super::yarn::{Yarn, processes_in};
 use crate::hdfs::Hdfs;
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{JobProgress, JobRequest, JobWatch, Running, SystemError};
+use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
 
 /// DataNodes delete blocks after their next heartbeats.
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
@@ -53,6 +53,7 @@ pub(super) struct Servers {
     pub(super) hdfs: Hdfs,
     pub(super) namespace: Arc<NetworkNamespace>,
     pub(super) local_directories: Vec<PathBuf>,
+    pub(super) resources: Resources,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -305,7 +306,11 @@ impl Running for Cluster {
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
-        self.config.applied()
+        let mut applied = self.config.applied();
+        if let Some(servers) = &self.servers {
+            servers.resources.record_java_option(&mut applied);
+        }
+        applied
     }
 
     fn health(&self) -> Result<(), SystemError> {

@@ -16,7 +16,7 @@ use crate::connection::SocketPath;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer};
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{Memory, SystemError};
+use crate::system::{Resources, SystemError};
 
 /// The path of a source, and its text.
 macro_rules! source {
@@ -95,7 +95,7 @@ impl JobClient {
             folder,
             namespace: place.namespace.clone(),
         };
-        Ok(JobClient { process: server.start(java, &Memory::unlimited())?, socket })
+        Ok(JobClient { process: server.start(java, &Resources::unlimited())?, socket })
     }
 
     pub(super) fn process(&self) -> &JavaProcess {

@@ -21,7 +21,7 @@ use crate::java::{ClassPath, Java};
 use crate::java_server::{argument_file, hosts_option};
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{
-    Capabilities, Memory, Progress, Running, Settings, StoragePaths, System, SystemError, check_attached,
+    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached,
     check_roles, first_data_directory,
 };
 
@@ -50,10 +50,10 @@ impl Hadoop {
     pub fn start_cluster(
         &self,
         paths: &StoragePaths,
-        memory: &Memory,
+        resources: &Resources,
         settings: &Settings,
     ) -> Result<Cluster, SystemError> {
-        let config = Config::resolve(&settings.values, Some(memory.budget_bytes))
+        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let java = Java::find(NAME)?;
         let library = HADOOP.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
@@ -68,10 +68,10 @@ impl Hadoop {
                 let archive = archive(&java, &library, &classes, &|_| {})?;
                 let namespace = NetworkNamespace::create(NAME)?;
                 let plan = directories.plan(&config, slow_motion)?;
-                let hdfs = Hdfs::start(&plan, &namespace, memory)?;
+                let hdfs = Hdfs::start(&plan, &namespace, resources)?;
                 let configuration = hdfs.configuration_directory().to_owned();
                 let java_options =
-                    container_options(&scratch, &archive.options(&[&configuration, &classes]))?;
+                    container_options(&scratch, &archive.options(&[&configuration, &classes]), resources)?;
                 let site = Site {
                     config: &config,
                     local_directories: &directories.local,
@@ -104,9 +104,15 @@ impl Hadoop {
                     scratch: &scratch,
                     namespace: Some(Arc::clone(&namespace)),
                 };
-                let yarn = Yarn::start(&java, &plan, &namespace, memory)?;
+                let yarn = Yarn::start(&java, &plan, &namespace, resources)?;
                 let client = JobClient::start(&java, &place)?;
-                let servers = Servers { yarn, hdfs, namespace, local_directories: directories.local };
+                let servers = Servers {
+                    yarn,
+                    hdfs,
+                    namespace,
+                    local_directories: directories.local,
+                    resources: resources.clone(),
+                };
                 Cluster { config, client, servers: Some(servers), checksum: Mutex::default() }
             }
         };
@@ -149,21 +155,27 @@ fn archive(
 
 /// The options of every Java process that the NodeManager starts: it stays small, starts quickly and resolves its own name. The
 /// `further` options go into a file, since they are too long for a command line.
-fn container_options(scratch: &Path, further: &[String]) -> Result<Vec<String>, SystemError> {
+fn container_options(
+    scratch: &Path,
+    further: &[String],
+    resources: &Resources,
+) -> Result<Vec<String>, SystemError> {
     let folder = Yarn::node_folder(scratch);
     let file = folder.join("container.arguments");
     std::fs::create_dir_all(&folder)
         .and_then(|()| std::fs::write(&file, argument_file(further)))
         .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", file.display())))?;
-    Ok(vec![
+    let mut options = vec![
         "-XX:+UseSerialGC".to_owned(),
         "-XX:-UsePerfData".to_owned(),
         "-XX:ReservedCodeCacheSize=64m".to_owned(),
         "-Xss256k".to_owned(),
         "-Djava.net.preferIPv4Stack=true".to_owned(),
         hosts_option(&folder.join("hosts")),
-        format!("@{}", file.display()),
-    ])
+    ];
+    options.extend(resources.java_option());
+    options.push(format!("@{}", file.display()));
+    Ok(options)
 }
 
 /// Where everything is stored.
@@ -290,16 +302,27 @@ impl System for Hadoop {
     fn start(
         &self,
         paths: &StoragePaths,
-        memory: &Memory,
+        resources: &Resources,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError> {
-        Ok(Box::new(self.start_cluster(paths, memory, settings)?))
+        Ok(Box::new(self.start_cluster(paths, resources, settings)?))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn containers_count_the_cores_of_the_modelled_machine() {
+        let scratch = tempfile::TempDir::new().unwrap();
+        let options = |resources: &Resources| {
+            container_options(scratch.path(), &["-cp".to_owned()], resources).unwrap().join(" ")
+        };
+        let resources = Resources { modelled_cores: Some(16), ..Resources::unlimited() };
+        assert!(options(&resources).contains("-XX:ActiveProcessorCount=16 @"));
+        assert!(!options(&Resources::unlimited()).contains("ActiveProcessorCount"));
+    }
 
     #[test]
     fn each_part_has_its_place() {

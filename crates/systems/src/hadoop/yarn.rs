@@ -13,7 +13,7 @@ use crate::java_server::{JavaProcess, JavaServer};
 use crate::mount_namespace::let_go_of_others;
 use crate::network_namespace::NetworkNamespace;
 use crate::program::on_path;
-use crate::system::{Memory, SystemError};
+use crate::system::{Resources, SystemError};
 
 const RESOURCE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager";
 const NODE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.nodemanager.NodeManager";
@@ -51,7 +51,7 @@ impl Yarn {
         java: &Java,
         plan: &YarnPlan<'_>,
         namespace: &Arc<NetworkNamespace>,
-        memory: &Memory,
+        resources: &Resources,
     ) -> Result<Yarn, SystemError> {
         let server = |name: &str, class: &str, folder: PathBuf| JavaServer {
             system: NAME,
@@ -72,7 +72,7 @@ impl Yarn {
         };
         let folder = plan.scratch.join("resource-manager");
         let resource_manager =
-            server("ResourceManager", RESOURCE_MANAGER_CLASS, folder).start(java, memory)?;
+            server("ResourceManager", RESOURCE_MANAGER_CLASS, folder).start(java, resources)?;
         let folder = Yarn::node_folder(plan.scratch);
         let program = java_home_program(java)?;
         let mut node_manager = server("NodeManager", NODE_MANAGER_CLASS, folder.clone());
@@ -84,7 +84,7 @@ impl Yarn {
         ];
         let contained = contained(&program, &folder)?;
         let node_manager =
-            node_manager.start(&Java { program: contained, version: java.version.clone() }, memory)?;
+            node_manager.start(&Java { program: contained, version: java.version.clone() }, resources)?;
         let own: Vec<&Path> = plan.directories.iter().map(PathBuf::as_path).chain([plan.scratch]).collect();
         if let Err(error) = let_go_of_others(node_manager.state().pid(), &own, plan.limit) {
             // If it has ended, its log says why.

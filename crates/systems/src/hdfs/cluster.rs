@@ -17,7 +17,7 @@ use crate::child::ChildState;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, end_all};
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{Memory, SystemError};
+use crate::system::{Resources, SystemError};
 
 /// Starting reads the NameNode's image and each directory's list of blocks: on a slow disk both take their time, so these
 /// limits only tell a stuck process from a slow one.
@@ -84,17 +84,17 @@ impl Hdfs {
     pub fn start(
         plan: &Plan,
         namespace: &Arc<NetworkNamespace>,
-        memory: &Memory,
+        resources: &Resources,
     ) -> Result<Hdfs, SystemError> {
         plan.check()?;
         let needed_bytes = plan.heaps.resident_bytes(plan.datanodes.len() as u64);
-        if memory.budget_bytes < needed_bytes {
+        if resources.budget_bytes < needed_bytes {
             return plan.failed(format!(
                 "a NameNode and {} DataNodes need {:.0} MiB of memory and the budget is {:.0} MiB: give it more, or \
                  fewer DataNodes",
                 plan.datanodes.len(),
                 needed_bytes as f64 / MIB,
-                memory.budget_bytes as f64 / MIB
+                resources.budget_bytes as f64 / MIB
             ));
         }
         let programs = Programs {
@@ -109,7 +109,7 @@ impl Hdfs {
         }
         let mut namenode = programs.server(plan, namespace, "NameNode", NAMENODE);
         namenode.heap_bytes = plan.heaps.namenode_bytes;
-        let namenode = namenode.start(&programs.java, memory)?;
+        let namenode = namenode.start(&programs.java, resources)?;
         let mut datanodes = Vec::new();
         for number in 0..plan.datanodes.len() {
             let mut datanode =
@@ -117,7 +117,7 @@ impl Hdfs {
             datanode.heap_bytes = plan.heaps.datanode_bytes;
             datanode.direct_bytes = Some(DATANODE_DIRECT_BYTES);
             datanode.arguments = datanode_arguments(plan, number);
-            datanodes.push(datanode.start(&programs.java, memory)?);
+            datanodes.push(datanode.start(&programs.java, resources)?);
         }
         let hdfs = Hdfs {
             plan: plan.clone(),

@@ -19,7 +19,7 @@ use crate::child::{Child, ChildState, OBITUARY_WAIT};
 use crate::connection::{Connection, SocketPath};
 use crate::java::{ClassPath, Java, without_options_of_the_user};
 use crate::network_namespace::NetworkNamespace;
-use crate::system::{Memory, Progress, SystemError};
+use crate::system::{Progress, Resources, SystemError};
 use crate::wire::Opcode;
 
 const MAIN: &str = "underlay.jvm.Server";
@@ -61,8 +61,9 @@ pub struct Spec<'a> {
     /// For the socket, the log (`jvm-NAME.log`) and temporary files.
     pub scratch: &'a Path,
     pub heap_bytes: u64,
-    /// The cgroups that the process joins, and the budget that is named if the kernel kills it.
-    pub memory: &'a Memory,
+    /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel kills it. It counts
+    /// the cores of this host whatever the modelled machine has, since a client is on another one.
+    pub resources: &'a Resources,
     /// The network that it runs in.
     pub namespace: Option<&'a NetworkNamespace>,
     /// How long an operation may take.
@@ -138,7 +139,7 @@ impl JvmChild {
             namespace.enter(&mut command);
         }
         let log = spec.scratch.join(format!("jvm-{}.log", socket.name()));
-        let child = Child::spawn(system, command, &log, spec.memory)?;
+        let child = Child::spawn(system, command, &log, spec.resources)?;
         let started = JvmChild { child, socket, timeout: spec.timeout, hops: Hops::default() };
         started.wait_until_ready(spec.start_limit)?;
         Ok(started)

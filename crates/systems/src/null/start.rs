@@ -7,7 +7,7 @@ use underlay_workload::client::Client;
 use underlay_workload::{KeysOnlyClient, NullClient};
 
 use super::config::{self, Values};
-use crate::system::{Capabilities, Memory, Running, Settings, StoragePaths, System, SystemError};
+use crate::system::{Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError};
 
 /// The system `null`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ impl System for Null {
     fn start(
         &self,
         _paths: &StoragePaths,
-        _memory: &Memory,
+        _resources: &Resources,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError> {
         match config::check(&settings.values).into_iter().next() {

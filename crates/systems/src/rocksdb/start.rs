@@ -17,7 +17,7 @@ use super::config::{Config, MIN_BUDGET_BYTES, SETTINGS};
 use super::engine::Arguments;
 use crate::child::{Child, OBITUARY_WAIT};
 use crate::connection::{Connection, SocketPath};
-use crate::system::{Capabilities, Memory, Running, Settings, StoragePaths, System, SystemError, make_on};
+use crate::system::{Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, make_on};
 use crate::wire::Opcode;
 
 const NAME: &str = "rocksdb";
@@ -82,10 +82,10 @@ impl System for Rocksdb {
     fn start(
         &self,
         paths: &StoragePaths,
-        memory: &Memory,
+        resources: &Resources,
         settings: &Settings,
     ) -> Result<Box<dyn Running>, SystemError> {
-        let config = Config::resolve(&settings.values, memory.budget_bytes)
+        let config = Config::resolve(&settings.values, resources.budget_bytes)
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         let [data] = paths.data.as_slice() else {
             let problem = format!(
@@ -108,7 +108,7 @@ impl System for Rocksdb {
             socket: socket.as_path().to_owned(),
             data: database,
             log_directory: paths.scratch.clone(),
-            budget_bytes: memory.budget_bytes,
+            budget_bytes: resources.budget_bytes,
             fields: settings.fields,
             settings: settings.values.clone(),
         };
@@ -118,7 +118,8 @@ impl System for Rocksdb {
         let log = socket.as_path().with_extension("log");
         let log = paths.scratch.join(log.file_name().unwrap_or("rocksdb.log".as_ref()));
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
-        let started = Started { child: Child::spawn(NAME, command, &log, memory)?, socket, config, timeout };
+        let started =
+            Started { child: Child::spawn(NAME, command, &log, resources)?, socket, config, timeout };
         started.wait_until_ready()?;
         Ok(Box::new(started))
     }

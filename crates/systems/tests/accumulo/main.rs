@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use underlay_systems::accumulo::INSTALLED;
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::FieldValues;
 
 pub const MIB: u64 = 1 << 20;
@@ -48,8 +48,8 @@ pub fn start(
         scratch: directory.join("scratch"),
         ..StoragePaths::default()
     };
-    let memory = Memory { budget_bytes, cgroup_procs: Vec::new() };
-    INSTALLED.start(&paths, &memory, settings)
+    let resources = Resources::of(budget_bytes);
+    INSTALLED.start(&paths, &resources, settings)
 }
 
 /// The process of that name: `tablet-server-1`.

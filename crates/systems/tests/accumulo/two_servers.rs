@@ -12,7 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
 use underlay_systems::accumulo::Accumulo;
 use underlay_systems::may_connect::{self, MayConnect};
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, Visibility};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, Visibility};
 use underlay_workload::client::{Client, FieldValues, Fields, FoundRecords, Outcome};
 
 use crate::ledger::{Ledger, Load};
@@ -218,10 +218,10 @@ fn it_can_be_joined(running: &dyn Running, directory: &Path, ledger: &Ledger) {
     let join = || {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         let system = Accumulo::with_variables(variable);
-        let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
-        let refused = system.start(&paths, &memory, &listed("127.0.0.1:2181")).err().unwrap().to_string();
+        let resources = Resources::of(0);
+        let refused = system.start(&paths, &resources, &listed("127.0.0.1:2181")).err().unwrap().to_string();
         assert!(refused.contains("--may-connect 127.0.0."), "{refused}");
-        let joined = system.start(&paths, &memory, &listed("127.0.0.1,127.0.0.2")).unwrap();
+        let joined = system.start(&paths, &resources, &listed("127.0.0.1,127.0.0.2")).unwrap();
         joined.health().unwrap();
         assert!(joined.processes().is_empty());
         assert_eq!(ledger.losses(joined.as_ref()), [""; 0]);

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use underlay_systems::cassandra::Cassandra;
 use underlay_systems::may_connect::{self, MayConnect};
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System as _};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _};
 use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
 
 use crate::{files_in, in_network_of, is_process, join, settings, signal, start, whole_record};
@@ -84,8 +84,8 @@ fn only_nodes_on_the_list_are_connected_to(addresses: &str) {
     let join_with = |list: &str| {
         let may_connect = MayConnect::Listed(may_connect::parse(list).unwrap());
         let settings = Settings { may_connect, ..settings(&[("endpoints", first), ("consistency", "ONE")]) };
-        let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
-        NO_USER.start(&StoragePaths::default(), &memory, &settings)
+        let resources = Resources::of(0);
+        NO_USER.start(&StoragePaths::default(), &resources, &settings)
     };
     let error = join_with(first).err().unwrap().to_string();
     assert!(

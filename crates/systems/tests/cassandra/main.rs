@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use scylla::client::session_builder::SessionBuilder;
 use underlay_systems::cassandra::INSTALLED;
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::FieldValues;
 
 pub const NODE_BYTES: u64 = 512 << 20;
@@ -55,8 +55,8 @@ pub fn start(
         scratch: directory.join("scratch"),
         ..StoragePaths::default()
     };
-    let memory = Memory { budget_bytes: nodes * NODE_BYTES, cgroup_procs: Vec::new() };
-    INSTALLED.start(&paths, &memory, &settings)
+    let resources = Resources::of(nodes * NODE_BYTES);
+    INSTALLED.start(&paths, &resources, &settings)
 }
 
 /// Joins the cluster of which one node listens at `address`.
@@ -72,8 +72,8 @@ pub fn join_by(
     let mut all = vec![("endpoints", address)];
     all.extend(pairs);
     // Storage and memory of such a cluster are not ours to give.
-    let memory = Memory { budget_bytes: 0, cgroup_procs: Vec::new() };
-    system.start(&StoragePaths::default(), &memory, &settings(&all))
+    let resources = Resources::of(0);
+    system.start(&StoragePaths::default(), &resources, &settings(&all))
 }
 
 /// Does `work` in the network that the cluster is in.

@@ -7,7 +7,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use underlay_systems::cassandra::INSTALLED;
-use underlay_systems::system::{Memory, Running, StoragePaths, System, SystemError};
+use underlay_systems::system::{Resources, Running, StoragePaths, System, SystemError};
 use underlay_workload::MemoryStore;
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
@@ -337,8 +337,8 @@ fn mistakes_are_found_before_anything_is_started() {
             scratch: directory.path().join("scratch"),
             ..StoragePaths::default()
         };
-        let memory = Memory { budget_bytes, cgroup_procs: Vec::new() };
-        INSTALLED.start(&paths, &memory, &settings(&[])).err().unwrap().to_string()
+        let resources = Resources::of(budget_bytes);
+        INSTALLED.start(&paths, &resources, &settings(&[])).err().unwrap().to_string()
     };
     let error = started(directory.path(), 1 << 20);
     assert!(error.contains("1.0 MiB is too small"), "{error}");

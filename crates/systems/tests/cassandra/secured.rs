@@ -17,7 +17,7 @@ use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Name, X509NameRef};
 use underlay_systems::cassandra::Cassandra;
 use underlay_systems::child::Child;
-use underlay_systems::system::{Memory, SystemError};
+use underlay_systems::system::{Resources, SystemError};
 use underlay_workload::client::{FieldValues, Fields, Outcome};
 
 use crate::{join_by, whole_record};
@@ -120,8 +120,8 @@ fn started(node: &Path, native: SocketAddr) -> Child {
     command.arg("-Dcassandra.superuser_setup_delay_ms=0");
     command.arg(format!("@{}", node.join("java.arguments").display())).current_dir(node);
     let log = node.join("secured.log");
-    let memory = Memory::unlimited();
-    let child = Child::spawn("cassandra", command, &log, &memory).unwrap();
+    let resources = Resources::unlimited();
+    let child = Child::spawn("cassandra", command, &log, &resources).unwrap();
     let begun = Instant::now();
     while TcpStream::connect(native).is_err() {
         let tail = child.state().log_tail().unwrap_or_default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use underlay_attach::{OwnFolder, Registry};
 use underlay_hosts::{Connect, Connector, Job};
 use underlay_systems::may_connect::MayConnect;
-use underlay_systems::system::{Memory, Running, Settings, StoragePaths};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths};
 use underlay_workload::client::{Client, ClientError};
 
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ pub(super) fn connector(registry: Registry, may_connect: MayConnect) -> Connecto
         let scratch = OwnFolder::temporary("worker", &registry).map_err(|error| error.to_string())?;
         let paths = StoragePaths { scratch: scratch.path().to_path_buf(), ..StoragePaths::default() };
         let running =
-            system.start(&paths, &Memory::unlimited(), &settings).map_err(|error| error.to_string())?;
+            system.start(&paths, &Resources::unlimited(), &settings).map_err(|error| error.to_string())?;
         let reached = Arc::new(Reached { running, _scratch: scratch });
         Ok(Box::new(move |_thread| -> Result<Box<dyn Client>, ClientError> {
             reached.running.connect().map_err(|error| ClientError::Lost(error.to_string()))
