@@ -229,6 +229,7 @@ impl Bench {
             devices: Vec::new(),
             layers: Vec::new(),
             network: None,
+            paths: Vec::new(),
             system_figures: BTreeMap::new(),
             system_series: Vec::new(),
             certificate: None,
