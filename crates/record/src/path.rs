@@ -32,6 +32,8 @@ pub struct PathRecord {
 /// What the requests of one kind waited, in modelled microseconds: this machine's clock divided by the slow motion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PathWait {
+    /// Those of the block device. A program's request that is longer than what the kernel passes on at once (512 KiB on a loop
+    /// device) is several.
     pub requests: u64,
     /// What the models asked for.
     pub modelled_mean_us: f64,
@@ -39,7 +41,8 @@ pub struct PathWait {
     pub waited_mean_us: f64,
     /// The part of it that was spent outside of the daemon, on the way there and back.
     pub path_mean_us: f64,
-    /// By how much requests were dated back, so that the model's time is over that much earlier.
+    /// By how much requests were to be dated back, so that the model's time is over that much earlier. One is dated back less
+    /// where the model has gone on already.
     pub dated_back_mean_us: f64,
     /// `path_mean_us` is no exact count but an estimate, on the safe side where it can be: of writes among flushes, since the
     /// kernel adds what a write waits for a flush to the write; of requests that the kernel splits.

@@ -1,9 +1,9 @@
 //! What programs waited for a volume outside of its devices: the kernel's accounting of the block device, less what the
 //! daemon's own says.
 //!
-//! What is exact: reads, and flushes as they reach the daemon. The kernel makes a request of the daemon of each of its own, since
-//! neither is longer than 1 MiB. Where it splits one all the same (the counts tell), the longest part is what a program waits for,
-//! while only the mean of the parts is known: the way then counts as longer than it is.
+//! What is exact: reads, and flushes as they reach the daemon. The kernel makes a request of the daemon of each of the
+//! block device's, which are no longer than 512 KiB on a loop device. Where it splits one all the same (the counts tell), the
+//! longest part is what a program waits for, while only the mean of the parts is known: the way then counts as longer than it is.
 //!
 //! What is not: writes among flushes. To the kernel a flush is a write without data, and a write with a flush before or behind
 //! it (as journals write) has those waits added to its own. Taken off are the flushes that reached the device, once each, though

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_kernels_rounding_fails_no_cell() {
         let few = PathWait { modelled_mean_us: 10.0, waited_mean_us: 25.0, ..wait(10, 0.0) };
-        assert_eq!(outcome(&[path(few, PathWait::default(), PathWait::default())])[0].1, true);
+        assert!(outcome(&[path(few, PathWait::default(), PathWait::default())])[0].1);
     }
 
     #[test]
