@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use underlay_attach::daemon::Transport;
 use underlay_attach::{BlockAttachment, Registry};
+use underlay_record::path;
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 
@@ -45,10 +46,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     devices.begin_measurement(1.0)?;
     println!("{} {}", devices.paths()[0].display(), devices.daemon_pid().unwrap_or_default());
     std::io::stdin().read_to_end(&mut Vec::new())?;
-    for activity in devices.end_measurement()? {
+    let activities = devices.end_measurement()?;
+    let paths = devices.path_records();
+    for activity in activities {
         let at = |histogram: &underlay_record::Histogram| [0.5, 0.99].map(|rank| histogram.quantile_us(rank));
-        let (modelled, delivered) = (activity.modelled.as_ref().map(at), activity.delivered.as_ref().map(at));
-        println!("{}", serde_json::json!({ "modelled_us": modelled, "delivered_us": delivered }));
+        let waited = activity
+            .delivered
+            .as_ref()
+            .map(|delivered| path::waited(&paths, delivered).unwrap_or_else(|| delivered.clone()));
+        let (modelled, delivered) = (activity.modelled.as_ref().map(at), waited.as_ref().map(at));
+        let kinds: Vec<_> = paths.iter().flat_map(|path| path.kinds()).collect();
+        println!(
+            "{}",
+            serde_json::json!({ "modelled_us": modelled, "delivered_us": delivered, "paths": kinds })
+        );
     }
     devices.detach()?;
     Ok(())

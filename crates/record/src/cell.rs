@@ -11,6 +11,7 @@ use crate::job::JobRecord;
 use crate::machine::Machine;
 use crate::measured::{Measured, SystemSample};
 use crate::network::NetworkRecord;
+use crate::path::PathRecord;
 use crate::search::SearchRecord;
 
 /// A point of the matrix: one system on one storage under one workload.
@@ -309,6 +310,10 @@ pub struct RunRecord {
     /// Absent where the storage was no volume of a pool.
     #[serde(default)]
     pub network: Option<NetworkRecord>,
+    /// What programs waited on the way to each volume of each server; empty in records from before it was counted, and where
+    /// there is no block device of ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathRecord>,
     /// The system's own figures over the measured time: `block_cache_hits`, `compaction_write_bytes` ...
     pub system_figures: BTreeMap<String, f64>,
     /// Its gauges over the measured time; empty where it has none.

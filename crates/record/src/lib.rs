@@ -15,6 +15,7 @@ pub mod machine;
 pub mod measured;
 pub mod metric;
 pub mod network;
+pub mod path;
 pub mod read;
 pub mod run;
 mod schema1;
@@ -37,6 +38,7 @@ pub use machine::Machine;
 pub use measured::{Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
 pub use metric::PublishedMetric;
 pub use network::NetworkRecord;
+pub use path::{PathRecord, PathWait};
 pub use read::ReadError;
 pub use run::{
     Claim, ClaimCheck, DevicePrice, Expectation, Figure, PlannedCell, ReferenceTable, Run, Shortened,

@@ -19,4 +19,5 @@ pub mod pacer;
 pub mod predict;
 pub mod stack;
 pub mod time;
+pub mod times;
 mod waker;

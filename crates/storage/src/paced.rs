@@ -17,6 +17,7 @@ use crate::clock::{Clock, VirtualClock};
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use crate::time::Time;
+use crate::times::Times;
 use crate::waker::Waker;
 
 /// Every modelled device is addressed in blocks of this size.
@@ -97,6 +98,8 @@ struct State {
     deferred: Vec<(ModelRequest, InFlight)>,
     closed: bool,
     activity: Activity,
+    /// Never cleared.
+    times: Times,
     /// As the measurement began.
     wear_began: Option<Wear>,
     /// Kept between calls for its memory.
@@ -180,6 +183,7 @@ impl Paced {
             deferred: Vec::new(),
             closed: false,
             activity: Activity::new(now),
+            times: Times::default(),
             wear_began: None,
             finished: Vec::new(),
             model,
@@ -250,6 +254,11 @@ impl Paced {
     /// What happened since `begin_measurement`.
     pub fn end_measurement(&self) -> Measurement {
         self.core.lock().activity.end(self.core.clock.now())
+    }
+
+    /// What requests took since the device was made, whatever is being measured.
+    pub fn times(&self) -> Times {
+        self.core.lock().times
     }
 
     /// A request that fails with `error` once its modelled time is over. No data moves.
@@ -368,8 +377,11 @@ impl Core {
                 let replied = self.clock.now();
                 // As the program sees it that asked.
                 let outside = modelled.map_or(Duration::ZERO, |_| self.path(length_bytes));
-                let delivered = replied.since(submitted) + outside;
-                state.activity.replied(replied, operation, length_bytes, modelled, delivered);
+                let served = replied.since(submitted);
+                state.activity.replied(replied, operation, length_bytes, modelled, served + outside);
+                if let Some(modelled) = modelled {
+                    state.times.add(operation, modelled, served, outside);
+                }
             }
             let Some(done) = done else { continue };
             // One caller's panic must not leave the others without an answer.

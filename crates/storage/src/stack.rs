@@ -24,6 +24,7 @@ pub use crate::paced::Pace;
 use crate::paced::{self, BLOCK_BYTES, Paced, PathCost};
 use crate::pacer::Pacer;
 use crate::time::Time;
+use crate::times::Times;
 use layers::Layer;
 pub use remote::{Figure, OpenedRemote, Opener, RemoteConnection};
 use remote::{NoOpener, Remote};
@@ -48,8 +49,9 @@ pub struct Stack {
     remotes: Vec<Arc<Remote>>,
     /// The lines of links: driven as devices are, but no devices.
     lines: Vec<Paced>,
-    /// What programs reach directly: a request of theirs is one of these devices', or one each of several at once.
-    direct: Vec<Paced>,
+    /// What programs reach directly, of each volume: a request of theirs is one of these devices', or one each of several at
+    /// once. None of a volume of other layers.
+    direct: Vec<Vec<Paced>>,
     layers: Vec<Layer>,
     /// They have to look after their members when power was cut.
     mirrors: Vec<Arc<Mirror>>,
@@ -157,9 +159,8 @@ impl Stack {
             let opening = layers::Opening { volume: volume_name, seed, clock, workers, opener };
             let first = stack.devices.len();
             let device = stack.open_node(&volume.root, &opening)?;
-            if volume.root.is_direct() {
-                stack.direct.extend(stack.devices[first..].iter().map(|device| device.paced.clone()));
-            }
+            let opened = stack.devices[first..].iter().filter(|_| volume.root.is_direct());
+            stack.direct.push(opened.map(|device| device.paced.clone()).collect());
             stack.volumes.push(device);
         }
         stack.set_pace(Pace::Modelled);
@@ -187,7 +188,14 @@ impl Stack {
     /// clock: see [`Paced`]. Below a layer that makes its own requests (a mirror, a cache, compression) devices
     /// can't tell whose a request is, and none is dated back.
     pub fn set_path(&self, path: PathCost) {
-        self.direct.iter().for_each(|device| device.set_path(path));
+        self.direct.iter().flatten().for_each(|device| device.set_path(path));
+    }
+
+    /// What requests took at the devices of each volume since they were made, in the order of the spec's volumes; `None` of a
+    /// volume whose devices get requests that no program has made.
+    pub fn times(&self) -> Vec<Option<Times>> {
+        let sum = |devices: &Vec<Paced>| devices.iter().map(Paced::times).reduce(|sum, one| sum.plus(&one));
+        self.direct.iter().map(sum).collect()
     }
 
     /// Clears all counters and histograms, and samples every `interval_s` (modelled seconds) from now on.

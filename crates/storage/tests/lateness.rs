@@ -113,6 +113,32 @@ fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
 }
 
 #[test]
+fn running_totals_tell_what_was_modelled_from_what_was_served() {
+    let (device, clock, _) = virtual_device();
+    device.set_path(PathCost { fixed_us: 300.0, mib_us: 0.0 });
+    clock.advance_to(Time::from_ns(5 * MS));
+    let before = device.times();
+    for request in [read(0), Request::Flush] {
+        clock.advance_to(Time::from_ns(clock.now().as_ns() + 5 * MS));
+        device.submit(request, Box::new(|_| ()));
+        run_until_idle(std::slice::from_ref(&device), &clock);
+        // Whoever measures does not disturb them.
+        device.begin_measurement(Duration::MAX);
+    }
+    let times = device.times().since(&before);
+    for kind in [times.reads, times.flushes] {
+        assert_eq!(kind.requests, 1);
+        assert!(near(kind.modelled_us, 1.0) && near(kind.served_us, 0.7), "{kind:?}");
+        assert!(near(kind.dated_back_us, 0.3), "{kind:?}");
+    }
+    assert_eq!(times.writes.requests, 0);
+    device.set_pace(underlay_storage::stack::Pace::Immediate);
+    device.submit(read(0), Box::new(|_| ()));
+    // In fast-forward nothing is modelled.
+    assert_eq!(device.times().reads.requests, 1);
+}
+
+#[test]
 fn the_path_of_data_is_longer() {
     let (device, clock, _) = virtual_device();
     device.set_path(PathCost { fixed_us: 100.0, mib_us: 800.0 });

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_record::{DeviceActivity, LayerActivity, PathRecord};
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachments::dirty_limit::DirtyLimits;
 use crate::attachments::filesystem::Filesystem;
 use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;
+use crate::serving::daemon::PROBE_FILE;
 use crate::serving::served::Served;
 use crate::undo::registry::Registry;
 
@@ -83,6 +84,7 @@ pub(crate) fn check_names(stack: &StackSpec) -> Result<(), AttachError> {
             && name.len() <= 255
             && name != "."
             && name != ".."
+            && name != PROBE_FILE
             && !name.contains(['/', '\0']);
         if !fits {
             return Err(AttachError::failed(format!(
@@ -102,6 +104,9 @@ pub(crate) trait Held: Send + Sync {
     fn set_pace(&self, pace: Pace) -> Result<(), AttachError>;
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError>;
+    fn path_records(&self) -> Vec<PathRecord> {
+        Vec::new()
+    }
     fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
         Ok(Vec::new())
     }
@@ -182,6 +187,12 @@ impl Attached {
     /// When the devices could not be observed.
     pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         self.held.end_measurement()
+    }
+
+    /// What programs waited on the way to each volume during the last measurement that has ended. Empty where they reach no
+    /// block device of ours, and where the kernel keeps no account of it.
+    pub fn path_records(&self) -> Vec<PathRecord> {
+        self.held.path_records()
     }
 
     /// How every layer fares that has something to tell: what it counted since [`Attached::begin_measurement`], and
@@ -272,7 +283,7 @@ mod tests {
 
     #[test]
     fn names_that_would_not_do_for_files_are_refused() {
-        for bad in ["", ".", "..", "a/b", "a\0b"] {
+        for bad in ["", ".", "..", "a/b", "a\0b", PROBE_FILE] {
             assert!(check_names(&stack(&[bad])).is_err(), "{bad:?}");
         }
         assert!(check_names(&stack(&[])).unwrap_err().to_string().contains("no volume"));

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_record::{DeviceActivity, LayerActivity, PathRecord};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
@@ -203,6 +203,10 @@ impl Held for MountedVolumes {
 
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         self.volumes.end_measurement()
+    }
+
+    fn path_records(&self) -> Vec<PathRecord> {
+        self.volumes.path_records()
     }
 
     fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {

@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::DeviceActivity;
+use underlay_record::{DeviceActivity, PathRecord};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachments::loop_device::{LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
-use crate::serving::daemon::Transport;
+use crate::measurement::path_watch::{PathWatch, Watched};
 use crate::serving::daemon::control::Command;
+use crate::serving::daemon::{PROBE_FILE, Transport};
 use crate::serving::daemon_process::{DaemonProcess, DaemonProgram};
 use crate::serving::served::Served;
 use crate::serving::ublk::Disk;
@@ -55,6 +56,8 @@ pub struct BlockVolumes {
     paths: Vec<PathBuf>,
     pub(crate) daemon: Option<DaemonProcess>,
     pub(crate) hurry_limit: Duration,
+    /// There once all devices are.
+    watch: Option<PathWatch>,
 }
 
 impl BlockVolumes {
@@ -74,8 +77,10 @@ impl BlockVolumes {
             paths: Vec::new(),
             daemon: Some(DaemonProcess::start(program, stack, transport, path, registry)?),
             hurry_limit,
+            watch: None,
         };
         volumes.attach_all(stack)?;
+        volumes.start_watching(stack, path)?;
         Ok(volumes)
     }
 
@@ -117,6 +122,20 @@ impl BlockVolumes {
         Ok(())
     }
 
+    fn start_watching(&mut self, stack: &StackSpec, path: PathCost) -> Result<(), AttachError> {
+        let daemon = self.daemon()?;
+        let names = daemon.volumes().iter().map(|volume| volume.name.clone());
+        let watched = Watched {
+            control: daemon.control(),
+            volumes: names.zip(self.paths.iter().cloned()).collect(),
+            probe: (self.transport != Transport::Ublk).then(|| daemon.volume_file(PROBE_FILE)),
+            dilation: stack.dilation,
+            path: stack.has_path().then_some(path),
+        };
+        self.watch = Some(PathWatch::start(watched)?);
+        Ok(())
+    }
+
     pub(crate) fn daemon(&self) -> Result<&DaemonProcess, AttachError> {
         self.daemon.as_ref().ok_or_else(|| AttachError::failed("the storage has been detached"))
     }
@@ -145,7 +164,11 @@ impl BlockVolumes {
     /// # Errors
     /// When the daemon does not answer.
     pub fn set_pace(&self, pace: Pace) -> Result<(), AttachError> {
-        self.daemon()?.tell(&Command::SetPace { pace })
+        self.daemon()?.tell(&Command::SetPace { pace })?;
+        if let Some(watch) = &self.watch {
+            watch.set_modelled(pace == Pace::Modelled);
+        }
+        Ok(())
     }
 
     /// See [`crate::Attached::begin_measurement`].
@@ -153,7 +176,8 @@ impl BlockVolumes {
     /// # Errors
     /// When the daemon does not answer.
     pub fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError> {
-        self.daemon()?.tell(&Command::BeginMeasurement { interval_s })
+        self.daemon()?.tell(&Command::BeginMeasurement { interval_s })?;
+        self.watch.as_ref().map_or(Ok(()), PathWatch::begin)
     }
 
     /// See [`crate::Attached::end_measurement`].
@@ -161,7 +185,14 @@ impl BlockVolumes {
     /// # Errors
     /// When the daemon does not answer.
     pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
+        // At the edge itself: telling what every device did takes a moment.
+        self.watch.as_ref().map_or(Ok(()), PathWatch::end)?;
         self.daemon()?.end_measurement()
+    }
+
+    /// See [`crate::Attached::path_records`].
+    pub fn path_records(&self) -> Vec<PathRecord> {
+        self.watch.as_ref().map_or_else(Vec::new, PathWatch::found)
     }
 
     /// `Err` when the daemon has ended or a loop device was taken away.
@@ -202,6 +233,10 @@ impl BlockVolumes {
         if let Some(daemon) = self.daemon.as_ref().filter(|_| !self.devices.is_empty()) {
             // Clearing a device writes out what the page cache holds for it, and waits for that.
             daemon.hurry_or_kill(self.hurry_limit);
+        }
+        // Only now, since a daemon that hangs would have kept it waiting.
+        if let Some(mut watch) = self.watch.take() {
+            watch.stop();
         }
         while let Some(device) = self.devices.last_mut() {
             if let Device::Loop(device, _) = device {

@@ -1,6 +1,5 @@
 //! What a request takes on its way to a device and back, measured by reading from a device of a known latency.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,7 +12,9 @@ use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSp
 
 use crate::attachments::block_volumes::BlockVolumes;
 use crate::machine::error::AttachError;
+use crate::measurement::aligned_buffer::AlignedBuffer;
 use crate::serving::daemon::Transport;
+use crate::serving::daemon::control::{MAX_MIB_US, MAX_PATH_US};
 use crate::serving::daemon_process::DaemonProgram;
 use crate::undo::registry::Registry;
 
@@ -26,9 +27,6 @@ const PATH_PROBE: Duration = Duration::from_millis(150);
 const PATH_WARM_UP_READS: u32 = 20;
 /// What a filesystem or a sequential reader asks for at once.
 const LONG_READ_BYTES: usize = 128 << 10;
-/// Dating back by more would say that a busy moment was this machine's nature.
-const MAX_PATH_US: f64 = 100.0;
-const MAX_MIB_US: f64 = 1000.0;
 
 /// What a request waits on its way to a device and back, by this transport and this machine's clock: one read at a time
 /// from a device of a known latency. Measured once in a process.
@@ -110,36 +108,6 @@ pub(crate) fn percentile(values: &mut [f64], rank: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let index = (rank * values.len() as f64).ceil() as usize;
     values.get(index.saturating_sub(1)).copied().unwrap_or(0.0)
-}
-
-/// Direct I/O wants memory aligned to the device's blocks.
-struct AlignedBuffer {
-    start: *mut u8,
-    layout: Layout,
-}
-
-impl AlignedBuffer {
-    /// Of `length_bytes`, a positive multiple of a block.
-    fn new(length_bytes: usize) -> Self {
-        let layout = Layout::from_size_align(length_bytes, READ_BYTES).expect("a block is a power of two");
-        assert!(layout.size() > 0, "a buffer for nothing");
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        assert!(!start.is_null(), "no memory for a buffer");
-        AlignedBuffer { start, layout }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: as many initialised bytes, which belong to this buffer alone.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
-    }
-}
-
-impl Drop for AlignedBuffer {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.start, self.layout) };
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 mod block_devices;
 pub mod control;
 mod directories;
+pub(crate) mod door;
 pub(crate) mod export;
 
 use std::fs::File;
@@ -32,6 +33,7 @@ use crate::machine::mounts;
 use crate::serving::fuse_uring;
 use crate::serving::remote::NvmeTcp;
 use control::VolumeInfo;
+use door::Doors;
 use export::{Export, Files};
 
 /// What the launcher hands to the daemon, as a JSON file.
@@ -67,6 +69,9 @@ pub enum Transport {
     /// Not through FUSE at all: see [`crate::ublk`].
     Ublk,
 }
+
+/// The file of the export that is no volume: reads of it are answered at once, so what they take is the way.
+pub(crate) const PROBE_FILE: &str = ".path-probe";
 
 /// Why the daemon ends.
 enum Event {
@@ -115,15 +120,19 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
         return block_devices::serve(&config, &stack);
     }
     let names = config.stack.volumes.iter().map(|volume| volume.name.as_str());
-    let files = Arc::new(Files::new(names.zip(stack.volumes().iter().cloned())));
-    let volumes = files.infos();
+    let doors = Doors::to(&stack);
+    let probe = (PROBE_FILE, doors.probe());
+    let files = Arc::new(Files::new(names.zip(doors.volumes()).chain([probe])));
+    let mut volumes = files.infos();
+    // The file for probes is the last, and no volume.
+    volumes.truncate(stack.volumes().len());
 
     let session = mount_export(&files, config.transport, &config.export, &config.source)?
         .spawn()
         .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
 
     // The file system on the device learns of a power cut by the device's errors.
-    obey(&config, &stack, volumes, || {}, || session.guard.is_finished())?;
+    obey(&config, &stack, doors, volumes, || {}, || session.guard.is_finished())?;
     // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);
@@ -155,6 +164,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
 fn obey(
     config: &DaemonConfig,
     stack: &Arc<Stack>,
+    doors: Doors,
     volumes: Vec<VolumeInfo>,
     on_power_cut: impl Fn() + Send + Sync + 'static,
     is_over: impl Fn() -> bool,
@@ -165,8 +175,9 @@ fn obey(
     let on_shutdown = move || {
         let _ = events.send(Event::Shutdown);
     };
-    let dilation = config.stack.dilation;
-    control::listen(&config.control, Arc::clone(stack), dilation, volumes, on_power_cut, on_shutdown)?;
+    let service =
+        control::Service::new(Arc::clone(stack), config.stack.dilation, doors, volumes, on_power_cut);
+    control::listen(&config.control, service, on_shutdown)?;
     loop {
         match received.recv_timeout(WATCH_INTERVAL) {
             Ok(Event::Shutdown | Event::Terminated) | Err(RecvTimeoutError::Disconnected) => return Ok(()),

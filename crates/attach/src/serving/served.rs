@@ -188,6 +188,14 @@ impl Served {
         busy.map_or(Ok(()), Err)
     }
 
+    /// Has answers go out this much later, by this machine's clock: for tests of what counts as late. No study asks for it.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, or refuses.
+    pub fn delay_answers(&self, delay: Duration) -> Result<(), AttachError> {
+        self.ask(&Command::DelayAnswers { delay_us: delay.as_secs_f64() * 1e6 }).map(|_| ())
+    }
+
     fn ask(&self, command: &Command) -> Result<Reply, AttachError> {
         let reply = Connection::open(&self.control, REPLY_LIMIT)
             .and_then(|mut connection| connection.ask(command))

@@ -6,4 +6,5 @@ mod dirty_limit;
 mod fixture;
 mod fuse_loop;
 mod owner_killed;
+mod path;
 mod remote;

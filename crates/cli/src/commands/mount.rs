@@ -1,6 +1,7 @@
 //! `underlay mount`: a modelled disk for any program, or a volume of a server.
 
 mod disk;
+mod paths;
 mod space;
 mod volume;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachSpec, Attached, Filesystem, Registry, choice};
 use underlay_config::units;
+use underlay_record::LatencySummary;
 use underlay_report::quantity;
 use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
@@ -387,16 +389,20 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
 /// Says what the devices did, and gives it as JSON where that is wanted.
 fn conclude(is_wanted: bool, dilation: f64, attached: &Attached) -> Result<Option<String>, Failure> {
     let activity = attached.end_measurement()?;
+    let paths = attached.path_records();
     for device in &activity {
         let totals = &device.totals;
         let late = match (&device.modelled, &device.delivered) {
-            (Some(asked), Some(got)) if asked.count() > 0 => format!(
-                ", p50 {} modelled and {} delivered, p99 {} and {}",
-                quantity::latency(asked.quantile_us(0.5)),
-                quantity::latency(got.quantile_us(0.5)),
-                quantity::latency(asked.quantile_us(0.99)),
-                quantity::latency(got.quantile_us(0.99))
-            ),
+            (Some(asked), Some(got)) if asked.count() > 0 => {
+                let got = paths::waited(&paths, got);
+                format!(
+                    ", p50 {} modelled and {} delivered, p99 {} and {}",
+                    quantity::latency(asked.quantile_us(0.5)),
+                    quantity::latency(got.quantile_us(0.5)),
+                    quantity::latency(asked.quantile_us(0.99)),
+                    quantity::latency(got.quantile_us(0.99))
+                )
+            }
             _ => String::new(),
         };
         let wear = match device.wear.as_ref().and_then(|wear| wear.write_amplification) {
@@ -413,6 +419,7 @@ fn conclude(is_wanted: bool, dilation: f64, attached: &Attached) -> Result<Optio
             totals.flushes,
         ));
     }
+    paths.iter().filter_map(paths::line).for_each(|line| output::say(format_args!("{line}")));
     if !is_wanted {
         return Ok(None);
     }
@@ -421,12 +428,15 @@ fn conclude(is_wanted: bool, dilation: f64, attached: &Attached) -> Result<Optio
         .map(|device| {
             serde_json::json!({
                 "modelled_us": device.modelled.as_ref().map(|histogram| histogram.summary_us()),
-                "delivered_us": device.delivered.as_ref().map(|histogram| histogram.summary_us()),
+                "delivered_us": device.delivered.as_ref().map(|histogram| LatencySummary {
+                    count: histogram.count(),
+                    ..paths::waited(&paths, histogram).summary_us()
+                }),
                 "activity": device,
             })
         })
         .collect();
-    let whole = serde_json::json!({ "time": dilation, "devices": devices, "layers": attached.layers()? });
+    let whole = serde_json::json!({ "time": dilation, "devices": devices, "paths": paths, "layers": attached.layers()? });
     Ok(Some(whole.to_string()))
 }
 

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use underlay_attach::{AttachError, Attached, Registry, choice};
 use underlay_files::{Access, Folder};
-use underlay_record::{DeviceActivity, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord};
+use underlay_record::{
+    DeviceActivity, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord, PathRecord,
+};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::StoragePaths;
 
@@ -229,6 +231,24 @@ impl Storages {
             devices.extend(role.attached.end_measurement()?);
         }
         Ok((devices, network))
+    }
+
+    /// What programs waited on the way to each volume in the measurement that has ended, the roles' last.
+    pub(super) fn path_records(&self) -> Vec<PathRecord> {
+        let of = |attached: &Attached, server: usize, role: Option<&String>| {
+            let server = storage::server_number(server, self.servers.len().max(1));
+            let mut paths = attached.path_records();
+            for path in &mut paths {
+                (path.id.server, path.id.role) = (server, role.cloned());
+            }
+            paths
+        };
+        let servers = self.servers.iter().enumerate();
+        let roles = self.roles.iter();
+        servers
+            .flat_map(|(server, attached)| of(attached, server, None))
+            .chain(roles.flat_map(|role| of(&role.attached, role.server, Some(&role.name))))
+            .collect()
     }
 
     pub(super) fn layers(&self) -> Result<Vec<LayerActivity>, CellError> {

@@ -76,6 +76,7 @@ impl Observed {
         record.devices = self.taken.devices;
         record.layers = self.taken.layers;
         record.network = self.taken.network;
+        record.paths = self.taken.paths;
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
         }
@@ -151,6 +152,7 @@ impl Bench {
         let wall = begun.elapsed();
         let certificate = certify(&Evidence {
             devices: &observed.taken.devices,
+            paths: &observed.taken.paths,
             measured: Some(&measured),
             floor_us: self.floor_us(plan),
             aftermath: &aftermath,
@@ -229,6 +231,7 @@ impl Bench {
             devices: Vec::new(),
             layers: Vec::new(),
             network: None,
+            paths: Vec::new(),
             system_figures: BTreeMap::new(),
             system_series: Vec::new(),
             certificate: None,

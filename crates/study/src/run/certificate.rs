@@ -1,7 +1,10 @@
 //! The fidelity certificate: from what was measured, whether the figures may be believed.
 
+mod waits;
+
 use underlay_record::{
-    Certificate, Check, DeviceActivity, Generator, Histogram, IntegrityRecord, Measured, Verdict,
+    Certificate, Check, DeviceActivity, Generator, Histogram, IntegrityRecord, Measured, PathRecord, Verdict,
+    path,
 };
 use underlay_workload::Aftermath;
 
@@ -24,6 +27,8 @@ const STEAL_TOLERANCE: f64 = 0.05;
 /// What a certificate is made from.
 pub struct Evidence<'a> {
     pub devices: &'a [DeviceActivity],
+    /// What programs waited on the way to them; empty where that isn't known.
+    pub paths: &'a [PathRecord],
     /// Absent for a batch job.
     pub measured: Option<&'a Measured>,
     /// The attachment's own p50 in modelled microseconds, when something was modelled.
@@ -50,6 +55,8 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
             delivered.merge(got);
         }
     }
+    // What the way cost under the cell's own load, and not only what it was taken for.
+    let delivered = path::waited(evidence.paths, &delivered).unwrap_or(delivered);
     let mut checks = Vec::new();
     if any_modelled && modelled.count() > 0 {
         let slower = slower_remedy(evidence.time_scale);
@@ -62,6 +69,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         for (name, asked, got, tolerance) in pairs {
             checks.push(latency_check(name, asked, got, tolerance, floor_us, &slower));
         }
+        checks.extend(waits::checks(evidence.paths, evidence.time_scale, &slower));
         if let Some(floor_us) = evidence.floor_us {
             let share = floor_us / modelled.mean_us().max(f64::MIN_POSITIVE);
             checks.push(Check {
@@ -258,7 +266,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{OperationStats, WrongValue, WrongValueProblem};
+    use underlay_record::{OperationStats, PathWait, WrongValue, WrongValueProblem};
 
     use super::*;
 
@@ -278,6 +286,7 @@ mod tests {
         let aftermath = Aftermath { steal_share, ..Aftermath::default() };
         certify(&Evidence {
             devices,
+            paths: &[],
             measured: Some(&measured),
             hides_records: false,
             floor_us: Some(10.0),
@@ -311,6 +320,7 @@ mod tests {
             };
             certify(&Evidence {
                 devices: &[],
+                paths: &[],
                 measured: Some(&measured),
                 hides_records: false,
                 floor_us: None,
@@ -355,6 +365,47 @@ mod tests {
     }
 
     #[test]
+    fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
+        let devices = [device(1000, 1000)];
+        let certificate = |path_mean_us: f64| {
+            let reads = PathWait {
+                requests: 1000,
+                modelled_mean_us: 1000.0,
+                waited_mean_us: 970.0 + path_mean_us,
+                path_mean_us,
+                dated_back_mean_us: 30.0,
+                is_estimate: false,
+            };
+            let path = PathRecord { is_direct: true, reads, ..PathRecord::default() };
+            certify(&Evidence {
+                devices: &devices,
+                paths: &[path],
+                measured: None,
+                floor_us: Some(10.0),
+                aftermath: &Aftermath::default(),
+                memory_enforced: Some(true),
+                ceiling_per_s: None,
+                open_loop: false,
+                hides_records: false,
+                time_scale: 4.0,
+            })
+        };
+        let as_expected = certificate(30.0);
+        assert_eq!((as_expected.verdict, failed(&as_expected)), (Verdict::Faithful, vec![]));
+        assert_eq!(as_expected.delivered_p50_us.map(f64::round), Some(1000.0));
+        // 300 µs more on the way, and nobody took them off.
+        let late = certificate(330.0);
+        assert_eq!(
+            failed(&late),
+            ["device latency mean", "device latency p50", "device latency p99", "read latency mean"]
+        );
+        assert!((late.delivered_p50_us.unwrap() - 1300.0).abs() < 2.0, "{late:?}");
+        let found = late.checks.iter().find(|check| check.name == "read latency mean").unwrap();
+        assert!(found.finding.contains("the way to the device and back took 330.0 µs"), "{}", found.finding);
+        assert!(found.remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
+    }
+
+    #[test]
     fn a_saturated_generator_and_stolen_time_are_doubtful() {
         let certificate = certificate_of(&[device(1000, 1000)], 1500.0, 0.2);
         assert_eq!(failed(&certificate), ["generator headroom", "stolen time"]);
@@ -365,6 +416,7 @@ mod tests {
         let devices = [device(1000, 1030)];
         let certificate = certify(&Evidence {
             devices: &devices,
+            paths: &[],
             measured: None,
             floor_us: Some(10.0),
             aftermath: &Aftermath::default(),
@@ -390,6 +442,7 @@ mod tests {
             };
             certify(&Evidence {
                 devices: &[],
+                paths: &[],
                 measured: Some(&measured),
                 floor_us: None,
                 aftermath: &Aftermath::default(),
@@ -415,6 +468,7 @@ mod tests {
         let certify_with = |measured: &Measured, aftermath: &Aftermath, enforced: bool| {
             certify(&Evidence {
                 devices: &devices,
+                paths: &[],
                 measured: Some(measured),
                 hides_records: false,
                 floor_us: Some(10.0),

@@ -148,6 +148,7 @@ impl Bench {
         let aftermath = Aftermath { steal_share, ..Aftermath::default() };
         let certificate = certify(&Evidence {
             devices: &taken.devices,
+            paths: &taken.paths,
             measured: None,
             floor_us: self.floor_us(plan),
             aftermath: &aftermath,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{DeviceActivity, LayerActivity, NetworkRecord, SystemSample};
+use underlay_record::{DeviceActivity, LayerActivity, NetworkRecord, PathRecord, SystemSample};
 use underlay_sync::{Mutex, MutexGuard};
 use underlay_systems::figures;
 
@@ -36,6 +36,7 @@ struct Found {
     devices: Vec<DeviceActivity>,
     layers: Vec<LayerActivity>,
     network: Option<NetworkRecord>,
+    paths: Vec<PathRecord>,
     schedule: Option<faults::Schedule>,
     faults: Option<faults::UnderWay>,
     problem: Option<CellError>,
@@ -46,6 +47,7 @@ pub(super) struct WindowFigures {
     pub devices: Vec<DeviceActivity>,
     pub layers: Vec<LayerActivity>,
     pub network: Option<NetworkRecord>,
+    pub paths: Vec<PathRecord>,
     pub figures: BTreeMap<String, f64>,
     pub series: Vec<SystemSample>,
 }
@@ -70,6 +72,7 @@ impl<'a> Window<'a> {
             devices: found.devices,
             layers: found.layers,
             network: found.network,
+            paths: found.paths,
             figures: figures::between(&found.before, &found.after),
             series: found.series,
         })
@@ -164,6 +167,7 @@ impl Hooks for Window<'_> {
             // The devices first, as at the beginning.
             found.since = None;
             (found.devices, found.network) = self.storages.end_measurement()?;
+            found.paths = self.storages.path_records();
             found.layers = self.storages.layers()?;
             found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;
             found.after = self.servers.figures()?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use underlay_storage::device::Request;
 use underlay_storage::stack::{Pace, Stack, VolumeSpec};
 
+use super::door::Doors;
 use super::export::Files;
 use super::{DaemonConfig, obey};
 use crate::machine::error::AttachError;
@@ -14,14 +15,15 @@ use crate::serving::ublk::Serving;
 /// Serves them until told to end, or until all are stopped.
 pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
     let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
-    let volumes = Files::new(names.iter().copied().zip(stack.volumes().iter().cloned())).infos();
+    let doors = Doors::to(stack);
+    let volumes = Files::new(names.iter().copied().zip(doors.volumes())).infos();
     let turning: Vec<bool> = config.stack.volumes.iter().map(VolumeSpec::is_rotational).collect();
-    let devices = names.into_iter().zip(stack.volumes().iter().cloned()).zip(turning);
+    let devices = names.into_iter().zip(doors.volumes()).zip(turning);
     let serving =
         Serving::start(&config.export, devices.map(|((name, device), turns)| (name, device, turns)))?;
 
     // The file system on the device learns of a power cut by the errors of the device.
-    obey(config, stack, volumes, || {}, || serving.is_over())?;
+    obey(config, stack, doors, volumes, || {}, || serving.is_over())?;
     // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);

@@ -13,6 +13,9 @@
 //! | `{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}` | `{"reply":"power-cut","survived":3,"torn":1,"lost":9}` | all named devices, or all there are, lose power in one instant; the numbers are of unflushed writes |
 //! | `{"command":"power-on"}` | `{"reply":"done"}` | power is back everywhere |
 //! | `{"command":"layers"}` | `{"reply":"layers","layers":[…]}` | one `LayerActivity` for each layer that counts or keeps something |
+//! | `{"command":"path-times"}` | `{"reply":"path-times","volumes":[…]}` | one `VolumeTimes` a volume: running totals of what requests took |
+//! | `{"command":"set-path","path":{"fixed_us":30.0,"mib_us":200.0}}` | `{"reply":"done"}` | requests are dated back by this from now on, by this machine's clock |
+//! | `{"command":"delay-answers","delay_us":300.0}` | `{"reply":"done"}` | for tests: answers go out so much later, after everything was counted; 0 ends it |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the daemon flushes, unmounts its export and ends |
 //!
 //! Whatever can't be parsed is answered by `{"reply":"failed","problem":"…"}` and the connection goes on;
@@ -26,12 +29,21 @@ use serde::{Deserialize, Serialize};
 use underlay_files::control_socket::{Answer, ControlSocket};
 use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
+use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, Stack};
 
+use super::door::{Doors, VolumeTimes};
 use crate::machine::error::AttachError;
 
 /// The longest command, in bytes with its newline.
 pub const MAX_LINE_BYTES: u64 = 4096;
+
+/// Dating back by more would say that a busy moment was this machine's nature.
+pub(crate) const MAX_PATH_US: f64 = 100.0;
+pub(crate) const MAX_MIB_US: f64 = 1000.0;
+
+/// Ten seconds.
+const MAX_DELAY_US: f64 = 1e7;
 
 /// A week.
 const MAX_FAULT_S: f64 = 604_800.0;
@@ -73,6 +85,13 @@ pub enum Command {
         reordered: bool,
     },
     PowerOn,
+    PathTimes,
+    SetPath {
+        path: PathCost,
+    },
+    DelayAnswers {
+        delay_us: f64,
+    },
     Shutdown,
 }
 
@@ -94,6 +113,7 @@ pub enum Reply {
     Fault { id: FaultId },
     Faults { devices: Vec<DeviceFaults> },
     PowerCut(Survival),
+    PathTimes { volumes: Vec<VolumeTimes> },
     Failed { problem: String },
 }
 
@@ -113,6 +133,13 @@ pub fn parse(line: &[u8]) -> Result<Command, String> {
         Command::Fault { for_s: Some(for_s), .. } if !(for_s > 0.0 && for_s <= MAX_FAULT_S) => {
             Err(format!("a fault for {for_s} s: expected more than 0 and at most {MAX_FAULT_S}"))
         }
+        Command::SetPath { path } if !is_path(&path) => Err(format!(
+            "a path of {} µs and {} µs for each MiB: expected 0 to {MAX_PATH_US} and 0 to {MAX_MIB_US}",
+            path.fixed_us, path.mib_us
+        )),
+        Command::DelayAnswers { delay_us } if !(0.0..=MAX_DELAY_US).contains(&delay_us) => {
+            Err(format!("a delay of {delay_us} µs: expected 0 to {MAX_DELAY_US}"))
+        }
         Command::Fault { fault, .. } if fault.check().is_err() => {
             Err(fault.check().map_or_else(|error| error.to_string(), |()| String::new()))
         }
@@ -120,18 +147,17 @@ pub fn parse(line: &[u8]) -> Result<Command, String> {
     }
 }
 
-/// Makes the socket and serves it on separate threads. `power_cut` is called after the devices lost their
-/// power and before that is answered, so before anyone can switch it on again.
+fn is_path(path: &PathCost) -> bool {
+    (0.0..=MAX_PATH_US).contains(&path.fixed_us) && (0.0..=MAX_MIB_US).contains(&path.mib_us)
+}
+
+/// Makes the socket and serves it on separate threads.
 pub(super) fn listen(
     path: &Path,
-    stack: Arc<Stack>,
-    dilation: f64,
-    volumes: Vec<VolumeInfo>,
-    power_cut: impl Fn() + Send + Sync + 'static,
+    service: Service,
     shutdown: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), AttachError> {
-    let (power_cut, shutdown) = (Box::new(power_cut), Arc::new(shutdown));
-    let service = Service { stack, dilation, volumes, power_cut };
+    let shutdown = Arc::new(shutdown);
     let answer = move |line: &[u8]| {
         let command = parse(line);
         let ends = matches!(command, Ok(Command::Shutdown));
@@ -147,15 +173,29 @@ pub(super) fn listen(
     Ok(())
 }
 
-struct Service {
+/// What the commands are about.
+pub(super) struct Service {
     stack: Arc<Stack>,
     /// Wall seconds of a modelled one.
     dilation: f64,
+    doors: Doors,
     volumes: Vec<VolumeInfo>,
     power_cut: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Service {
+    /// `power_cut` is called after the devices lost their power and before that is answered, so before anyone can switch it
+    /// on again.
+    pub(super) fn new(
+        stack: Arc<Stack>,
+        dilation: f64,
+        doors: Doors,
+        volumes: Vec<VolumeInfo>,
+        power_cut: impl Fn() + Send + Sync + 'static,
+    ) -> Service {
+        Service { stack, dilation, doors, volumes, power_cut: Box::new(power_cut) }
+    }
+
     fn obey(&self, command: Command) -> Reply {
         match command {
             Command::Ping => return Reply::Pong { volumes: self.volumes.clone() },
@@ -164,6 +204,13 @@ impl Service {
             Command::Layers => return Reply::Layers { layers: self.stack.layers() },
             Command::EndMeasurement => return Reply::Activity { devices: self.stack.end_measurement() },
             Command::Shutdown => {}
+            Command::PathTimes => return Reply::PathTimes { volumes: self.doors.times(&self.stack) },
+            Command::SetPath { path } => self.stack.set_path(path.slowed(self.dilation)),
+            Command::DelayAnswers { delay_us } => {
+                if let Err(error) = self.doors.delay(Duration::from_secs_f64(delay_us / 1e6)) {
+                    return Reply::Failed { problem: format!("could not delay answers: {error}") };
+                }
+            }
             Command::Faults => return Reply::Faults { devices: self.stack.faults() },
             Command::PowerOn => match self.stack.check_restart() {
                 Ok(()) => drop(self.stack.restore_power()),
@@ -251,11 +298,21 @@ mod tests {
             Ok(Command::PowerCut { devices: Vec::new(), seed: 1, torn: true, reordered: true })
         );
         assert_eq!(parse(br#"{"command":"power-on"}"#), Ok(Command::PowerOn));
+        assert_eq!(parse(br#"{"command":"path-times"}"#), Ok(Command::PathTimes));
+        let path = PathCost { fixed_us: 30.0, mib_us: 200.0 };
+        assert_eq!(
+            parse(br#"{"command":"set-path","path":{"fixed_us":30.0,"mib_us":200.0}}"#),
+            Ok(Command::SetPath { path })
+        );
+        assert_eq!(
+            parse(br#"{"command":"delay-answers","delay_us":300.0}"#),
+            Ok(Command::DelayAnswers { delay_us: 300.0 })
+        );
     }
 
     #[test]
     fn everything_else_is_answered_by_what_is_wrong() {
-        let refused: [&[u8]; 14] = [
+        let refused: [&[u8]; 17] = [
             b"",
             b"ping",
             b"{}",
@@ -270,6 +327,9 @@ mod tests {
             b"{\"command\":\"fault\",\"device\":\"a\",\"fault\":{\"kind\":\"vanish\"},\"for_s\":-1}",
             b"{\"command\":\"fault\",\"device\":\"a\",\"fault\":{\"kind\":\"errors\",\"rate\":2,\"seed\":1}}",
             b"{\"command\":\"power-cut\",\"seed\":-1}",
+            b"{\"command\":\"set-path\",\"path\":{\"fixed_us\":-1,\"mib_us\":0}}",
+            b"{\"command\":\"set-path\",\"path\":{\"fixed_us\":0,\"mib_us\":1001}}",
+            b"{\"command\":\"delay-answers\",\"delay_us\":-1}",
         ];
         for line in refused {
             assert!(parse(line).is_err(), "{}", String::from_utf8_lossy(line));

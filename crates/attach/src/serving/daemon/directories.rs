@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use underlay_storage::stack::{Pace, Stack};
 
+use super::door::Doors;
 use super::{DaemonConfig, obey};
 use crate::attachments::directory::Serving;
 use crate::machine::error::AttachError;
@@ -20,7 +21,9 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
         was_lost.store(true, Ordering::SeqCst);
         abandon();
     };
-    obey(config, stack, serving.volumes().to_vec(), on_power_cut, || serving.is_over())?;
+    // The kernel sees no block device, whose accounting could be compared with ours.
+    let doors = Doors::default();
+    obey(config, stack, doors, serving.volumes().to_vec(), on_power_cut, || serving.is_over())?;
     // A fault ends with its storage; what a power cut took is gone all the same.
     stack.clear_all_faults();
     stack.restore_power();

@@ -1,0 +1,99 @@
+//! The kernel's accounting of a block device: how many requests of each kind there were, and how long they were under way.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where the kernel tells a block device's counters.
+pub(crate) fn statistics_of(device: &Path) -> Option<PathBuf> {
+    let number = fs::metadata(device).ok()?.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    Some(PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat")))
+}
+
+/// Requests, and how long they were under way together. The kernel sums nanoseconds and prints whole milliseconds, so a
+/// difference is off by less than one, over however many requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub requests: u64,
+    /// It wraps at 32 bits.
+    ms: u32,
+}
+
+impl Counted {
+    fn since(&self, earlier: &Counted) -> Counted {
+        Counted {
+            requests: self.requests.wrapping_sub(earlier.requests),
+            ms: self.ms.wrapping_sub(earlier.ms),
+        }
+    }
+
+    pub(crate) fn wall_us(&self) -> f64 {
+        f64::from(self.ms) * 1e3
+    }
+}
+
+/// Since the device was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockCounters {
+    pub reads: Counted,
+    /// A write that asks for a flush, and a flush that nobody wrote for, are writes here, with all that they wait for.
+    pub writes: Counted,
+    /// Those that reached the device: the kernel serves several that wait with one.
+    pub flushes: Counted,
+}
+
+impl BlockCounters {
+    pub(crate) fn read(statistics: &Path) -> Option<BlockCounters> {
+        BlockCounters::parse(&fs::read_to_string(statistics).ok()?)
+    }
+
+    /// By Documentation/block/stat.rst of the kernel. `None` before Linux 5.5, which counts no flushes.
+    fn parse(text: &str) -> Option<BlockCounters> {
+        let fields: Vec<u64> =
+            text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        let counted = |requests: usize, ms: usize| {
+            Some(Counted { requests: *fields.get(requests)?, ms: *fields.get(ms)? as u32 })
+        };
+        Some(BlockCounters { reads: counted(0, 3)?, writes: counted(4, 7)?, flushes: counted(15, 16)? })
+    }
+
+    pub(crate) fn since(&self, earlier: &BlockCounters) -> BlockCounters {
+        BlockCounters {
+            reads: self.reads.since(&earlier.reads),
+            writes: self.writes.since(&earlier.writes),
+            flushes: self.flushes.since(&earlier.flushes),
+        }
+    }
+}
+
+#[cfg(test)]
+impl BlockCounters {
+    /// Pairs of requests and milliseconds.
+    pub(crate) fn of(reads: (u64, u32), writes: (u64, u32), flushes: (u64, u32)) -> BlockCounters {
+        let counted = |(requests, ms): (u64, u32)| Counted { requests, ms };
+        BlockCounters { reads: counted(reads), writes: counted(writes), flushes: counted(flushes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_is_taken_apart() {
+        let line = "  100 5 800 40 50 6 1600 30 2 60 75 7 0 56 1 9 12\n";
+        let found = BlockCounters::parse(line).unwrap();
+        assert_eq!(found, BlockCounters::of((100, 40), (50, 30), (9, 12)));
+        let without_flushes = "100 5 800 40 50 6 1600 30 2 60 75 7 0 56 1";
+        assert_eq!(BlockCounters::parse(without_flushes), None);
+        assert_eq!(BlockCounters::parse("a b"), None);
+    }
+
+    #[test]
+    fn a_counter_that_wrapped_has_gone_on() {
+        let before = BlockCounters::of((5, u32::MAX - 9), (0, 0), (0, 0));
+        let after = BlockCounters::of((25, 10), (0, 0), (0, 0));
+        assert_eq!(after.since(&before).reads.wall_us(), 20_000.0);
+    }
+}

@@ -1,0 +1,235 @@
+//! What programs waited for a volume outside of its devices: the kernel's accounting of the block device, less what the
+//! daemon's own says.
+//!
+//! What is exact: reads, and flushes as they reach the daemon. The kernel makes a request of the daemon of each of the
+//! block device's, which are no longer than 512 KiB on a loop device. Where it splits one all the same (the counts tell), the
+//! longest part is what a program waits for, while only the mean of the parts is known: the way then counts as longer than it is.
+//!
+//! What is not: writes among flushes. To the kernel a flush is a write without data, and a write with a flush before or behind
+//! it (as journals write) has those waits added to its own. Taken off are the flushes that reached the device, once each, though
+//! several writes may have waited for one; so what is left is an upper bound, and under parallel flushes a wide one. A
+//! flush goes the way of a write, without data, and its own wait is exact. So a write among flushes counts as having been on
+//! its way as long as a flush, or as a read where that was longer (reads, too, may wait behind a flush, in a loop device), and
+//! for its data what that was measured to cost, unless the bound is below that.
+//!
+//! Without flushes, writes are as exact as reads.
+
+use underlay_record::PathWait;
+use underlay_storage::paced::PathCost;
+use underlay_storage::times::KindTimes;
+
+use crate::measurement::block_counters::{BlockCounters, Counted};
+use crate::serving::daemon::door::{Answered, VolumeTimes};
+
+/// So many requests make the rounding of the kernel's times to milliseconds harmless.
+pub(crate) const ENOUGH_REQUESTS: u64 = 100;
+
+/// What happened between two looks at a volume.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Between {
+    pub kernel: BlockCounters,
+    pub daemon: VolumeTimes,
+}
+
+/// What the way of the requests of one kind cost, by this machine's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct WayCost {
+    /// Requests that went it.
+    pub requests: u64,
+    pub mean_us: f64,
+    pub is_estimate: bool,
+}
+
+/// Of all kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct WayCosts {
+    pub reads: WayCost,
+    pub writes: WayCost,
+    pub flushes: WayCost,
+}
+
+impl Between {
+    /// `mib_us` is what a MiB of data was measured to cost on its way.
+    pub(crate) fn way_costs(&self, mib_us: f64) -> WayCosts {
+        let (kernel, daemon) = (&self.kernel, &self.daemon);
+        let reads = exact(kernel.reads, &daemon.reads);
+        let flushes = exact(kernel.flushes, &daemon.flushes);
+        let is_clouded = kernel.flushes.requests > 0 || kernel.writes.requests > daemon.writes.requests;
+        let writes = if is_clouded {
+            self.writes_among_flushes(&reads, &flushes, mib_us)
+        } else {
+            exact(kernel.writes, &daemon.writes)
+        };
+        WayCosts { reads, writes, flushes }
+    }
+
+    fn writes_among_flushes(&self, reads: &WayCost, flushes: &WayCost, mib_us: f64) -> WayCost {
+        let written = &self.daemon.writes;
+        let requests = written.requests;
+        if requests == 0 {
+            return WayCost::default();
+        }
+        let at_most_us =
+            self.kernel.writes.wall_us() - self.kernel.flushes.wall_us() - self.daemon.writes.wall_us;
+        let at_most_us = (at_most_us / requests as f64).max(0.0);
+        let without_data = [(flushes, 0.0), (reads, mib_us * self.daemon.reads.mean_mib())];
+        let like = without_data.into_iter().filter(|(way, _)| way.requests >= ENOUGH_REQUESTS);
+        let like_us = like.map(|(way, data_us)| way.mean_us - data_us).reduce(f64::max);
+        let mean_us =
+            like_us.map_or(at_most_us, |us| at_most_us.min(us + mib_us * written.mean_mib()).max(0.0));
+        WayCost { requests, mean_us, is_estimate: true }
+    }
+
+    /// What programs waited, slow motion divided out: reads, writes and flushes.
+    pub(crate) fn waits(&self, mib_us: f64, dilation: f64) -> [PathWait; 3] {
+        let costs = self.way_costs(mib_us);
+        let daemon = &self.daemon;
+        let devices = daemon.devices.unwrap_or_default();
+        [
+            wait(&costs.reads, &daemon.reads, &devices.reads, dilation),
+            wait(&costs.writes, &daemon.writes, &devices.writes, dilation),
+            wait(&costs.flushes, &daemon.flushes, &devices.flushes, dilation),
+        ]
+    }
+}
+
+fn exact(kernel: Counted, daemon: &Answered) -> WayCost {
+    if kernel.requests == 0 || daemon.requests == 0 {
+        return WayCost::default();
+    }
+    let served_us = daemon.wall_us / daemon.requests as f64;
+    // A request on its way at an edge of the time may be on one side only.
+    let is_split = daemon.requests > kernel.requests + kernel.requests / 100 + 1;
+    let mean_us = (kernel.wall_us() / kernel.requests as f64 - served_us).max(0.0);
+    WayCost { requests: kernel.requests, mean_us, is_estimate: is_split }
+}
+
+fn wait(cost: &WayCost, daemon: &Answered, devices: &KindTimes, dilation: f64) -> PathWait {
+    if cost.requests == 0 {
+        return PathWait::default();
+    }
+    let served_us = daemon.wall_us / daemon.requests.max(1) as f64 / dilation;
+    let parts = devices.requests.max(1) as f64;
+    // What the daemon was late by, and early by for being told that requests came earlier.
+    let late_us = (devices.served_us - devices.modelled_us) / parts;
+    let path_mean_us = cost.mean_us / dilation;
+    PathWait {
+        requests: cost.requests,
+        modelled_mean_us: served_us - late_us,
+        waited_mean_us: served_us + path_mean_us,
+        path_mean_us,
+        dated_back_mean_us: devices.dated_back_us / parts,
+        is_estimate: cost.is_estimate,
+    }
+}
+
+impl WayCosts {
+    /// What is to be taken off each request besides what its data costs, so that the mean is right: from what is known exactly.
+    /// `None` where that is too little to tell.
+    pub(crate) fn fixed_us(between: &[Between], path: &PathCost) -> Option<f64> {
+        let (mut requests, mut us) = (0, 0.0);
+        for one in between {
+            let costs = one.way_costs(path.mib_us);
+            let daemon = &one.daemon;
+            let kinds =
+                [(costs.reads, daemon.reads), (costs.writes, daemon.writes), (costs.flushes, daemon.flushes)];
+            for (cost, answered) in kinds.into_iter().filter(|(cost, _)| !cost.is_estimate) {
+                requests += cost.requests;
+                us += (cost.mean_us - path.mib_us * answered.mean_mib()) * cost.requests as f64;
+            }
+        }
+        (requests >= 5 * ENOUGH_REQUESTS).then(|| us / requests as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_storage::times::Times;
+
+    use super::*;
+
+    fn answered(requests: u64, mean_us: f64) -> Answered {
+        Answered { requests, bytes: requests * 4096, wall_us: mean_us * requests as f64 }
+    }
+
+    fn near(found: f64, wanted: f64) {
+        assert!((found - wanted).abs() < 0.01, "{found}, not {wanted}");
+    }
+
+    #[test]
+    fn reads_are_what_the_kernel_says_less_what_the_daemon_took() {
+        // 1000 reads, 900 µs each to the kernel; 800 in the daemon, which was told that they came 50 earlier.
+        let modelled =
+            KindTimes { requests: 1000, modelled_us: 420e3, served_us: 400e3, dated_back_us: 25e3 };
+        let between = Between {
+            kernel: BlockCounters::of((1000, 900), (0, 0), (0, 0)),
+            daemon: VolumeTimes {
+                reads: answered(1000, 800.0),
+                devices: Some(Times { reads: modelled, ..Times::default() }),
+                ..VolumeTimes::default()
+            },
+        };
+        let [reads, writes, flushes] = between.waits(200.0, 2.0);
+        near(reads.path_mean_us, 50.0);
+        near(reads.modelled_mean_us, 420.0);
+        near(reads.waited_mean_us, 450.0);
+        near(reads.dated_back_mean_us, 25.0);
+        assert!(reads.requests == 1000 && !reads.is_estimate);
+        assert_eq!((writes, flushes), (PathWait::default(), PathWait::default()));
+        let path = PathCost { fixed_us: 40.0, mib_us: 256.0 };
+        // A block of 4 KiB costs one.
+        near(WayCosts::fixed_us(&[between], &path).unwrap(), 99.0);
+    }
+
+    #[test]
+    fn writes_without_flushes_are_exact() {
+        let between = Between {
+            kernel: BlockCounters::of((0, 0), (500, 100), (0, 0)),
+            daemon: VolumeTimes { writes: answered(500, 150.0), ..VolumeTimes::default() },
+        };
+        let writes = between.way_costs(0.0).writes;
+        assert!(!writes.is_estimate);
+        near(writes.mean_us, 50.0);
+    }
+
+    #[test]
+    fn writes_among_flushes_go_the_way_of_a_flush() {
+        // Each of 1000 writes is followed by an empty flush of 1040 µs: to the kernel 2000 writes.
+        let daemon = VolumeTimes {
+            writes: answered(1000, 100.0),
+            flushes: answered(1000, 1000.0),
+            ..VolumeTimes::default()
+        };
+        let alone = BlockCounters::of((0, 0), (2000, 1040 + 145), (1000, 1040));
+        let costs = Between { kernel: alone, daemon }.way_costs(0.0);
+        near(costs.flushes.mean_us, 40.0);
+        near(costs.writes.mean_us, 40.0);
+        assert!(costs.writes.is_estimate && !costs.flushes.is_estimate);
+        // Never more than what the kernel has left for them.
+        let quick = BlockCounters::of((0, 0), (2000, 1040 + 120), (1000, 1040));
+        near(Between { kernel: quick, daemon }.way_costs(0.0).writes.mean_us, 20.0);
+        // Two wait for each flush, which is no fault of the way.
+        let shared = BlockCounters::of((0, 0), (3000, 2080 + 140), (1000, 1040));
+        near(Between { kernel: shared, daemon }.way_costs(0.0).writes.mean_us, 40.0);
+    }
+
+    #[test]
+    fn too_few_requests_tell_nothing() {
+        let between = Between {
+            kernel: BlockCounters::of((50, 60), (0, 0), (0, 0)),
+            daemon: VolumeTimes { reads: answered(50, 100.0), ..VolumeTimes::default() },
+        };
+        assert_eq!(WayCosts::fixed_us(&[between], &PathCost::default()), None);
+        let nothing = Between::default().waits(0.0, 1.0);
+        assert_eq!(nothing, [PathWait::default(); 3]);
+    }
+
+    #[test]
+    fn what_the_kernel_splits_is_said_to_be_an_estimate() {
+        let between = Between {
+            kernel: BlockCounters::of((100, 100), (0, 0), (0, 0)),
+            daemon: VolumeTimes { reads: answered(400, 800.0), ..VolumeTimes::default() },
+        };
+        assert!(between.way_costs(0.0).reads.is_estimate);
+    }
+}

@@ -1,0 +1,291 @@
+//! The daemon's door: every request of the kernel comes in here, and every answer goes out. What is between the two is the
+//! storage; the rest of what a program waits is the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
+use underlay_storage::stack::Stack;
+use underlay_storage::times::Times;
+
+/// What the daemon answered of one kind, since it was started. Failed requests are among them: the kernel counts them too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answered {
+    pub requests: u64,
+    pub bytes: u64,
+    /// From a request's coming in to its answer's going out, by this machine's clock.
+    pub wall_us: f64,
+}
+
+impl Answered {
+    /// Data of a request.
+    pub(crate) fn mean_mib(&self) -> f64 {
+        self.bytes as f64 / self.requests.max(1) as f64 / f64::from(1 << 20)
+    }
+
+    pub(crate) fn since(&self, earlier: &Answered) -> Answered {
+        Answered {
+            requests: self.requests.saturating_sub(earlier.requests),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            wall_us: self.wall_us - earlier.wall_us,
+        }
+    }
+}
+
+/// A volume's running totals, at the door and at its devices. Discards are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VolumeTimes {
+    pub reads: Answered,
+    pub writes: Answered,
+    pub flushes: Answered,
+    /// Those of its devices, in modelled time; absent where layers make requests of their own.
+    pub devices: Option<Times>,
+}
+
+impl VolumeTimes {
+    pub(crate) fn since(&self, earlier: &VolumeTimes) -> VolumeTimes {
+        VolumeTimes {
+            reads: self.reads.since(&earlier.reads),
+            writes: self.writes.since(&earlier.writes),
+            flushes: self.flushes.since(&earlier.flushes),
+            devices: self.devices.map(|times| times.since(&earlier.devices.unwrap_or_default())),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Total {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Total {
+    fn add(&self, bytes: u64, took: Duration) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Answered {
+        Answered {
+            requests: self.requests.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            wall_us: self.ns.load(Ordering::Relaxed) as f64 / 1e3,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Totals {
+    reads: Total,
+    writes: Total,
+    flushes: Total,
+    discards: Total,
+}
+
+/// The doors of all volumes of a daemon.
+#[derive(Default)]
+pub(crate) struct Doors {
+    doors: Vec<Arc<Door>>,
+    late: Arc<LateAnswers>,
+}
+
+impl Doors {
+    /// To the volumes of a stack, in their order.
+    pub(crate) fn to(stack: &Stack) -> Doors {
+        let late = Arc::default();
+        let doors = stack.volumes().iter().map(|volume| Door::new(Arc::clone(volume), &late)).collect();
+        Doors { doors, late }
+    }
+
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = Arc<dyn BlockDevice>> + '_ {
+        self.doors.iter().map(|door| Arc::clone(door) as Arc<dyn BlockDevice>)
+    }
+
+    /// A way in and out again: see [`Nothing`].
+    pub(crate) fn probe(&self) -> Arc<dyn BlockDevice> {
+        Door::new(Arc::new(Nothing), &self.late)
+    }
+
+    /// What went through since the daemon was started, in the order of the stack's volumes.
+    pub(crate) fn times(&self, stack: &Stack) -> Vec<VolumeTimes> {
+        let devices = stack.times();
+        let of = |(door, devices): (&Arc<Door>, _)| VolumeTimes { devices, ..door.times() };
+        self.doors.iter().zip(devices).map(of).collect()
+    }
+
+    /// See [`LateAnswers`].
+    ///
+    /// # Errors
+    /// When the thread that holds answers back can't be started.
+    pub(crate) fn delay(&self, delay: Duration) -> std::io::Result<()> {
+        self.late.set(delay)
+    }
+}
+
+/// A volume behind the door.
+struct Door {
+    device: Arc<dyn BlockDevice>,
+    totals: Arc<Totals>,
+    late: Arc<LateAnswers>,
+}
+
+impl Door {
+    fn new(device: Arc<dyn BlockDevice>, late: &Arc<LateAnswers>) -> Arc<Door> {
+        Arc::new(Door { device, totals: Arc::default(), late: Arc::clone(late) })
+    }
+
+    /// With the totals of its devices still to come.
+    fn times(&self) -> VolumeTimes {
+        VolumeTimes {
+            reads: self.totals.reads.read(),
+            writes: self.totals.writes.read(),
+            flushes: self.totals.flushes.read(),
+            devices: None,
+        }
+    }
+}
+
+impl BlockDevice for Door {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        let came = Instant::now();
+        let (_, bytes) = request.extent();
+        let total: fn(&Totals) -> &Total = match request {
+            Request::Read { .. } => |totals| &totals.reads,
+            Request::Write { .. } => |totals| &totals.writes,
+            Request::Flush => |totals| &totals.flushes,
+            Request::Discard { .. } => |totals| &totals.discards,
+        };
+        let (totals, late) = (Arc::clone(&self.totals), Arc::clone(&self.late));
+        let answer = move |completion: Completion| {
+            total(&totals).add(bytes, came.elapsed());
+            late.pass(done, completion);
+        };
+        self.device.submit(request, Box::new(answer));
+    }
+}
+
+/// An answer that is held back.
+struct Held {
+    due: Instant,
+    done: Done,
+    completion: Completion,
+}
+
+/// Holds answers back on their way out, after everything was counted: a way that costs a known amount more, so that tests can
+/// see whether it is found. Nothing but a command to the daemon switches it on.
+#[derive(Default)]
+struct LateAnswers {
+    delay_ns: AtomicU64,
+    /// To the thread that holds them; there is none until the first delay.
+    held: underlay_sync::Mutex<Option<Sender<Held>>>,
+}
+
+impl LateAnswers {
+    /// Answers go out this much later from now on; at once by zero.
+    ///
+    /// # Errors
+    /// When the thread that holds them can't be started.
+    fn set(&self, delay: Duration) -> std::io::Result<()> {
+        let mut held = self.held.lock();
+        if held.is_none() && !delay.is_zero() {
+            let (sender, received) = mpsc::channel::<Held>();
+            std::thread::Builder::new().name("late-answers".into()).spawn(move || {
+                for Held { due, done, completion } in received {
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    done(completion);
+                }
+            })?;
+            *held = Some(sender);
+        }
+        self.delay_ns.store(delay.as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn pass(&self, done: Done, completion: Completion) {
+        let delay_ns = self.delay_ns.load(Ordering::Relaxed);
+        if delay_ns == 0 {
+            return done(completion);
+        }
+        let due = Instant::now() + Duration::from_nanos(delay_ns);
+        match &*self.held.lock() {
+            // The thread ends with its sender, which is here.
+            Some(held) => drop(held.send(Held { due, done, completion })),
+            None => done(completion),
+        }
+    }
+}
+
+/// A volume of a few blocks that answers at once: what a request to it takes is the way alone.
+struct Nothing;
+
+/// As little as the kernel asks for at once.
+pub(crate) const PROBE_BYTES: u32 = 4096;
+
+impl BlockDevice for Nothing {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            capacity_bytes: u64::from(PROBE_BYTES),
+            block_bytes: PROBE_BYTES,
+            optimal_io_bytes: PROBE_BYTES,
+        }
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        done(match request {
+            Request::Read { mut buffer, .. } => {
+                // It may have held what another volume's request read.
+                buffer.fill(0);
+                Ok(buffer)
+            }
+            Request::Write { .. } | Request::Discard { .. } => {
+                Err(DeviceError::Io("the file for probes holds nothing".to_owned()))
+            }
+            Request::Flush => Ok(Vec::new()),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_answered_is_counted_by_kind() {
+        let door = Door::new(Arc::new(Nothing), &Arc::default());
+        for _ in 0..3 {
+            let buffer = vec![0; PROBE_BYTES as usize];
+            door.execute(Request::Read { offset_bytes: 0, buffer }).unwrap();
+        }
+        door.execute(Request::Flush).unwrap();
+        assert!(door.execute(Request::Write { offset_bytes: 0, data: vec![0; 4096], fua: false }).is_err());
+        let times = door.times();
+        assert_eq!((times.reads.requests, times.reads.bytes), (3, 3 * 4096));
+        assert_eq!((times.writes.requests, times.flushes.requests), (1, 1));
+        assert_eq!(door.times().since(&times).reads, Answered::default());
+    }
+
+    #[test]
+    fn answers_are_held_back_after_they_were_counted() {
+        let late = Arc::new(LateAnswers::default());
+        let door = Door::new(Arc::new(Nothing), &late);
+        let delay = Duration::from_millis(20);
+        late.set(delay).unwrap();
+        let begun = Instant::now();
+        door.execute(Request::Flush).unwrap();
+        assert!(begun.elapsed() >= delay);
+        let counted_us = door.times().flushes.wall_us;
+        assert!(counted_us < begun.elapsed().as_secs_f64() * 1e6 - 20_000.0, "{counted_us}");
+        late.set(Duration::ZERO).unwrap();
+        door.execute(Request::Flush).unwrap();
+        assert_eq!(door.times().flushes.requests, 2);
+    }
+}

@@ -1,0 +1,90 @@
+//! Running totals of what requests took at devices, by kind: what the way to a device is found from by subtraction.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::medium::Operation;
+
+/// Sums over requests, in modelled microseconds. They only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KindTimes {
+    pub requests: u64,
+    /// What the models asked for.
+    pub modelled_us: f64,
+    /// From a request's arrival at its device to its answer.
+    pub served_us: f64,
+    /// By how much they were dated back.
+    pub dated_back_us: f64,
+}
+
+/// Totals since the devices were made, of the requests that took modelled time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    pub reads: KindTimes,
+    pub writes: KindTimes,
+    pub flushes: KindTimes,
+}
+
+impl Times {
+    /// Discards are left out: nobody waits for them.
+    pub(crate) fn add(
+        &mut self,
+        operation: Operation,
+        modelled: Duration,
+        served: Duration,
+        dated_back: Duration,
+    ) {
+        let kind = match operation {
+            Operation::Read => &mut self.reads,
+            Operation::Write => &mut self.writes,
+            Operation::Flush => &mut self.flushes,
+            Operation::Discard => return,
+        };
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        kind.requests += 1;
+        kind.modelled_us += us(modelled);
+        kind.served_us += us(served);
+        kind.dated_back_us += us(dated_back);
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Times) -> Times {
+        self.combined(other, KindTimes::plus)
+    }
+
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Times) -> Times {
+        self.combined(earlier, KindTimes::since)
+    }
+
+    fn combined(&self, other: &Times, combine: fn(&KindTimes, &KindTimes) -> KindTimes) -> Times {
+        Times {
+            reads: combine(&self.reads, &other.reads),
+            writes: combine(&self.writes, &other.writes),
+            flushes: combine(&self.flushes, &other.flushes),
+        }
+    }
+}
+
+impl KindTimes {
+    fn plus(&self, other: &KindTimes) -> KindTimes {
+        KindTimes {
+            requests: self.requests + other.requests,
+            modelled_us: self.modelled_us + other.modelled_us,
+            served_us: self.served_us + other.served_us,
+            dated_back_us: self.dated_back_us + other.dated_back_us,
+        }
+    }
+
+    fn since(&self, earlier: &KindTimes) -> KindTimes {
+        KindTimes {
+            requests: self.requests.saturating_sub(earlier.requests),
+            modelled_us: self.modelled_us - earlier.modelled_us,
+            served_us: self.served_us - earlier.served_us,
+            dated_back_us: self.dated_back_us - earlier.dated_back_us,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Whether programs waited for each kind of request as long as the models say, by the kernel's account of the block devices.
+
+use underlay_record::{Check, PathRecord, PathWait};
+
+use super::MEAN_TOLERANCE;
+
+/// A kind of request below this share of all, or of all the time waited, decides nothing.
+const JUDGED_SHARE: f64 = 0.01;
+/// The kernel tells its times in whole milliseconds; a difference of two sums is off by less than one for each.
+const ROUNDING_WALL_US: f64 = 2000.0;
+
+/// One check for each kind of request that matters, over all volumes. `remedy` is for those that fail.
+pub(super) fn checks(paths: &[PathRecord], time_scale: f64, remedy: &str) -> Vec<Check> {
+    let kinds = ["read", "write", "flush"].map(|kind| (kind, over_all(paths, kind)));
+    let waited_us = |wait: &PathWait| wait.waited_mean_us * wait.requests as f64;
+    let all_requests: u64 = kinds.iter().map(|(_, wait)| wait.requests).sum();
+    let all_us: f64 = kinds.iter().map(|(_, wait)| waited_us(wait)).sum();
+    let matters = |wait: &PathWait| {
+        wait.requests as f64 > JUDGED_SHARE * all_requests as f64 && waited_us(wait) > JUDGED_SHARE * all_us
+    };
+    let judged = kinds.iter().filter(|(_, wait)| matters(wait));
+    judged.map(|(kind, wait)| check(kind, wait, time_scale, remedy)).collect()
+}
+
+/// The requests of one kind of all volumes together.
+fn over_all(paths: &[PathRecord], kind: &str) -> PathWait {
+    let waits = || {
+        paths.iter().map(|path| match kind {
+            "read" => &path.reads,
+            "write" => &path.writes,
+            _ => &path.flushes,
+        })
+    };
+    let requests: u64 = waits().map(|wait| wait.requests).sum();
+    let mean = |figure: fn(&PathWait) -> f64| {
+        waits().map(|wait| figure(wait) * wait.requests as f64).sum::<f64>() / requests.max(1) as f64
+    };
+    PathWait {
+        requests,
+        modelled_mean_us: mean(|wait| wait.modelled_mean_us),
+        waited_mean_us: mean(|wait| wait.waited_mean_us),
+        path_mean_us: mean(|wait| wait.path_mean_us),
+        dated_back_mean_us: mean(|wait| wait.dated_back_mean_us),
+        is_estimate: waits().any(|wait| wait.requests > 0 && wait.is_estimate),
+    }
+}
+
+fn check(kind: &str, wait: &PathWait, time_scale: f64, remedy: &str) -> Check {
+    let PathWait { requests, modelled_mean_us, waited_mean_us, path_mean_us, dated_back_mean_us, .. } = *wait;
+    let late_us = waited_mean_us - modelled_mean_us;
+    let error = late_us / modelled_mean_us.max(f64::MIN_POSITIVE);
+    let rounding_us = ROUNDING_WALL_US / time_scale / requests as f64;
+    let passed = late_us.abs() <= MEAN_TOLERANCE * modelled_mean_us + rounding_us;
+    let about = if wait.is_estimate { "about " } else { "" };
+    Check {
+        name: format!("{kind} latency mean"),
+        passed,
+        finding: format!(
+            "modelled {modelled_mean_us:.0} µs, programs waited {about}{waited_mean_us:.0} µs: {:+.1} % (allowed: {:.0} %); \
+             the way to the device and back took {about}{path_mean_us:.1} µs, of which {dated_back_mean_us:.1} µs were taken off",
+            error * 100.0,
+            MEAN_TOLERANCE * 100.0
+        ),
+        extent: Some(error.abs()),
+        remedy: (!passed).then(|| remedy.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 800 µs in the daemon, which dates back 50.
+    fn wait(requests: u64, path_mean_us: f64) -> PathWait {
+        PathWait {
+            requests,
+            modelled_mean_us: 850.0,
+            waited_mean_us: 800.0 + path_mean_us,
+            path_mean_us,
+            dated_back_mean_us: 50.0,
+            is_estimate: false,
+        }
+    }
+
+    fn path(reads: PathWait, writes: PathWait, flushes: PathWait) -> PathRecord {
+        PathRecord { is_direct: true, reads, writes, flushes, ..PathRecord::default() }
+    }
+
+    fn outcome(paths: &[PathRecord]) -> Vec<(String, bool)> {
+        checks(paths, 8.0, "slower").into_iter().map(|check| (check.name, check.passed)).collect()
+    }
+
+    #[test]
+    fn each_kind_is_judged_by_itself() {
+        let (on_time, late) = (wait(10_000, 60.0), wait(10_000, 350.0));
+        let judged = |passed: [bool; 3]| {
+            ["read", "write", "flush"]
+                .map(|kind| format!("{kind} latency mean"))
+                .into_iter()
+                .zip(passed)
+                .collect()
+        };
+        let expected: [(PathRecord, Vec<(String, bool)>); 4] = [
+            (path(on_time, on_time, on_time), judged([true, true, true])),
+            (path(late, on_time, on_time), judged([false, true, true])),
+            (path(on_time, late, on_time), judged([true, false, true])),
+            (path(on_time, on_time, late), judged([true, true, false])),
+        ];
+        for (path, wanted) in expected {
+            assert_eq!(outcome(std::slice::from_ref(&path)), wanted);
+        }
+        assert!(outcome(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_kind_that_hardly_occurs_decides_nothing() {
+        let (on_time, rare) = (wait(10_000, 60.0), wait(50, 9000.0));
+        assert_eq!(outcome(&[path(on_time, rare, PathWait::default())]).len(), 1);
+        // Nor do writes that a cache absorbs in no time beside seeks.
+        let absorbed = PathWait { modelled_mean_us: 2.0, waited_mean_us: 8.0, ..wait(10_000, 6.0) };
+        assert_eq!(outcome(&[path(wait(10_000, 60.0), absorbed, PathWait::default())]).len(), 1);
+        // Alone they do.
+        assert_eq!(
+            outcome(&[path(PathWait::default(), absorbed, PathWait::default())]),
+            [("write latency mean".to_owned(), false)]
+        );
+    }
+
+    #[test]
+    fn volumes_are_weighed_by_their_requests() {
+        let quiet = path(wait(90_000, 50.0), PathWait::default(), PathWait::default());
+        let late = path(wait(10_000, 350.0), PathWait::default(), PathWait::default());
+        let found = checks(&[quiet, late], 8.0, "slower");
+        assert!(found[0].passed && found[0].finding.contains("waited 880 µs"), "{}", found[0].finding);
+    }
+
+    #[test]
+    fn the_kernels_rounding_fails_no_cell() {
+        let few = PathWait { modelled_mean_us: 10.0, waited_mean_us: 25.0, ..wait(10, 0.0) };
+        assert!(outcome(&[path(few, PathWait::default(), PathWait::default())])[0].1);
+    }
+
+    #[test]
+    fn a_failure_says_how_late_and_why() {
+        let late = PathWait { is_estimate: true, ..wait(10_000, 350.0) };
+        let found = checks(&[path(PathWait::default(), late, PathWait::default())], 8.0, "slower");
+        assert_eq!(
+            found[0].finding,
+            "modelled 850 µs, programs waited about 1150 µs: +35.3 % (allowed: 10 %); the way to the device and back \
+             took about 350.0 µs, of which 50.0 µs were taken off"
+        );
+        assert_eq!(found[0].remedy.as_deref(), Some("slower"));
+    }
+}
