@@ -84,7 +84,10 @@ impl<'a> Section<'a> {
             }
             let span = self.key_span(key, item);
             let message = format!("unknown key `{key}` in {}", self.title);
-            let expected = format!("expected one of {}", self.known.join(", "));
+            let expected = match self.known.as_slice() {
+                [only] => format!("expected `{only}`"),
+                many => format!("expected one of {}", many.join(", ")),
+            };
             findings.push(Diagnostic::unknown(
                 span,
                 message,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::Certificate;
+use crate::cpu::CpuRecord;
 use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
 use crate::job::JobRecord;
 use crate::machine::Machine;
@@ -295,6 +296,9 @@ pub struct RunRecord {
     pub settings: BTreeMap<String, String>,
     pub seed: u64,
     pub memory: MemoryRecord,
+    /// Absent where the study names no cores, and when the cell did not complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuRecord>,
     pub storage: StorageRecord,
     /// Absent when the cell did not complete, and where it was a batch job.
     pub measured: Option<Measured>,

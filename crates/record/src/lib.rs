@@ -5,6 +5,7 @@
 
 pub mod cell;
 pub mod certificate;
+pub mod cpu;
 pub mod devices;
 pub mod histogram;
 pub mod integrity;
@@ -26,6 +27,7 @@ pub use cell::{
     RunRecord, Scale, StorageRecord, Work,
 };
 pub use certificate::{Certificate, Check, Verdict};
+pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
 };

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Cell, RunRecord, Scale};
+use crate::cpu::SlowMotion;
 use crate::machine::Machine;
 use crate::metric::PublishedMetric;
 
@@ -173,6 +174,9 @@ pub struct Run {
     /// The name of the storage that ratios are against.
     pub baseline: String,
     pub scale: Scale,
+    /// How the factor of slow motion came about; absent in runs of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_motion: Option<SlowMotion>,
     pub seed: u64,
     pub short: bool,
     /// What the short form has in the place of the study's data, where both are one amount. Of several, nothing tells which

@@ -127,6 +127,8 @@ impl RunDirectory {
                     text_bytes += length_bytes;
                     let refused = |problem| LoadError::Refused { path: path.clone(), problem };
                     match misplaced(planned, &record, &path).or_else(|| unusable(&record).map(refused)) {
+                        // Left over from before the run began again in slower motion: its cell is still to run.
+                        None if record.scale != run.scale => {}
                         None => records.push(record),
                         Some(error) => broken.push(error),
                     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
-use underlay_record::{DirtyLimitRecord, RunRecord};
+use underlay_record::{ChosenBy, DirtyLimitRecord, RunRecord, SlowMotion};
 
 use super::summary::badge;
 use super::{Page, swatch};
@@ -88,7 +88,20 @@ fn scale(page: &Page) -> Markup {
             p {
                 "Slow motion x" (factor) " was divided out: each modelled latency took " (factor) " times as long on this machine, "
                 "bandwidths and offered rates were " (factor) " times lower, and every duration and rate in this report is converted back. "
-                "So " (page.loaded.run.machine.cores) " cores stood for " (quantity::number(f64::from(page.loaded.run.machine.cores) * scale.time, 1)) "."
+                (cores(page))
+            }
+            @if let Some(slow_motion) = &page.loaded.run.slow_motion {
+                p { (chosen(slow_motion)) }
+                @if !slow_motion.given_up.is_empty() {
+                    ul {
+                        @for given_up in &slow_motion.given_up {
+                            li {
+                                "x" (quantity::number(given_up.time, 1)) " was too fast for this host, so that the run began again: in "
+                                (given_up.cell) ", " (given_up.finding) "."
+                            }
+                        }
+                    }
+                }
             }
         }
         @if scale.data != 1.0 {
@@ -99,6 +112,49 @@ fn scale(page: &Page) -> Markup {
             }
         }
     }
+}
+
+/// What stood for the modelled machine's cores.
+fn cores(page: &Page) -> String {
+    let run = &page.loaded.run;
+    let held = page.loaded.records.iter().find_map(|record| record.cpu.as_ref());
+    match held {
+        Some(cpu) => format!(
+            "Each server, of {} a node, was held to {} of this machine's CPUs ({}); the load generator and the devices had CPUs {}.",
+            quantity::plural(cpu.modelled_cores as usize, "core"),
+            quantity::number(cpu.granted_cpus, 2),
+            cpu.system_cpus,
+            cpu.emulation_cpus,
+        ),
+        None => format!(
+            "So {} cores stood for {}.",
+            run.machine.cores,
+            quantity::number(f64::from(run.machine.cores) * run.scale.time, 1)
+        ),
+    }
+}
+
+fn chosen(slow_motion: &SlowMotion) -> String {
+    let SlowMotion { chosen_by, cores_need, cpus_here, devices_need, .. } = slow_motion;
+    let mut text = match chosen_by {
+        ChosenBy::Study => "The factor is the study's.".to_owned(),
+        ChosenBy::CommandLine => "The factor was given on the command line.".to_owned(),
+        ChosenBy::Host => "The factor is the smallest that this machine kept up with.".to_owned(),
+    };
+    if let (Some(needed), Some(cpus)) = (cores_need, cpus_here) {
+        text.push_str(&format!(
+            " Before the first cell it had {} CPUs for the modelled cores, which need x{} on them.",
+            quantity::number(*cpus, 2),
+            quantity::number(*needed, 1)
+        ));
+    }
+    if let Some(needed) = devices_need {
+        text.push_str(&format!(
+            " The fastest device kept its latencies at x{}.",
+            quantity::number(*needed, 1)
+        ));
+    }
+    text
 }
 
 fn storages(page: &Page) -> Markup {

@@ -1,0 +1,71 @@
+//! How this host's processors stood for those of the modelled machine: the factor of slow motion, and what came of it in a cell.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who chose the factor of slow motion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChosenBy {
+    /// `[scale] time` in its file.
+    Study,
+    /// `--time`
+    CommandLine,
+    /// The smallest one that this host can keep up with, by measurements before the first cell.
+    Host,
+}
+
+/// How the factor of slow motion came about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SlowMotion {
+    pub chosen_by: ChosenBy,
+    /// The factor from which on the modelled cores fit on the CPUs that this host had for them; absent where the study names no
+    /// cores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores_need: Option<f64>,
+    /// CPUs' worth of time that this host had for the system when that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus_here: Option<f64>,
+    /// The factor at which the fastest device kept its latencies at the study's concurrency; absent where that was not tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices_need: Option<f64>,
+    /// Smaller factors that the run began with: cells were measured, found doubtful and thrown away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given_up: Vec<GivenUp>,
+}
+
+/// A factor that turned out to be too small for this host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GivenUp {
+    pub time: f64,
+    /// The id of the cell that showed it.
+    pub cell: String,
+    /// What failed in its certificate, as the certificate says it.
+    pub finding: String,
+}
+
+/// The processors of a cell while it was measured. Shares are of wall time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuRecord {
+    /// Of one node of the modelled system.
+    pub modelled_cores: u32,
+    /// What one server was held to: this host's CPUs, `modelled_cores` of all its nodes / `scale.time`.
+    pub granted_cpus: f64,
+    /// What held it to that: `cgroup v1`, `cgroup v2` or `none`.
+    pub enforced_by: String,
+    /// CPUs that the servers used on average, all of them together.
+    pub used_cpus: f64,
+    /// The share of the quota's periods in which a server had used up its share; 0 where whole CPUs needed no quota.
+    pub throttled_share: f64,
+    /// The share of what all servers were granted that they could not have had, because the hypervisor or other programs had it.
+    pub lost_share: f64,
+    /// The CPUs that servers ran on, by the kernel's numbers: `1`, `2-3`.
+    pub system_cpus: String,
+    /// The share of their time that the hypervisor took.
+    pub system_stolen_share: f64,
+    /// The CPUs of the load generator and the modelled devices.
+    pub emulation_cpus: String,
+    /// The share of their time that was neither idle nor stolen.
+    pub emulation_busy_share: f64,
+    pub emulation_stolen_share: f64,
+}
