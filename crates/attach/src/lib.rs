@@ -16,7 +16,7 @@ pub use attachments::{
 pub use machine::{
     budget, free_space, host, missing, mounts, page_cache, privileges, processes, processors, programs,
 };
-pub use measurement::{overhead, probe, real_activity};
+pub use measurement::{direct_load, overhead, probe, real_activity};
 pub use serving::{daemon, fuse_uring, remote, served, ublk};
 pub use undo::{cleanup, registry};
 

@@ -49,6 +49,16 @@ impl BlockAttachment {
         Ok(BlockAttachment::with_daemon(program, vec![DAEMON_SUBCOMMAND.into()]))
     }
 
+    /// The better of the two transports through FUSE that this host has.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn best() -> Result<BlockAttachment, AttachError> {
+        let attachment = BlockAttachment::new()?;
+        let over_uring = attachment.clone().with_transport(Transport::Uring);
+        Ok(if over_uring.probe().is_ok() { over_uring } else { attachment })
+    }
+
     /// Another program as the device daemon; `--config FILE` is put behind `daemon_args`. To be recognised by
     /// [`crate::cleanup::clean`] it has `device-daemon` as its last argument, or none and the file name
     /// `underlay-device-daemon`.

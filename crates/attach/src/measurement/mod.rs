@@ -2,6 +2,7 @@
 
 pub(crate) mod aligned_buffer;
 pub(crate) mod block_counters;
+pub mod direct_load;
 pub mod overhead;
 pub(crate) mod path_cost;
 pub(crate) mod path_waits;

@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 
-use crate::attachments::attachment::Attachment as _;
 use crate::attachments::block_attachment::BlockAttachment;
 use crate::machine::error::AttachError;
 use crate::measurement::path_cost::{DEVICE_BYTES, READ_BYTES, percentile, read_latencies_us};
-use crate::serving::daemon::Transport;
 use crate::undo::registry::Registry;
 
 /// The cost of the path and of the timer, in microseconds of the clock.
@@ -36,9 +34,7 @@ const WARM_UP_READS: u32 = 200;
 /// # Errors
 /// When the device can't be attached or read.
 pub fn measure(duration: Duration) -> Result<Overhead, AttachError> {
-    let attachment = BlockAttachment::new()?;
-    let over_uring = attachment.clone().with_transport(Transport::Uring);
-    let attachment = if over_uring.probe().is_ok() { over_uring } else { attachment };
+    let attachment = BlockAttachment::best()?;
     measure_with(&attachment, &Registry::open()?, duration)
 }
 
