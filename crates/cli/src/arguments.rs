@@ -149,6 +149,9 @@ pub(crate) struct RunArguments {
     /// Store disk images here during the run [default: below the run]
     #[arg(long, value_name = "DIR")]
     pub work: Option<PathBuf>,
+    /// Slow motion by this factor, whatever the study says [default: the study's, or the smallest that this host keeps up with]
+    #[arg(long, value_name = "FACTOR", conflicts_with = "resume")]
+    pub time: Option<f64>,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,

@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     Missing(String),
     #[error("{0}")]
     Failed(String),
+    /// By the user, before anything could be kept.
+    #[error("{0}")]
+    Stopped(String),
 }
 
 impl Failure {
@@ -60,6 +63,7 @@ impl Failure {
             Failure::Mistake(_) | Failure::Mistakes(_) | Failure::Findings(_) => MISTAKE,
             Failure::Missing(_) => MISSING,
             Failure::Failed(_) => FAILED,
+            Failure::Stopped(_) => INTERRUPTED,
         })
     }
 }
@@ -71,6 +75,7 @@ impl From<underlay_study::run::RunError> for Failure {
             RunError::Mistake(text) => Failure::Mistake(text),
             RunError::Missing(missing) => missing.into(),
             RunError::Failed(text) => Failure::Failed(text),
+            stopped @ RunError::Stopped => Failure::Stopped(stopped.to_string()),
         }
     }
 }

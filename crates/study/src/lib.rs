@@ -1,7 +1,7 @@
 //! A study: read from TOML, expanded into cells, run one by one, recorded.
 
 pub mod advice;
-
+pub mod machine;
 pub mod plan;
 pub mod reference;
 pub mod run;

@@ -183,7 +183,7 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
         for storage in &study.storages {
             for point in &points {
                 let cell = Cell {
-                    id: format!("{}/{}/{}", system.name, storage.name, point.id(varying.data)),
+                    id: format!("{}/{}/{}", system.name, storage.name, point.id(varying.data, study.stretch)),
                     system: system.name.clone(),
                     storage: storage.name.clone(),
                     servers: system.servers,
@@ -267,12 +267,13 @@ fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
 
 impl Point<'_> {
     /// The last part of a cell's id; `with_data` when the study has several sizes.
-    fn id(&self, with_data: bool) -> String {
+    /// Lengths of rates are in it as the study has them, of which those here are `stretch` times as long.
+    fn id(&self, with_data: bool, stretch: f64) -> String {
         let mut id = format!("{}-{}-{}-{}t", self.workload.name, self.mix, self.distribution, self.threads);
         match self.rate {
             Rate::Max => {}
             Rate::Steady(rate) => id.push_str(&format!("-{rate}ps")),
-            Rate::Changing(changing) => id.push_str(&format!("-{}", changing_id(changing))),
+            Rate::Changing(changing) => id.push_str(&format!("-{}", changing_id(changing, stretch))),
         }
         if with_data {
             id.push_str(&format!("-{}", slug(&size_label(self.size))));
@@ -369,7 +370,7 @@ fn size_label(size: &DataSize) -> String {
 }
 
 /// `ramp-1000-50000`, and a hash where it would be too long for a file's name.
-fn changing_id(changing: &ChangingRate) -> String {
+fn changing_id(changing: &ChangingRate, stretch: f64) -> String {
     const MAX: usize = 40;
     let (kind, rates, length) = match changing {
         ChangingRate::Ramp { from_per_s, to_per_s, over } => ("ramp", vec![*from_per_s, *to_per_s], over),
@@ -378,7 +379,9 @@ fn changing_id(changing: &ChangingRate) -> String {
     let mut id = kind.to_owned();
     rates.iter().for_each(|rate| id.push_str(&format!("-{rate}")));
     if let Some(length) = length {
-        id.push_str(&format!("-{}s", length.as_secs_f64()));
+        // To a microsecond: stretching and shrinking again may lose a nanosecond.
+        let length_s = (length.as_secs_f64() / stretch * 1e6).round() / 1e6;
+        id.push_str(&format!("-{length_s}s"));
     }
     if id.len() > MAX {
         id = format!("{kind}-{}-{:016x}", rates[0], fnv1a(id.as_bytes()));

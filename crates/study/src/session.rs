@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use underlay_attach::{AttachError, Budget, Limits, Missing, Registry, page_cache};
+use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, page_cache};
 use underlay_record::Measured;
 use underlay_systems::system::{Resources, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::{Client, ClientError};
 use underlay_workload::{Control, RawLog, RunError, RunSpec};
 
+use crate::machine::Share;
 pub use servers::Servers;
 
 /// What one server is started on.
@@ -20,6 +21,8 @@ pub struct Place {
     pub paths: StoragePaths,
     /// The system's own memory and its page cache together.
     pub budget_bytes: u64,
+    /// Its CPUs; without it, those that this process has.
+    pub share: Option<Share>,
 }
 
 /// Who holds the servers to their budgets.
@@ -42,7 +45,7 @@ pub enum SessionError {
     Attach(#[from] AttachError),
 }
 
-/// Started servers and what holds them to their memory. Dropping it ends them at once.
+/// Started servers and what holds them to their memory and CPUs. Dropping it ends them at once.
 pub struct Session {
     /// They go before their budgets: a group that has processes can't be removed.
     servers: Servers,
@@ -86,15 +89,20 @@ impl Session {
         let grounds: Vec<(StoragePaths, Resources)> = places
             .into_iter()
             .enumerate()
-            .map(|(server, Place { paths, budget_bytes })| {
-                let join_files = budgets.get(server).map(Budget::join_files).unwrap_or_default();
-                (paths, Resources { join_files, ..Resources::of(budget_bytes) })
+            .map(|(server, Place { paths, budget_bytes, share })| {
+                let resources = Resources {
+                    budget_bytes,
+                    join_files: budgets.get(server).map(Budget::join_files).unwrap_or_default(),
+                    processors: share.as_ref().map(|share| share.cpu.cpus.iter().collect()),
+                    modelled_cores: share.map(|share| share.modelled_cores),
+                };
+                (paths, resources)
             })
             .collect();
         Ok(Session { servers: Servers::start(system, &grounds, settings)?, budgets, unenforced })
     }
 
-    /// Why nobody holds the servers to their budgets, where the kernel should have.
+    /// Why nobody holds the servers to their budgets in full, where the kernel should have.
     pub fn unenforced(&self) -> Option<&Missing> {
         self.unenforced.as_ref()
     }
@@ -150,6 +158,32 @@ impl Session {
         Ok(())
     }
 
+    /// From now on no server gets more CPU time than its share. Starting and filling caches need not wait for it.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn hold_cpu(&self) -> Result<(), SessionError> {
+        Ok(self.budgets.iter().try_for_each(Budget::hold_cpu)?)
+    }
+
+    /// Lets the servers have what CPU time there is.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn release_cpu(&self) -> Result<(), SessionError> {
+        Ok(self.budgets.iter().try_for_each(Budget::release_cpu)?)
+    }
+
+    /// Who holds the servers to their CPUs, if anyone does.
+    pub fn cpu_enforced_by(&self) -> Option<&'static str> {
+        self.budgets.first().and_then(Budget::cpu_enforced_by)
+    }
+
+    /// What the servers used until now, each by itself; empty where nobody counts it.
+    pub fn cpu_usage(&self) -> Vec<CpuUsage> {
+        self.budgets.iter().filter_map(Budget::cpu_usage).collect()
+    }
+
     /// Who holds the servers to their budgets, if anyone does.
     pub fn memory_enforced_by(&self) -> Option<&'static str> {
         self.budgets.first().map(Budget::enforced_by)
@@ -191,22 +225,33 @@ impl Session {
     }
 }
 
-/// A budget for each place; none, with the reason, where this host can't enforce any.
+/// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't do that
+/// either there is none; the reason is told.
 fn budgets(
     places: &[Place],
     name: &str,
     registry: &Registry,
 ) -> Result<(Vec<Budget>, Option<Missing>), AttachError> {
     let mut budgets = Vec::new();
+    let mut unenforced = None;
     for (server, place) in places.iter().enumerate() {
-        let limits = Limits { memory_bytes: place.budget_bytes, cpu: None };
-        match Budget::create(&format!("{name}-{server}"), &limits, registry) {
+        let name = format!("{name}-{server}");
+        let create = |cpu| Budget::create(&name, &Limits { memory_bytes: place.budget_bytes, cpu }, registry);
+        let cpu = place.share.as_ref().map(|share| share.cpu.clone());
+        let created = match create(cpu) {
+            Err(AttachError::Missing(missing)) if place.share.is_some() => {
+                unenforced = Some(missing);
+                create(None)
+            }
+            created => created,
+        };
+        match created {
             Ok(budget) => budgets.push(budget),
             Err(AttachError::Missing(missing)) => return Ok((Vec::new(), Some(missing))),
             Err(other) => return Err(other),
         }
     }
-    Ok((budgets, None))
+    Ok((budgets, unenforced))
 }
 
 /// Everything that a server stores on.

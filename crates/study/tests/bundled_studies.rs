@@ -54,7 +54,7 @@ fn the_examples_in_the_documentation_are_one_sound_study() {
     let study = Study::parse_with_media("docs/study.md", &blocks.concat(), false, &medium)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     assert!(study.notes.is_empty(), "{}", study.notes);
-    assert_eq!((blocks.len(), study.storages.len(), study.faults.len()), (5, 9, 1));
+    assert_eq!((blocks.len(), study.storages.len(), study.faults.len()), (6, 9, 1));
 }
 
 #[test]
@@ -70,8 +70,10 @@ fn the_quickstart_is_three_storages_under_data_beyond_memory() {
     for cell in &cells {
         assert!(study.bytes_here(cell.data_bytes) >= 4 * memory, "{}", cell.id);
     }
+    // What two CPUs need, of which the system has one.
+    let study = study.at(24.0);
     let wall = (study.run.warmup + study.run.duration) * plan::order(&study).len() as u32;
-    assert!(wall.as_secs() < 200, "the cells alone take {wall:?}, and loading comes on top");
+    assert!(wall.as_secs() < 360, "the cells alone take {wall:?}, and loading comes on top");
 }
 
 #[test]

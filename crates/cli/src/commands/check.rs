@@ -7,7 +7,7 @@ use serde::Serialize;
 use underlay_config::{Diagnostic, Diagnostics, Severity};
 use underlay_record::Cell;
 use underlay_report::quantity;
-use underlay_study::plan;
+use underlay_study::{machine, plan};
 
 use super::read_study::read_study;
 use crate::arguments::CheckArguments;
@@ -30,6 +30,8 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     if !study.notes.is_empty() {
         output::say(&study.notes);
     }
+    let chosen_later = study.leaves_time_open.then(|| machine::least_factor(&study));
+    let study = chosen_later.map_or_else(|| study.clone(), |time| study.at(time));
     let repetitions = study.run.repetitions as usize;
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();
     let runs = (cells.len() - jobs) * repetitions;
@@ -38,6 +40,10 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let measuring = match searched {
         true => "measuring and searching for rates on this machine",
         false => "measuring on this machine",
+    };
+    let measuring = match chosen_later {
+        Some(time) => format!("{measuring} (slow motion is chosen when it runs, x{time} or more here)"),
+        None => measuring.to_owned(),
     };
     let measuring = match (runs, jobs) {
         (0, _) => "duration depends on the jobs".to_owned(),

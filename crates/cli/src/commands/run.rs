@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use underlay_study::run::{RunOptions, RunOutcome};
+use underlay_study::spec::MAX_TIME;
 
 use super::read_study::{read, read_study};
 use super::which_run::{newest_run, run_directory};
@@ -25,7 +26,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             refuse_another_study(study, &held, &directory)?;
         }
         output::say(format_args!("resuming {}", directory.display()));
-        let options = RunOptions { directory, work: arguments.work.clone() };
+        let options = RunOptions { directory, work: arguments.work.clone(), time: None };
         underlay_study::run::resume(&options, &terminal, &stop)
     } else {
         let file = arguments.study.as_deref().unwrap_or(Path::new(QUICKSTART));
@@ -42,7 +43,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             output::say(format_args!("note: {} has no [short] section: all of it is run", file.display()));
         }
         let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
-        let options = RunOptions { directory, work: arguments.work.clone() };
+        let time = arguments.time.map(factor_of).transpose()?;
+        let options = RunOptions { directory, work: arguments.work.clone(), time };
         underlay_study::run::start(&study, &options, &terminal, &stop)
     };
     // Before anything is printed, an error too: live lines would be drawn over it.
@@ -89,6 +91,13 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::from(if nothing_ran { MISSING } else { INCOMPLETE }));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn factor_of(time: f64) -> Result<f64, Failure> {
+    if (1.0..=MAX_TIME).contains(&time) {
+        return Ok(time);
+    }
+    Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")))
 }
 
 fn fresh_directory(name: &str) -> PathBuf {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{Registry, choice};
+use underlay_attach::{Confined, Registry, choice};
 use underlay_record::{
     CellStatus, DirtyLimitRecord, Measured, MemoryRecord, Requests, RunRecord, SCHEMA_VERSION, SearchRecord,
 };
@@ -19,12 +19,14 @@ use super::attached::Storages;
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Evidence, certify};
+use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
 use super::drive;
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::window::{Window, WindowFigures};
 use super::{CellError, Observer, check_stop, faults, rate_search, storage};
+use crate::machine::Placement;
 use crate::session::{Enforcement, Place, Session};
 use crate::spec::Cache;
 
@@ -43,6 +45,8 @@ pub(super) struct Bench {
     work: PathBuf,
     /// Where cells' records go, and what belongs beside them.
     records: PathBuf,
+    /// Which CPUs do what, where the study names the modelled machine's cores.
+    placement: Option<Placement>,
     floor: Floor,
     /// The generator's highest rate on this machine, in modelled operations per second, by what is asked.
     ceilings: HashMap<String, f64>,
@@ -76,6 +80,7 @@ impl Observed {
         record.devices = self.taken.devices;
         record.layers = self.taken.layers;
         record.network = self.taken.network;
+        record.cpu = self.taken.cpu;
         record.paths = self.taken.paths;
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
@@ -99,12 +104,19 @@ struct Driven {
 }
 
 impl Bench {
-    pub(super) fn new(here: HostInfo, registry: Registry, work: &Path, records: &Path) -> Self {
+    pub(super) fn new(
+        here: HostInfo,
+        registry: Registry,
+        work: &Path,
+        records: &Path,
+        placement: Option<Placement>,
+    ) -> Self {
         Bench {
             here,
             registry,
             work: work.to_path_buf(),
             records: records.to_path_buf(),
+            placement,
             floor: Floor::Unmeasured,
             ceilings: HashMap::new(),
         }
@@ -133,6 +145,7 @@ impl Bench {
         } else {
             Some(datasets.files(plan, system, observer, stop)?)
         };
+        let _confined = self.confine()?;
         let folder = self.work.join("cell");
         let _folder = CellFolder::make(&folder)?;
         check_stop(stop)?;
@@ -155,6 +168,7 @@ impl Bench {
             paths: &observed.taken.paths,
             measured: Some(&measured),
             floor_us: self.floor_us(plan),
+            cpu: observed.taken.cpu.as_ref(),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
@@ -173,6 +187,16 @@ impl Bench {
         &self.work
     }
 
+    /// From here on this thread, and all threads and processes that it starts, stay on the emulation's CPUs until the answer is
+    /// dropped; the system's processes are placed one by one.
+    pub(super) fn confine(&self) -> Result<Option<Confined>, CellError> {
+        Ok(self.placement.as_ref().map(|here| Confined::to(&here.emulation)).transpose()?)
+    }
+
+    pub(super) fn placement(&self) -> Option<&Placement> {
+        self.placement.as_ref()
+    }
+
     pub(super) fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -186,6 +210,7 @@ impl Bench {
         if plan.storage.is_modelled() {
             choice::choose(plan.study.run.attachment.as_deref())?;
             if let Floor::Unmeasured = self.floor {
+                let _confined = self.confine()?;
                 self.floor = Floor::measure(observer)?;
             }
         }
@@ -224,6 +249,7 @@ impl Bench {
                 peak_bytes: None,
                 dirty_limits: Vec::new(),
             },
+            cpu: None,
             storage: storage::describe(plan.storage, &plan.roles(), plan.system.servers, "none"),
             measured: None,
             search: None,
@@ -262,12 +288,14 @@ impl Bench {
         let session = self.start(plan, system, &storages, folder, &mut warnings)?;
         warnings.extend(self.fill_caches(plan, &session, &storages, observer, stop)?);
         storages.set_pace(Pace::Modelled)?;
+        session.hold_cpu()?;
         check_stop(stop)?;
 
         let mut spec = drive::measuring_spec(plan)?;
         let searched = rate_search::search(plan, &spec, &session, observer, stop);
         if searched.is_err() {
             let _ = storages.set_pace(Pace::Immediate);
+            let _ = session.release_cpu();
         }
         let searched = match searched {
             Err(CellError::Failed(reason)) => return Err(explain(reason, &session, &storages)),
@@ -279,13 +307,15 @@ impl Bench {
             searched.record
         });
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
-        let window = Window::new(session.servers(), &storages, drive::interval_s(&spec), schedule);
+        let cpu = CpuMeter::of(plan, self.placement(), &session);
+        let window = Window::new(session.servers(), &storages, cpu, drive::interval_s(&spec), schedule);
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
         let driven = window.sampled(plan, || {
             drive::drive(&spec, &session, &window, observer, stop, "measuring", raw.as_deref())
         });
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
+        let _ = session.release_cpu();
         let driven = match driven {
             Err(CellError::Failed(reason)) => {
                 return Err(explain(reason, &session, &storages));
@@ -351,7 +381,8 @@ impl Bench {
                     system.name(),
                 )));
             }
-            places.push(Place { paths, budget_bytes: plan.budget_bytes });
+            let share = self.placement().and_then(|here| share_of(plan, here));
+            places.push(Place { paths, budget_bytes: plan.budget_bytes, share });
         }
         // The memory of a cluster that runs already is its own matter.
         let enforcement = match plan.storage.is_elsewhere() {
@@ -360,10 +391,13 @@ impl Bench {
         };
         let session = Session::start(system, places, enforcement, &settings(plan))?;
         warnings.extend(session.unenforced().map(|missing| {
-            format!(
-                "the memory budget was not enforced: {}; {}. The page cache may hold all the data.",
-                missing.what, missing.remedy
-            )
+            let (what, remedy) = (&missing.what, &missing.remedy);
+            match session.memory_enforced_by() {
+                Some(_) => format!("nothing held the system to its CPUs: {what}; {remedy}"),
+                None => format!(
+                    "the memory budget was not enforced: {what}; {remedy}. The page cache may hold all the data."
+                ),
+            }
         }));
         Ok(session)
     }

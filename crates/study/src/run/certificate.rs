@@ -3,8 +3,8 @@
 mod waits;
 
 use underlay_record::{
-    Certificate, Check, DeviceActivity, Generator, Histogram, IntegrityRecord, Measured, PathRecord, Verdict,
-    path,
+    Certificate, Check, CpuRecord, DeviceActivity, Generator, Histogram, IntegrityRecord, Measured,
+    PathRecord, Verdict, path,
 };
 use underlay_workload::Aftermath;
 
@@ -23,6 +23,19 @@ const UNANSWERED_TOLERANCE: f64 = 0.001;
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
+/// What a system was granted and could not have may be this share of it.
+const LOST_TOLERANCE: f64 = 0.05;
+/// The emulation's CPUs may be this busy, stolen time included: beyond, they had no time left. The thread that paces devices spins
+/// for the last microseconds before a reply, so that a good part of it is no work.
+const EMULATION_LIMIT: f64 = 0.97;
+
+/// The names of the checks that a slower motion can mend.
+const LATENCY_MEAN: &str = "device latency mean";
+const LATENCY_P50: &str = "device latency p50";
+const LATENCY_P99: &str = "device latency p99";
+const PATH_OVERHEAD: &str = "path overhead";
+const SYSTEM_CPU: &str = "system CPU";
+const EMULATION_CPU: &str = "emulation CPU";
 
 /// What a certificate is made from.
 pub struct Evidence<'a> {
@@ -34,6 +47,8 @@ pub struct Evidence<'a> {
     /// The attachment's own p50 in modelled microseconds, when something was modelled.
     pub floor_us: Option<f64>,
     pub aftermath: &'a Aftermath,
+    /// Absent where the study names no cores.
+    pub cpu: Option<&'a CpuRecord>,
     /// Whether a cgroup held the system and its page cache to the budget; absent where there is none to be held to.
     pub memory_enforced: Option<bool>,
     /// The highest throughput that the generator can reach here, in modelled operations per second.
@@ -62,9 +77,9 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         let slower = slower_remedy(evidence.time_scale);
         let floor_us = evidence.floor_us.unwrap_or(0.0);
         let pairs = [
-            ("device latency mean", modelled.mean_us(), delivered.mean_us(), MEAN_TOLERANCE),
-            ("device latency p50", modelled.quantile_us(0.5), delivered.quantile_us(0.5), P50_TOLERANCE),
-            ("device latency p99", modelled.quantile_us(0.99), delivered.quantile_us(0.99), P99_TOLERANCE),
+            (LATENCY_MEAN, modelled.mean_us(), delivered.mean_us(), MEAN_TOLERANCE),
+            (LATENCY_P50, modelled.quantile_us(0.5), delivered.quantile_us(0.5), P50_TOLERANCE),
+            (LATENCY_P99, modelled.quantile_us(0.99), delivered.quantile_us(0.99), P99_TOLERANCE),
         ];
         for (name, asked, got, tolerance) in pairs {
             checks.push(latency_check(name, asked, got, tolerance, floor_us, &slower));
@@ -73,7 +88,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         if let Some(floor_us) = evidence.floor_us {
             let share = floor_us / modelled.mean_us().max(f64::MIN_POSITIVE);
             checks.push(Check {
-                name: "path overhead".into(),
+                name: PATH_OVERHEAD.into(),
                 passed: share <= FLOOR_SHARE,
                 finding: format!(
                     "the path to the device takes {floor_us:.1} µs by itself, {:.1} % of the mean latency \
@@ -104,17 +119,18 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         });
     }
     let steal = evidence.aftermath.steal_share;
-    checks.push(Check {
-        name: "stolen time".into(),
-        passed: steal <= STEAL_TOLERANCE,
-        finding: format!(
-            "the hypervisor took {:.1} % of the time (allowed: {:.0} %)",
-            steal * 100.0,
-            STEAL_TOLERANCE * 100.0
-        ),
-        extent: Some(steal),
-        remedy: (steal > STEAL_TOLERANCE).then(|| "run again when the host is quieter".into()),
-    });
+    match evidence.cpu {
+        Some(cpu) => {
+            let slower = match any_modelled {
+                true => slower_remedy(evidence.time_scale),
+                // Real storage can't be slowed down.
+                false => "run on a host with more idle CPUs, or name fewer `cores` in [machine]".to_owned(),
+            };
+            cpu_checks(cpu, &slower, &mut checks);
+        }
+        // Nobody knows how much of it the system would have had.
+        None => checks.push(steal_check(steal)),
+    }
     let all_passed = checks.iter().all(|check| check.passed);
     let quantile = |histogram: &Histogram, q| (histogram.count() > 0).then(|| histogram.quantile_us(q));
     Certificate {
@@ -131,6 +147,71 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         floor_us: evidence.floor_us,
         steal_share: steal,
     }
+}
+
+fn steal_check(steal: f64) -> Check {
+    Check {
+        name: "stolen time".into(),
+        passed: steal <= STEAL_TOLERANCE,
+        finding: format!(
+            "the hypervisor took {:.1} % of the time (allowed: {:.0} %)",
+            steal * 100.0,
+            STEAL_TOLERANCE * 100.0
+        ),
+        extent: Some(steal),
+        remedy: (steal > STEAL_TOLERANCE).then(|| "run again when the host is quieter".into()),
+    }
+}
+
+/// Whether the system had the CPUs that it was to have, no more and no less, and the emulation enough of its own.
+fn cpu_checks(cpu: &CpuRecord, slower: &str, checks: &mut Vec<Check>) {
+    let is_held = cpu.enforced_by != "none";
+    checks.push(Check {
+        name: "CPU budget".into(),
+        passed: is_held,
+        finding: match is_held {
+            true => format!("each server was held to {:.2} CPUs", cpu.granted_cpus),
+            false => "nothing held the system to the CPUs of the modelled machine".into(),
+        },
+        extent: None,
+        remedy: (!is_held).then(|| "`underlay doctor` says how to get a cgroup for CPUs".into()),
+    });
+    let passed = cpu.lost_share <= LOST_TOLERANCE;
+    checks.push(Check {
+        name: SYSTEM_CPU.into(),
+        passed,
+        finding: format!(
+            "of the {:.2} CPUs that each server was granted, {:.1} % could not be had (allowed: {:.0} %)",
+            cpu.granted_cpus,
+            cpu.lost_share * 100.0,
+            LOST_TOLERANCE * 100.0
+        ),
+        extent: Some(cpu.lost_share),
+        remedy: (!passed).then(|| slower.to_owned()),
+    });
+    let taken = cpu.emulation_busy_share + cpu.emulation_stolen_share;
+    let passed = taken <= EMULATION_LIMIT;
+    checks.push(Check {
+        name: EMULATION_CPU.into(),
+        passed,
+        finding: format!(
+            "CPUs {} of the load generator and the devices were busy or stolen {:.0} % of the time (allowed: {:.0} %)",
+            cpu.emulation_cpus,
+            taken * 100.0,
+            EMULATION_LIMIT * 100.0
+        ),
+        extent: Some(taken),
+        remedy: (!passed).then(|| slower.to_owned()),
+    });
+}
+
+/// What failed of a certificate that a slower motion would mend, in the certificate's words; `None` where nothing did.
+pub fn too_fast(certificate: &Certificate) -> Option<String> {
+    let of_cell = [LATENCY_MEAN, LATENCY_P50, LATENCY_P99, PATH_OVERHEAD, SYSTEM_CPU, EMULATION_CPU];
+    let mends = |name: &str| of_cell.contains(&name) || waits::is_one(name);
+    let mut failed = certificate.checks.iter().filter(|check| !check.passed);
+    let found = failed.find(|check| mends(&check.name))?;
+    Some(format!("{}: {}", found.name, found.finding))
 }
 
 fn slower_remedy(time_scale: f64) -> String {
@@ -290,6 +371,7 @@ mod tests {
             measured: Some(&measured),
             hides_records: false,
             floor_us: Some(10.0),
+            cpu: None,
             aftermath: &aftermath,
             memory_enforced: Some(true),
             ceiling_per_s: Some(ceiling),
@@ -324,6 +406,7 @@ mod tests {
                 measured: Some(&measured),
                 hides_records: false,
                 floor_us: None,
+                cpu: None,
                 aftermath: &Aftermath::default(),
                 memory_enforced: Some(true),
                 ceiling_per_s: Some(1e6),
@@ -378,6 +461,7 @@ mod tests {
             };
             let path = PathRecord { is_direct: true, reads, ..PathRecord::default() };
             certify(&Evidence {
+                cpu: None,
                 devices: &devices,
                 paths: &[path],
                 measured: None,
@@ -419,6 +503,7 @@ mod tests {
             paths: &[],
             measured: None,
             floor_us: Some(10.0),
+            cpu: None,
             aftermath: &Aftermath::default(),
             memory_enforced: Some(true),
             ceiling_per_s: None,
@@ -445,6 +530,7 @@ mod tests {
                 paths: &[],
                 measured: Some(&measured),
                 floor_us: None,
+                cpu: None,
                 aftermath: &Aftermath::default(),
                 memory_enforced: Some(true),
                 ceiling_per_s: None,
@@ -455,6 +541,57 @@ mod tests {
         };
         assert_eq!(failed(&of(250)), Vec::<&str>::new());
         assert_eq!(failed(&of(0)), ["hidden records"]);
+    }
+
+    fn of_cpu(lost_share: f64, emulation_busy_share: f64, enforced_by: &str) -> Certificate {
+        let cpu = CpuRecord {
+            modelled_cores: 16,
+            granted_cpus: 0.5,
+            enforced_by: enforced_by.to_owned(),
+            used_cpus: 0.4,
+            throttled_share: 0.2,
+            lost_share,
+            system_cpus: "0".to_owned(),
+            system_stolen_share: 0.3,
+            emulation_cpus: "1".to_owned(),
+            emulation_busy_share,
+            emulation_stolen_share: 0.1,
+        };
+        let measured = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
+        certify(&Evidence {
+            paths: &[],
+            devices: &[device(1000, 1000)],
+            measured: Some(&measured),
+            hides_records: false,
+            floor_us: Some(10.0),
+            cpu: Some(&cpu),
+            aftermath: &Aftermath { steal_share: 0.3, ..Aftermath::default() },
+            memory_enforced: Some(true),
+            ceiling_per_s: None,
+            open_loop: false,
+            time_scale: 4.0,
+        })
+    }
+
+    #[test]
+    fn stolen_time_is_judged_by_what_it_did() {
+        assert_eq!(of_cpu(0.0, 0.5, "cgroup v2").verdict, Verdict::Faithful);
+        assert_eq!(failed(&of_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
+        assert_eq!(failed(&of_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
+        assert_eq!(failed(&of_cpu(0.0, 0.5, "none")), ["CPU budget"]);
+        // Slower motion holds nobody to anything.
+        assert_eq!(too_fast(&of_cpu(0.0, 0.5, "none")), None);
+    }
+
+    #[test]
+    fn a_slower_motion_mends_what_came_too_late() {
+        assert_eq!(too_fast(&of_cpu(0.0, 0.5, "cgroup v2")), None);
+        let busy = too_fast(&of_cpu(0.0, 0.95, "cgroup v2")).unwrap();
+        assert!(busy.starts_with("emulation CPU: CPUs 1 of the load generator"), "{busy}");
+        let late = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
+        assert!(too_fast(&late).unwrap().starts_with("device latency mean: modelled 1000 µs"));
+        // Nobody knows what stolen time did to a system that may have all CPUs.
+        assert_eq!(too_fast(&certificate_of(&[device(1000, 1000)], 50_000.0, 0.5)), None);
     }
 
     #[test]
@@ -472,6 +609,7 @@ mod tests {
                 measured: Some(measured),
                 hides_records: false,
                 floor_us: Some(10.0),
+                cpu: None,
                 aftermath,
                 memory_enforced: Some(enforced),
                 ceiling_per_s: None,

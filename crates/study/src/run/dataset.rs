@@ -131,7 +131,7 @@ impl Datasets {
                 settings.values.entry(key.to_owned()).or_insert_with(|| value.to_owned());
             }
         }
-        let place = Place { paths, budget_bytes: plan.budget_bytes };
+        let place = Place { paths, budget_bytes: plan.budget_bytes, share: None };
         // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
         let session = Session::start(system, vec![place], Enforcement::None, &settings)?;
         let spec = drive::loading_spec(plan)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use underlay_files::{Access, Folder};
-use underlay_record::{CellStatus, PlannedCell, ReadError, Run, RunRecord, read};
+use underlay_record::{CellStatus, PlannedCell, ReadError, Run, RunRecord, Scale, read};
 
 use super::RunError;
 
@@ -31,6 +31,19 @@ impl RunDirectory {
     /// # Errors
     /// When it holds a run or anything else, can't be made, or another process runs a study in it.
     pub fn create(path: &Path) -> Result<Self, RunError> {
+        Self::check_new(path)?;
+        let folder =
+            Folder::make(path, Access::Readable).map_err(|error| cannot("keep a run in", path, &error))?;
+        let cells = folder.make_inner("cells", Access::Readable);
+        let cells = cells.map_err(|error| cannot("make", &path.join("cells"), &error))?;
+        Self::lock(folder, cells)
+    }
+
+    /// Whether a new run may be kept there. It makes nothing.
+    ///
+    /// # Errors
+    /// When it holds a run or anything else.
+    pub fn check_new(path: &Path) -> Result<(), RunError> {
         if path.join("run.json").exists() {
             return Err(RunError::Mistake(format!(
                 "{} already holds a run: choose another --out, or continue it with --resume",
@@ -46,11 +59,7 @@ impl RunDirectory {
                 path.display()
             )));
         }
-        let folder =
-            Folder::make(path, Access::Readable).map_err(|error| cannot("keep a run in", path, &error))?;
-        let cells = folder.make_inner("cells", Access::Readable);
-        let cells = cells.map_err(|error| cannot("make", &path.join("cells"), &error))?;
-        Self::lock(folder, cells)
+        Ok(())
     }
 
     /// Opens an existing run.
@@ -115,13 +124,15 @@ impl RunDirectory {
 
     /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended.
     ///
-    /// A file that is no whole record is no finished cell either, and `damaged` is told of it.
+    /// A file that is no whole record is no finished cell either, and `damaged` is told of it. One of another scale was left when the
+    /// run began again in slower motion.
     ///
     /// # Errors
     /// When a record exists but can't be read, so that nobody knows what it holds, or is of a later version.
     pub fn is_finished(
         &self,
         planned: &PlannedCell,
+        scale: Scale,
         damaged: &mut dyn FnMut(&str),
     ) -> Result<bool, RunError> {
         let path = self.records().join(&planned.file);
@@ -144,7 +155,7 @@ impl RunDirectory {
                 )));
                 Ok(false)
             }
-            Ok(record) => Ok(record.status == CellStatus::Completed),
+            Ok(record) => Ok(record.status == CellStatus::Completed && record.scale == scale),
             Err(error @ ReadError::Schema { .. }) => {
                 Err(RunError::Mistake(format!("{} is refused: {error}", path.display())))
             }
@@ -153,6 +164,27 @@ impl RunDirectory {
                 Ok(false)
             }
         }
+    }
+
+    /// Begins a run again that goes on at another scale: its head first, since records of another scale than the head's count for
+    /// nothing, whenever this is interrupted.
+    ///
+    /// # Errors
+    /// When something can't be written or removed.
+    pub fn begin_again(&self, run: &Run) -> Result<(), RunError> {
+        self.write_run(run)?;
+        for planned in &run.plan {
+            let raw = Path::new(&planned.file).with_extension("parquet");
+            for name in [Path::new(&planned.file), &raw] {
+                match self.cells.remove_file(&name.to_string_lossy()) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(cannot("remove", &self.records().join(name), &error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Removes the lock's file; the lock itself goes with this value.

@@ -6,18 +6,29 @@ use std::time::Duration;
 use underlay_attach::{AttachError, overhead};
 use underlay_record::Machine;
 
-use super::{CellError, Observer};
+use super::{CellError, Observer, machine};
+use crate::spec::Study;
 
 /// How long the path's own cost is measured, once a run.
 const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 
 /// The machine that cells run on, and the programs that they run by.
+#[derive(Clone)]
 pub(super) struct HostInfo {
     pub machine: Machine,
     pub versions: BTreeMap<String, String>,
 }
 
 impl HostInfo {
+    /// This host, with the programs of a study's systems.
+    pub(super) fn of(study: &Study) -> HostInfo {
+        let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
+        HostInfo {
+            machine: machine::describe(),
+            versions: machine::versions(systems.flat_map(|system| system.versions())),
+        }
+    }
+
     /// What is not as it was when the run began, in words.
     pub(super) fn changed_since(
         &self,

@@ -17,6 +17,7 @@ use super::cell::{Bench, Observed, explain, find_system, prepare};
 use super::cell_folder::CellFolder;
 use super::cell_plan::CellPlan;
 use super::certificate::{Evidence, certify};
+use super::cpu::CpuMeter;
 use super::drive::Hooks as _;
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, faults, storage};
@@ -50,6 +51,7 @@ impl Bench {
         self.measure_path(first, observer)?;
         check_stop(stop)?;
         observer.cell_started(first.planned, first.position as usize + 1);
+        let _confined = self.confine()?;
         let folder = self.work().join("cell");
         let _folder = CellFolder::make(&folder)?;
         let storages = Storages::attach(first, None, &folder, self.registry())?;
@@ -117,9 +119,16 @@ impl Bench {
             session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
         }
         storages.set_pace(Pace::Modelled)?;
+        session.hold_cpu()?;
         let interval_s = SAMPLE_INTERVAL.as_secs_f64() / plan.scale.time;
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
-        let window = Window::new(servers, storages, interval_s, schedule);
+        let window = Window::new(
+            servers,
+            storages,
+            CpuMeter::of(plan, self.placement(), session),
+            interval_s,
+            schedule,
+        );
         let begun = Instant::now();
         let machine = MachineSnapshot::take();
         window.measuring_begins();
@@ -128,6 +137,7 @@ impl Bench {
         let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
         // Whatever happened, the rest need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
+        let _ = session.release_cpu();
         check_stop(stop)?;
         let faults = faults::note(&faults::concerning(plan.study, plan.storage));
         let job = match outcome {
@@ -151,6 +161,7 @@ impl Bench {
             paths: &taken.paths,
             measured: None,
             floor_us: self.floor_us(plan),
+            cpu: taken.cpu.as_ref(),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,

@@ -5,6 +5,7 @@ mod cell;
 mod cell_folder;
 mod cell_plan;
 pub mod certificate;
+mod cpu;
 mod dataset;
 mod directory;
 mod drive;
@@ -15,7 +16,9 @@ mod jobs;
 mod machine;
 mod prepared;
 mod rate_search;
+mod round;
 mod schedule;
+mod slow_motion;
 mod space;
 pub mod storage;
 mod volume_server;
@@ -47,6 +50,9 @@ pub enum RunError {
     /// The outside world failed: a full disk, a system that did not start.
     #[error("{0}")]
     Failed(String),
+    /// The user stopped it before there was anything to keep.
+    #[error("stopped before the first cell")]
+    Stopped,
 }
 
 /// What to run and where to write it.
@@ -56,6 +62,8 @@ pub struct RunOptions {
     pub directory: PathBuf,
     /// Where images and prepared data are kept while it runs; below the run's directory when absent.
     pub work: Option<PathBuf>,
+    /// The factor of slow motion, instead of the study's and of the one that would be chosen.
+    pub time: Option<f64>,
 }
 
 /// How a run ended.

@@ -1,24 +1,23 @@
-//! The order of a run: every cell of every repetition, in the plan's random order, until all are recorded.
+//! A run from its beginning or from where it was interrupted, in rounds: if this host turns out to be too slow for the modelled
+//! time, everything begins again in slower motion.
 
-use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use underlay_attach::{OwnFolder, Registry};
-use underlay_record::{CellStatus, Run, RunRecord, SCHEMA_VERSION};
+use underlay_record::{Run, SCHEMA_VERSION};
 
 use super::cell::Bench;
-use super::cell_plan::CellPlan;
 use super::dataset::Datasets;
 use super::directory::RunDirectory;
 use super::host::{HostInfo, timestamp};
-use super::{CellError, Observer, RunError, RunOptions, RunOutcome, machine, space};
+use super::round::{self, Ended, Round};
+use super::slow_motion::{self, Paced};
+use super::{Observer, RunError, RunOptions, RunOutcome, space};
+use crate::machine::Placement;
 use crate::plan;
 use crate::spec::Study;
-
-/// A first guess of how long a batch job takes on this machine's clock: nobody knows before one has run.
-const JOB_WALL_GUESS: Duration = Duration::from_secs(25);
 
 /// Runs a study from its beginning into a fresh directory.
 ///
@@ -31,14 +30,17 @@ pub fn start(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let order = plan::order(study);
     // Before anything is made: what is refused leaves nothing behind.
+    RunDirectory::check_new(&options.directory)?;
+    let order = plan::order(study);
     space::check(study, order.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let registry = registry()?;
+    let Paced { study: paced, slow_motion, placement } =
+        slow_motion::begin(study, options, &registry, observer, stop)?;
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
     let directory = RunDirectory::create(&options.directory)?;
-    let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
-    let run = Run {
+    let HostInfo { machine, versions } = HostInfo::of(study);
+    let mut run = Run {
         schema: SCHEMA_VERSION,
         name: study.name.clone(),
         title: study.title.clone(),
@@ -48,21 +50,23 @@ pub fn start(
         systems: study.systems.iter().map(|system| system.name.clone()).collect(),
         storages: study.storages.iter().map(|storage| storage.name.clone()).collect(),
         baseline: study.baseline.clone(),
-        scale: study.scale,
+        scale: paced.scale,
+        slow_motion: Some(slow_motion),
         seed: study.run.seed,
         short: study.short,
         shortened: crate::shortened::of(study),
         repetitions: study.run.repetitions,
-        warmup_wall_s: study.run.warmup.as_secs_f64(),
-        duration_wall_s: study.run.duration.as_secs_f64(),
-        machine: machine::describe(),
-        versions: machine::versions(systems.flat_map(|system| system.versions())),
-        plan: order,
+        warmup_wall_s: paced.run.warmup.as_secs_f64(),
+        duration_wall_s: paced.run.duration.as_secs_f64(),
+        machine,
+        versions,
+        plan: plan::order(&paced),
         reference: study.reference.clone(),
     };
     // Before the first cell: a run that is killed can then be resumed with the study it began with.
     directory.write_run(&run)?;
-    run_what_is_left(study, &run, &directory, elsewhere, registry, observer, stop)
+    let site = Site { directory, elsewhere, registry, placement };
+    run_what_is_left(study, paced, &mut run, site, observer, stop)
 }
 
 /// Goes on with a run that was interrupted: what is recorded as completed is kept.
@@ -80,7 +84,9 @@ pub fn resume(
     let stored = |name: &str| run.media_files.get(name).cloned().ok_or_else(|| "not kept in run.json".into());
     let study = Study::parse_with_media("the study in run.json", &run.study_toml, run.short, &stored)
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
-    let order = plan::order(&study);
+    // At the factor that it has come to.
+    let paced = study.at(run.scale.time);
+    let order = plan::order(&paced);
     if !plan::is_same(&order, &run.plan) {
         return Err(RunError::Mistake(format!(
             "{} was planned by another version of underlay, which ordered the cells differently: start the study again",
@@ -90,8 +96,11 @@ pub fn resume(
     // An earlier schema says less of a cell.
     run.plan = order;
     let registry = registry()?;
+    let placement = slow_motion::placement(&study)?;
+    slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
-    run_what_is_left(&study, &run, &directory, elsewhere, registry, observer, stop)
+    let site = Site { directory, elsewhere, registry, placement };
+    run_what_is_left(&study, paced, &mut run, site, observer, stop)
 }
 
 fn registry() -> Result<Registry, RunError> {
@@ -106,166 +115,65 @@ pub fn study_of(directory: &Path) -> Result<String, RunError> {
     Ok(RunDirectory::read(directory)?.study_toml)
 }
 
+/// Where a run is kept, and what it runs on.
+struct Site {
+    directory: RunDirectory,
+    /// Of `--work`.
+    elsewhere: Option<OwnFolder>,
+    registry: Registry,
+    placement: Option<Placement>,
+}
+
+/// Runs what is left, and all of it again in slower motion as often as the first repetition shows that this host is too slow.
+/// `study` is as it was written, `paced` has the factor that the run has come to.
 fn run_what_is_left(
     study: &Study,
-    run: &Run,
-    directory: &RunDirectory,
-    work: Option<OwnFolder>,
-    registry: Registry,
+    mut paced: Study,
+    run: &mut Run,
+    site: Site,
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let mut finished = Vec::new();
-    for planned in &run.plan {
-        finished.push(directory.is_finished(planned, &mut |damaged| observer.notice(damaged))?);
-    }
-    let left = run.plan.iter().zip(&finished).filter(|&(_, &finished)| !finished);
-    space::check(
-        study,
-        left.map(|(planned, _)| planned),
-        work.as_ref().map_or(directory.path(), OwnFolder::path),
-    )?;
-    let work = match work {
+    let Site { directory, elsewhere, registry, placement } = site;
+    let left = round::left_of(run, &directory, observer)?;
+    // Long work is not thrown away: once a later repetition is on record, the factor stays.
+    let is_settled = run
+        .plan
+        .iter()
+        .enumerate()
+        .any(|(position, planned)| planned.repetition > 1 && !left.contains(&position));
+    let place = elsewhere.as_ref().map_or(directory.path(), OwnFolder::path);
+    space::check(&paced, left.iter().map(|&position| &run.plan[position]), place)?;
+    let work = match elsewhere {
         Some(work) => work,
-        None => make_work(directory, &registry)?,
+        None => make_work(&directory, &registry)?,
     };
-    // Jobs that run together are done together: a job reads what an earlier one wrote.
-    let is_left = |group: &Range<usize>| !finished[group.clone()].iter().all(|&finished| finished);
-    let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
-    let left: usize = groups.iter().map(Range::len).sum();
-    let has_jobs = study.workloads.iter().any(|workload| !workload.jobs.is_empty());
-    let cells = u32::try_from(run.plan.len()).unwrap_or(u32::MAX).max(1);
-    let cell_wall = match has_jobs {
-        true => JOB_WALL_GUESS,
-        false => plan::measuring_wall(study) * study.run.repetitions / cells,
-    };
-    let slowest = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
-    let overhead = slowest.map(|system| system.start_and_stop()).max().unwrap_or_default();
-    // Jobs of a group have one start in common.
-    let share = groups.len() as f64 / left.max(1) as f64;
-    let pace = Pace { expected: cell_wall + overhead.mul_f64(share), spent: Duration::ZERO, cells: 0 };
-    observer.planned(run.plan.len(), run.plan.len() - left, pace.remaining(left));
-
-    let mut outcome = RunOutcome { directory: directory.path().to_path_buf(), ..RunOutcome::default() };
-    outcome.completed = run.plan.len() - left;
+    // Data sets are loaded at this machine's own speed, so that slower motion needs no new ones.
+    let mut datasets = Datasets::new(work.path(), registry.clone());
     // Taken afresh: a run may be resumed after an upgrade, or on another machine.
-    let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
-    let here = HostInfo {
-        machine: machine::describe(),
-        versions: machine::versions(systems.flat_map(|system| system.versions())),
-    };
+    let here = HostInfo::of(study);
     if let Some(changed) = here.changed_since(&run.machine, &run.versions) {
         observer.notice(&changed);
     }
-    let mut bench = Bench::new(here, registry.clone(), work.path(), &directory.records());
-    let mut datasets = Datasets::new(work.path(), registry);
-    let mut book =
-        CellRecorder { directory, observer, outcome, left, pace, begun: Instant::now(), broken: None };
-    for group in groups {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let mut plans = Vec::new();
-        for position in group {
-            let planned = &run.plan[position];
-            plans.push(CellPlan::new(study, planned, position as u32).ok_or_else(|| {
-                RunError::Failed(format!("the plan names a cell that the study lacks: {}", planned.cell.id))
-            })?);
-        }
-        book.begun = Instant::now();
-        let left_before = book.left;
-        let ended = match plans.as_slice() {
-            [only] if only.job.is_none() => {
-                bench.run(only, &mut datasets, observer, stop).and_then(|record| book.keep(only, &record))
+    let outcome = loop {
+        let slower = slow_motion::slower(study, run).filter(|_| !is_settled);
+        let bench =
+            Bench::new(here.clone(), registry.clone(), work.path(), &directory.records(), placement.clone());
+        let round = Round { study: &paced, run, directory: &directory, slower };
+        match round.run(bench, &mut datasets, observer, stop)? {
+            Ended::Done(outcome) => break outcome,
+            Ended::TooFast { given_up, next } => {
+                observer.notice(&slow_motion::beginning_again(&given_up, next));
+                paced = study.at(next);
+                slow_motion::enter(run, &paced, given_up);
+                directory.begin_again(run)?;
             }
-            jobs => bench.run_jobs(jobs, observer, stop, &mut |plan, record| book.keep(plan, &record)),
-        };
-        let mut searched = None;
-        let status = match ended {
-            Ok(()) => continue,
-            // Not recorded, so that a resumed run does this cell again.
-            Err(CellError::Interrupted) => break,
-            Err(CellError::Unavailable { missing, remedy }) => CellStatus::Unavailable { missing, remedy },
-            // What breaks while the user stops everything is no finding about the system.
-            Err(CellError::Failed(_)) if stop.load(Ordering::Relaxed) => break,
-            Err(CellError::Failed(reason)) => CellStatus::Failed { reason },
-            Err(CellError::NoRate { reason, search }) => {
-                searched = Some(*search);
-                CellStatus::Failed { reason }
-            }
-        };
-        // Jobs of the group that have a record keep it; the failure is that of the rest.
-        let recorded = left_before - book.left;
-        let kept = plans.iter().skip(recorded).try_for_each(|plan| {
-            let mut record = bench.record(plan, status.clone(), book.begun.elapsed());
-            record.search = searched.take();
-            book.keep(plan, &record)
-        });
-        if kept.is_err() {
-            break;
         }
-    }
-    let CellRecorder { mut outcome, left, broken, .. } = book;
-    if let Some(error) = broken {
-        return Err(error);
-    }
-    outcome.left = left;
+    };
     // The lock outlives the folder: another process must not take over while it is being removed.
     drop(work);
     directory.remove_lock();
     Ok(outcome)
-}
-
-/// Records each cell as it ends.
-struct CellRecorder<'a> {
-    directory: &'a RunDirectory,
-    observer: &'a dyn Observer,
-    outcome: RunOutcome,
-    left: usize,
-    pace: Pace,
-    /// When the cell that runs began.
-    begun: Instant,
-    /// Why nothing more can be recorded.
-    broken: Option<RunError>,
-}
-
-impl CellRecorder<'_> {
-    fn keep(&mut self, plan: &CellPlan<'_>, record: &RunRecord) -> Result<(), CellError> {
-        if let Err(error) = self.directory.write_cell(plan.planned, record) {
-            self.broken = Some(error);
-            return Err(CellError::Interrupted);
-        }
-        match record.status {
-            CellStatus::Completed => self.outcome.completed += 1,
-            CellStatus::Failed { .. } => self.outcome.failed += 1,
-            CellStatus::Unavailable { .. } => self.outcome.unavailable += 1,
-        }
-        self.left -= 1;
-        self.pace.took(self.begun.elapsed());
-        self.begun = Instant::now();
-        self.observer.cell_ended(plan.planned, record, self.pace.remaining(self.left));
-        Ok(())
-    }
-}
-
-/// The estimate of what is left, from what the cells took so far.
-struct Pace {
-    expected: Duration,
-    spent: Duration,
-    cells: u32,
-}
-
-impl Pace {
-    fn took(&mut self, wall: Duration) {
-        self.spent += wall;
-        self.cells += 1;
-    }
-
-    fn remaining(&self, cells_left: usize) -> Duration {
-        // The first guess counts as one cell, so that one slow beginning doesn't rule the estimate.
-        let mean = (self.expected + self.spent) / (self.cells + 1);
-        mean * u32::try_from(cells_left).unwrap_or(u32::MAX)
-    }
 }
 
 /// `--work`: before the run is made, so that a directory that can't be used leaves none.

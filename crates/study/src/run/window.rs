@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{DeviceActivity, LayerActivity, NetworkRecord, PathRecord, SystemSample};
+use underlay_record::{CpuRecord, DeviceActivity, LayerActivity, NetworkRecord, PathRecord, SystemSample};
 use underlay_sync::{Mutex, MutexGuard};
 use underlay_systems::figures;
 
 use super::attached::Storages;
 use super::cell_plan::CellPlan;
+use super::cpu::{Counters, CpuMeter};
 use super::drive::Hooks;
 use super::{CellError, faults};
 use crate::session::Servers;
@@ -18,6 +19,7 @@ use crate::session::Servers;
 pub(super) struct Window<'a> {
     servers: &'a Servers,
     storages: &'a Storages,
+    cpu: Option<CpuMeter<'a>>,
     interval_s: f64,
     found: Mutex<Found>,
 }
@@ -25,6 +27,7 @@ pub(super) struct Window<'a> {
 /// Asking a system costs it a little CPU time.
 const SAMPLE_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+const DEVICE_INTERVAL_MIN_S: f64 = 0.001;
 
 #[derive(Default)]
 struct Found {
@@ -36,6 +39,8 @@ struct Found {
     devices: Vec<DeviceActivity>,
     layers: Vec<LayerActivity>,
     network: Option<NetworkRecord>,
+    cpu_began: Option<Counters>,
+    cpu: Option<CpuRecord>,
     paths: Vec<PathRecord>,
     schedule: Option<faults::Schedule>,
     faults: Option<faults::UnderWay>,
@@ -47,6 +52,7 @@ pub(super) struct WindowFigures {
     pub devices: Vec<DeviceActivity>,
     pub layers: Vec<LayerActivity>,
     pub network: Option<NetworkRecord>,
+    pub cpu: Option<CpuRecord>,
     pub paths: Vec<PathRecord>,
     pub figures: BTreeMap<String, f64>,
     pub series: Vec<SystemSample>,
@@ -56,11 +62,14 @@ impl<'a> Window<'a> {
     pub(super) fn new(
         servers: &'a Servers,
         storages: &'a Storages,
+        cpu: Option<CpuMeter<'a>>,
         interval_s: f64,
         schedule: faults::Schedule,
     ) -> Self {
         let found = Found { schedule: Some(schedule), ..Found::default() };
-        Window { servers, storages, interval_s, found: Mutex::new(found) }
+        // The shortest that a device daemon takes.
+        let interval_s = interval_s.max(DEVICE_INTERVAL_MIN_S);
+        Window { servers, storages, cpu, interval_s, found: Mutex::new(found) }
     }
 
     pub(super) fn taken(self) -> Result<WindowFigures, CellError> {
@@ -72,6 +81,7 @@ impl<'a> Window<'a> {
             devices: found.devices,
             layers: found.layers,
             network: found.network,
+            cpu: found.cpu,
             paths: found.paths,
             figures: figures::between(&found.before, &found.after),
             series: found.series,
@@ -150,6 +160,7 @@ impl Hooks for Window<'_> {
     fn measuring_begins(&self) {
         // The devices at the edge itself: a busy system takes seconds to tell its figures.
         self.note(|found| {
+            found.cpu_began = self.cpu.as_ref().map(CpuMeter::read).transpose()?;
             self.storages.begin_measurement(self.interval_s)?;
             found.faults = found.schedule.take().map(faults::Schedule::start).transpose()?;
             found.since = Some(Instant::now());
@@ -167,6 +178,9 @@ impl Hooks for Window<'_> {
             // The devices first, as at the beginning.
             found.since = None;
             (found.devices, found.network) = self.storages.end_measurement()?;
+            if let (Some(meter), Some(began)) = (&self.cpu, found.cpu_began.take()) {
+                found.cpu = Some(meter.between(&began, &meter.read()?));
+            }
             found.paths = self.storages.path_records();
             found.layers = self.storages.layers()?;
             found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;

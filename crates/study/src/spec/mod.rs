@@ -8,7 +8,7 @@ mod read;
 use underlay_config::{Diagnostics, Section};
 
 pub use model::*;
-pub use read::read_pool_file;
+pub use read::{MAX_TIME, read_pool_file};
 use read::{Media, ReadFile, Sections};
 
 impl Study {
@@ -71,6 +71,7 @@ impl Study {
         let specs = |storages: Vec<&read::StorageSite>| {
             storages.into_iter().map(|storage| storage.spec.clone()).collect()
         };
+        let leaves_time_open = sites.leaves_time_open();
         Ok(Study {
             name,
             title,
@@ -82,7 +83,10 @@ impl Study {
             workloads: sites.workloads.into_iter().map(|site| site.into_spec()).collect(),
             faults: sites.faults.into_iter().map(|site| site.spec).collect(),
             run: sites.run.settings,
+            machine: sites.machine.map(|machine| machine.value),
             scale: sites.scale.value,
+            leaves_time_open,
+            stretch: 1.0,
             reference: sites.reference.map(|reference| reference.value),
             short: short && has_short_form,
             media_files: media.into_texts(),

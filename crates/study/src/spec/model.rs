@@ -2,8 +2,9 @@
 //!
 //! Sizes, rates and record counts here are those of the *modelled* machine, as the study speaks of them:
 //! nothing is divided by the data scale or the time scale yet. [`Study::bytes_here`] and
-//! [`Study::records_here`] do that. `warmup` and `duration` are the exception: they are wall time of this
-//! machine, because the user's patience is not scaled.
+//! [`Study::records_here`] do that. `warmup`, `duration` and what divides them are the exception: they are wall time of this
+//! machine, because the user's patience is not scaled. Only a study that leaves the factor of slow motion open speaks of
+//! modelled time there too, as it can't know what that takes; [`Study::at`] makes wall time of it.
 
 mod find_rate;
 pub(super) mod rate;
@@ -47,8 +48,14 @@ pub struct Study {
     pub workloads: Vec<WorkloadSpec>,
     /// What goes wrong while a cell is measured; may be empty.
     pub faults: Vec<FaultSpec>,
+    /// The machine that is modelled; without it, a system takes what CPUs this host has.
+    pub machine: Option<MachineSpec>,
     pub run: RunSettings,
     pub scale: Scale,
+    /// Its factor of slow motion is this host's to choose: [`at`](Study::at) has it filled in.
+    pub leaves_time_open: bool,
+    /// How many times longer [`at`](Study::at) made the times of [run] and of rates than the study has them.
+    pub stretch: f64,
     /// The published figures that `[reference]` names, with the study's own departures from them.
     pub reference: Option<ReferenceTable>,
     /// `[short]` has been applied.
@@ -57,6 +64,12 @@ pub struct Study {
     pub media_files: BTreeMap<String, String>,
     /// What is not wrong but should be known: data that fits in memory, say. May be empty.
     pub notes: Diagnostics,
+}
+
+/// `[machine]`: what each node of a system runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineSpec {
+    pub cores: u32,
 }
 
 /// `[fault.NAME]`
@@ -323,6 +336,37 @@ pub enum Cache {
 }
 
 impl Study {
+    /// The study with this factor of slow motion. If it was open, the warm-up, the duration, limits of jobs, and the lengths of
+    /// rates and of a search's steps, which were modelled time until now, become as many times longer.
+    pub fn at(&self, time: f64) -> Study {
+        let mut study = Study { leaves_time_open: false, ..self.clone() };
+        study.scale.time = time;
+        if self.leaves_time_open {
+            study.stretch = time;
+            study.run.warmup = self.run.warmup.mul_f64(time);
+            study.run.duration = self.run.duration.mul_f64(time);
+            for wanted in study.workloads.iter_mut().filter_map(|workload| workload.find_rate.as_mut()) {
+                wanted.step = wanted.step.map(|step| step.mul_f64(time));
+            }
+            for job in study.workloads.iter_mut().flat_map(|workload| &mut workload.jobs) {
+                job.limit = job.limit.mul_f64(time);
+            }
+            for rate in study.workloads.iter_mut().flat_map(|workload| &mut workload.rates) {
+                if let Rate::Changing(changing) = rate {
+                    changing.stretch(time);
+                }
+            }
+        }
+        study
+    }
+
+    /// The cores of all modelled machines that one system of the study has at a time: those of its largest one.
+    pub fn modelled_cores(&self) -> Option<u32> {
+        let machine = self.machine?;
+        let nodes = self.systems.iter().map(|system| system.servers.saturating_mul(system.nodes)).max();
+        Some(machine.cores.saturating_mul(nodes.unwrap_or(1)))
+    }
+
     /// What a size of the modelled machine is on this one: `bytes / scale.data`, at least 1.
     pub fn bytes_here(&self, bytes: u64) -> u64 {
         scaled_down(bytes, self.scale.data)

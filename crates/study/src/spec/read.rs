@@ -6,6 +6,7 @@ mod fault;
 mod find_rate;
 mod jobs;
 mod layers;
+mod machine;
 mod media_files;
 mod pool;
 mod pool_file;
@@ -20,6 +21,7 @@ mod workload;
 
 use underlay_config::{Diagnostics, Section};
 
+pub use execution::MAX_TIME;
 pub(super) use fault::FaultSite;
 pub(super) use media_files::{Media, ReadFile};
 pub use pool_file::read_pool_file;
@@ -50,11 +52,22 @@ pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Dia
     let workloads = workload::read(root, findings);
     let faults = fault::read(root, findings);
     let run = execution::read_run(root, findings);
+    let machine = machine::read(root, findings);
     let scale = execution::read_scale(root, findings);
     let short = short::read(root, &workloads, findings);
     let reference = execution::read_reference(root, findings);
     root.finish(findings);
-    let sites =
-        Sites { baseline, scale, run, reference, systems, storage_names, storages, workloads, faults };
+    let sites = Sites {
+        baseline,
+        machine,
+        scale,
+        run,
+        reference,
+        systems,
+        storage_names,
+        storages,
+        workloads,
+        faults,
+    };
     Sections { name, title: title.map(|title| title.value), sites, short }
 }

@@ -33,6 +33,7 @@ pub(super) fn schema() -> Value {
         ),
         key("workload", named(workload::workload()), "What is asked of the systems: [workload.NAME]."),
         key("run", sections::run(), "How often and how long each cell is measured."),
+        key("machine", sections::machine(), "What each node of a system runs on."),
         key(
             "scale",
             sections::scale(),

@@ -4,14 +4,24 @@ use underlay_record::{Check, PathRecord, PathWait};
 
 use super::MEAN_TOLERANCE;
 
+const KINDS: [&str; 3] = ["read", "write", "flush"];
 /// A kind of request below this share of all, or of all the time waited, decides nothing.
 const JUDGED_SHARE: f64 = 0.01;
 /// The kernel tells its times in whole milliseconds; a difference of two sums is off by less than one for each.
 const ROUNDING_WALL_US: f64 = 2000.0;
 
+/// Whether a check has this name.
+pub(super) fn is_one(name: &str) -> bool {
+    KINDS.iter().any(|kind| name_of(kind) == name)
+}
+
+fn name_of(kind: &str) -> String {
+    format!("{kind} latency mean")
+}
+
 /// One check for each kind of request that matters, over all volumes. `remedy` is for those that fail.
 pub(super) fn checks(paths: &[PathRecord], time_scale: f64, remedy: &str) -> Vec<Check> {
-    let kinds = ["read", "write", "flush"].map(|kind| (kind, over_all(paths, kind)));
+    let kinds = KINDS.map(|kind| (kind, over_all(paths, kind)));
     let waited_us = |wait: &PathWait| wait.waited_mean_us * wait.requests as f64;
     let all_requests: u64 = kinds.iter().map(|(_, wait)| wait.requests).sum();
     let all_us: f64 = kinds.iter().map(|(_, wait)| waited_us(wait)).sum();
@@ -53,7 +63,7 @@ fn check(kind: &str, wait: &PathWait, time_scale: f64, remedy: &str) -> Check {
     let passed = late_us.abs() <= MEAN_TOLERANCE * modelled_mean_us + rounding_us;
     let about = if wait.is_estimate { "about " } else { "" };
     Check {
-        name: format!("{kind} latency mean"),
+        name: name_of(kind),
         passed,
         finding: format!(
             "modelled {modelled_mean_us:.0} µs, programs waited {about}{waited_mean_us:.0} µs: {:+.1} % (allowed: {:.0} %); \

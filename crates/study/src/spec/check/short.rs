@@ -87,6 +87,7 @@ pub(in crate::spec) fn cut_down(short: Short, mut sites: Sites) -> Sites {
     }
     if let Some(time) = short.time {
         (sites.scale.value.time, sites.scale.span) = (time.value, time.span);
+        sites.scale.time_is_given = true;
     }
     if let Some(data) = short.data_scale {
         (sites.scale.value.data, sites.scale.span) = (data.value, data.span);

@@ -38,6 +38,15 @@ impl Rate {
 }
 
 impl ChangingRate {
+    /// Makes the lengths that it was given so many times longer.
+    pub(super) fn stretch(&mut self, factor: f64) {
+        match self {
+            ChangingRate::Ramp { over: length, .. } | ChangingRate::Steps { each: length, .. } => {
+                *length = length.map(|length| length.mul_f64(factor));
+            }
+        }
+    }
+
     /// How long its parts take together, of a measured time of `duration`.
     pub fn length(&self, duration: Duration) -> Duration {
         match self {

@@ -11,7 +11,7 @@ use crate::reference;
 use crate::spec::model::{Cache, RunSettings};
 
 pub(in crate::spec) const MAX_REPETITIONS: u32 = 1000;
-pub(in crate::spec) const MAX_TIME: f64 = 1e4;
+pub const MAX_TIME: f64 = 1e4;
 pub(in crate::spec) const MAX_DATA: f64 = 1e6;
 /// More machines than any published study has had.
 const MAX_MACHINES: u32 = 100_000;
@@ -78,14 +78,23 @@ pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnosti
     site
 }
 
+/// The factors of `[scale]`.
+#[derive(Clone)]
+pub(in crate::spec) struct ScaleSite {
+    pub value: Scale,
+    pub span: Range<usize>,
+    /// Whether the study says what `time` is.
+    pub time_is_given: bool,
+}
+
 /// `[scale]`: both factors are 1 unless it says otherwise, and never less.
-pub(in crate::spec) fn read_scale(root: &mut Section<'_>, findings: &mut Diagnostics) -> Spanned<Scale> {
-    let mut scale = Spanned::new(Scale::default(), 0..0);
+pub(in crate::spec) fn read_scale(root: &mut Section<'_>, findings: &mut Diagnostics) -> ScaleSite {
+    let mut scale = ScaleSite { value: Scale::default(), span: 0..0, time_is_given: false };
     let Some(field) = root.take("scale") else { return scale };
     scale.span = field.key_span.clone();
     let Some(mut section) = field.section("[scale]", findings) else { return scale };
     if let Some(factor) = section.take("time").and_then(|field| read_factor(&field, MAX_TIME, findings)) {
-        scale.value.time = factor;
+        (scale.value.time, scale.time_is_given) = (factor, true);
     }
     if let Some(factor) = section.take("data").and_then(|field| read_factor(&field, MAX_DATA, findings)) {
         scale.value.data = factor;

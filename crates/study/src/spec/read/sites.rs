@@ -1,19 +1,21 @@
 //! The sections of a study that could be read, each with the places that later checks point at.
 
 use underlay_config::Spanned;
-use underlay_record::{ReferenceTable, Scale};
+use underlay_record::ReferenceTable;
 
-use super::execution::RunSite;
+use super::execution::{RunSite, ScaleSite};
 use super::fault::FaultSite;
 use super::storage_site::StorageSite;
 use super::system::SystemSite;
 use super::workload::WorkloadSite;
+use crate::spec::model::MachineSpec;
 
 /// The sections of a study that could be read, with their places.
 #[derive(Clone)]
 pub(in crate::spec) struct Sites {
     pub baseline: Option<Spanned<String>>,
-    pub scale: Spanned<Scale>,
+    pub machine: Option<Spanned<MachineSpec>>,
+    pub scale: ScaleSite,
     pub run: RunSite,
     pub reference: Option<Spanned<ReferenceTable>>,
     pub systems: Vec<SystemSite>,
@@ -32,6 +34,14 @@ impl Sites {
             (None, [only]) => Some(only.clone()),
             (None, _) => None,
         }
+    }
+
+    /// Whether the factor of slow motion is left to the host that runs the study. Real storage goes its own pace, so that there is
+    /// nothing to choose.
+    pub(crate) fn leaves_time_open(&self) -> bool {
+        self.machine.is_some()
+            && !self.scale.time_is_given
+            && self.storages.iter().all(|storage| storage.spec.is_modelled())
     }
 
     /// Whether a system keeps a part of what it stores there, so that it is no storage to be compared.

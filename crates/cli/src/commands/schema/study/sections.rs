@@ -12,8 +12,16 @@ pub(super) fn run() -> Value {
     table(
         &[],
         vec![
-            key("warmup", duration(), "Of each cell, on your clock; \"20 s\" when left out."),
-            key("duration", duration(), "Of each cell, on your clock; \"60 s\" when left out."),
+            key(
+                "warmup",
+                duration(),
+                "Of each cell, on your clock, or modelled time where this host chooses [scale] time; \"20 s\" when left out.",
+            ),
+            key(
+                "duration",
+                duration(),
+                "Of each cell, on your clock, or modelled time where this host chooses [scale] time; \"60 s\" when left out.",
+            ),
             key("repetitions", whole(1, Some(1000)), "3 when left out."),
             key("seed", whole(0, None), "1 when left out."),
             key(
@@ -40,6 +48,13 @@ pub(super) fn run() -> Value {
     )
 }
 
+pub(super) fn machine() -> Value {
+    table(
+        &["cores"],
+        vec![key("cores", whole(1, Some(4096)), "Of each node; its servers are held to as much CPU time.")],
+    )
+}
+
 pub(super) fn scale() -> Value {
     table(
         &[],
@@ -47,7 +62,7 @@ pub(super) fn scale() -> Value {
             key(
                 "time",
                 time(),
-                "Slow motion: makes every modelled time this many times longer; 1 when left out.",
+                "Slow motion: makes every modelled time this many times longer. When left out, what this host needs for [machine], or 1 without it.",
             ),
             key("data", data(), "Makes every size this many times smaller; 1 when left out."),
         ],

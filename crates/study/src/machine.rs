@@ -1,0 +1,14 @@
+//! The modelled machine on this host: which CPUs stand for its cores and which carry the emulation, and how slow the motion must
+//! be for that.
+
+mod capacity;
+mod factor;
+mod fastest;
+mod placement;
+
+pub use factor::{Chosen, choose, least_factor, next_factor, weigh};
+pub use placement::{Placement, Share};
+
+/// The share of the system's CPUs that is left free: the kernel's own work on the devices runs there too, and what a hypervisor
+/// takes now and then must not be missing.
+const MARGIN: f64 = 0.15;

@@ -1,0 +1,49 @@
+//! What CPUs have left just now: a thread on each computes for a moment and looks how much of that time it got.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use underlay_attach::{AttachError, Confined, CpuTimes, Processors};
+
+/// Long enough for a hypervisor that gives and takes in slices of 10 to 100 ms to show what it does.
+const PROBE: Duration = Duration::from_millis(700);
+/// Computing between two looks at the clock.
+const STEPS: u64 = 20_000;
+
+/// A CPU, and the share of its time that one who asks for all of it gets: 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Capacity {
+    pub cpu: u32,
+    pub left: f64,
+}
+
+/// Measures all of them at the same time, since a hypervisor takes more from those that ask for more.
+pub(super) fn measure(cpus: &Processors) -> Result<Vec<Capacity>, AttachError> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = cpus.iter().map(|cpu| scope.spawn(move || capacity_of(cpu))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("measuring a CPU panicked")).collect()
+    })
+}
+
+fn capacity_of(cpu: u32) -> Result<Capacity, AttachError> {
+    let only: Processors = [cpu].into_iter().collect();
+    let _confined = Confined::to(&only)?;
+    let (begun, before, used_before) = (Instant::now(), CpuTimes::of(&only)?, thread_time());
+    let mut state = 1u64;
+    while begun.elapsed() < PROBE {
+        for _ in 0..STEPS {
+            state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+    let wall_s = begun.elapsed().as_secs_f64();
+    let used = (thread_time() - used_before).as_secs_f64() / wall_s;
+    let stolen = CpuTimes::of(&only)?.since(before).stolen.as_secs_f64() / wall_s;
+    // Some kernels count stolen time as the thread's own.
+    Ok(Capacity { cpu, left: used.min(1.0 - stolen).clamp(0.0, 1.0) })
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}

@@ -1,0 +1,130 @@
+//! The factor of slow motion: the smallest at which this host keeps up.
+
+use underlay_attach::{AttachError, Missing, Registry};
+use underlay_record::{ChosenBy, SlowMotion};
+
+use super::fastest;
+use super::placement::Placement;
+use crate::spec::{MAX_TIME, Study};
+
+/// The factors that are tried: powers of two, and what lies halfway.
+const HALF_STEPS: [f64; 2] = [1.0, 1.5];
+const MAX_POWER: i32 = 13;
+
+/// A factor, and why it is that one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    pub time: f64,
+    pub slow_motion: SlowMotion,
+    /// What the user should know of it: that a given factor is too small, say. In words.
+    pub notice: Option<String>,
+}
+
+/// Finds the smallest factor for a study that leaves it open: the modelled cores must fit on this host's CPUs, and the fastest
+/// device keep its latencies. `goes_on` is told each factor that is tried; `None` if it says no.
+///
+/// # Errors
+/// When no factor is large enough, or something fails that is tried.
+pub fn choose(
+    study: &Study,
+    placement: &Placement,
+    registry: &Registry,
+    goes_on: &mut dyn FnMut(f64) -> bool,
+) -> Result<Option<Chosen>, AttachError> {
+    let cores_need = study.modelled_cores().map(|cores| placement.fits_from(cores));
+    let mut time = smallest_from(cores_need.unwrap_or(1.0)).ok_or_else(too_slow)?;
+    let mut devices_need = None;
+    while let Some(trial) = fastest::Trial::of(study, time)? {
+        if !goes_on(time) {
+            return Ok(None);
+        }
+        if trial.holds(placement, registry)? {
+            devices_need = Some(time);
+            break;
+        }
+        time = next_factor(time).ok_or_else(too_slow)?;
+    }
+    let slow_motion = SlowMotion {
+        chosen_by: ChosenBy::Host,
+        cores_need,
+        cpus_here: Some(placement.system_cpus),
+        devices_need,
+        given_up: Vec::new(),
+    };
+    Ok(Some(Chosen { time, slow_motion, notice: None }))
+}
+
+/// The factor that a study which leaves it open has on this host at least, if nothing else runs here: for estimates.
+pub fn least_factor(study: &Study) -> f64 {
+    let needed = study.modelled_cores().map_or(1.0, |cores| Placement::of_an_idle_host().fits_from(cores));
+    smallest_from(needed).unwrap_or(MAX_TIME)
+}
+
+/// Takes the study's or the user's factor as it is, and says if the modelled cores are too many for it.
+pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) -> Chosen {
+    let time = study.scale.time;
+    let cores_need = study.modelled_cores().zip(placement).map(|(cores, here)| here.fits_from(cores));
+    let is_real = !study.storages.iter().all(|storage| storage.is_modelled());
+    let notice = cores_need.filter(|&needed| needed > time).map(|needed| {
+        if is_real {
+            return "this host has too few idle CPUs for the cores of [machine], and real storage can't be slowed down: its cells will \
+                    be doubtful. Run on a larger host, or name fewer `cores`"
+                .to_owned();
+        }
+        let named = match chosen_by {
+            ChosenBy::CommandLine => format!("--time {time}"),
+            ChosenBy::Study => format!("[scale] time = {time}"),
+            ChosenBy::Host => format!("the run's slow motion x{time}"),
+        };
+        let smallest = smallest_from(needed).map_or_else(String::new, |factor| format!(": {factor} is enough"));
+        format!(
+            "{named} is too small for the modelled cores on this host, and its cells will be doubtful{smallest}"
+        )
+    });
+    let slow_motion = SlowMotion {
+        chosen_by,
+        cores_need,
+        cpus_here: placement.map(|here| here.system_cpus),
+        devices_need: None,
+        given_up: Vec::new(),
+    };
+    Chosen { time, slow_motion, notice }
+}
+
+/// The next larger factor; `None` beyond the largest.
+pub fn next_factor(time: f64) -> Option<f64> {
+    factors().find(|&factor| factor > time)
+}
+
+fn smallest_from(least: f64) -> Option<f64> {
+    factors().find(|&factor| factor >= least)
+}
+
+fn factors() -> impl Iterator<Item = f64> {
+    let all = (0..=MAX_POWER).flat_map(|power| HALF_STEPS.map(|half| half * 2f64.powi(power)));
+    all.take_while(|&factor| factor <= MAX_TIME)
+}
+
+fn too_slow() -> AttachError {
+    AttachError::Missing(Missing::new(
+        "enough CPU time for the modelled machine",
+        "run on a host that has more idle CPUs, or give [machine] fewer `cores`",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_grow_by_half_and_by_a_third() {
+        let first: Vec<f64> = factors().take(9).collect();
+        assert_eq!(first, [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0]);
+        assert_eq!(smallest_from(18.8), Some(24.0));
+        assert_eq!(smallest_from(16.0), Some(16.0));
+        // A factor of a study's own lies between them.
+        assert_eq!(next_factor(20.0), Some(24.0));
+        assert_eq!(next_factor(24.0), Some(32.0));
+        assert_eq!(smallest_from(1e9), None);
+    }
+}

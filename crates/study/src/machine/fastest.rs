@@ -1,0 +1,139 @@
+//! A trial of the fastest storage of a study, by reads at the study's concurrency from devices that hold nothing.
+
+use std::time::Duration;
+
+use underlay_attach::direct_load::{self, DirectLoad};
+use underlay_attach::{AttachError, Confined, Registry};
+use underlay_storage::catalogue::Medium;
+use underlay_storage::predict::{self, ClosedLoop, Pattern};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
+
+use super::placement::Placement;
+use crate::spec::{DeviceSpec as StudyDevices, StorageSource, StorageSpec, Study};
+
+/// More threads and devices than these make a trial long, and show no more.
+const MAX_THREADS: u32 = 128;
+const MAX_DEVICES: usize = 16;
+const READ_BYTES: u64 = 4096;
+/// Enough to read from at random; a disk's seeks over it are short, but a disk is not the fastest.
+const DEVICE_BYTES: u64 = 1 << 30;
+const STRIPE_BYTES: u64 = 64 << 10;
+const DURATION: Duration = Duration::from_millis(600);
+/// Half of what a cell's certificate allows: the load generator will need its part of the emulation's CPUs too.
+const MEAN_TOLERANCE: f64 = 0.05;
+const P99_TOLERANCE: f64 = 0.10;
+/// Of a handful of reads no percentile tells anything.
+const MIN_READS: u64 = 100;
+
+/// What is tried at one factor.
+pub(super) struct Trial {
+    stack: StackSpec,
+    threads: u32,
+}
+
+impl Trial {
+    /// `None` where nothing is modelled, and where everything is a batch job: nobody knows its concurrency.
+    pub(super) fn of(study: &Study, time: f64) -> Result<Option<Trial>, AttachError> {
+        let threads = study.workloads.iter().flat_map(|workload| &workload.threads).max();
+        let Some(&threads) = threads else { return Ok(None) };
+        let storages = study.storages.iter().chain(&study.role_storages);
+        let fastest = storages
+            .filter_map(|storage| Some((storage, rate_per_s(fastest_medium(storage)?, threads))))
+            .max_by(|one, other| one.1.total_cmp(&other.1));
+        let Some((storage, _)) = fastest else { return Ok(None) };
+        let servers = study.systems.iter().map(|system| system.servers).max().unwrap_or(1);
+        let own = devices_of(storage).iter();
+        let media = own.flat_map(|devices| std::iter::repeat_n(&devices.medium, devices.count as usize));
+        let of_all: Vec<&Medium> = match &storage.source {
+            // All servers share one pool.
+            StorageSource::Volume(_) => media.take(MAX_DEVICES).collect(),
+            _ => {
+                let each: Vec<&Medium> = media.collect();
+                each.repeat(servers as usize).into_iter().take(MAX_DEVICES).collect()
+            }
+        };
+        let devices = of_all
+            .into_iter()
+            .enumerate()
+            .map(|(index, medium)| {
+                let name = format!("trial.{index}");
+                DeviceSpec::new(name, Some(medium.clone()), DEVICE_BYTES, BackingSpec::Null)
+            })
+            .collect();
+        let volume = VolumeSpec::striped("trial", devices, STRIPE_BYTES);
+        let stack = StackSpec { volumes: vec![volume], dilation: time, seed: study.run.seed };
+        Ok(Some(Trial { stack, threads: threads.min(MAX_THREADS) }))
+    }
+
+    /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to find out
+    /// by its first cells.
+    pub(super) fn holds(&self, placement: &Placement, registry: &Registry) -> Result<bool, AttachError> {
+        // The daemon goes where a cell's goes.
+        let _confined = Confined::to(&placement.emulation)?;
+        let load = DirectLoad { threads: self.threads, cpus: placement.system.clone(), duration: DURATION };
+        let found = match direct_load::measure(&self.stack, &load, registry) {
+            Err(AttachError::Missing(_)) => return Ok(true),
+            other => other?,
+        };
+        if found.waited.count() < MIN_READS {
+            return Ok(true);
+        }
+        let late = |asked: f64, got: f64| got / asked.max(f64::MIN_POSITIVE) - 1.0;
+        Ok(late(found.modelled.mean_us(), found.waited.mean_us()) <= MEAN_TOLERANCE
+            && late(found.modelled.quantile_us(0.99), found.waited.quantile_us(0.99)) <= P99_TOLERANCE)
+    }
+}
+
+fn devices_of(storage: &StorageSpec) -> &[StudyDevices] {
+    match &storage.source {
+        StorageSource::Modelled { devices, .. } => devices,
+        StorageSource::Volume(volume) => &volume.pool.devices,
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => &[],
+    }
+}
+
+fn fastest_medium(storage: &StorageSpec) -> Option<&Medium> {
+    devices_of(storage)
+        .iter()
+        .map(|devices| &devices.medium)
+        .max_by(|one, other| rate_per_s(one, 1).total_cmp(&rate_per_s(other, 1)))
+}
+
+/// Reads per second at this queue depth, in virtual time.
+fn rate_per_s(medium: &Medium, queue_depth: u32) -> f64 {
+    let load = ClosedLoop {
+        pattern: Pattern::RandomRead,
+        block_bytes: READ_BYTES,
+        queue_depth: queue_depth.clamp(1, MAX_THREADS) as usize,
+        requests: 500,
+        warmup: 20,
+        seed: 1,
+    };
+    let capacity_bytes = medium.capacity_bytes().min(DEVICE_BYTES);
+    predict::closed_loop(&mut *medium.model(capacity_bytes, 1, InitialState::default()), &load).iops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn study(storages: &str) -> Study {
+        let text = format!(
+            "name = \"a\"\nbaseline = \"a\"\n[system.rocksdb]\nmemory = \"1 GiB\"\n{storages}\n\
+             [workload.w]\nmixes = [\"c\"]\nrecords = 100000\nthreads = [4, 20]\n[machine]\ncores = 4\n"
+        );
+        Study::parse("a.toml", &text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    #[test]
+    fn the_fastest_storage_is_tried_at_the_studys_concurrency() {
+        let study = study(
+            "[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n[storage.b]\ndevices = [{ medium = \"nvme-9300-max\" }]",
+        );
+        let trial = Trial::of(&study, 8.0).unwrap().unwrap();
+        assert_eq!((trial.threads, trial.stack.dilation), (20, 8.0));
+        let devices = trial.stack.volumes[0].devices();
+        assert_eq!(devices.len(), 1);
+        assert_eq!(devices[0].medium.as_ref().map(|medium| medium.name.as_str()), Some("nvme-9300-max"));
+    }
+}

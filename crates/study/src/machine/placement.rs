@@ -1,0 +1,138 @@
+//! Which CPUs of this host do what.
+
+use std::time::Duration;
+
+use underlay_attach::{AttachError, CpuShare, Processors};
+
+use super::capacity::{self, Capacity};
+
+/// Where there is a single CPU, the system gets this share of it and the emulation the rest.
+const SHARE_OF_A_SINGLE_CPU: f64 = 0.5;
+/// A quota's period as modelled time, and its bounds as wall time. A system that has used up its share waits for the rest of a
+/// period: that must be short beside what its operations take, and no shorter than the kernel can keep to.
+const PERIOD_MODELLED: Duration = Duration::from_micros(500);
+const PERIOD_MIN: Duration = Duration::from_millis(2);
+const PERIOD_MAX: Duration = Duration::from_millis(20);
+
+/// This host's CPUs, divided between the system under test and what emulates its surroundings: the load generator, the modelled
+/// devices and volume servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    pub system: Processors,
+    pub emulation: Processors,
+    /// CPUs' worth of time that the system can have, the margin taken off already.
+    pub system_cpus: f64,
+}
+
+/// What one server is held to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Share {
+    pub cpu: CpuShare,
+    /// Of one node of the modelled system.
+    pub modelled_cores: u32,
+}
+
+impl Placement {
+    /// Divides the CPUs that this process may run on, by what each of them has left just now.
+    ///
+    /// # Errors
+    /// When it can't be measured.
+    pub fn measure() -> Result<Placement, AttachError> {
+        Ok(divide(capacity::measure(&Processors::available())?))
+    }
+
+    /// As it would be if nothing else ran here.
+    pub(super) fn of_an_idle_host() -> Placement {
+        divide(Processors::available().iter().map(|cpu| Capacity { cpu, left: 1.0 }).collect())
+    }
+
+    /// The share of a server of `nodes` nodes, of a machine of so many cores each, in slow motion by `time`.
+    pub fn share(&self, cores: u32, nodes: u32, time: f64) -> Share {
+        let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
+        let quota_cpus = f64::from(cores) * f64::from(nodes) / time;
+        let cpu = CpuShare { cpus: self.system.clone(), quota_cpus, period };
+        Share { cpu, modelled_cores: cores }
+    }
+
+    /// CPUs' worth of time that was measured for the system, margin included.
+    pub fn measured_cpus(&self) -> f64 {
+        self.system_cpus / (1.0 - super::MARGIN)
+    }
+
+    /// Whether system and emulation have the same CPU.
+    pub fn is_shared(&self) -> bool {
+        self.system == self.emulation
+    }
+
+    /// The factor from which on so many modelled cores fit on the system's CPUs.
+    pub fn fits_from(&self, modelled_cores: u32) -> f64 {
+        (f64::from(modelled_cores) / self.system_cpus.max(f64::MIN_POSITIVE)).max(1.0)
+    }
+}
+
+/// The emulation gets a third of the CPUs, and one at least: those that have most left, as a reply that waits for a CPU is a
+/// latency that no device had, while the system only gets its share by a slower motion.
+fn divide(mut found: Vec<Capacity>) -> Placement {
+    // Of equal ones the last, since the kernel's own work tends to the first.
+    found.sort_by(|a, b| b.left.total_cmp(&a.left).then(b.cpu.cmp(&a.cpu)));
+    let left = |cpus: &[Capacity]| cpus.iter().map(|one| one.left).sum::<f64>() * (1.0 - super::MARGIN);
+    let set = |cpus: &[Capacity]| cpus.iter().map(|one| one.cpu).collect::<Processors>();
+    if let [only] = found.as_slice() {
+        let both = set(&[*only]);
+        let system_cpus = left(&found) * SHARE_OF_A_SINGLE_CPU;
+        return Placement { system: both.clone(), emulation: both, system_cpus };
+    }
+    let (emulation, system) = found.split_at(found.len().div_ceil(3));
+    Placement { system: set(system), emulation: set(emulation), system_cpus: left(system) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(left: &[f64]) -> Placement {
+        divide(left.iter().enumerate().map(|(cpu, &left)| Capacity { cpu: cpu as u32, left }).collect())
+    }
+
+    #[test]
+    fn the_emulation_gets_the_cpus_that_are_free() {
+        let quiet = of(&[1.0, 1.0]);
+        assert_eq!((quiet.system.to_string(), quiet.emulation.to_string()), ("0".into(), "1".into()));
+        let neighbour_on_the_second = of(&[0.98, 0.5]);
+        assert_eq!(neighbour_on_the_second.system.to_string(), "1");
+        assert!((neighbour_on_the_second.system_cpus - 0.425).abs() < 1e-9);
+        assert_eq!(of(&[1.0; 8]).emulation.to_string(), "5-7");
+    }
+
+    #[test]
+    fn a_single_cpu_is_shared() {
+        let single = of(&[1.0]);
+        assert_eq!(single.system, single.emulation);
+        assert_eq!(single.fits_from(1), 1.0 / 0.425);
+    }
+
+    #[test]
+    fn a_share_is_what_the_factor_leaves_of_the_cores() {
+        let placement = of(&[1.0, 1.0]);
+        assert_eq!(placement.fits_from(16), 16.0 / 0.85);
+        let share = placement.share(16, 2, 64.0);
+        assert_eq!((share.cpu.quota_cpus, share.modelled_cores), (0.5, 16));
+        assert_eq!(share.cpu.period, Duration::from_millis(20));
+        assert_eq!(placement.share(1, 1, 1.0).cpu.period, Duration::from_millis(2));
+        // A machine smaller than this host needs no slow motion for its cores.
+        assert_eq!(of(&[1.0; 64]).fits_from(16), 1.0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_cpu_has_its_part(left in prop::collection::vec(0.0..1.0f64, 2..200)) {
+            let placement = of(&left);
+            let mut all: Vec<u32> = placement.system.iter().chain(placement.emulation.iter()).collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..left.len() as u32).collect::<Vec<_>>());
+            prop_assert!(!placement.system.is_empty() && !placement.emulation.is_empty());
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The processors of a cell: who ran where while it was measured, and what each got.
+
+use std::time::{Duration, Instant};
+
+use underlay_attach::{AttachError, CpuTimes, CpuUsage};
+use underlay_record::CpuRecord;
+
+use super::cell_plan::CellPlan;
+use crate::machine::{Placement, Share};
+use crate::session::Session;
+
+/// The kernel's counters at a moment.
+pub(super) struct Counters {
+    at: Instant,
+    system: CpuTimes,
+    emulation: CpuTimes,
+    servers: Vec<CpuUsage>,
+}
+
+impl Counters {
+    fn take(placement: &Placement, session: &Session) -> Result<Counters, AttachError> {
+        Ok(Counters {
+            at: Instant::now(),
+            system: CpuTimes::of(&placement.system)?,
+            emulation: CpuTimes::of(&placement.emulation)?,
+            servers: session.cpu_usage(),
+        })
+    }
+}
+
+/// Reads the processors' counters while a cell is measured.
+pub(super) struct CpuMeter<'a> {
+    placement: &'a Placement,
+    session: &'a Session,
+    share: Share,
+    servers: u32,
+}
+
+impl<'a> CpuMeter<'a> {
+    /// `None` where the study names no cores.
+    pub(super) fn of(
+        plan: &CellPlan<'_>,
+        placement: Option<&'a Placement>,
+        session: &'a Session,
+    ) -> Option<CpuMeter<'a>> {
+        let placement = placement?;
+        let share = share_of(plan, placement)?;
+        Some(CpuMeter { placement, session, share, servers: plan.system.servers })
+    }
+
+    pub(super) fn read(&self) -> Result<Counters, AttachError> {
+        Counters::take(self.placement, self.session)
+    }
+
+    /// What the processors did between two readings.
+    pub(super) fn between(&self, began: &Counters, ended: &Counters) -> CpuRecord {
+        let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
+        let system = ended.system.since(began.system);
+        let emulation = ended.emulation.since(began.emulation);
+        let (mut used_s, mut periods, mut throttled) = (0.0, 0u64, 0u64);
+        for (now, then) in ended.servers.iter().zip(&began.servers) {
+            used_s += now.used.saturating_sub(then.used).as_secs_f64();
+            periods += now.periods.saturating_sub(then.periods);
+            throttled += now.throttled_periods.saturating_sub(then.throttled_periods);
+        }
+        let share = |part: Duration, cpus: usize| part.as_secs_f64() / (wall_s * cpus.max(1) as f64);
+        let cpus = self.placement.system.len();
+        let granted_cpus = self.share.cpu.quota_cpus;
+        // On a single CPU, what the system used is not the emulation's.
+        let of_system_s = if self.placement.is_shared() { used_s } else { 0.0 };
+        let emulation_busy = emulation.busy.saturating_sub(Duration::from_secs_f64(of_system_s));
+        let on_the_cpus = OnTheCpus {
+            measured_cpus: self.placement.measured_cpus(),
+            cpus: cpus as f64,
+            busy_cpus: system.busy.as_secs_f64() / wall_s,
+            stolen_cpus: system.stolen.as_secs_f64() / wall_s,
+            used_cpus: used_s / wall_s,
+        };
+        CpuRecord {
+            modelled_cores: self.share.modelled_cores,
+            granted_cpus,
+            enforced_by: self.session.cpu_enforced_by().unwrap_or("none").to_owned(),
+            used_cpus: on_the_cpus.used_cpus,
+            throttled_share: if periods > 0 { throttled as f64 / periods as f64 } else { 0.0 },
+            lost_share: on_the_cpus.lost_of(granted_cpus * f64::from(self.servers)),
+            system_cpus: self.placement.system.to_string(),
+            system_stolen_share: share(system.stolen, cpus),
+            emulation_cpus: self.placement.emulation.to_string(),
+            emulation_busy_share: share(emulation_busy, self.placement.emulation.len()),
+            emulation_stolen_share: share(emulation.stolen, self.placement.emulation.len()),
+        }
+    }
+}
+
+/// What each server of the cell is held to; `None` where the study names no cores, or the system runs elsewhere.
+pub(super) fn share_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Share> {
+    let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
+    Some(placement.share(machine.cores, plan.system.nodes, plan.scale.time))
+}
+
+/// The system's CPUs over the measured time, in CPUs' worth of time.
+struct OnTheCpus {
+    cpus: f64,
+    busy_cpus: f64,
+    stolen_cpus: f64,
+    /// By the servers.
+    used_cpus: f64,
+    /// What there was for them before the first cell: a quota around this process lets nobody have what looks idle.
+    measured_cpus: f64,
+}
+
+impl OnTheCpus {
+    /// The share of a grant that could not be had: what the hypervisor and others took counts only as far as it did not come out
+    /// of what was idle or not granted.
+    fn lost_of(&self, granted_cpus: f64) -> f64 {
+        let others = (self.busy_cpus - self.used_cpus).max(0.0);
+        let available = (self.cpus - self.stolen_cpus - others).max(0.0);
+        let available = match granted_cpus > self.measured_cpus {
+            true => available.min(self.measured_cpus),
+            false => available,
+        };
+        // Counters are read one after another: what was used was there.
+        let available = available.max(self.used_cpus);
+        (1.0 - available / granted_cpus.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lost(cpus: f64, busy_cpus: f64, stolen_cpus: f64, used_cpus: f64, granted: f64) -> f64 {
+        OnTheCpus { cpus, busy_cpus, stolen_cpus, used_cpus, measured_cpus: cpus }.lost_of(granted)
+    }
+
+    #[test]
+    fn stolen_time_is_lost_only_where_it_was_granted() {
+        // A quarter was stolen, and the grant fits beside it.
+        assert_eq!(lost(1.0, 0.6, 0.25, 0.6, 0.66), 0.0);
+        // A half was stolen: a third of what was granted was not there.
+        assert!((lost(1.0, 0.5, 0.5, 0.5, 0.75) - 1.0 / 3.0).abs() < 1e-9);
+        // A neighbour had it.
+        assert!((lost(1.0, 1.0, 0.0, 0.5, 1.0) - 0.5).abs() < 1e-9);
+        // More was granted than this host has.
+        assert_eq!(lost(2.0, 2.0, 0.0, 2.0, 16.0), 0.875);
+    }
+
+    #[test]
+    fn what_a_quota_around_us_keeps_is_lost() {
+        // Forty CPUs look idle, and a container lets us have one and a half.
+        let confined =
+            OnTheCpus { cpus: 42.0, busy_cpus: 1.5, stolen_cpus: 0.0, used_cpus: 1.4, measured_cpus: 1.5 };
+        assert!((confined.lost_of(4.0) - 0.625).abs() < 1e-9);
+        assert_eq!(confined.lost_of(1.2), 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_lost_is_a_share(
+            cpus in 1.0..64.0f64,
+            busy in 0.0..64.0f64,
+            stolen in 0.0..64.0f64,
+            used in 0.0..64.0f64,
+            granted in 0.001..1000.0f64,
+        ) {
+            let share = lost(cpus, busy.min(cpus), stolen.min(cpus), used.min(cpus), granted);
+            prop_assert!((0.0..=1.0).contains(&share));
+        }
+    }
+}

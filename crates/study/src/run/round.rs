@@ -1,0 +1,263 @@
+//! One round through the cells of a run, in the plan's random order, until all are recorded or the motion turns out to be too fast.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use underlay_record::{CellStatus, GivenUp, Run, RunRecord};
+
+use super::cell::Bench;
+use super::cell_plan::CellPlan;
+use super::certificate::too_fast;
+use super::dataset::Datasets;
+use super::directory::RunDirectory;
+use super::{CellError, Observer, RunError, RunOutcome};
+use crate::plan;
+use crate::spec::Study;
+
+/// A first guess of how long a batch job takes on this machine's clock: nobody knows before one has run.
+const JOB_WALL_GUESS: Duration = Duration::from_secs(25);
+
+/// How a round ended.
+pub(super) enum Ended {
+    Done(RunOutcome),
+    /// The motion was too fast for this host; `next` is the factor to begin again at.
+    TooFast {
+        given_up: GivenUp,
+        next: f64,
+    },
+}
+
+/// What a round goes through.
+pub(super) struct Round<'a> {
+    pub study: &'a Study,
+    pub run: &'a Run,
+    pub directory: &'a RunDirectory,
+    /// The factor at which everything may begin again, if it may.
+    pub slower: Option<f64>,
+}
+
+/// The positions in the plan of the cells that need to run.
+pub(super) fn left_of(
+    run: &Run,
+    directory: &RunDirectory,
+    observer: &dyn Observer,
+) -> Result<Vec<usize>, RunError> {
+    let mut left = Vec::new();
+    for (position, planned) in run.plan.iter().enumerate() {
+        if !directory.is_finished(planned, run.scale, &mut |damaged| observer.notice(damaged))? {
+            left.push(position);
+        }
+    }
+    Ok(left)
+}
+
+impl Round<'_> {
+    pub(super) fn run(
+        &self,
+        mut bench: Bench,
+        datasets: &mut Datasets,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Ended, RunError> {
+        let Round { study, run, directory, .. } = *self;
+        let positions = left_of(run, directory, observer)?;
+        // Jobs that run together are done together: a job reads what an earlier one wrote.
+        let is_left = |group: &Range<usize>| group.clone().any(|position| positions.contains(&position));
+        let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
+        let left: usize = groups.iter().map(Range::len).sum();
+        let pace = Pace::guess(study, &groups, left);
+        observer.planned(run.plan.len(), run.plan.len() - left, pace.remaining(left));
+        let outcome = RunOutcome {
+            directory: directory.path().to_path_buf(),
+            completed: run.plan.len() - left,
+            ..RunOutcome::default()
+        };
+        let mut recorder = CellRecorder {
+            directory,
+            observer,
+            outcome,
+            left,
+            pace,
+            begun: Instant::now(),
+            slower: self.slower,
+            too_fast: None,
+            broken: None,
+        };
+        for group in groups {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let plans = self.plans_of(group)?;
+            if recorder.run_group(&mut bench, &plans, datasets, stop).is_break() {
+                break;
+            }
+        }
+        let CellRecorder { mut outcome, left, too_fast, broken, .. } = recorder;
+        match (broken, too_fast, self.slower) {
+            (Some(error), ..) => Err(error),
+            (None, Some(given_up), Some(next)) => Ok(Ended::TooFast { given_up, next }),
+            _ => {
+                outcome.left = left;
+                Ok(Ended::Done(outcome))
+            }
+        }
+    }
+
+    fn plans_of(&self, group: Range<usize>) -> Result<Vec<CellPlan<'_>>, RunError> {
+        group
+            .map(|position| {
+                let planned = &self.run.plan[position];
+                CellPlan::new(self.study, planned, position as u32).ok_or_else(|| {
+                    RunError::Failed(format!(
+                        "the plan names a cell that the study lacks: {}",
+                        planned.cell.id
+                    ))
+                })
+            })
+            .collect()
+    }
+}
+
+/// Records each cell as it ends.
+struct CellRecorder<'a> {
+    directory: &'a RunDirectory,
+    observer: &'a dyn Observer,
+    outcome: RunOutcome,
+    left: usize,
+    pace: Pace,
+    /// When the cell that runs began.
+    begun: Instant,
+    /// The factor at which everything may begin again, if it may.
+    slower: Option<f64>,
+    /// Why it has to.
+    too_fast: Option<GivenUp>,
+    /// Why nothing more can be recorded.
+    broken: Option<RunError>,
+}
+
+impl CellRecorder<'_> {
+    /// Runs a cell, or jobs that run together. It breaks off where the round has to end.
+    fn run_group(
+        &mut self,
+        bench: &mut Bench,
+        plans: &[CellPlan<'_>],
+        datasets: &mut Datasets,
+        stop: &AtomicBool,
+    ) -> ControlFlow<()> {
+        self.begun = Instant::now();
+        let left_before = self.left;
+        let observer = self.observer;
+        let ended = match plans {
+            [only] if only.job.is_none() => self.measure(bench, only, datasets, stop),
+            jobs => bench.run_jobs(jobs, observer, stop, &mut |plan, record| self.keep(plan, &record)),
+        };
+        let mut searched = None;
+        let status = match ended {
+            Ok(()) => return ControlFlow::Continue(()),
+            // Not recorded, so that a resumed run does this cell again.
+            Err(CellError::Interrupted) => return ControlFlow::Break(()),
+            Err(CellError::Unavailable { missing, remedy }) => CellStatus::Unavailable { missing, remedy },
+            // What breaks while the user stops everything is no finding about the system.
+            Err(CellError::Failed(_)) if stop.load(Ordering::Relaxed) => return ControlFlow::Break(()),
+            Err(CellError::Failed(reason)) => CellStatus::Failed { reason },
+            Err(CellError::NoRate { reason, search }) => {
+                searched = Some(*search);
+                CellStatus::Failed { reason }
+            }
+        };
+        // Jobs of the group that have a record keep it; the failure is that of the rest.
+        let recorded = left_before - self.left;
+        for plan in plans.iter().skip(recorded) {
+            let mut record = bench.record(plan, status.clone(), self.begun.elapsed());
+            record.search = searched.take();
+            if self.keep(plan, &record).is_err() {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Measures a cell, and once more if the motion seems to be too fast for this host: a moment's disturbance is no reason to
+    /// begin everything again.
+    fn measure(
+        &mut self,
+        bench: &mut Bench,
+        plan: &CellPlan<'_>,
+        datasets: &mut Datasets,
+        stop: &AtomicBool,
+    ) -> Result<(), CellError> {
+        let mut record = bench.run(plan, datasets, self.observer, stop)?;
+        if let Some(given_up) = self.too_fast(plan, &record) {
+            let cell = &given_up.cell;
+            self.observer.notice(&format!("{cell} is measured once more: {}", given_up.finding));
+            record = bench.run(plan, datasets, self.observer, stop)?;
+        }
+        self.keep(plan, &record)
+    }
+
+    /// What shows that the motion is too fast, where everything may begin again for it: in the first repetition, so that no long
+    /// work is thrown away.
+    fn too_fast(&self, plan: &CellPlan<'_>, record: &RunRecord) -> Option<GivenUp> {
+        if self.slower.is_none() || plan.planned.repetition > 1 {
+            return None;
+        }
+        let finding = too_fast(record.certificate.as_ref()?)?;
+        Some(GivenUp { time: plan.scale.time, cell: plan.cell().id.clone(), finding })
+    }
+
+    fn keep(&mut self, plan: &CellPlan<'_>, record: &RunRecord) -> Result<(), CellError> {
+        self.too_fast = self.too_fast(plan, record);
+        if self.too_fast.is_some() {
+            return Err(CellError::Interrupted);
+        }
+        if let Err(error) = self.directory.write_cell(plan.planned, record) {
+            self.broken = Some(error);
+            return Err(CellError::Interrupted);
+        }
+        match record.status {
+            CellStatus::Completed => self.outcome.completed += 1,
+            CellStatus::Failed { .. } => self.outcome.failed += 1,
+            CellStatus::Unavailable { .. } => self.outcome.unavailable += 1,
+        }
+        self.left -= 1;
+        self.pace.took(self.begun.elapsed());
+        self.begun = Instant::now();
+        self.observer.cell_ended(plan.planned, record, self.pace.remaining(self.left));
+        Ok(())
+    }
+}
+
+/// The estimate of what is left, from what the cells took so far.
+struct Pace {
+    expected: Duration,
+    spent: Duration,
+    cells: u32,
+}
+
+impl Pace {
+    fn guess(study: &Study, groups: &[Range<usize>], left: usize) -> Pace {
+        let has_jobs = study.workloads.iter().any(|workload| !workload.jobs.is_empty());
+        let cells = u32::try_from(plan::expand(study).len()).unwrap_or(u32::MAX).max(1);
+        let cell_wall = match has_jobs {
+            true => JOB_WALL_GUESS,
+            false => plan::measuring_wall(study) / cells,
+        };
+        let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
+        let overhead = systems.map(|system| system.start_and_stop()).max().unwrap_or_default();
+        // Jobs of a group have one start in common.
+        let share = groups.len() as f64 / left.max(1) as f64;
+        Pace { expected: cell_wall + overhead.mul_f64(share), spent: Duration::ZERO, cells: 0 }
+    }
+
+    fn took(&mut self, wall: Duration) {
+        self.spent += wall;
+        self.cells += 1;
+    }
+
+    fn remaining(&self, cells_left: usize) -> Duration {
+        // The first guess counts as one cell, so that one slow beginning doesn't rule the estimate.
+        let mean = (self.expected + self.spent) / (self.cells + 1);
+        mean * u32::try_from(cells_left).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,151 @@
+//! The factor of slow motion of a run: chosen before its first cell, and raised when this host turns out to be too slow.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use underlay_attach::{AttachError, Registry};
+use underlay_record::{ChosenBy, GivenUp, Run, SlowMotion};
+
+use super::{Observer, RunError, RunOptions};
+use crate::machine::{self, Chosen, Placement};
+use crate::plan;
+use crate::spec::Study;
+
+/// A run begins again this often at most.
+const MAX_GIVEN_UP: usize = 3;
+
+/// A study at its factor.
+pub(super) struct Paced {
+    pub study: Study,
+    pub slow_motion: SlowMotion,
+    pub placement: Option<Placement>,
+}
+
+/// Finds the factor that a run begins with, and says how it came about.
+pub(super) fn begin(
+    study: &Study,
+    options: &RunOptions,
+    registry: &Registry,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Paced, RunError> {
+    if study.machine.is_some() {
+        observer.preparing("measuring what this host's CPUs have left");
+    }
+    let placement = placement(study)?;
+    let chosen = match (options.time, &placement) {
+        (Some(time), _) => {
+            let real = study.storages.iter().find(|storage| !storage.is_modelled());
+            if let Some(storage) = real.filter(|_| time > 1.0) {
+                return Err(RunError::Mistake(format!(
+                    "[storage.{}] is real storage, which --time {time} can't slow down: leave --time out",
+                    storage.name
+                )));
+            }
+            let given = study.at(time);
+            check_faults(&given)?;
+            machine::weigh(&given, placement.as_ref(), ChosenBy::CommandLine)
+        }
+        (None, Some(here)) if study.leaves_time_open => machine::choose(study, here, registry, &mut |time| {
+            observer.preparing(&format!("trying the fastest device in slow motion x{time}"));
+            !stop.load(Ordering::Relaxed)
+        })
+        .map_err(refused)?
+        .ok_or(RunError::Stopped)?,
+        (None, _) => machine::weigh(study, placement.as_ref(), ChosenBy::Study),
+    };
+    let Chosen { time, slow_motion, notice } = chosen;
+    if let Some(notice) = &notice {
+        observer.notice(notice);
+    }
+    if slow_motion.chosen_by == ChosenBy::Host {
+        observer.notice(&reason(time, &slow_motion, study.modelled_cores()));
+    }
+    Ok(Paced { study: study.at(time), slow_motion, placement })
+}
+
+/// Whether faults still come while cells are measured: the study's own check knew another factor.
+fn check_faults(study: &Study) -> Result<(), RunError> {
+    let measured = study.run.duration.div_f64(study.scale.time);
+    match study.faults.iter().find(|fault| fault.at >= measured) {
+        None => Ok(()),
+        Some(fault) => Err(RunError::Mistake(format!(
+            "[fault.{}] comes after the measurement has ended, which is {:.3} s of modelled time at --time {}: lengthen `duration`",
+            fault.name,
+            measured.as_secs_f64(),
+            study.scale.time
+        ))),
+    }
+}
+
+/// Says if the modelled cores no longer fit on this host at the factor that a run has.
+pub(super) fn warn_if_too_small(
+    paced: &Study,
+    run: &Run,
+    placement: Option<&Placement>,
+    observer: &dyn Observer,
+) {
+    let chosen_by = run.slow_motion.as_ref().map_or(ChosenBy::Study, |chosen| chosen.chosen_by);
+    if let Some(notice) = machine::weigh(paced, placement, chosen_by).notice {
+        observer.notice(&notice);
+    }
+}
+
+/// Which of this host's CPUs do what, where the study names the modelled machine.
+pub(super) fn placement(study: &Study) -> Result<Option<Placement>, RunError> {
+    study.machine.map(|_| Placement::measure().map_err(refused)).transpose()
+}
+
+/// The factor at which a run may begin again; `None` where the factor was given, or it began again too often.
+pub(super) fn slower(study: &Study, run: &Run) -> Option<f64> {
+    let chosen = run.slow_motion.as_ref()?;
+    let is_open = study.leaves_time_open && chosen.chosen_by == ChosenBy::Host;
+    // Twice as slow: a smaller step would not mend what a cell has failed for twice, and each costs all cells until then.
+    let next = machine::next_factor(machine::next_factor(run.scale.time)?)?;
+    (is_open && chosen.given_up.len() < MAX_GIVEN_UP).then_some(next)
+}
+
+pub(super) fn beginning_again(given_up: &GivenUp, next: f64) -> String {
+    format!(
+        "slow motion x{} is too fast for this host ({}: {}): everything begins again at x{next}",
+        given_up.time, given_up.cell, given_up.finding
+    )
+}
+
+/// Has a run go on at the factor of `paced`.
+pub(super) fn enter(run: &mut Run, paced: &Study, given_up: GivenUp) {
+    run.scale = paced.scale;
+    run.warmup_wall_s = paced.run.warmup.as_secs_f64();
+    run.duration_wall_s = paced.run.duration.as_secs_f64();
+    run.plan = plan::order(paced);
+    if let Some(slow_motion) = &mut run.slow_motion {
+        slow_motion.given_up.push(given_up);
+    }
+}
+
+/// `slow motion x24: 16 modelled cores need x18.9 on this host (0.85 CPUs for the system), and its fastest device is on time`
+fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> String {
+    let mut reasons = Vec::new();
+    if let (Some(cores), Some(needed), Some(cpus)) =
+        (modelled_cores, slow_motion.cores_need, slow_motion.cpus_here)
+    {
+        let cores = match cores {
+            1 => "1 modelled core needs".to_owned(),
+            many => format!("{many} modelled cores need"),
+        };
+        reasons.push(format!("{cores} x{needed:.1} on the {cpus:.2} CPUs that this host has for them"));
+    }
+    if let Some(needed) = slow_motion.devices_need {
+        reasons.push(match slow_motion.cores_need {
+            Some(cores) if needed > cores * 1.5 => format!("the fastest device needs x{needed}"),
+            _ => "the fastest device keeps its latencies there".to_owned(),
+        });
+    }
+    format!("slow motion x{time}: {}", reasons.join(", and "))
+}
+
+fn refused(error: AttachError) -> RunError {
+    match error {
+        AttachError::Missing(missing) => RunError::Missing(missing),
+        other => RunError::Failed(other.to_string()),
+    }
+}
