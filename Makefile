@@ -31,7 +31,7 @@ help:
 	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
 	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
-	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, and see whether they agree (about 15 minutes)"
+	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, on fewer CPUs and beside a busy program, and see whether all agree (about 25 minutes)"
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
