@@ -186,6 +186,12 @@ pub struct Scale {
     pub data: f64,
 }
 
+impl Scale {
+    /// Beyond these, a factor is a slip.
+    pub const MAX_TIME: f64 = 1e4;
+    pub const MAX_DATA: f64 = 1e6;
+}
+
 impl Default for Scale {
     fn default() -> Self {
         Scale { time: 1.0, data: 1.0 }

@@ -19,6 +19,9 @@ pub enum ChosenBy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlowMotion {
     pub chosen_by: ChosenBy,
+    /// The study leaves the factor open, so that its `warmup` and `duration` are modelled time.
+    #[serde(default)]
+    pub times_are_modelled: bool,
     /// The factor from which on the modelled cores fit on the CPUs that this host had for them; absent where the study names no
     /// cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,20 +47,29 @@ pub struct GivenUp {
     pub finding: String,
 }
 
+/// How the kernel's list of CPUs reads in a sentence: `CPU 1`, `CPUs 2-3`.
+pub fn cpus_in_words(list: &str) -> String {
+    let are_several = list.contains(['-', ',']);
+    format!("{} {list}", if are_several { "CPUs" } else { "CPU" })
+}
+
 /// The processors of a cell while it was measured. Shares are of wall time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuRecord {
     /// Of one node of the modelled system.
     pub modelled_cores: u32,
-    /// What one server was held to: this host's CPUs, `modelled_cores` of all its nodes / `scale.time`.
-    pub granted_cpus: f64,
+    /// What one server was due, in this host's CPUs: `modelled_cores` of all its nodes / `scale.time`.
+    pub due_cpus: f64,
+    /// What it was held to: that, or all of `system_cpus` if it is more.
+    pub held_to_cpus: f64,
     /// What held it to that: `cgroup v1`, `cgroup v2` or `none`.
     pub enforced_by: String,
     /// CPUs that the servers used on average, all of them together.
     pub used_cpus: f64,
     /// The share of the quota's periods in which a server had used up its share; 0 where whole CPUs needed no quota.
     pub throttled_share: f64,
-    /// The share of what all servers were granted that they could not have had, because the hypervisor or other programs had it.
+    /// The share of what all servers were due that they wanted and could not have, because this host has too few CPUs or the
+    /// hypervisor or other programs had them.
     pub lost_share: f64,
     /// The CPUs that servers ran on, by the kernel's numbers: `1`, `2-3`.
     pub system_cpus: String,

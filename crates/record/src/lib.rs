@@ -27,7 +27,7 @@ pub use cell::{
     RunRecord, Scale, StorageRecord, Work,
 };
 pub use certificate::{Certificate, Check, Verdict};
-pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion};
+pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
 };

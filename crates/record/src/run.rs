@@ -203,6 +203,23 @@ impl Run {
     }
 }
 
+impl Run {
+    /// Whether its scale is one that a study may have: everything is divided by it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_scale(&self) -> Result<(), String> {
+        for (name, factor, largest) in
+            [("time", self.scale.time, Scale::MAX_TIME), ("data", self.scale.data, Scale::MAX_DATA)]
+        {
+            if !(1.0..=largest).contains(&factor) {
+                return Err(format!("scale.{name} is {factor}: expected a factor from 1 to {largest}"));
+            }
+        }
+        Ok(())
+    }
+}
+
 fn check_names<'a>(files: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
     let mut names = std::collections::BTreeSet::new();
     for (index, file) in files.into_iter().enumerate() {

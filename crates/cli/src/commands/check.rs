@@ -30,7 +30,14 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     if !study.notes.is_empty() {
         output::say(&study.notes);
     }
-    let chosen_later = study.leaves_time_open.then(|| machine::least_factor(&study));
+    let least = machine::least_factor(&study);
+    if study.machine.is_some() && !study.leaves_time_open && least > study.scale.time {
+        output::say(format_args!(
+            "note: the cores of [machine] need slow motion x{least} on this host, and the study has x{}: its cells will be doubtful here",
+            study.scale.time
+        ));
+    }
+    let chosen_later = study.leaves_time_open.then_some(least);
     let study = chosen_later.map_or_else(|| study.clone(), |time| study.at(time));
     let repetitions = study.run.repetitions as usize;
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();

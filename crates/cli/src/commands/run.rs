@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use underlay_report::quantity;
 use underlay_study::run::{RunOptions, RunOutcome};
 use underlay_study::spec::MAX_TIME;
 
@@ -84,8 +85,9 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
     }
     if outcome.failed + outcome.unavailable > 0 {
         output::say(format_args!(
-            "{} cells failed and {} cannot run here; `underlay run --resume {directory}` tries them again",
-            outcome.failed, outcome.unavailable
+            "{} failed and {} cannot run here; `underlay run --resume {directory}` tries again",
+            quantity::plural(outcome.failed, "cell"),
+            outcome.unavailable
         ));
         let nothing_ran = outcome.completed + outcome.failed == 0;
         return Ok(ExitCode::from(if nothing_ran { MISSING } else { INCOMPLETE }));

@@ -208,12 +208,22 @@ fn longer(loaded: &LoadedRun, comparison: &Comparison, quantile: f64) -> String 
     let counts = comparison.cells().filter_map(|result| result.figures()).map(|one| one.latency.count());
     let fewest = counts.filter(|count| *count > 0 && !is_measurable(*count, quantile)).min();
     let factor = fewest.map(|count| FEWEST_BEYOND / (1.0 - quantile) / count as f64);
-    // Rounding must not turn a whole number of seconds into one more.
-    match factor.map(|factor| (loaded.run.duration_wall_s * factor - 1e-6).ceil()) {
+    let wanted_s = factor.map(|factor| in_the_studys_time(loaded, loaded.run.duration_wall_s * factor));
+    match wanted_s {
         Some(seconds) if seconds <= MAX_ADVISED_S => {
             format!("set `duration` to {} or more", quantity::duration(seconds))
         }
         _ => "lengthen `duration`".to_owned(),
+    }
+}
+
+/// Wall time as the study would write it, rounded up: modelled time where it leaves the factor of slow motion to the host.
+fn in_the_studys_time(loaded: &LoadedRun, wall_s: f64) -> f64 {
+    let is_modelled = loaded.run.slow_motion.as_ref().is_some_and(|chosen| chosen.times_are_modelled);
+    // Rounding must not turn a whole number of seconds into one more.
+    match is_modelled {
+        true => ((wall_s / loaded.run.scale.time - 1e-6) * 10.0).ceil() / 10.0,
+        false => (wall_s - 1e-6).ceil(),
     }
 }
 
@@ -247,10 +257,9 @@ fn about_warm_up(
     // One warm-up serves all cells.
     let lacking = comparison.cells().filter_map(of).filter(|one| one.difference.is_some());
     let lacking_s = lacking.map(|one| one.lacking_wall_s).fold(0.0, f64::max).ceil();
-    let remedy = format!(
-        "set `warmup = \"{:.0} s\"` under [run], {lacking_s:.0} s more",
-        loaded.run.warmup_wall_s + lacking_s
-    );
+    let wanted_s = in_the_studys_time(loaded, loaded.run.warmup_wall_s + lacking_s);
+    let more_s = in_the_studys_time(loaded, lacking_s);
+    let remedy = format!("set `warmup = \"{wanted_s} s\"` under [run], {more_s} s more");
     found.add(Warning::note(text).extent(difference).remedy(remedy).of(name));
 }
 

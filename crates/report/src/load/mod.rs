@@ -101,7 +101,8 @@ impl RunDirectory {
         let head = directory.join(HEAD);
         let (run, _) = read(&folder, HEAD, &head, MAX_HEAD_BYTES, record::run)?.ok_or_else(not_a_run)?;
         // Before any of its names is joined to a path.
-        run.check_files().map_err(|problem| LoadError::Refused { path: head, problem })?;
+        let checked = run.check_files().and_then(|()| run.check_scale());
+        checked.map_err(|problem| LoadError::Refused { path: head, problem })?;
         let cells_path = directory.join("cells");
         let cells =
             folder.inner("cells").map_err(|source| LoadError::Read { path: cells_path.clone(), source })?;
@@ -128,7 +129,10 @@ impl RunDirectory {
                     let refused = |problem| LoadError::Refused { path: path.clone(), problem };
                     match misplaced(planned, &record, &path).or_else(|| unusable(&record).map(refused)) {
                         // Left over from before the run began again in slower motion: its cell is still to run.
-                        None if record.scale != run.scale => {}
+                        None if record.scale != run.scale => broken.push(refused(format!(
+                            "it was measured at [scale] time {} and data {}, and the run has {} and {}: `underlay run --resume` measures its cell again",
+                            record.scale.time, record.scale.data, run.scale.time, run.scale.data
+                        ))),
                         None => records.push(record),
                         Some(error) => broken.push(error),
                     }

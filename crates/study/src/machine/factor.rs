@@ -46,6 +46,7 @@ pub fn choose(
     }
     let slow_motion = SlowMotion {
         chosen_by: ChosenBy::Host,
+        times_are_modelled: study.leaves_time_open,
         cores_need,
         cpus_here: Some(placement.system_cpus),
         devices_need,
@@ -76,13 +77,15 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
             ChosenBy::Study => format!("[scale] time = {time}"),
             ChosenBy::Host => format!("the run's slow motion x{time}"),
         };
-        let smallest = smallest_from(needed).map_or_else(String::new, |factor| format!(": {factor} is enough"));
+        let smallest = smallest_from(needed)
+            .map_or_else(String::new, |factor| format!(": the cores need {factor} or more"));
         format!(
             "{named} is too small for the modelled cores on this host, and its cells will be doubtful{smallest}"
         )
     });
     let slow_motion = SlowMotion {
         chosen_by,
+        times_are_modelled: study.stretch != 1.0,
         cores_need,
         cpus_here: placement.map(|here| here.system_cpus),
         devices_need: None,

@@ -4,7 +4,7 @@ mod waits;
 
 use underlay_record::{
     Certificate, Check, CpuRecord, DeviceActivity, Generator, Histogram, IntegrityRecord, Measured,
-    PathRecord, Verdict, path,
+    PathRecord, Verdict, cpus_in_words, path,
 };
 use underlay_workload::Aftermath;
 
@@ -170,7 +170,7 @@ fn cpu_checks(cpu: &CpuRecord, slower: &str, checks: &mut Vec<Check>) {
         name: "CPU budget".into(),
         passed: is_held,
         finding: match is_held {
-            true => format!("each server was held to {:.2} CPUs", cpu.granted_cpus),
+            true => format!("each server was held to {:.2} CPUs' worth of time", cpu.held_to_cpus),
             false => "nothing held the system to the CPUs of the modelled machine".into(),
         },
         extent: None,
@@ -181,8 +181,8 @@ fn cpu_checks(cpu: &CpuRecord, slower: &str, checks: &mut Vec<Check>) {
         name: SYSTEM_CPU.into(),
         passed,
         finding: format!(
-            "of the {:.2} CPUs that each server was granted, {:.1} % could not be had (allowed: {:.0} %)",
-            cpu.granted_cpus,
+            "of the {:.2} CPUs that were due to each server, this machine could not give {:.1} % (allowed: {:.0} %)",
+            cpu.due_cpus,
             cpu.lost_share * 100.0,
             LOST_TOLERANCE * 100.0
         ),
@@ -195,9 +195,9 @@ fn cpu_checks(cpu: &CpuRecord, slower: &str, checks: &mut Vec<Check>) {
         name: EMULATION_CPU.into(),
         passed,
         finding: format!(
-            "CPUs {} of the load generator and the devices were busy or stolen {:.0} % of the time (allowed: {:.0} %)",
-            cpu.emulation_cpus,
-            taken * 100.0,
+            "{}, which the load generator and the devices have, had nothing left for {:.0} % of the time (allowed: {:.0} %)",
+            cpus_in_words(&cpu.emulation_cpus),
+            taken.min(1.0) * 100.0,
             EMULATION_LIMIT * 100.0
         ),
         extent: Some(taken),
@@ -216,7 +216,7 @@ pub fn too_fast(certificate: &Certificate) -> Option<String> {
 
 fn slower_remedy(time_scale: f64) -> String {
     format!(
-        "raise [scale] time above {time_scale}, so that this machine is fast enough to stand for the device"
+        "use slower motion than x{time_scale} (`--time`, or `[scale] time`), or run when this machine is less busy"
     )
 }
 
@@ -546,7 +546,8 @@ mod tests {
     fn of_cpu(lost_share: f64, emulation_busy_share: f64, enforced_by: &str) -> Certificate {
         let cpu = CpuRecord {
             modelled_cores: 16,
-            granted_cpus: 0.5,
+            due_cpus: 0.5,
+            held_to_cpus: 0.5,
             enforced_by: enforced_by.to_owned(),
             used_cpus: 0.4,
             throttled_share: 0.2,
@@ -587,7 +588,7 @@ mod tests {
     fn a_slower_motion_mends_what_came_too_late() {
         assert_eq!(too_fast(&of_cpu(0.0, 0.5, "cgroup v2")), None);
         let busy = too_fast(&of_cpu(0.0, 0.95, "cgroup v2")).unwrap();
-        assert!(busy.starts_with("emulation CPU: CPUs 1 of the load generator"), "{busy}");
+        assert!(busy.starts_with("emulation CPU: CPU 1, which the load generator"), "{busy}");
         let late = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
         assert!(too_fast(&late).unwrap().starts_with("device latency mean: modelled 1000 µs"));
         // Nobody knows what stolen time did to a system that may have all CPUs.

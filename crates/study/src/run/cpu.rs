@@ -65,7 +65,7 @@ impl<'a> CpuMeter<'a> {
         }
         let share = |part: Duration, cpus: usize| part.as_secs_f64() / (wall_s * cpus.max(1) as f64);
         let cpus = self.placement.system.len();
-        let granted_cpus = self.share.cpu.quota_cpus;
+        let due_cpus = self.share.cpu.quota_cpus;
         // On a single CPU, what the system used is not the emulation's.
         let of_system_s = if self.placement.is_shared() { used_s } else { 0.0 };
         let emulation_busy = emulation.busy.saturating_sub(Duration::from_secs_f64(of_system_s));
@@ -78,11 +78,12 @@ impl<'a> CpuMeter<'a> {
         };
         CpuRecord {
             modelled_cores: self.share.modelled_cores,
-            granted_cpus,
+            due_cpus,
+            held_to_cpus: due_cpus.min(cpus as f64),
             enforced_by: self.session.cpu_enforced_by().unwrap_or("none").to_owned(),
             used_cpus: on_the_cpus.used_cpus,
             throttled_share: if periods > 0 { throttled as f64 / periods as f64 } else { 0.0 },
-            lost_share: on_the_cpus.lost_of(granted_cpus * f64::from(self.servers)),
+            lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers)),
             system_cpus: self.placement.system.to_string(),
             system_stolen_share: share(system.stolen, cpus),
             emulation_cpus: self.placement.emulation.to_string(),
@@ -98,6 +99,9 @@ pub(super) fn share_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Sha
     Some(placement.share(machine.cores, plan.system.nodes, plan.scale.time))
 }
 
+/// A system that uses less than this share of what it could have is not short of CPU.
+const WANTING: f64 = 0.8;
+
 /// The system's CPUs over the measured time, in CPUs' worth of time.
 struct OnTheCpus {
     cpus: f64,
@@ -110,18 +114,21 @@ struct OnTheCpus {
 }
 
 impl OnTheCpus {
-    /// The share of a grant that could not be had: what the hypervisor and others took counts only as far as it did not come out
-    /// of what was idle or not granted.
-    fn lost_of(&self, granted_cpus: f64) -> f64 {
+    /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only as far as
+    /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none.
+    fn lost_of(&self, due_cpus: f64) -> f64 {
         let others = (self.busy_cpus - self.used_cpus).max(0.0);
         let available = (self.cpus - self.stolen_cpus - others).max(0.0);
-        let available = match granted_cpus > self.measured_cpus {
+        let available = match due_cpus > self.measured_cpus {
             true => available.min(self.measured_cpus),
             false => available,
         };
+        if self.used_cpus < WANTING * due_cpus.min(available) {
+            return 0.0;
+        }
         // Counters are read one after another: what was used was there.
         let available = available.max(self.used_cpus);
-        (1.0 - available / granted_cpus.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
+        (1.0 - available / due_cpus.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
     }
 }
 
@@ -145,6 +152,8 @@ mod tests {
         assert!((lost(1.0, 1.0, 0.0, 0.5, 1.0) - 0.5).abs() < 1e-9);
         // More was granted than this host has.
         assert_eq!(lost(2.0, 2.0, 0.0, 2.0, 16.0), 0.875);
+        // A neighbour had nearly everything, and a server that waits for its disk wanted little of the rest.
+        assert_eq!(lost(1.0, 0.99, 0.0, 0.0034, 0.0208), 0.0);
     }
 
     #[test]

@@ -205,7 +205,7 @@ fn read_head(folder: &Folder) -> Result<Run, RunError> {
     let text = folder.read_text(HEAD, MAX_HEAD_BYTES).map_err(|error| cannot("read", &head, &error))?;
     let refused = |problem: String| RunError::Mistake(format!("{} is refused: {problem}", head.display()));
     let run = read::run(&text).map_err(|error| refused(error.to_string()))?;
-    run.check_files().map_err(refused)?;
+    run.check_files().and_then(|()| run.check_scale()).map_err(refused)?;
     Ok(run)
 }
 

@@ -147,10 +147,9 @@ impl CellRecorder<'_> {
     ) -> ControlFlow<()> {
         self.begun = Instant::now();
         let left_before = self.left;
-        let observer = self.observer;
         let ended = match plans {
             [only] if only.job.is_none() => self.measure(bench, only, datasets, stop),
-            jobs => bench.run_jobs(jobs, observer, stop, &mut |plan, record| self.keep(plan, &record)),
+            jobs => self.run_jobs(bench, jobs, stop),
         };
         let mut searched = None;
         let status = match ended {
@@ -190,10 +189,26 @@ impl CellRecorder<'_> {
         let mut record = bench.run(plan, datasets, self.observer, stop)?;
         if let Some(given_up) = self.too_fast(plan, &record) {
             let cell = &given_up.cell;
-            self.observer.notice(&format!("{cell} is measured once more: {}", given_up.finding));
+            self.observer.notice(&format!("measuring {cell} again, because of {}", given_up.finding));
             record = bench.run(plan, datasets, self.observer, stop)?;
         }
         self.keep(plan, &record)
+    }
+
+    /// Runs jobs that run together, and all of them once more if the motion seems to be too fast.
+    fn run_jobs(
+        &mut self,
+        bench: &mut Bench,
+        plans: &[CellPlan<'_>],
+        stop: &AtomicBool,
+    ) -> Result<(), CellError> {
+        let observer = self.observer;
+        let before = (self.outcome.clone(), self.left, self.pace.clone());
+        let ended = bench.run_jobs(plans, observer, stop, &mut |plan, record| self.keep(plan, &record));
+        let Some(given_up) = self.too_fast.take() else { return ended };
+        observer.notice(&format!("running jobs again, because of {}, {}", given_up.cell, given_up.finding));
+        (self.outcome, self.left, self.pace) = before;
+        bench.run_jobs(plans, observer, stop, &mut |plan, record| self.keep(plan, &record))
     }
 
     /// What shows that the motion is too fast, where everything may begin again for it: in the first repetition, so that no long
@@ -229,6 +244,7 @@ impl CellRecorder<'_> {
 }
 
 /// The estimate of what is left, from what the cells took so far.
+#[derive(Clone)]
 struct Pace {
     expected: Duration,
     spent: Duration,

@@ -86,6 +86,17 @@ pub fn resume(
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
     // At the factor that it has come to.
     let paced = study.at(run.scale.time);
+    if paced.scale != run.scale {
+        return Err(RunError::Mistake(format!(
+            "{}/run.json is refused: scale.data is {}, but its study has {}",
+            options.directory.display(),
+            run.scale.data,
+            paced.scale.data
+        )));
+    }
+    if run.slow_motion.is_some() && run.scale.time != 1.0 {
+        observer.notice(&format!("slow motion x{}, as the run has it", run.scale.time));
+    }
     let order = plan::order(&paced);
     if !plan::is_same(&order, &run.plan) {
         return Err(RunError::Mistake(format!(
@@ -163,7 +174,7 @@ fn run_what_is_left(
         match round.run(bench, &mut datasets, observer, stop)? {
             Ended::Done(outcome) => break outcome,
             Ended::TooFast { given_up, next } => {
-                observer.notice(&slow_motion::beginning_again(&given_up, next));
+                observer.notice(&slow_motion::beginning_again(&given_up, next, run));
                 paced = study.at(next);
                 slow_motion::enter(run, &paced, given_up);
                 directory.begin_again(run)?;

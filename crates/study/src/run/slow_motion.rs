@@ -28,23 +28,16 @@ pub(super) fn begin(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Paced, RunError> {
+    if let Some(time) = options.time {
+        check_pace(study, time)?;
+        check_faults(&study.at(time))?;
+    }
     if study.machine.is_some() {
         observer.preparing("measuring what this host's CPUs have left");
     }
     let placement = placement(study)?;
     let chosen = match (options.time, &placement) {
-        (Some(time), _) => {
-            let real = study.storages.iter().find(|storage| !storage.is_modelled());
-            if let Some(storage) = real.filter(|_| time > 1.0) {
-                return Err(RunError::Mistake(format!(
-                    "[storage.{}] is real storage, which --time {time} can't slow down: leave --time out",
-                    storage.name
-                )));
-            }
-            let given = study.at(time);
-            check_faults(&given)?;
-            machine::weigh(&given, placement.as_ref(), ChosenBy::CommandLine)
-        }
+        (Some(time), _) => machine::weigh(&study.at(time), placement.as_ref(), ChosenBy::CommandLine),
         (None, Some(here)) if study.leaves_time_open => machine::choose(study, here, registry, &mut |time| {
             observer.preparing(&format!("trying the fastest device in slow motion x{time}"));
             !stop.load(Ordering::Relaxed)
@@ -61,6 +54,17 @@ pub(super) fn begin(
         observer.notice(&reason(time, &slow_motion, study.modelled_cores()));
     }
     Ok(Paced { study: study.at(time), slow_motion, placement })
+}
+
+/// Real storage goes its own pace.
+fn check_pace(study: &Study, time: f64) -> Result<(), RunError> {
+    match study.storages.iter().find(|storage| !storage.is_modelled() && time > 1.0) {
+        None => Ok(()),
+        Some(storage) => Err(RunError::Mistake(format!(
+            "[storage.{}] is real storage, which --time {time} can't slow down: leave --time out",
+            storage.name
+        ))),
+    }
 }
 
 /// Whether faults still come while cells are measured: the study's own check knew another factor.
@@ -104,9 +108,10 @@ pub(super) fn slower(study: &Study, run: &Run) -> Option<f64> {
     (is_open && chosen.given_up.len() < MAX_GIVEN_UP).then_some(next)
 }
 
-pub(super) fn beginning_again(given_up: &GivenUp, next: f64) -> String {
+pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &Run) -> String {
+    let restarts = run.slow_motion.as_ref().map_or(0, |chosen| chosen.given_up.len()) + 1;
     format!(
-        "slow motion x{} is too fast for this host ({}: {}): everything begins again at x{next}",
+        "slow motion x{} is too fast for this host: starting over at x{next} (restart {restarts} of {MAX_GIVEN_UP}), because of {}: {}",
         given_up.time, given_up.cell, given_up.finding
     )
 }
@@ -122,25 +127,23 @@ pub(super) fn enter(run: &mut Run, paced: &Study, given_up: GivenUp) {
     }
 }
 
-/// `slow motion x24: 16 modelled cores need x18.9 on this host (0.85 CPUs for the system), and its fastest device is on time`
+/// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which takes x18.9; the fastest device takes no more`
 fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> String {
     let mut reasons = Vec::new();
     if let (Some(cores), Some(needed), Some(cpus)) =
         (modelled_cores, slow_motion.cores_need, slow_motion.cpus_here)
     {
-        let cores = match cores {
-            1 => "1 modelled core needs".to_owned(),
-            many => format!("{many} modelled cores need"),
-        };
-        reasons.push(format!("{cores} x{needed:.1} on the {cpus:.2} CPUs that this host has for them"));
+        let cores = if cores == 1 { "1 modelled core".to_owned() } else { format!("{cores} modelled cores") };
+        reasons.push(format!("this host has {cpus:.2} idle CPUs for {cores}, which takes x{needed:.1}"));
     }
     if let Some(needed) = slow_motion.devices_need {
         reasons.push(match slow_motion.cores_need {
-            Some(cores) if needed > cores * 1.5 => format!("the fastest device needs x{needed}"),
-            _ => "the fastest device keeps its latencies there".to_owned(),
+            // The next factor is no more than half as much again.
+            Some(cores) if needed <= cores * 1.5 => "the fastest device takes no more".to_owned(),
+            _ => format!("the fastest device takes x{needed}"),
         });
     }
-    format!("slow motion x{time}: {}", reasons.join(", and "))
+    format!("slow motion x{time}: {}", reasons.join("; "))
 }
 
 fn refused(error: AttachError) -> RunError {

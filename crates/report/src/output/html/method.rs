@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
-use underlay_record::{ChosenBy, DirtyLimitRecord, RunRecord, SlowMotion};
+use underlay_record::{ChosenBy, DirtyLimitRecord, RunRecord, SlowMotion, cpus_in_words};
 
 use super::summary::badge;
 use super::{Page, swatch};
@@ -119,13 +119,20 @@ fn cores(page: &Page) -> String {
     let run = &page.loaded.run;
     let held = page.loaded.records.iter().find_map(|record| record.cpu.as_ref());
     match held {
-        Some(cpu) => format!(
-            "Each server, of {} a node, was held to {} of this machine's CPUs ({}); the load generator and the devices had CPUs {}.",
-            quantity::plural(cpu.modelled_cores as usize, "core"),
-            quantity::number(cpu.granted_cpus, 2),
-            cpu.system_cpus,
-            cpu.emulation_cpus,
-        ),
+        Some(cpu) => {
+            let others = match cpu.system_cpus == cpu.emulation_cpus {
+                true => "which the load generator and the devices shared".to_owned(),
+                false => {
+                    format!("the load generator and the devices had {}", cpus_in_words(&cpu.emulation_cpus))
+                }
+            };
+            format!(
+                "Each server, of {} a node, was held to {:.2} CPUs' worth of time on this machine's {}; {others}.",
+                quantity::plural(cpu.modelled_cores as usize, "core"),
+                cpu.held_to_cpus,
+                cpus_in_words(&cpu.system_cpus),
+            )
+        }
         None => format!(
             "So {} cores stood for {}.",
             run.machine.cores,
@@ -139,20 +146,21 @@ fn chosen(slow_motion: &SlowMotion) -> String {
     let mut text = match chosen_by {
         ChosenBy::Study => "The factor is the study's.".to_owned(),
         ChosenBy::CommandLine => "The factor was given on the command line.".to_owned(),
-        ChosenBy::Host => "The factor is the smallest that this machine kept up with.".to_owned(),
+        ChosenBy::Host if slow_motion.given_up.is_empty() => {
+            "The factor is the smallest that this machine kept up with before the first cell.".to_owned()
+        }
+        ChosenBy::Host => {
+            "The factor was raised until this machine kept up with it, or had been raised often enough."
+                .to_owned()
+        }
     };
     if let (Some(needed), Some(cpus)) = (cores_need, cpus_here) {
         text.push_str(&format!(
-            " Before the first cell it had {} CPUs for the modelled cores, which need x{} on them.",
-            quantity::number(*cpus, 2),
-            quantity::number(*needed, 1)
+            " Before the first cell it had {cpus:.2} idle CPUs for the modelled cores, which takes x{needed:.1}."
         ));
     }
     if let Some(needed) = devices_need {
-        text.push_str(&format!(
-            " The fastest device kept its latencies at x{}.",
-            quantity::number(*needed, 1)
-        ));
+        text.push_str(&format!(" The fastest device kept its latencies at x{needed}."));
     }
     text
 }

@@ -11,8 +11,8 @@ use crate::reference;
 use crate::spec::model::{Cache, RunSettings};
 
 pub(in crate::spec) const MAX_REPETITIONS: u32 = 1000;
-pub const MAX_TIME: f64 = 1e4;
-pub(in crate::spec) const MAX_DATA: f64 = 1e6;
+pub const MAX_TIME: f64 = Scale::MAX_TIME;
+pub(in crate::spec) const MAX_DATA: f64 = Scale::MAX_DATA;
 /// More machines than any published study has had.
 const MAX_MACHINES: u32 = 100_000;
 
