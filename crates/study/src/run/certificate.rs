@@ -1,10 +1,11 @@
 //! The fidelity certificate: from what was measured, whether the figures may be believed.
 
+mod processors;
 mod waits;
 
 use underlay_record::{
     Certificate, Check, CpuRecord, DeviceActivity, Generator, Histogram, IntegrityRecord, Measured,
-    PathRecord, Verdict, cpus_in_words, path,
+    PathRecord, Verdict, path,
 };
 use underlay_workload::Aftermath;
 
@@ -23,19 +24,12 @@ const UNANSWERED_TOLERANCE: f64 = 0.001;
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
-/// What a system was granted and could not have may be this share of it.
-const LOST_TOLERANCE: f64 = 0.05;
-/// The emulation's CPUs may be this busy, stolen time included: beyond, they had no time left. The thread that paces devices spins
-/// for the last microseconds before a reply, so that a good part of it is no work.
-const EMULATION_LIMIT: f64 = 0.97;
 
 /// The names of the checks that a slower motion can mend.
 const LATENCY_MEAN: &str = "device latency mean";
 const LATENCY_P50: &str = "device latency p50";
 const LATENCY_P99: &str = "device latency p99";
 const PATH_OVERHEAD: &str = "path overhead";
-const SYSTEM_CPU: &str = "system CPU";
-const EMULATION_CPU: &str = "emulation CPU";
 
 /// What a certificate is made from.
 pub struct Evidence<'a> {
@@ -126,7 +120,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
                 // Real storage can't be slowed down.
                 false => "run on a host with more idle CPUs, or name fewer `cores` in [machine]".to_owned(),
             };
-            cpu_checks(cpu, &slower, &mut checks);
+            checks.extend(processors::checks(cpu, &slower));
         }
         // Nobody knows how much of it the system would have had.
         None => checks.push(steal_check(steal)),
@@ -163,52 +157,10 @@ fn steal_check(steal: f64) -> Check {
     }
 }
 
-/// Whether the system had the CPUs that it was to have, no more and no less, and the emulation enough of its own.
-fn cpu_checks(cpu: &CpuRecord, slower: &str, checks: &mut Vec<Check>) {
-    let is_held = cpu.enforced_by != "none";
-    checks.push(Check {
-        name: "CPU budget".into(),
-        passed: is_held,
-        finding: match is_held {
-            true => format!("each server was held to {:.2} CPUs' worth of time", cpu.held_to_cpus),
-            false => "nothing held the system to the CPUs of the modelled machine".into(),
-        },
-        extent: None,
-        remedy: (!is_held).then(|| "`underlay doctor` says how to get a cgroup for CPUs".into()),
-    });
-    let passed = cpu.lost_share <= LOST_TOLERANCE;
-    checks.push(Check {
-        name: SYSTEM_CPU.into(),
-        passed,
-        finding: format!(
-            "of the {:.2} CPUs that were due to each server, this machine could not give {:.1} % (allowed: {:.0} %)",
-            cpu.due_cpus,
-            cpu.lost_share * 100.0,
-            LOST_TOLERANCE * 100.0
-        ),
-        extent: Some(cpu.lost_share),
-        remedy: (!passed).then(|| slower.to_owned()),
-    });
-    let taken = cpu.emulation_busy_share + cpu.emulation_stolen_share;
-    let passed = taken <= EMULATION_LIMIT;
-    checks.push(Check {
-        name: EMULATION_CPU.into(),
-        passed,
-        finding: format!(
-            "{}, which the load generator and the devices have, had nothing left for {:.0} % of the time (allowed: {:.0} %)",
-            cpus_in_words(&cpu.emulation_cpus),
-            taken.min(1.0) * 100.0,
-            EMULATION_LIMIT * 100.0
-        ),
-        extent: Some(taken),
-        remedy: (!passed).then(|| slower.to_owned()),
-    });
-}
-
 /// What failed of a certificate that a slower motion would mend, in the certificate's words; `None` where nothing did.
 pub fn too_fast(certificate: &Certificate) -> Option<String> {
-    let of_cell = [LATENCY_MEAN, LATENCY_P50, LATENCY_P99, PATH_OVERHEAD, SYSTEM_CPU, EMULATION_CPU];
-    let mends = |name: &str| of_cell.contains(&name) || waits::is_one(name);
+    let of_devices = [LATENCY_MEAN, LATENCY_P50, LATENCY_P99, PATH_OVERHEAD];
+    let mends = |name: &str| of_devices.contains(&name) || processors::is_mended(name) || waits::is_one(name);
     let mut failed = certificate.checks.iter().filter(|check| !check.passed);
     let found = failed.find(|check| mends(&check.name))?;
     Some(format!("{}: {}", found.name, found.finding))
@@ -588,7 +540,10 @@ mod tests {
     fn a_slower_motion_mends_what_came_too_late() {
         assert_eq!(too_fast(&of_cpu(0.0, 0.5, "cgroup v2")), None);
         let busy = too_fast(&of_cpu(0.0, 0.95, "cgroup v2")).unwrap();
-        assert!(busy.starts_with("emulation CPU: CPU 1, which the load generator"), "{busy}");
+        assert!(
+            busy.starts_with("emulation CPU: 100 % of the time of CPU 1, where the load generator"),
+            "{busy}"
+        );
         let late = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
         assert!(too_fast(&late).unwrap().starts_with("device latency mean: modelled 1000 µs"));
         // Nobody knows what stolen time did to a system that may have all CPUs.

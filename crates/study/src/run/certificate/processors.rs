@@ -1,0 +1,60 @@
+//! Whether the system had the CPU time of the modelled machine, and the emulation enough of its own.
+
+use underlay_record::{Check, CpuRecord, cpus_in_words};
+
+/// What was due to a system, and wanted by it, and could not be had may be this share of it.
+const LOST_TOLERANCE: f64 = 0.05;
+/// The emulation's CPUs may be this busy, stolen time included: beyond, they had no time left. The thread that paces devices spins
+/// for the last microseconds before a reply, so that a good part of it is no work.
+const EMULATION_LIMIT: f64 = 0.97;
+const SYSTEM_CPU: &str = "system CPU";
+const EMULATION_CPU: &str = "emulation CPU";
+
+/// Whether a slower motion can mend what fails a check of this name.
+pub(super) fn is_mended(name: &str) -> bool {
+    [SYSTEM_CPU, EMULATION_CPU].contains(&name)
+}
+
+/// Whether the system had the CPUs that it was to have, no more and no less, and the emulation enough of its own.
+/// `slower` is the remedy where a slower motion is one.
+pub(super) fn checks(cpu: &CpuRecord, slower: &str) -> [Check; 3] {
+    let is_held = cpu.enforced_by != "none";
+    let budget = Check {
+        name: "CPU budget".into(),
+        passed: is_held,
+        finding: match is_held {
+            true => format!("each server was held to {:.2} CPUs' worth of time", cpu.held_to_cpus),
+            false => "nothing held the system to the CPUs of the modelled machine".into(),
+        },
+        extent: None,
+        remedy: (!is_held).then(|| "`underlay doctor` says how to get a cgroup for CPUs".into()),
+    };
+    let passed = cpu.lost_share <= LOST_TOLERANCE;
+    let system = Check {
+        name: SYSTEM_CPU.into(),
+        passed,
+        finding: format!(
+            "of the {:.2} CPUs that were due to each server, this machine could not give {:.1} % (allowed: {:.0} %)",
+            cpu.due_cpus,
+            cpu.lost_share * 100.0,
+            LOST_TOLERANCE * 100.0
+        ),
+        extent: Some(cpu.lost_share),
+        remedy: (!passed).then(|| slower.to_owned()),
+    };
+    let taken = cpu.emulation_busy_share + cpu.emulation_stolen_share;
+    let passed = taken <= EMULATION_LIMIT;
+    let emulation = Check {
+        name: EMULATION_CPU.into(),
+        passed,
+        finding: format!(
+            "{:.0} % of the time of {}, where the load generator and the devices run, was busy or stolen (allowed: {:.0} %)",
+            taken.min(1.0) * 100.0,
+            cpus_in_words(&cpu.emulation_cpus),
+            EMULATION_LIMIT * 100.0
+        ),
+        extent: Some(taken),
+        remedy: (!passed).then(|| slower.to_owned()),
+    };
+    [budget, system, emulation]
+}
