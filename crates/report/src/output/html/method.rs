@@ -121,13 +121,13 @@ fn cores(page: &Page) -> String {
     match held {
         Some(cpu) => {
             let others = match cpu.system_cpus == cpu.emulation_cpus {
-                true => "which the load generator and the devices shared".to_owned(),
+                true => ", which the load generator and the devices shared".to_owned(),
                 false => {
-                    format!("the load generator and the devices had {}", cpus_in_words(&cpu.emulation_cpus))
+                    format!("; the load generator and the devices had {}", cpus_in_words(&cpu.emulation_cpus))
                 }
             };
             format!(
-                "Each server, of {} a node, was held to {:.2} CPUs' worth of time on this machine's {}; {others}.",
+                "Each server, of {} a node, was held to {:.2} CPUs' worth of time on this machine's {}{others}.",
                 quantity::plural(cpu.modelled_cores as usize, "core"),
                 cpu.held_to_cpus,
                 cpus_in_words(&cpu.system_cpus),

@@ -24,7 +24,7 @@ pub(super) fn facts(page: &Page) -> Markup {
             li { (in_words(&run.started_at)) }
             @if run.scale.time != 1.0 { li { "slow motion x" (quantity::number(run.scale.time, 1)) ", divided out" } }
             @if run.scale.data != 1.0 { li { "sizes 1 : " (quantity::number(run.scale.data, 1)) } }
-            li { (run.machine.cores) " cores, " (quantity::memory(run.machine.memory_bytes as f64)) ", " (run.machine.distribution) }
+            li { (quantity::plural(run.machine.cores as usize, "core")) ", " (quantity::memory(run.machine.memory_bytes as f64)) ", " (run.machine.distribution) }
         }
     }
 }
