@@ -15,6 +15,7 @@ mod random;
 mod rwlock;
 pub mod seldom;
 pub mod simulation;
+pub mod slices;
 pub mod thread;
 mod time;
 mod unsimulated;

@@ -14,7 +14,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
-use underlay_sync::{Condvar, Mutex};
+use underlay_sync::{Condvar, Mutex, slices};
 
 use crate::system::{Resources, SystemError};
 
@@ -139,6 +139,8 @@ impl Child {
                 // Otherwise it would keep the affinity of this process, wherever its groups let it run.
                 if let Some(cpus) = &affinity {
                     sched_setaffinity(None, cpus)?;
+                    // Other programs on these CPUs must not keep it waiting. A kernel that refuses costs latency alone.
+                    let _ = slices::shorten();
                 }
                 Ok(())
             });

@@ -52,6 +52,7 @@ pub struct Budget {
 struct CpuLimit {
     /// `None`: the CPUs that it may run on are all that it may use.
     quota: Option<Quota>,
+    prevails_by: f64,
 }
 
 /// What is missing when no memory controller can be used, or what holds the memory when one can. It may make the empty
@@ -130,11 +131,15 @@ impl Budget {
                 Err(error) => return Err(error),
             }
         }
-        let cpu = quota.map(|quota| CpuLimit { quota });
-        let budget = Budget { groups, memory_bytes: limits.memory_bytes, cpu };
+        let cpu = quota.map(|quota| CpuLimit { quota, prevails_by: 0.0 });
+        let mut budget = Budget { groups, memory_bytes: limits.memory_bytes, cpu };
         budget.limit_memory()?;
         if let (Some(share), Some(group)) = (&limits.cpu, budget.group(Controller::Cpuset)) {
             group.write("cpuset.cpus", &share.cpus.to_string())?;
+        }
+        if let (Some(share), Some(group)) = (&limits.cpu, budget.group(Controller::Cpu)) {
+            let prevails_by = cpu::prevail(group, share)?;
+            budget.cpu = quota.map(|quota| CpuLimit { quota, prevails_by });
         }
         Ok(budget)
     }
@@ -221,7 +226,7 @@ impl Budget {
 
     fn set_quota(&self, quota: Option<Quota>) -> Result<(), AttachError> {
         match (&self.cpu, self.group(Controller::Cpu)) {
-            (Some(CpuLimit { quota: Some(_) }), Some(group)) => cpu::set_quota(group, quota),
+            (Some(CpuLimit { quota: Some(_), .. }), Some(group)) => cpu::set_quota(group, quota),
             _ => Ok(()),
         }
     }
@@ -230,6 +235,11 @@ impl Budget {
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
         self.cpu.as_ref()?;
         self.group(Controller::Cpu).map(|group| group.version().label())
+    }
+
+    /// How many times the weight of another program the group has on each of its CPUs, where all want it; 0 where that is not known.
+    pub fn prevails_by(&self) -> f64 {
+        self.cpu.as_ref().map_or(0.0, |limit| limit.prevails_by)
     }
 
     /// The CPU time used until now; `None` without a limit of it.

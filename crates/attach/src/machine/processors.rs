@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use underlay_sync::slices;
 
 use crate::machine::error::AttachError;
 
@@ -116,6 +117,8 @@ impl Confined {
         };
         let before = sched_getaffinity(None).map_err(refused)?;
         sched_setaffinity(None, &mask).map_err(refused)?;
+        // On CPUs that it shares with other programs, a thread that wakes up must not wait for these.
+        let _ = slices::shorten();
         Ok(Confined { before, of_this_thread: PhantomData })
     }
 }
@@ -124,6 +127,7 @@ impl Drop for Confined {
     fn drop(&mut self) {
         // Fails only where all of them have gone offline.
         let _ = sched_setaffinity(None, &self.before);
+        let _ = slices::restore();
     }
 }
 

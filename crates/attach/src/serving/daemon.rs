@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use underlay_storage::device::Request;
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, Stack, StackSpec};
+use underlay_sync::slices;
 
 use crate::attachments::directory::DirectoryConfig;
 use crate::machine::error::AttachError;
@@ -203,6 +204,7 @@ pub fn become_a_disk() {
     // Memory that it needs to write pages out must not wait for pages to be written out.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let _ = rustix::process::setpriority_process(None, -10);
+    let _ = slices::shorten();
     // A disk is not a candidate when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     // The default of 50 µs would be added to every modelled latency.

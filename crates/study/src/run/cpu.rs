@@ -75,6 +75,7 @@ impl<'a> CpuMeter<'a> {
             busy_cpus: system.busy.as_secs_f64() / wall_s,
             stolen_cpus: system.stolen.as_secs_f64() / wall_s,
             used_cpus: used_s / wall_s,
+            prevails_by: self.session.cpu_prevails_by(),
         };
         CpuRecord {
             modelled_cores: self.share.modelled_cores,
@@ -103,6 +104,7 @@ pub(super) fn share_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Sha
 const WANTING: f64 = 0.8;
 
 /// The system's CPUs over the measured time, in CPUs' worth of time.
+#[derive(Default)]
 struct OnTheCpus {
     cpus: f64,
     busy_cpus: f64,
@@ -111,14 +113,18 @@ struct OnTheCpus {
     used_cpus: f64,
     /// What there was for them before the first cell: a quota around this process lets nobody have what looks idle.
     measured_cpus: f64,
+    /// How many times the weight of a program the servers have on each CPU.
+    prevails_by: f64,
 }
 
 impl OnTheCpus {
     /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only as far as
     /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none.
     fn lost_of(&self, due_cpus: f64) -> f64 {
-        let others = (self.busy_cpus - self.used_cpus).max(0.0);
-        let available = (self.cpus - self.stolen_cpus - others).max(0.0);
+        let here = (self.cpus - self.stolen_cpus).max(0.0);
+        // A program that is never idle uses whatever the system leaves. While the system wants a CPU, it has that part of it.
+        let others = (self.busy_cpus - self.used_cpus).clamp(0.0, here / (1.0 + self.prevails_by));
+        let available = here - others;
         let available = match due_cpus > self.measured_cpus {
             true => available.min(self.measured_cpus),
             false => available,
@@ -139,7 +145,8 @@ mod tests {
     use super::*;
 
     fn lost(cpus: f64, busy_cpus: f64, stolen_cpus: f64, used_cpus: f64, granted: f64) -> f64 {
-        OnTheCpus { cpus, busy_cpus, stolen_cpus, used_cpus, measured_cpus: cpus }.lost_of(granted)
+        OnTheCpus { cpus, busy_cpus, stolen_cpus, used_cpus, measured_cpus: cpus, prevails_by: 0.0 }
+            .lost_of(granted)
     }
 
     #[test]
@@ -157,10 +164,36 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_uses_what_the_system_leaves_takes_nothing_from_it() {
+        // It is never idle, and the system wanted no more than it got.
+        let beside = |prevails_by: f64, stolen_cpus: f64| {
+            OnTheCpus {
+                cpus: 1.0,
+                busy_cpus: 1.0 - stolen_cpus,
+                stolen_cpus,
+                used_cpus: 0.11,
+                measured_cpus: 0.5,
+                prevails_by,
+            }
+            .lost_of(0.12)
+        };
+        assert_eq!(beside(256.0, 0.0), 0.0);
+        // Without a weight nobody knows.
+        assert!(beside(0.0, 0.0) > 0.08);
+        // A hypervisor doesn't ask.
+        assert!(beside(256.0, 0.89) > 0.08);
+    }
+
+    #[test]
     fn what_a_quota_around_us_keeps_is_lost() {
         // Forty CPUs look idle, and a container lets us have one and a half.
-        let confined =
-            OnTheCpus { cpus: 42.0, busy_cpus: 1.5, stolen_cpus: 0.0, used_cpus: 1.4, measured_cpus: 1.5 };
+        let confined = OnTheCpus {
+            cpus: 42.0,
+            busy_cpus: 1.5,
+            used_cpus: 1.4,
+            measured_cpus: 1.5,
+            ..OnTheCpus::default()
+        };
         assert!((confined.lost_of(4.0) - 0.625).abs() < 1e-9);
         assert_eq!(confined.lost_of(1.2), 0.0);
     }

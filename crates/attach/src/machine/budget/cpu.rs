@@ -1,5 +1,6 @@
 //! The share of this host's CPU time that a group may use, and what it has used.
 
+use std::fs;
 use std::time::Duration;
 
 use super::group::Group;
@@ -82,6 +83,24 @@ pub(super) fn set_quota(group: &Group, quota: Option<Quota>) -> Result<(), Attac
             group.write(file, &format!("{quota_us} {period_us}"))
         }
     }
+}
+
+/// Has our groups prevail over other programs that want the same CPUs, up to their quotas: as one group among the host's programs they
+/// would have no more of a CPU than any of these, and less on many CPUs, since the kernel divides a group's weight among the CPUs that it
+/// runs on. The weight is that of the parent, which all groups of ours share; it goes when the parent does.
+///
+/// Returns how many times a program's weight that is on each CPU; 0 where groups of others are further up, since the CPUs are divided among
+/// those first.
+pub(super) fn prevail(group: &Group, share: &CpuShare) -> Result<f64, AttachError> {
+    let Some(parent) = group.directory().parent() else { return Ok(0.0) };
+    let weight = group.version().weight();
+    let file = parent.join(weight.file);
+    fs::write(&file, weight.largest.to_string())
+        .map_err(|error| AttachError::io(&format!("set {} in", weight.largest), &file, error))?;
+    if !parent.parent().is_some_and(|top| group.version().is_root(top)) {
+        return Ok(0.0);
+    }
+    Ok(weight.largest as f64 / weight.of_a_program as f64 / share.cpus.len() as f64)
 }
 
 /// What the group has used; in version 1 `accounting` is the group with the controller `cpuacct`.

@@ -58,6 +58,30 @@ impl Version {
             Version::V2 => "cpu.max",
         }
     }
+
+    /// Whether a group is the topmost of all, also of those that a container doesn't show: only that one has these files, or lacks them.
+    pub(super) fn is_root(self, group: &Path) -> bool {
+        match self {
+            Version::V1 => group.join("release_agent").exists(),
+            Version::V2 => !group.join("cgroup.type").exists(),
+        }
+    }
+
+    /// What a group weighs against its siblings where all of them want a CPU, and how much a single program weighs there.
+    pub(super) fn weight(self) -> Weight {
+        match self {
+            Version::V1 => Weight { file: "cpu.shares", of_a_program: 1024, largest: 1 << 18 },
+            Version::V2 => Weight { file: "cpu.weight", of_a_program: 100, largest: 10_000 },
+        }
+    }
+}
+
+/// How a version takes the weight of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Weight {
+    pub(super) file: &'static str,
+    pub(super) of_a_program: u64,
+    pub(super) largest: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

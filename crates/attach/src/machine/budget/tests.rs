@@ -146,6 +146,10 @@ fn version_1_with_a_hierarchy_for_each_controller() {
     let parent = cpuset.parent().unwrap();
     assert_eq!((read(parent, "cpuset.cpus"), read(parent, "cpuset.mems")), ("0-7".into(), "0-1".into()));
 
+    // Our groups together have all the weight that there is, and other groups may have more further up.
+    assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "262144");
+    assert_eq!(budget.prevails_by(), 0.0);
+
     // No quota while it starts.
     assert!(!cpu.join("cpu.cfs_quota_us").exists());
     assert_eq!((budget.cpu_enforced_by(), budget.cpu_usage()), (Some("cgroup v1"), None));
@@ -220,6 +224,9 @@ fn version_2_has_all_controllers_in_one_group() {
     );
     assert_eq!(budget.join_files(), [directory.join("cgroup.procs")]);
     assert!(!directory.join("cpu.max").exists());
+    assert_eq!(read(&host.path("sys/fs/cgroup/underlay"), "cpu.weight"), "10000");
+    // A hundred programs, on four CPUs.
+    assert_eq!(budget.prevails_by(), 25.0);
     assert_eq!(budget.cpu_enforced_by(), Some("cgroup v2"));
     budget.hold_cpu().unwrap();
     assert_eq!(read(directory, "cpu.max"), "25000 10000");
