@@ -234,6 +234,11 @@ pub trait System: Send + Sync {
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
+    /// What slow motion by this factor changes since some of the system's own clocks can't follow it: ticks, heartbeats, limits per
+    /// second, timeouts that have a maximum. A sentence each.
+    fn left_at_wall_time(&self, _settings: &BTreeMap<String, String>, _slow_motion: f64) -> Vec<String> {
+        Vec::new()
+    }
     /// Starts it on storage that is empty or that it has used before.
     fn start(
         &self,

@@ -9,10 +9,13 @@ use serde::Serialize;
 use underlay_attach::host::{self, Capability, Need, Status};
 use underlay_attach::{AttachError, choice, overhead};
 use underlay_report::quantity;
+use underlay_study::machine::{self, Placement};
 
 use crate::exit_codes::{Failure, MISSING};
 use crate::output;
 
+/// Of a server.
+const USUAL_CORES: u32 = 16;
 /// Long enough for a p99 of the path's own latency.
 const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 
@@ -32,6 +35,7 @@ pub(crate) fn doctor(json: bool) -> Result<ExitCode, Failure> {
         tell_attachments();
         if required_lacking == 0 {
             tell_overhead();
+            tell_cpus();
         }
     }
     Ok(if required_lacking > 0 { ExitCode::from(MISSING) } else { ExitCode::SUCCESS })
@@ -126,6 +130,20 @@ fn entry_of_attachment(way: &choice::AttachmentKind) -> Entry {
 }
 
 /// What this machine adds to every modelled latency decides which devices it can model at which time scale.
+/// What this host's CPUs have left for a modelled machine.
+fn tell_cpus() {
+    let Ok(placement) = Placement::measure() else { return };
+    let factor = machine::factor_for(USUAL_CORES, &placement)
+        .map_or("more slow motion than there is".to_owned(), |factor| {
+            format!("slow motion x{factor} or more")
+        });
+    let text = format!(
+        "Of this host's CPU time, {:.2} CPUs are idle for the system under test just now: a [machine] of {USUAL_CORES} cores takes {factor}.",
+        placement.system_cpus
+    );
+    output::print(&output::paragraph(&text));
+}
+
 fn tell_overhead() {
     match overhead::measure(OVERHEAD_PROBE) {
         Ok(found) => {

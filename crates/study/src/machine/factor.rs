@@ -5,7 +5,7 @@ use underlay_record::{ChosenBy, SlowMotion};
 
 use super::fastest;
 use super::placement::Placement;
-use crate::spec::{MAX_TIME, Study};
+use crate::spec::{MAX_TIME, Study, SystemSpec};
 
 /// The factors that are tried: powers of two, and what lies halfway.
 const HALF_STEPS: [f64; 2] = [1.0, 1.5];
@@ -34,15 +34,17 @@ pub fn choose(
     let cores_need = study.modelled_cores().map(|cores| placement.fits_from(cores));
     let mut time = smallest_from(cores_need.unwrap_or(1.0)).ok_or_else(too_slow)?;
     let mut devices_need = None;
-    while let Some(trial) = fastest::Trial::of(study, time)? {
-        if !goes_on(time) {
-            return Ok(None);
+    if let Some(trial) = fastest::Trial::of(study) {
+        loop {
+            if !goes_on(time) {
+                return Ok(None);
+            }
+            if trial.holds_at(time, placement, registry)? {
+                devices_need = Some(time);
+                break;
+            }
+            time = next_factor(time).ok_or_else(too_slow)?;
         }
-        if trial.holds(placement, registry)? {
-            devices_need = Some(time);
-            break;
-        }
-        time = next_factor(time).ok_or_else(too_slow)?;
     }
     let slow_motion = SlowMotion {
         chosen_by: ChosenBy::Host,
@@ -53,6 +55,11 @@ pub fn choose(
         given_up: Vec::new(),
     };
     Ok(Some(Chosen { time, slow_motion, notice: None }))
+}
+
+/// The smallest factor at which so many modelled cores fit; `None` where none is large enough.
+pub fn factor_for(modelled_cores: u32, placement: &Placement) -> Option<f64> {
+    smallest_from(placement.fits_from(modelled_cores))
 }
 
 /// The factor that a study which leaves it open has on this host at least, if nothing else runs here: for estimates.
@@ -92,6 +99,19 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
         given_up: Vec::new(),
     };
     Chosen { time, slow_motion, notice }
+}
+
+/// What slow motion changes at the study's factor since clocks of its systems can't follow. A sentence each.
+pub fn left_at_wall_time(study: &Study) -> Vec<String> {
+    let of_system = |system: &SystemSpec| {
+        let found = underlay_systems::find(&system.kind)?;
+        let mut settings = system.settings.clone();
+        if found.capabilities().many_nodes {
+            settings.insert("nodes".to_owned(), system.nodes.to_string());
+        }
+        Some(found.left_at_wall_time(&settings, study.scale.time))
+    };
+    study.systems.iter().filter_map(of_system).flatten().collect()
 }
 
 /// The next larger factor; `None` beyond the largest.

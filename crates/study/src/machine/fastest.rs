@@ -25,22 +25,21 @@ const P99_TOLERANCE: f64 = 0.10;
 /// Of a handful of reads no percentile tells anything.
 const MIN_READS: u64 = 100;
 
-/// What is tried at one factor.
+/// What is tried, at one factor after the other.
 pub(super) struct Trial {
-    stack: StackSpec,
+    volume: VolumeSpec,
     threads: u32,
+    seed: u64,
 }
 
 impl Trial {
     /// `None` where nothing is modelled, and where everything is a batch job: nobody knows its concurrency.
-    pub(super) fn of(study: &Study, time: f64) -> Result<Option<Trial>, AttachError> {
-        let threads = study.workloads.iter().flat_map(|workload| &workload.threads).max();
-        let Some(&threads) = threads else { return Ok(None) };
+    pub(super) fn of(study: &Study) -> Option<Trial> {
+        let &threads = study.workloads.iter().flat_map(|workload| &workload.threads).max()?;
         let storages = study.storages.iter().chain(&study.role_storages);
-        let fastest = storages
+        let (storage, _) = storages
             .filter_map(|storage| Some((storage, rate_per_s(fastest_medium(storage)?, threads))))
-            .max_by(|one, other| one.1.total_cmp(&other.1));
-        let Some((storage, _)) = fastest else { return Ok(None) };
+            .max_by(|one, other| one.1.total_cmp(&other.1))?;
         let servers = study.systems.iter().map(|system| system.servers).max().unwrap_or(1);
         let own = devices_of(storage).iter();
         let media = own.flat_map(|devices| std::iter::repeat_n(&devices.medium, devices.count as usize));
@@ -61,17 +60,22 @@ impl Trial {
             })
             .collect();
         let volume = VolumeSpec::striped("trial", devices, STRIPE_BYTES);
-        let stack = StackSpec { volumes: vec![volume], dilation: time, seed: study.run.seed };
-        Ok(Some(Trial { stack, threads: threads.min(MAX_THREADS) }))
+        Some(Trial { volume, threads: threads.min(MAX_THREADS), seed: study.run.seed })
     }
 
     /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to find out
     /// by its first cells.
-    pub(super) fn holds(&self, placement: &Placement, registry: &Registry) -> Result<bool, AttachError> {
+    pub(super) fn holds_at(
+        &self,
+        time: f64,
+        placement: &Placement,
+        registry: &Registry,
+    ) -> Result<bool, AttachError> {
+        let stack = StackSpec { volumes: vec![self.volume.clone()], dilation: time, seed: self.seed };
         // The daemon goes where a cell's goes.
         let _confined = Confined::to(&placement.emulation)?;
         let load = DirectLoad { threads: self.threads, cpus: placement.system.clone(), duration: DURATION };
-        let found = match direct_load::measure(&self.stack, &load, registry) {
+        let found = match direct_load::measure(&stack, &load, registry) {
             Err(AttachError::Missing(_)) => return Ok(true),
             other => other?,
         };
@@ -130,9 +134,9 @@ mod tests {
         let study = study(
             "[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n[storage.b]\ndevices = [{ medium = \"nvme-9300-max\" }]",
         );
-        let trial = Trial::of(&study, 8.0).unwrap().unwrap();
-        assert_eq!((trial.threads, trial.stack.dilation), (20, 8.0));
-        let devices = trial.stack.volumes[0].devices();
+        let trial = Trial::of(&study).unwrap();
+        assert_eq!(trial.threads, 20);
+        let devices = trial.volume.devices();
         assert_eq!(devices.len(), 1);
         assert_eq!(devices[0].medium.as_ref().map(|medium| medium.name.as_str()), Some("nvme-9300-max"));
     }

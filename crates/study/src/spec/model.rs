@@ -67,9 +67,11 @@ pub struct Study {
 }
 
 /// `[machine]`: what each node of a system runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineSpec {
     pub cores: u32,
+    /// To storage that is reached over the network, where that names no `link` of its own.
+    pub network: Option<LinkSpec>,
 }
 
 /// `[fault.NAME]`

@@ -48,11 +48,14 @@ pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Dia
     let title = root.take("title").and_then(|field| field.text("a string", findings));
     let baseline = root.take("baseline").and_then(|field| field.text("the name of a storage", findings));
     let systems = system::read(root, findings);
-    let (storage_names, storages) = storage::read(root, media, findings);
+    let (storage_names, mut storages) = storage::read(root, media, findings);
     let workloads = workload::read(root, findings);
     let faults = fault::read(root, findings);
     let run = execution::read_run(root, findings);
     let machine = machine::read(root, findings);
+    if let Some(machine) = &machine {
+        machine::connect(&mut storages, &machine.value);
+    }
     let scale = execution::read_scale(root, findings);
     let short = short::read(root, &workloads, findings);
     let reference = execution::read_reference(root, findings);

@@ -122,6 +122,19 @@ impl System for Accumulo {
         Config::resolve(settings, None, |_| 0).err().unwrap_or_default()
     }
 
+    fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
+        let Ok(config) = Config::resolve(settings, None, |_| 0) else { return Vec::new() };
+        let silence_s = session_timeout(&config, slow_motion).as_secs_f64() / slow_motion;
+        if silence_s >= config.session_timeout_s as f64 {
+            return Vec::new();
+        }
+        vec![format!(
+            "Accumulo's sessions can't be stretched far enough: a tablet server that is silent for {silence_s:.1} s of modelled time counts as \
+             dead, and not after {} s",
+            config.session_timeout_s
+        )]
+    }
+
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
         HADOOP.directory(progress).map_err(|error| error.of_system(NAME))?;

@@ -16,7 +16,7 @@ use crate::system::Resources;
 /// The number of token ranges per node, Cassandra's default.
 const TOKENS_PER_NODE: u64 = 16;
 /// The bandwidth limit for compactions in MiB per second, Cassandra's default.
-const COMPACTION_MIB_PER_S: f64 = 64.0;
+const COMPACTION_KIB_PER_S: f64 = 64.0 * 1024.0;
 /// The internals of Java that nodes and `nodetool` access: what Cassandra's own start scripts allow on Java 17.
 const EXPORTED: &[&str] = &[
     "java.base/jdk.internal.misc",
@@ -133,7 +133,7 @@ impl NodePlan<'_> {
             }
         });
         keys.extend([
-            ("compaction_throughput", json!(format!("{}MiB/s", self.compaction_mib_per_s()))),
+            ("compaction_throughput", json!(format!("{}KiB/s", self.compaction_kib_per_s()))),
             ("read_request_timeout", stretched(5_000.0)),
             ("range_request_timeout", stretched(10_000.0)),
             ("write_request_timeout", stretched(2_000.0)),
@@ -153,9 +153,9 @@ impl NodePlan<'_> {
         text
     }
 
-    /// In slow motion a second of wall time stands for less modelled time. Cassandra takes whole MiB, and 0 would mean no limit.
-    fn compaction_mib_per_s(&self) -> f64 {
-        (COMPACTION_MIB_PER_S / self.slow_motion).round().max(1.0)
+    /// In slow motion a second of wall time stands for less modelled time. 0 would mean no limit.
+    fn compaction_kib_per_s(&self) -> f64 {
+        (COMPACTION_KIB_PER_S / self.slow_motion).round().max(1.0)
     }
 
     /// The arguments of Java, as an argument file.

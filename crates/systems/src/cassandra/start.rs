@@ -35,6 +35,10 @@ const MIN_STOP_LIMIT: Duration = Duration::from_secs(120);
 const LIMIT_TIMEOUTS: u32 = 20;
 /// `nodetool` is a Java program of its own, which takes seconds to start.
 const TOOL_LIMIT: Duration = Duration::from_secs(60);
+/// Silence after which a Cassandra node usually counts as down: `phi_convict_threshold` of 8 at a gossip a second.
+const CONVICTED_AFTER_S: f64 = 18.0;
+/// A pause of a garbage collection or a long flush may take as long.
+const BRIEF_SILENCE_S: f64 = 1.0;
 const SETTLE_POLL: Duration = Duration::from_millis(500);
 /// The environment variables for user and password of an existing cluster.
 const USERNAME: &str = "CASSANDRA_USERNAME";
@@ -107,6 +111,18 @@ impl System for Cassandra {
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
         Config::resolve(settings, None).err().unwrap_or_default()
+    }
+
+    fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
+        let is_ring = Config::resolve(settings, None).is_ok_and(|config| config.nodes > 1);
+        let silence_s = CONVICTED_AFTER_S / slow_motion;
+        if !is_ring || silence_s > BRIEF_SILENCE_S {
+            return Vec::new();
+        }
+        vec![format!(
+            "Cassandra's nodes gossip once per second by this host's clock: a node that is silent for {silence_s:.1} s of modelled time \
+             counts as down"
+        )]
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {

@@ -12,7 +12,7 @@ pub(super) const RESOURCE_MANAGER: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8032);
 const FIFO: &str = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler";
 /// The defaults are one and three seconds, which a small job would spend mostly waiting.
-const HEARTBEAT_MS: u64 = 100;
+pub(super) const HEARTBEAT_MS: u64 = 100;
 /// Hadoop's default for copies of a job's own files. More than there are DataNodes would never be reached.
 const MAX_SUBMITTED_COPIES: u64 = 10;
 

@@ -13,7 +13,7 @@ use super::cluster::{Cluster, Servers};
 use super::config::{Config, SETTINGS, StoragePolicy};
 use super::job_client::{JobClient, Place, SOURCES};
 use super::jobs::JOBS;
-use super::site::Site;
+use super::site::{HEARTBEAT_MS, Site};
 use super::yarn::{Yarn, YarnPlan, java_home_program};
 use crate::artifacts::{self, HADOOP};
 use crate::hdfs::{Hdfs, Plan, StorageType};
@@ -28,6 +28,11 @@ use crate::system::{
 /// This limit only tells a stuck process from a slow one.
 const START_LIMIT: Duration = Duration::from_secs(240);
 /// What can be kept on a separate storage.
+/// Of NodeManagers, by default.
+const HADOOPS_HEARTBEAT_MS: f64 = 1000.0;
+/// Heartbeats so many times as frequent as by default are worth a word.
+const BRISK: f64 = 20.0;
+
 const ROLES: &[(&str, &str)] = &[
     ("namenode", "the NameNode's image and edit log"),
     ("local", "the NodeManager's local directory: spills and map outputs"),
@@ -290,6 +295,17 @@ impl System for Hadoop {
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
         Config::resolve(settings, None).err().unwrap_or_default()
+    }
+
+    fn left_at_wall_time(&self, _: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
+        let heartbeat_ms = HEARTBEAT_MS as f64 / slow_motion;
+        if heartbeat_ms * BRISK > HADOOPS_HEARTBEAT_MS {
+            return Vec::new();
+        }
+        vec![format!(
+            "NodeManagers and masters send a heartbeat every {HEARTBEAT_MS} ms by this host's clock, which are {heartbeat_ms:.1} ms of modelled \
+             time: tasks start sooner than on the modelled machine, where it is {HADOOPS_HEARTBEAT_MS} ms"
+        )]
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use underlay_config::closest;
-use underlay_storage::catalogue::{self, Figure, LayoutPreset, Medium, PresetLayout, Published};
-use underlay_storage::predict;
+use underlay_storage::catalogue::{self, LayoutPreset, Medium, PresetLayout};
 
 use crate::commands::media;
 use crate::exit_codes::Failure;
@@ -27,11 +26,6 @@ pub(in crate::commands) fn aliases() -> impl Iterator<Item = &'static str> {
 
 /// As many as a storage may have.
 const MAX_DEVICES: u32 = 64;
-/// A request takes some 50 µs more here than its model says: a tenth of this.
-const UNHURRIED_US: f64 = 500.0;
-/// Slower than this, a cell of some seconds measures next to nothing.
-const MAX_SLOW_MOTION: u32 = 16;
-
 /// One storage of the study.
 pub(super) struct Storage {
     /// Of its section.
@@ -183,48 +177,11 @@ impl Storage {
             Source::Path(_) => None,
         }
     }
-
-    /// How many times slower it has to go for this machine to keep its time: a power of two.
-    pub(super) fn slow_motion(&self) -> u32 {
-        let fastest_us = match &self.source {
-            Source::Devices { medium, .. } => read_latency_us(medium),
-            Source::Preset(preset) => {
-                preset.media().map(|(medium, _)| read_latency_us(&medium)).fold(f64::INFINITY, f64::min)
-            }
-            Source::Path(_) => return 1,
-        };
-        let wanted = (UNHURRIED_US / fastest_us).clamp(1.0, f64::from(MAX_SLOW_MOTION));
-        (wanted.ceil() as u32).next_power_of_two()
-    }
-}
-
-/// Mean of single random reads of 4 KiB, by the model.
-fn read_latency_us(medium: &Medium) -> f64 {
-    let read = Published {
-        figure: Figure::ReadLatencyUs,
-        value: 0.0,
-        queue_depth: 1,
-        block_bytes: 4096,
-        percentile: None,
-        source: String::new(),
-        estimate: false,
-        note: None,
-    };
-    predict::published(medium, &read, 1).unwrap_or(UNHURRIED_US)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_faster_device_is_slowed_down_further() {
-        let factor = |word: &str| read_word(word, Path::new("")).unwrap().slow_motion();
-        assert_eq!(factor("hdd"), 1);
-        assert!(factor("hdd") < factor("ssd") && factor("ssd") <= factor("nvme"));
-        assert!(factor("nvme") < factor("optane") && factor("optane") == MAX_SLOW_MOTION);
-        assert_eq!(factor("/mnt/disk"), 1);
-    }
 
     #[test]
     fn every_alias_is_of_the_catalogue() {

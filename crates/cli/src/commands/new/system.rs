@@ -22,6 +22,10 @@ pub(super) struct Start {
     /// The volumes' bytes over those of the data: indexes, garbage, a compaction under way.
     pub room: f64,
     pub work: Work,
+    /// Warm-up and duration where slow motion is the host's to choose, and where there is none.
+    pub modelled_times: &'static str,
+    pub wall_times: &'static str,
+    /// Further lines of `[run]`.
     pub run: &'static str,
 }
 
@@ -36,15 +40,13 @@ pub(super) enum Work {
     },
 }
 
-const SHORT_CELLS: &str = r#"warmup = "1 s"
-duration = "5 s"
-repetitions = 3                   # more make the intervals narrower
-"#;
-/// A Java machine compiles its program while it runs, and a start takes longer than the measurement.
-const JAVA_CELLS: &str = r#"warmup = "10 s"
-duration = "20 s"
-repetitions = 1                   # 3 or more show what is chance
-"#;
+const REPEATED: &str = "repetitions = 3                   # more make the intervals narrower\n";
+/// Each repetition of a system in Java starts all its processes.
+const ONCE: &str = "repetitions = 1                   # 3 or more show what is chance\n";
+
+/// Java compiles a program while it runs.
+const JAVA_MODELLED_TIMES: &str = "warmup = \"500 ms\"\nduration = \"1 s\"\n";
+const JAVA_WALL_TIMES: &str = "warmup = \"10 s\"\nduration = \"20 s\"\n";
 
 /// What `--system` names.
 pub(super) fn find(name: &str) -> Result<Start, Failure> {
@@ -70,7 +72,9 @@ fn start_of(system: &dyn System) -> Start {
         data_bytes: 450 * MB,
         room: 2.0,
         work: Work::Requests { mixes: r#"["a", "b", "c"]"#, threads: 20 },
-        run: SHORT_CELLS,
+        modelled_times: "warmup = \"50 ms\"\nduration = \"500 ms\"\n",
+        wall_times: "warmup = \"1 s\"\nduration = \"5 s\"\n",
+        run: REPEATED,
     };
     match system.name() {
         "rocksdb" => Start {
@@ -82,7 +86,9 @@ fn start_of(system: &dyn System) -> Start {
             data_bytes: 300 * MB,
             room: 3.0,
             work: Work::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
-            run: JAVA_CELLS,
+            modelled_times: JAVA_MODELLED_TIMES,
+            wall_times: JAVA_WALL_TIMES,
+            run: ONCE,
             ..requests
         },
         "accumulo" => Start {
@@ -92,7 +98,9 @@ fn start_of(system: &dyn System) -> Start {
             data_bytes: 300 * MB,
             room: 3.0,
             work: Work::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
-            run: JAVA_CELLS,
+            modelled_times: JAVA_MODELLED_TIMES,
+            wall_times: JAVA_WALL_TIMES,
+            run: ONCE,
             ..requests
         },
         "hadoop" => Start {
@@ -102,6 +110,8 @@ fn start_of(system: &dyn System) -> Start {
             data_bytes: 300 * MB,
             room: 6.0,
             work: Work::Jobs { jobs: r#"["teragen", "terasort", "teravalidate"]"# },
+            modelled_times: "",
+            wall_times: "",
             run: "repetitions = 1                   # 3 or more show what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
             ..requests
         },

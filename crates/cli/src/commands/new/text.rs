@@ -17,6 +17,8 @@ const VOLUME_MIN_BYTES: u64 = 340 << 20;
 /// Of each volume, for the file system itself.
 const FILESYSTEM_BYTES: u64 = 128 << 20;
 
+/// Of the servers that most studies of storage used.
+const CORES: u32 = 16;
 /// Where comments stand beside values.
 const COLUMN: usize = 34;
 
@@ -38,10 +40,8 @@ pub(super) fn write(
         }
     }
     let is_real = storages.iter().any(|storage| !storage.is_modelled());
-    let time = match is_real {
-        true => 1,
-        false => storages.iter().map(Storage::slow_motion).max().unwrap_or(1),
-    };
+    // What stores nothing shows what this machine can do, and a real disk runs at its own pace.
+    let is_modelled = !is_real && !system.capabilities.keeps_nothing;
     let data = data_scale(system, storages, apart);
     let mut text = String::new();
     heading(&mut text, name, file, system, storages);
@@ -50,12 +50,11 @@ pub(super) fn write(
         section_of_storage(&mut text, storage, apart);
     }
     section_of_workload(&mut text, system, data);
-    let _ = write!(
-        text,
-        "# How long and how often each cell is measured, in random order. These are times on your own clock.\n[run]\n{}",
-        system.run
-    );
-    section_of_scale(&mut text, time, data, is_real);
+    if is_modelled {
+        section_of_machine(&mut text);
+    }
+    section_of_run(&mut text, system, is_modelled);
+    section_of_scale(&mut text, data, is_modelled);
     Ok(text)
 }
 
@@ -186,22 +185,40 @@ fn section_of_workload(text: &mut String, system: &Start, data: u64) {
     };
 }
 
-fn section_of_scale(text: &mut String, time: u32, data: u64, is_real: bool) {
-    let time_is = match (is_real, time) {
-        (true, _) => "a real disk runs at its own pace".to_owned(),
-        (false, 1) => "raise it if the report doubts that this machine keeps the modelled time".to_owned(),
-        (false, _) => {
-            "slow motion: this machine keeps the time of a fast device only if it is slower".to_owned()
+fn section_of_machine(text: &mut String) {
+    let _ = writeln!(
+        text,
+        "# The machine that each node runs on. Yours stands for it in slow motion, as slow as your CPUs and the devices need.\n[machine]\n{}\n",
+        line(&format!("cores = {CORES}"), "put here what your server has"),
+    );
+}
+
+fn section_of_run(text: &mut String, system: &Start, is_modelled: bool) {
+    let (clock, times) = match is_modelled {
+        true => {
+            ("the modelled machine's clock, of which slow motion makes more on yours", system.modelled_times)
         }
+        false => ("your own clock", system.wall_times),
     };
+    let _ = write!(
+        text,
+        "# How long and how often each cell is measured, in random order. These are times on {clock}.\n[run]\n{times}{}",
+        system.run,
+    );
+}
+
+fn section_of_scale(text: &mut String, data: u64, is_modelled: bool) {
     let data_is = match data {
         1 => "sizes are as they stand above".to_owned(),
         _ => format!("memory, data and devices are 1/{data} of what stands above, in proportion"),
     };
+    let time = match is_modelled {
+        true => String::new(),
+        false => format!("{}\n", line("time = 1", "no slow motion")),
+    };
     let _ = writeln!(
         text,
-        "\n# How the modelled machine becomes this one. The report divides both factors out again.\n[scale]\n{}\n{}",
-        line(&format!("time = {time}"), &time_is),
+        "\n# How the modelled machine becomes this one. The report divides this out again.\n[scale]\n{time}{}",
         line(&format!("data = {data}"), &data_is),
     );
 }

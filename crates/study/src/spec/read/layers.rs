@@ -96,7 +96,7 @@ fn read_cache(field: &Field<'_>, media: &Media<'_>, findings: &mut Diagnostics) 
     Some(CacheSpec { medium, capacity_bytes: capacity.value, mode })
 }
 
-fn read_link(field: &Field<'_>, findings: &mut Diagnostics) -> Option<LinkSpec> {
+pub(super) fn read_link(field: &Field<'_>, findings: &mut Diagnostics) -> Option<LinkSpec> {
     let mut section = field.section(field.place.clone(), findings)?;
     let bandwidth = section.require("bandwidth", "bandwidth = \"25 Gbit/s\"", findings);
     let latency = section.require("latency", "latency = \"20 us\"", findings);

@@ -2,7 +2,9 @@
 
 use underlay_config::{Diagnostics, Section, Spanned};
 
-use crate::spec::model::MachineSpec;
+use super::layers::read_link;
+use super::storage_site::StorageSite;
+use crate::spec::model::{MachineSpec, StorageSource};
 
 /// More than any server that is sold.
 const MAX_CORES: u32 = 4096;
@@ -18,6 +20,20 @@ pub(in crate::spec) fn read(
     let cores = section
         .require("cores", "cores = 16", findings)
         .and_then(|field| field.count(1..=MAX_CORES, findings));
+    let network = section.take("network").map(|field| read_link(&field, findings));
     section.finish(findings);
-    Some(Spanned::new(MachineSpec { cores: cores?.value }, span))
+    let network = match network {
+        Some(read) => Some(read?),
+        None => None,
+    };
+    Some(Spanned::new(MachineSpec { cores: cores?.value, network }, span))
+}
+
+/// Volumes that name no link have the machine's network between them and their server.
+pub(super) fn connect(storages: &mut [StorageSite], machine: &MachineSpec) {
+    for storage in storages {
+        if let StorageSource::Volume(volume) = &mut storage.spec.source {
+            volume.link = volume.link.or(machine.network);
+        }
+    }
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use underlay_attach::choice;
 use underlay_study::reference;
 
+use super::storage::link;
 use super::values::{duration, key, number, one_or_many, size, table, text, whole, words, yes, yes_or_no};
 use super::workload::{distributions, job_data, jobs, mixes, rates, records, threads};
 
@@ -51,7 +52,10 @@ pub(super) fn run() -> Value {
 pub(super) fn machine() -> Value {
     table(
         &["cores"],
-        vec![key("cores", whole(1, Some(4096)), "Of each node; its servers are held to as much CPU time.")],
+        vec![
+            key("cores", whole(1, Some(4096)), "Of each node; its servers are held to as much CPU time."),
+            key("network", link(), "To volumes that name no `link` of their own."),
+        ],
     )
 }
 

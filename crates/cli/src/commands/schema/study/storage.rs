@@ -88,7 +88,7 @@ fn cache() -> Value {
     )
 }
 
-fn link() -> Value {
+pub(super) fn link() -> Value {
     table(
         &["bandwidth", "latency"],
         vec![key("bandwidth", bandwidth(), "Each way."), key("latency", duration(), "One way.")],
