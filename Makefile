@@ -13,7 +13,7 @@ MINUTES = 60
 # How often `make volume-kills` kills the server.
 KILLS = 500
 
-.PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills overhead fidelity volume-performance jvm-hop generator slow-motion schema vm clean help
+.PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
@@ -32,6 +32,7 @@ help:
 	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, on fewer CPUs and beside a busy program, and see whether all agree (about 25 minutes)"
+	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program, and write docs/certificate.md"
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
@@ -119,6 +120,10 @@ generator: build
 slow-motion: build
 	@scripts/install-packages run
 	$(AS_ROOT) benches/slow-motion
+
+certificate: build
+	@scripts/install-packages test
+	$(AS_ROOT) benches/certificate --output docs/certificate.md
 
 schema: build
 	for of in study record report comparison check doctor; do $(UNDERLAY) schema $$of > docs/schemas/$$of.json; done

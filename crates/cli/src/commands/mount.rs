@@ -17,8 +17,9 @@ use underlay_record::LatencySummary;
 use underlay_report::quantity;
 use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
-use underlay_study::run::storage;
-use underlay_study::spec::StorageSpec;
+use underlay_study::machine::{self, Placement};
+use underlay_study::run::{certificate, storage};
+use underlay_study::spec::{StorageSpec, Study};
 
 use crate::arguments::{Initial, MountArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
@@ -70,7 +71,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let mut disk = Disk::open(arguments, &registry)?;
     let Wanted { title, mut stack, filesystem, attachment, is_blank } = match &arguments.storage {
         _ if volume::is_url(&arguments.medium) => remote_volume(arguments)?,
-        Some(name) => storage_of_study(arguments, name, disk.folder())?,
+        Some(name) => storage_of_study(arguments, name, disk.folder(), &registry)?,
         None => match catalogue::find_layout(&arguments.medium) {
             Ok(layout) => whole_layout(arguments, &layout, &disk)?,
             Err(_) => striped_medium(arguments, &disk)?,
@@ -130,7 +131,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     } else {
         run_command(arguments, &stop)?
     };
-    let activity = conclude(arguments.activity.is_some(), dilation, &attached);
+    let activity = conclude(arguments, dilation, &attached);
     attached.detach()?;
     // A file that can't be written keeps no disk mounted.
     if let Some((file, activity)) = arguments.activity.as_deref().zip(activity?) {
@@ -161,7 +162,12 @@ fn not_written(file: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// `--storage`: as a study describes it, but at the size that the study's scale makes of it.
-fn storage_of_study(arguments: &MountArguments, name: &str, images: &Path) -> Result<Wanted, Failure> {
+fn storage_of_study(
+    arguments: &MountArguments,
+    name: &str,
+    images: &Path,
+    registry: &Registry,
+) -> Result<Wanted, Failure> {
     let file = Path::new(&arguments.medium);
     if file.extension().is_none_or(|extension| extension != "toml") {
         return Err(Failure::Mistake(format!(
@@ -179,7 +185,11 @@ fn storage_of_study(arguments: &MountArguments, name: &str, images: &Path) -> Re
             names.join(", ")
         )));
     };
-    let time = arguments.time.unwrap_or(study.scale.time);
+    let time = match arguments.time {
+        Some(time) => time,
+        None if study.leaves_time_open => factor_here(&study, registry)?,
+        None => study.scale.time,
+    };
     let Some(stack) = storage::stack(storage, images, study.scale.data, time, study.run.seed) else {
         return Err(Failure::Mistake(format!(
             "[storage.{name}] of {} is real storage: there is nothing to mount, use its directories",
@@ -193,6 +203,18 @@ fn storage_of_study(arguments: &MountArguments, name: &str, images: &Path) -> Re
         attachment: arguments.attachment.clone().or(study.run.attachment),
         is_blank: None,
     })
+}
+
+/// The factor of slow motion that a run of the study would have here.
+fn factor_here(study: &Study, registry: &Registry) -> Result<f64, Failure> {
+    let placement = Placement::measure()?;
+    let chosen = machine::choose(study, &placement, registry, &mut |_| true)?;
+    let time = chosen.map_or(1.0, |chosen| chosen.time);
+    output::say(format_args!(
+        "slow motion x{time}, as a run of {} would have on this host just now",
+        study.name
+    ));
+    Ok(time)
 }
 
 /// The file system that a volume of a server holds stays; a blank one gets what is asked for.
@@ -387,7 +409,11 @@ fn run_command(arguments: &MountArguments, stop: &AtomicBool) -> Result<ExitCode
 }
 
 /// Says what the devices did, and gives it as JSON where that is wanted.
-fn conclude(is_wanted: bool, dilation: f64, attached: &Attached) -> Result<Option<String>, Failure> {
+fn conclude(
+    arguments: &MountArguments,
+    dilation: f64,
+    attached: &Attached,
+) -> Result<Option<String>, Failure> {
     let activity = attached.end_measurement()?;
     let paths = attached.path_records();
     for device in &activity {
@@ -420,7 +446,13 @@ fn conclude(is_wanted: bool, dilation: f64, attached: &Attached) -> Result<Optio
         ));
     }
     paths.iter().filter_map(paths::line).for_each(|line| output::say(format_args!("{line}")));
-    if !is_wanted {
+    let certificate = certificate::certify_devices(&activity, &paths, dilation);
+    // Fast-forward keeps no time.
+    let failed = certificate.checks.iter().filter(|check| !check.passed && !arguments.immediate);
+    for check in failed {
+        output::say(format_args!("doubtful: {}: {}", check.name, check.finding));
+    }
+    if arguments.activity.is_none() {
         return Ok(None);
     }
     let devices: Vec<serde_json::Value> = activity
@@ -436,7 +468,13 @@ fn conclude(is_wanted: bool, dilation: f64, attached: &Attached) -> Result<Optio
             })
         })
         .collect();
-    let whole = serde_json::json!({ "time": dilation, "devices": devices, "paths": paths, "layers": attached.layers()? });
+    let whole = serde_json::json!({
+        "time": dilation,
+        "devices": devices,
+        "paths": paths,
+        "certificate": certificate,
+        "layers": attached.layers()?,
+    });
     Ok(Some(whole.to_string()))
 }
 

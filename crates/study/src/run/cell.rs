@@ -18,7 +18,7 @@ use underlay_workload::Aftermath;
 use super::attached::Storages;
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
-use super::certificate::{Evidence, certify};
+use super::certificate::{Evidence, Searching, certify};
 use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
 use super::drive;
@@ -61,6 +61,8 @@ pub(super) struct Observed {
     pub dirty_limits: Vec<DirtyLimitRecord>,
     pub attachment: &'static str,
     pub search: Option<SearchRecord>,
+    /// What devices and CPUs did during the search.
+    pub searching: Option<Searching>,
     pub warnings: Vec<String>,
 }
 
@@ -169,6 +171,7 @@ impl Bench {
             measured: Some(&measured),
             floor_us: self.floor_us(plan),
             cpu: observed.taken.cpu.as_ref(),
+            searching: observed.searching.as_ref(),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
@@ -292,6 +295,8 @@ impl Bench {
         check_stop(stop)?;
 
         let mut spec = drive::measuring_spec(plan)?;
+        let cpu = CpuMeter::of(plan, self.placement(), &session);
+        let watch = rate_search::Watch::begin(plan, &spec, &storages, cpu)?;
         let searched = rate_search::search(plan, &spec, &session, observer, stop);
         if searched.is_err() {
             let _ = storages.set_pace(Pace::Immediate);
@@ -301,6 +306,7 @@ impl Bench {
             Err(CellError::Failed(reason)) => return Err(explain(reason, &session, &storages)),
             other => other?,
         };
+        let searching = watch.map(rate_search::Watch::end).transpose()?;
         let search = searched.map(|searched| {
             spec.rate_per_s = Some(searched.holds_per_s);
             spec.workload = searched.workload;
@@ -354,6 +360,7 @@ impl Bench {
             dirty_limits,
             attachment,
             search,
+            searching,
             warnings,
         };
         Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, observed })

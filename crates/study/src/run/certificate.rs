@@ -1,35 +1,23 @@
 //! The fidelity certificate: from what was measured, whether the figures may be believed.
 
+mod latencies;
 mod processors;
+mod searching;
 mod waits;
 
 use underlay_record::{
-    Certificate, Check, CpuRecord, DeviceActivity, Generator, Histogram, IntegrityRecord, Measured,
-    PathRecord, Verdict, path,
+    Certificate, Check, CpuRecord, DeviceActivity, Generator, IntegrityRecord, Measured, PathRecord,
 };
 use underlay_workload::Aftermath;
 
-/// Mean latency over all device requests: what decides a system's throughput.
-const MEAN_TOLERANCE: f64 = 0.10;
-const P50_TOLERANCE: f64 = 0.10;
-/// A late reply in a hundred adds to one operation what its device took longer, which is little beside the wait for a
-/// core: twice the tolerance of the middle.
-const P99_TOLERANCE: f64 = 0.20;
-/// The path's own cost may be this share of the mean latency that was modelled.
-const FLOOR_SHARE: f64 = 0.10;
-/// A latency this close to the path's own cost cannot be told from it; such a difference is no fault of the model.
-const FLOOR_SLACK: f64 = 1.0;
+use latencies::Latencies;
+pub use searching::Searching;
+
 /// Operations that fail, find nothing or are refused may be this share of all.
 const UNANSWERED_TOLERANCE: f64 = 0.001;
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
-
-/// The names of the checks that a slower motion can mend.
-const LATENCY_MEAN: &str = "device latency mean";
-const LATENCY_P50: &str = "device latency p50";
-const LATENCY_P99: &str = "device latency p99";
-const PATH_OVERHEAD: &str = "path overhead";
 
 /// What a certificate is made from.
 pub struct Evidence<'a> {
@@ -43,6 +31,8 @@ pub struct Evidence<'a> {
     pub aftermath: &'a Aftermath,
     /// Absent where the study names no cores.
     pub cpu: Option<&'a CpuRecord>,
+    /// Of a cell that looked for its rate.
+    pub searching: Option<&'a Searching>,
     /// Whether a cgroup held the system and its page cache to the budget; absent where there is none to be held to.
     pub memory_enforced: Option<bool>,
     /// The highest throughput that the generator can reach here, in modelled operations per second.
@@ -54,47 +44,9 @@ pub struct Evidence<'a> {
 }
 
 pub fn certify(evidence: &Evidence<'_>) -> Certificate {
-    let mut modelled = Histogram::default();
-    let mut delivered = Histogram::default();
-    let mut any_modelled = false;
-    for device in evidence.devices {
-        if let (Some(asked), Some(got)) = (&device.modelled, &device.delivered) {
-            any_modelled = true;
-            modelled.merge(asked);
-            delivered.merge(got);
-        }
-    }
-    // What the way cost under the cell's own load, and not only what it was taken for.
-    let delivered = path::waited(evidence.paths, &delivered).unwrap_or(delivered);
-    let mut checks = Vec::new();
-    if any_modelled && modelled.count() > 0 {
-        let slower = slower_remedy(evidence.time_scale);
-        let floor_us = evidence.floor_us.unwrap_or(0.0);
-        let pairs = [
-            (LATENCY_MEAN, modelled.mean_us(), delivered.mean_us(), MEAN_TOLERANCE),
-            (LATENCY_P50, modelled.quantile_us(0.5), delivered.quantile_us(0.5), P50_TOLERANCE),
-            (LATENCY_P99, modelled.quantile_us(0.99), delivered.quantile_us(0.99), P99_TOLERANCE),
-        ];
-        for (name, asked, got, tolerance) in pairs {
-            checks.push(latency_check(name, asked, got, tolerance, floor_us, &slower));
-        }
-        checks.extend(waits::checks(evidence.paths, evidence.time_scale, &slower));
-        if let Some(floor_us) = evidence.floor_us {
-            let share = floor_us / modelled.mean_us().max(f64::MIN_POSITIVE);
-            checks.push(Check {
-                name: PATH_OVERHEAD.into(),
-                passed: share <= FLOOR_SHARE,
-                finding: format!(
-                    "the path to the device takes {floor_us:.1} µs by itself, {:.1} % of the mean latency \
-                         modelled (allowed: {:.0} %)",
-                    share * 100.0,
-                    FLOOR_SHARE * 100.0
-                ),
-                extent: Some(share),
-                remedy: (share > FLOOR_SHARE).then(|| slower.clone()),
-            });
-        }
-    }
+    let latencies = Latencies::of(evidence.devices, evidence.paths);
+    let any_modelled = latencies.any_modelled;
+    let mut checks = latencies.checks(evidence.paths, evidence.floor_us, evidence.time_scale);
     if let Some(measured) = evidence.measured {
         answer_checks(evidence, measured, &mut checks);
         generator_checks(evidence, measured, &mut checks);
@@ -113,34 +65,27 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         });
     }
     let steal = evidence.aftermath.steal_share;
+    let slower = match any_modelled {
+        true => slower_remedy(evidence.time_scale),
+        // Real storage can't be slowed down.
+        false => "run on a host with more idle CPUs, or name fewer `cores` in [machine]".to_owned(),
+    };
     match evidence.cpu {
-        Some(cpu) => {
-            let slower = match any_modelled {
-                true => slower_remedy(evidence.time_scale),
-                // Real storage can't be slowed down.
-                false => "run on a host with more idle CPUs, or name fewer `cores` in [machine]".to_owned(),
-            };
-            checks.extend(processors::checks(cpu, &slower));
-        }
+        Some(cpu) => checks.extend(processors::checks(cpu, &slower)),
         // Nobody knows how much of it the system would have had.
         None => checks.push(steal_check(steal)),
     }
-    let all_passed = checks.iter().all(|check| check.passed);
-    let quantile = |histogram: &Histogram, q| (histogram.count() > 0).then(|| histogram.quantile_us(q));
-    Certificate {
-        verdict: match (all_passed, any_modelled) {
-            (false, _) => Verdict::Doubtful,
-            (true, true) => Verdict::Faithful,
-            (true, false) => Verdict::RealStorage,
-        },
-        checks,
-        modelled_p50_us: quantile(&modelled, 0.5),
-        modelled_p99_us: quantile(&modelled, 0.99),
-        delivered_p50_us: quantile(&delivered, 0.5),
-        delivered_p99_us: quantile(&delivered, 0.99),
-        floor_us: evidence.floor_us,
-        steal_share: steal,
+    if let Some(searching) = evidence.searching {
+        checks.extend(searching::failed_checks(searching, evidence.time_scale, &slower));
     }
+    latencies.certificate(checks, evidence.floor_us, steal)
+}
+
+/// What can be said of devices alone, whatever drove them: whether they kept the modelled time.
+pub fn certify_devices(devices: &[DeviceActivity], paths: &[PathRecord], time_scale: f64) -> Certificate {
+    let latencies = Latencies::of(devices, paths);
+    let checks = latencies.checks(paths, None, time_scale);
+    latencies.certificate(checks, None, 0.0)
 }
 
 fn steal_check(steal: f64) -> Check {
@@ -159,10 +104,9 @@ fn steal_check(steal: f64) -> Check {
 
 /// What failed of a certificate that a slower motion would mend, in the certificate's words; `None` where nothing did.
 pub fn too_fast(certificate: &Certificate) -> Option<String> {
-    let of_devices = [LATENCY_MEAN, LATENCY_P50, LATENCY_P99, PATH_OVERHEAD];
-    let mends = |name: &str| of_devices.contains(&name) || processors::is_mended(name) || waits::is_one(name);
+    let mends = |name: &str| latencies::is_mended(name) || processors::is_mended(name) || waits::is_one(name);
     let mut failed = certificate.checks.iter().filter(|check| !check.passed);
-    let found = failed.find(|check| mends(&check.name))?;
+    let found = failed.find(|check| mends(searching::plain_name(&check.name)))?;
     Some(format!("{}: {}", found.name, found.finding))
 }
 
@@ -170,24 +114,6 @@ fn slower_remedy(time_scale: f64) -> String {
     format!(
         "use slower motion than x{time_scale} (`--time`, or `[scale] time`), or run when this machine is less busy"
     )
-}
-
-fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64, remedy: &str) -> Check {
-    let error = if asked > 0.0 { got / asked - 1.0 } else { 0.0 };
-    let within_floor = (got - asked).abs() <= floor_us * FLOOR_SLACK;
-    let passed = error.abs() <= tolerance || within_floor;
-    let note = if passed && error.abs() > tolerance { ", less than the path's own cost" } else { "" };
-    Check {
-        name: name.into(),
-        passed,
-        finding: format!(
-            "modelled {asked:.0} µs, delivered {got:.0} µs: {:+.1} % (allowed: {:.0} %){note}",
-            error * 100.0,
-            tolerance * 100.0
-        ),
-        extent: Some(error.abs()),
-        remedy: (!passed).then(|| remedy.to_owned()),
-    }
 }
 
 /// Whether the system did what was asked of it: a refusal is quicker than an answer.
@@ -299,7 +225,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{OperationStats, PathWait, WrongValue, WrongValueProblem};
+    use underlay_record::{Histogram, OperationStats, PathWait, Verdict, WrongValue, WrongValueProblem};
 
     use super::*;
 
@@ -324,6 +250,7 @@ mod tests {
             hides_records: false,
             floor_us: Some(10.0),
             cpu: None,
+            searching: None,
             aftermath: &aftermath,
             memory_enforced: Some(true),
             ceiling_per_s: Some(ceiling),
@@ -359,6 +286,7 @@ mod tests {
                 hides_records: false,
                 floor_us: None,
                 cpu: None,
+                searching: None,
                 aftermath: &Aftermath::default(),
                 memory_enforced: Some(true),
                 ceiling_per_s: Some(1e6),
@@ -414,6 +342,7 @@ mod tests {
             let path = PathRecord { is_direct: true, reads, ..PathRecord::default() };
             certify(&Evidence {
                 cpu: None,
+                searching: None,
                 devices: &devices,
                 paths: &[path],
                 measured: None,
@@ -456,6 +385,7 @@ mod tests {
             measured: None,
             floor_us: Some(10.0),
             cpu: None,
+            searching: None,
             aftermath: &Aftermath::default(),
             memory_enforced: Some(true),
             ceiling_per_s: None,
@@ -483,6 +413,7 @@ mod tests {
                 measured: Some(&measured),
                 floor_us: None,
                 cpu: None,
+                searching: None,
                 aftermath: &Aftermath::default(),
                 memory_enforced: Some(true),
                 ceiling_per_s: None,
@@ -566,6 +497,7 @@ mod tests {
                 hides_records: false,
                 floor_us: Some(10.0),
                 cpu: None,
+                searching: None,
                 aftermath,
                 memory_enforced: Some(enforced),
                 ceiling_per_s: None,

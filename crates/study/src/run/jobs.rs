@@ -162,6 +162,7 @@ impl Bench {
             measured: None,
             floor_us: self.floor_us(plan),
             cpu: taken.cpu.as_ref(),
+            searching: None,
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,
@@ -177,6 +178,7 @@ impl Bench {
             dirty_limits: storages.dirty_limits().to_vec(),
             attachment: storages.name(),
             search: None,
+            searching: None,
             warnings: warnings.iter().cloned().chain(faults).collect(),
         };
         let mut record = observed.into_record(self, plan, begun.elapsed());

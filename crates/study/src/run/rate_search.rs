@@ -8,11 +8,17 @@ use underlay_record::{SearchRecord, SearchStep};
 use underlay_workload::search::{Bound, Ending, FoundRate, SearchSpec, StepTimes, Tried, Verdict, find_rate};
 use underlay_workload::{RunError, RunSpec, Workload};
 
+use super::attached::Storages;
 use super::cell_plan::CellPlan;
+use super::certificate::Searching;
+use super::cpu::{Counters, CpuMeter};
 use super::{CellError, Live, Observer};
 use crate::session::Session;
+use crate::spec::FindRate;
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Between samples of the devices, which nobody reads.
+const WATCHED_INTERVAL_S: f64 = 10.0;
 
 /// What a search brought back.
 #[derive(Debug)]
@@ -23,6 +29,48 @@ pub(super) struct Searched {
     pub workload: Arc<Workload>,
 }
 
+fn wanted<'a>(plan: &CellPlan<'a>, spec: &RunSpec) -> Option<&'a FindRate> {
+    plan.workload.find_rate.as_ref().filter(|_| spec.rate_per_s.is_none())
+}
+
+/// Counts what devices and CPUs do during a search.
+pub(super) struct Watch<'a> {
+    storages: &'a Storages,
+    cpu: Option<(CpuMeter<'a>, Counters)>,
+}
+
+impl<'a> Watch<'a> {
+    /// `None` where the plan asks for no search.
+    pub(super) fn begin(
+        plan: &CellPlan<'_>,
+        spec: &RunSpec,
+        storages: &'a Storages,
+        cpu: Option<CpuMeter<'a>>,
+    ) -> Result<Option<Watch<'a>>, CellError> {
+        if wanted(plan, spec).is_none() {
+            return Ok(None);
+        }
+        let cpu = match cpu {
+            Some(meter) => {
+                let began = meter.read()?;
+                Some((meter, began))
+            }
+            None => None,
+        };
+        storages.begin_measurement(WATCHED_INTERVAL_S)?;
+        Ok(Some(Watch { storages, cpu }))
+    }
+
+    pub(super) fn end(self) -> Result<Searching, CellError> {
+        let (devices, _) = self.storages.end_measurement()?;
+        let cpu = match &self.cpu {
+            Some((meter, began)) => Some(meter.between(began, &meter.read()?)),
+            None => None,
+        };
+        Ok(Searching { devices, paths: self.storages.path_records(), cpu })
+    }
+}
+
 /// Searches where the study asks for it. `spec` is how the cell would be measured.
 pub(super) fn search(
     plan: &CellPlan<'_>,
@@ -31,9 +79,7 @@ pub(super) fn search(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Option<Searched>, CellError> {
-    let Some(wanted) = plan.workload.find_rate.as_ref().filter(|_| spec.rate_per_s.is_none()) else {
-        return Ok(None);
-    };
+    let Some(wanted) = wanted(plan, spec) else { return Ok(None) };
     let measure = wanted.step(plan.study.run.duration);
     let times = StepTimes::of(measure);
     let wanted_search = wanted.search(measure, plan.scale.time);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use underlay_attach::{AttachError, Registry};
+use underlay_attach::{AttachError, Registry, Served};
 use underlay_record::{ChosenBy, GivenUp, Run, SlowMotion};
 
 use super::{Observer, RunError, RunOptions};
@@ -35,6 +35,14 @@ pub(super) fn begin(
     if study.machine.is_some() {
         observer.preparing("measuring what this host's CPUs have left");
     }
+    if study.machine.is_some()
+        && let Some(pid) = others_process(registry)
+    {
+        observer.notice(&format!(
+            "process {pid} serves modelled storage on this host too: each of the two takes CPU time that the other then lacks, now or \
+             later"
+        ));
+    }
     let placement = placement(study)?;
     let chosen = match (options.time, &placement) {
         (Some(time), _) => machine::weigh(&study.at(time), placement.as_ref(), ChosenBy::CommandLine),
@@ -54,6 +62,12 @@ pub(super) fn begin(
         observer.notice(&reason(time, &slow_motion, study.modelled_cores()));
     }
     Ok(Paced { study: study.at(time), slow_motion, placement })
+}
+
+/// A process that has a modelled storage attached, of another run or mount.
+fn others_process(registry: &Registry) -> Option<u32> {
+    let served = Served::all(registry);
+    served.iter().filter(|served| !served.is_orphaned()).find_map(|served| Some(served.owner()?.process.pid))
 }
 
 /// Real storage goes its own pace.
@@ -110,8 +124,13 @@ pub(super) fn slower(study: &Study, run: &Run) -> Option<f64> {
 
 pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &Run) -> String {
     let restarts = run.slow_motion.as_ref().map_or(0, |chosen| chosen.given_up.len()) + 1;
+    let last = if restarts == MAX_GIVEN_UP {
+        ". What is too slow for this host even then stays doubtful"
+    } else {
+        ""
+    };
     format!(
-        "slow motion x{} is too fast for this host: starting over at x{next} (restart {restarts} of {MAX_GIVEN_UP}), because of {}: {}",
+        "slow motion x{} is too fast for this host: starting over at x{next} (restart {restarts} of {MAX_GIVEN_UP}), because of {}: {}{last}",
         given_up.time, given_up.cell, given_up.finding
     )
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use underlay_attach::{Attachment as _, BlockAttachment, BlockVolumes, Registry};
 use underlay_config::units;
-use underlay_record::{DeviceActivity, Histogram};
+use underlay_record::{DeviceActivity, Histogram, PathRecord, path};
 use underlay_storage::catalogue::{self, Medium};
 use underlay_storage::predict::{self, ClosedLoop, Pattern};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
+use underlay_study::run::certificate;
 
 use crate::arguments::ServeArguments;
 use crate::exit_codes::{Failure, INTERRUPTED};
@@ -64,6 +65,11 @@ impl Served {
     pub(super) fn end(&self) -> Result<DeviceActivity, Failure> {
         let devices = self.volumes.end_measurement()?;
         devices.into_iter().next().ok_or_else(|| Failure::Failed("the daemon serves no device".into()))
+    }
+
+    /// What programs waited on the way, of the last measurement.
+    fn path_records(&self) -> Vec<PathRecord> {
+        self.volumes.path_records()
     }
 
     pub(super) fn detach(mut self) -> Result<(), Failure> {
@@ -151,7 +157,10 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
                     served.begin()?;
                     output::print("begun");
                 }
-                "end" => output::print(&activity_json(&served.end()?)),
+                "end" => {
+                    let activity = served.end()?;
+                    output::print(&activity_json(&activity, &served.path_records(), factor));
+                }
                 other => {
                     return Err(Failure::Mistake(format!("'{other}' on the input: expected begin or end")));
                 }
@@ -180,21 +189,25 @@ fn input_lines() -> mpsc::Receiver<String> {
     receiver
 }
 
-fn activity_json(activity: &DeviceActivity) -> String {
-    let histogram = |histogram: &Option<Histogram>| {
-        histogram.as_ref().map(|histogram| {
-            serde_json::json!({
-                "summary_us": histogram.summary_us(),
-                "values_ns": histogram.values_ns().collect::<Vec<_>>(),
-            })
+/// What the device did, what programs waited for it, and whether that may be believed: as in the record of a cell.
+fn activity_json(activity: &DeviceActivity, paths: &[PathRecord], time: f64) -> String {
+    let histogram = |histogram: &Histogram| {
+        serde_json::json!({
+            "summary_us": histogram.summary_us(),
+            "values_ns": histogram.values_ns().collect::<Vec<_>>(),
         })
     };
+    let waited = activity.delivered.as_ref().and_then(|delivered| path::waited(paths, delivered));
+    let certificate = certificate::certify_devices(std::slice::from_ref(activity), paths, time);
     serde_json::json!({
         "duration_s": activity.duration_s,
         "reads": activity.totals.reads,
         "writes": activity.totals.writes,
-        "modelled": histogram(&activity.modelled),
-        "delivered": histogram(&activity.delivered),
+        "modelled": activity.modelled.as_ref().map(histogram),
+        "delivered": activity.delivered.as_ref().map(histogram),
+        "waited": waited.as_ref().map(histogram),
+        "paths": paths,
+        "certificate": certificate,
     })
     .to_string()
 }

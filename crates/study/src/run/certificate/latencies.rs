@@ -1,0 +1,130 @@
+//! Whether devices took as long as their models say, and what programs waited for them.
+
+use underlay_record::{Certificate, Check, DeviceActivity, Histogram, PathRecord, Verdict, path};
+
+use super::{slower_remedy, waits};
+
+/// Mean latency over all device requests: what decides a system's throughput.
+pub(super) const MEAN_TOLERANCE: f64 = 0.10;
+const P50_TOLERANCE: f64 = 0.10;
+/// A late reply in a hundred adds to one operation what its device took longer, which is little beside the wait for a
+/// core: twice the tolerance of the middle.
+const P99_TOLERANCE: f64 = 0.20;
+/// The path's own cost may be this share of the mean latency that was modelled.
+const FLOOR_SHARE: f64 = 0.10;
+/// A latency this close to the path's own cost cannot be told from it; such a difference is no fault of the model.
+const FLOOR_SLACK: f64 = 1.0;
+
+/// The names of the checks that a slower motion can mend.
+const LATENCY_MEAN: &str = "device latency mean";
+const LATENCY_P50: &str = "device latency p50";
+const LATENCY_P99: &str = "device latency p99";
+const PATH_OVERHEAD: &str = "path overhead";
+
+/// Whether a slower motion can mend what fails a check of this name.
+pub(super) fn is_mended(name: &str) -> bool {
+    [LATENCY_MEAN, LATENCY_P50, LATENCY_P99, PATH_OVERHEAD].contains(&name)
+}
+
+/// Over all modelled devices.
+pub(super) struct Latencies {
+    modelled: Histogram,
+    /// What programs waited, as far as it is known.
+    delivered: Histogram,
+    pub(super) any_modelled: bool,
+}
+
+impl Latencies {
+    pub(super) fn of(devices: &[DeviceActivity], paths: &[PathRecord]) -> Latencies {
+        let mut modelled = Histogram::default();
+        let mut delivered = Histogram::default();
+        let mut any_modelled = false;
+        for device in devices {
+            if let (Some(asked), Some(got)) = (&device.modelled, &device.delivered) {
+                any_modelled = true;
+                modelled.merge(asked);
+                delivered.merge(got);
+            }
+        }
+        // What the way cost under the cell's own load, and not only what it was taken for.
+        let delivered = path::waited(paths, &delivered).unwrap_or(delivered);
+        Latencies { modelled, delivered, any_modelled }
+    }
+
+    pub(super) fn checks(&self, paths: &[PathRecord], own_us: Option<f64>, time_scale: f64) -> Vec<Check> {
+        let Latencies { modelled, delivered, .. } = self;
+        let mut checks = Vec::new();
+        if modelled.count() == 0 {
+            return checks;
+        }
+        let slower = slower_remedy(time_scale);
+        let floor_us = own_us.unwrap_or(0.0);
+        let pairs = [
+            (LATENCY_MEAN, modelled.mean_us(), delivered.mean_us(), MEAN_TOLERANCE),
+            (LATENCY_P50, modelled.quantile_us(0.5), delivered.quantile_us(0.5), P50_TOLERANCE),
+            (LATENCY_P99, modelled.quantile_us(0.99), delivered.quantile_us(0.99), P99_TOLERANCE),
+        ];
+        for (name, asked, got, tolerance) in pairs {
+            checks.push(latency_check(name, asked, got, tolerance, floor_us, &slower));
+        }
+        checks.extend(waits::checks(paths, time_scale, &slower));
+        if let Some(floor_us) = own_us {
+            let share = floor_us / modelled.mean_us().max(f64::MIN_POSITIVE);
+            checks.push(Check {
+                name: PATH_OVERHEAD.into(),
+                passed: share <= FLOOR_SHARE,
+                finding: format!(
+                    "the path to the device takes {floor_us:.1} µs by itself, {:.1} % of the mean latency \
+                         modelled (allowed: {:.0} %)",
+                    share * 100.0,
+                    FLOOR_SHARE * 100.0
+                ),
+                extent: Some(share),
+                remedy: (share > FLOOR_SHARE).then(|| slower.clone()),
+            });
+        }
+        checks
+    }
+
+    pub(super) fn certificate(
+        &self,
+        checks: Vec<Check>,
+        floor_us: Option<f64>,
+        steal_share: f64,
+    ) -> Certificate {
+        let all_passed = checks.iter().all(|check| check.passed);
+        let quantile = |histogram: &Histogram, q| (histogram.count() > 0).then(|| histogram.quantile_us(q));
+        Certificate {
+            verdict: match (all_passed, self.any_modelled) {
+                (false, _) => Verdict::Doubtful,
+                (true, true) => Verdict::Faithful,
+                (true, false) => Verdict::RealStorage,
+            },
+            checks,
+            modelled_p50_us: quantile(&self.modelled, 0.5),
+            modelled_p99_us: quantile(&self.modelled, 0.99),
+            delivered_p50_us: quantile(&self.delivered, 0.5),
+            delivered_p99_us: quantile(&self.delivered, 0.99),
+            floor_us,
+            steal_share,
+        }
+    }
+}
+
+fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64, remedy: &str) -> Check {
+    let error = if asked > 0.0 { got / asked - 1.0 } else { 0.0 };
+    let within_floor = (got - asked).abs() <= floor_us * FLOOR_SLACK;
+    let passed = error.abs() <= tolerance || within_floor;
+    let note = if passed && error.abs() > tolerance { ", less than the path's own cost" } else { "" };
+    Check {
+        name: name.into(),
+        passed,
+        finding: format!(
+            "modelled {asked:.0} µs, delivered {got:.0} µs: {:+.1} % (allowed: {:.0} %){note}",
+            error * 100.0,
+            tolerance * 100.0
+        ),
+        extent: Some(error.abs()),
+        remedy: (!passed).then(|| remedy.to_owned()),
+    }
+}

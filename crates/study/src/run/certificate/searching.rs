@@ -1,0 +1,30 @@
+//! Whether devices and CPUs kept up while the rate was looked for that a cell is measured at: what held the search up decided the rate.
+
+use underlay_record::{Check, CpuRecord, DeviceActivity, PathRecord};
+
+use super::latencies::Latencies;
+use super::processors;
+
+const PREFIX: &str = "search: ";
+
+/// What was counted from the first step of a search to the last.
+pub struct Searching {
+    pub devices: Vec<DeviceActivity>,
+    pub paths: Vec<PathRecord>,
+    /// Absent where the study names no cores.
+    pub cpu: Option<CpuRecord>,
+}
+
+/// Those that failed: where all is well, the measured window tells enough.
+pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str) -> Vec<Check> {
+    let of_devices =
+        Latencies::of(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
+    let of_cpus = searching.cpu.iter().flat_map(|cpu| processors::checks(cpu, slower));
+    let failed = of_devices.into_iter().chain(of_cpus).filter(|check| !check.passed);
+    failed.map(|check| Check { name: format!("{PREFIX}{}", check.name), ..check }).collect()
+}
+
+/// A check's name without what says that it is of the search.
+pub(super) fn plain_name(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or(name)
+}
