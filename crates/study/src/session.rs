@@ -174,11 +174,6 @@ impl Session {
         Ok(self.budgets.iter().try_for_each(Budget::release_cpu)?)
     }
 
-    /// How many times the weight of another program each server has on its CPUs; 0 where that is not known.
-    pub fn cpu_prevails_by(&self) -> f64 {
-        self.budgets.iter().map(Budget::prevails_by).reduce(f64::min).unwrap_or(0.0)
-    }
-
     /// Who holds the servers to their CPUs, if anyone does.
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
         self.budgets.first().and_then(Budget::cpu_enforced_by)

@@ -24,7 +24,8 @@ use group::{Group, PARENT};
 pub(crate) use group::{end_processes_in, remove_group};
 use hierarchy::{Controller, Version, read_field, read_number};
 
-const FOR_CPU: [Controller; 3] = [Controller::Cpu, Controller::Cpuacct, Controller::Cpuset];
+const FOR_CPU: [Controller; 4] =
+    [Controller::Cpu, Controller::Cpuacct, Controller::Cpuset, Controller::Pressure];
 
 static NEXT_GROUP: AtomicU64 = AtomicU64::new(1);
 
@@ -52,7 +53,7 @@ pub struct Budget {
 struct CpuLimit {
     /// `None`: the CPUs that it may run on are all that it may use.
     quota: Option<Quota>,
-    prevails_by: f64,
+    prevails: bool,
 }
 
 /// What is missing when no memory controller can be used, or what holds the memory when one can. It may make the empty
@@ -131,15 +132,12 @@ impl Budget {
                 Err(error) => return Err(error),
             }
         }
-        let cpu = quota.map(|quota| CpuLimit { quota, prevails_by: 0.0 });
-        let mut budget = Budget { groups, memory_bytes: limits.memory_bytes, cpu };
+        let prevails = limits.cpu.as_ref().is_some_and(|share| share.prevails);
+        let cpu = quota.map(|quota| CpuLimit { quota, prevails });
+        let budget = Budget { groups, memory_bytes: limits.memory_bytes, cpu };
         budget.limit_memory()?;
         if let (Some(share), Some(group)) = (&limits.cpu, budget.group(Controller::Cpuset)) {
             group.write("cpuset.cpus", &share.cpus.to_string())?;
-        }
-        if let (Some(share), Some(group)) = (&limits.cpu, budget.group(Controller::Cpu)) {
-            let prevails_by = cpu::prevail(group, share)?;
-            budget.cpu = quota.map(|quota| CpuLimit { quota, prevails_by });
         }
         Ok(budget)
     }
@@ -207,7 +205,7 @@ impl Budget {
         read_field(&group.file(group.version().oom_file()), "oom_kill").unwrap_or(0)
     }
 
-    /// From now on the group gets no more CPU time than its share. Without a limit of CPU time this does nothing, and
+    /// From now on the group gets no more CPU time than its share, and that before other programs. Without a limit of CPU time this does nothing, and
     /// where the share is all that its CPUs have there is nothing to do.
     ///
     /// # Errors
@@ -226,7 +224,12 @@ impl Budget {
 
     fn set_quota(&self, quota: Option<Quota>) -> Result<(), AttachError> {
         match (&self.cpu, self.group(Controller::Cpu)) {
-            (Some(CpuLimit { quota: Some(_), .. }), Some(group)) => cpu::set_quota(group, quota),
+            (Some(CpuLimit { quota: Some(_), prevails }), Some(group)) => {
+                if *prevails {
+                    cpu::prevail(group, quota.is_some());
+                }
+                cpu::set_quota(group, quota)
+            }
             _ => Ok(()),
         }
     }
@@ -237,15 +240,12 @@ impl Budget {
         self.group(Controller::Cpu).map(|group| group.version().label())
     }
 
-    /// How many times the weight of another program the group has on each of its CPUs, where all want it; 0 where that is not known.
-    pub fn prevails_by(&self) -> f64 {
-        self.cpu.as_ref().map_or(0.0, |limit| limit.prevails_by)
-    }
-
     /// The CPU time used until now; `None` without a limit of it.
     pub fn cpu_usage(&self) -> Option<CpuUsage> {
         self.cpu.as_ref()?;
-        cpu::usage(self.group(Controller::Cpu)?, self.group(Controller::Cpuacct))
+        let group = self.group(Controller::Cpu)?;
+        let of_its_own = (group.version() == Version::V2).then_some(group);
+        cpu::usage(group, self.group(Controller::Cpuacct), self.group(Controller::Pressure).or(of_its_own))
     }
 
     /// Drops the page cache of the group and of all files below `paths`, whoever read them, after writing out

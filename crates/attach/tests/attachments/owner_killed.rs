@@ -34,8 +34,12 @@ fn owner_process() {
     fs::write(corner.join("limited"), device.to_str().unwrap()).unwrap();
     let real = RealPaths::new(vec![corner.join("disk")]).attach(&wanted, &registry).unwrap();
     let budget = budget::probe().is_ok().then(|| {
-        let share =
-            CpuShare { cpus: Processors::available(), quota_cpus: 0.5, period: Duration::from_millis(10) };
+        let share = CpuShare {
+            cpus: Processors::available(),
+            quota_cpus: 0.5,
+            period: Duration::from_millis(10),
+            prevails: true,
+        };
         let limits = Limits { memory_bytes: 64 << 20, cpu: budget::probe_cpu().is_ok().then_some(share) };
         Budget::create("owner", &limits, &registry).unwrap()
     });

@@ -40,7 +40,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let chosen_later = study.leaves_time_open.then_some(least);
     let study = chosen_later.map_or_else(|| study.clone(), |time| study.at(time));
     for sentence in machine::left_at_wall_time(&study) {
-        output::say(format_args!("note: in slow motion x{}, {sentence}", study.scale.time));
+        output::say(format_args!("note: at slow motion x{}: {sentence}", study.scale.time));
     }
     let repetitions = study.run.repetitions as usize;
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();

@@ -129,21 +129,21 @@ fn entry_of_attachment(way: &choice::AttachmentKind) -> Entry {
     }
 }
 
-/// What this machine adds to every modelled latency decides which devices it can model at which time scale.
 /// What this host's CPUs have left for a modelled machine.
 fn tell_cpus() {
     let Ok(placement) = Placement::measure() else { return };
     let factor = machine::factor_for(USUAL_CORES, &placement)
-        .map_or("more slow motion than there is".to_owned(), |factor| {
+        .map_or("more slow motion than Underlay allows".to_owned(), |factor| {
             format!("slow motion x{factor} or more")
         });
     let text = format!(
-        "Of this host's CPU time, {:.2} CPUs are idle for the system under test just now: a [machine] of {USUAL_CORES} cores takes {factor}.",
+        "Right now {:.2} of this host's CPUs are free for the system under test: a [machine] of {USUAL_CORES} cores takes {factor}.",
         placement.system_cpus
     );
     output::print(&output::paragraph(&text));
 }
 
+/// What this machine adds to every modelled latency decides which devices it can model at which time scale.
 fn tell_overhead() {
     match overhead::measure(OVERHEAD_PROBE) {
         Ok(found) => {

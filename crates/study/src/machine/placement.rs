@@ -50,7 +50,8 @@ impl Placement {
     pub fn share(&self, cores: u32, nodes: u32, time: f64) -> Share {
         let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
         let quota_cpus = f64::from(cores) * f64::from(nodes) / time;
-        let cpu = CpuShare { cpus: self.system.clone(), quota_cpus, period };
+        let prevails = !self.is_shared();
+        let cpu = CpuShare { cpus: self.system.clone(), quota_cpus, period, prevails };
         Share { cpu, modelled_cores: cores }
     }
 

@@ -296,17 +296,15 @@ impl Bench {
 
         let mut spec = drive::measuring_spec(plan)?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
-        let watch = rate_search::Watch::begin(plan, &spec, &storages, cpu)?;
-        let searched = rate_search::search(plan, &spec, &session, observer, stop);
+        let searched = rate_search::watched_search(plan, &spec, &session, &storages, cpu, observer, stop);
         if searched.is_err() {
             let _ = storages.set_pace(Pace::Immediate);
             let _ = session.release_cpu();
         }
-        let searched = match searched {
+        let (searched, searching) = match searched {
             Err(CellError::Failed(reason)) => return Err(explain(reason, &session, &storages)),
             other => other?,
         };
-        let searching = watch.map(rate_search::Watch::end).transpose()?;
         let search = searched.map(|searched| {
             spec.rate_per_s = Some(searched.holds_per_s);
             spec.workload = searched.workload;

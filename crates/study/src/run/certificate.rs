@@ -81,11 +81,27 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
     latencies.certificate(checks, evidence.floor_us, steal)
 }
 
-/// What can be said of devices alone, whatever drove them: whether they kept the modelled time.
-pub fn certify_devices(devices: &[DeviceActivity], paths: &[PathRecord], time_scale: f64) -> Certificate {
+/// Fewer requests than this tell nothing of percentiles.
+const ENOUGH_REQUESTS: u64 = 100;
+
+/// What can be said of devices alone, whatever drove them: whether they kept the modelled time. `None` where they had too few requests
+/// for that.
+pub fn certify_devices(
+    devices: &[DeviceActivity],
+    paths: &[PathRecord],
+    time_scale: f64,
+) -> Option<Certificate> {
     let latencies = Latencies::of(devices, paths);
-    let checks = latencies.checks(paths, None, time_scale);
-    latencies.certificate(checks, None, 0.0)
+    (latencies.requests() >= ENOUGH_REQUESTS).then(|| {
+        let checks = latencies.checks(paths, None, time_scale);
+        latencies.certificate(checks, None, 0.0)
+    })
+}
+
+/// What was wrong with devices and CPUs during a search, in words.
+pub(super) fn search_findings(searching: &Searching, time_scale: f64) -> Vec<String> {
+    let failed = searching::failed_checks(searching, time_scale, "");
+    failed.into_iter().map(|check| format!("{}: {}", check.name, check.finding)).collect()
 }
 
 fn steal_check(steal: f64) -> Check {
@@ -427,6 +443,15 @@ mod tests {
     }
 
     fn of_cpu(lost_share: f64, emulation_busy_share: f64, enforced_by: &str) -> Certificate {
+        of_waiting(lost_share, emulation_busy_share, enforced_by, None)
+    }
+
+    fn of_waiting(
+        lost_share: f64,
+        emulation_busy_share: f64,
+        enforced_by: &str,
+        waited_share: Option<f64>,
+    ) -> Certificate {
         let cpu = CpuRecord {
             modelled_cores: 16,
             due_cpus: 0.5,
@@ -440,6 +465,7 @@ mod tests {
             emulation_cpus: "1".to_owned(),
             emulation_busy_share,
             emulation_stolen_share: 0.1,
+            waited_share,
         };
         let measured = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
         certify(&Evidence {
@@ -449,6 +475,7 @@ mod tests {
             hides_records: false,
             floor_us: Some(10.0),
             cpu: Some(&cpu),
+            searching: None,
             aftermath: &Aftermath { steal_share: 0.3, ..Aftermath::default() },
             memory_enforced: Some(true),
             ceiling_per_s: None,
@@ -463,6 +490,8 @@ mod tests {
         assert_eq!(failed(&of_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
         assert_eq!(failed(&of_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
         assert_eq!(failed(&of_cpu(0.0, 0.5, "none")), ["CPU budget"]);
+        assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.06))), ["wait for CPU"]);
+        assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.04))), Vec::<&str>::new());
         // Slower motion holds nobody to anything.
         assert_eq!(too_fast(&of_cpu(0.0, 0.5, "none")), None);
     }

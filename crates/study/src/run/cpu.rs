@@ -58,10 +58,16 @@ impl<'a> CpuMeter<'a> {
         let system = ended.system.since(began.system);
         let emulation = ended.emulation.since(began.emulation);
         let (mut used_s, mut periods, mut throttled) = (0.0, 0u64, 0u64);
+        // Servers that share CPUs wait for each other, and on a single CPU for the emulation: that is no finding about others.
+        let alone = self.servers == 1 && !self.placement.is_shared();
+        let mut waited_share = None;
         for (now, then) in ended.servers.iter().zip(&began.servers) {
             used_s += now.used.saturating_sub(then.used).as_secs_f64();
             periods += now.periods.saturating_sub(then.periods);
             throttled += now.throttled_periods.saturating_sub(then.throttled_periods);
+            if let Some(waited) = waited(now, then).filter(|_| alone) {
+                waited_share = Some((waited.as_secs_f64() / wall_s).min(1.0));
+            }
         }
         let share = |part: Duration, cpus: usize| part.as_secs_f64() / (wall_s * cpus.max(1) as f64);
         let cpus = self.placement.system.len();
@@ -75,7 +81,7 @@ impl<'a> CpuMeter<'a> {
             busy_cpus: system.busy.as_secs_f64() / wall_s,
             stolen_cpus: system.stolen.as_secs_f64() / wall_s,
             used_cpus: used_s / wall_s,
-            prevails_by: self.session.cpu_prevails_by(),
+            waits_are_counted: waited_share.is_some(),
         };
         CpuRecord {
             modelled_cores: self.share.modelled_cores,
@@ -84,6 +90,7 @@ impl<'a> CpuMeter<'a> {
             enforced_by: self.session.cpu_enforced_by().unwrap_or("none").to_owned(),
             used_cpus: on_the_cpus.used_cpus,
             throttled_share: if periods > 0 { throttled as f64 / periods as f64 } else { 0.0 },
+            waited_share,
             lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers)),
             system_cpus: self.placement.system.to_string(),
             system_stolen_share: share(system.stolen, cpus),
@@ -92,6 +99,13 @@ impl<'a> CpuMeter<'a> {
             emulation_stolen_share: share(emulation.stolen, self.placement.emulation.len()),
         }
     }
+}
+
+/// How long a server had something to run and no CPU, other than for its quota. Throttled time is summed over CPUs, so that no more than
+/// this is left for others: a server that used up its quota had what it was due.
+fn waited(now: &CpuUsage, then: &CpuUsage) -> Option<Duration> {
+    let stalled = now.stalled?.saturating_sub(then.stalled?);
+    Some(stalled.saturating_sub(now.throttled.saturating_sub(then.throttled)))
 }
 
 /// What each server of the cell is held to; `None` where the study names no cores, or the system runs elsewhere.
@@ -113,18 +127,17 @@ struct OnTheCpus {
     used_cpus: f64,
     /// What there was for them before the first cell: a quota around this process lets nobody have what looks idle.
     measured_cpus: f64,
-    /// How many times the weight of a program the servers have on each CPU.
-    prevails_by: f64,
+    /// Whether it is known how long the servers waited for others.
+    waits_are_counted: bool,
 }
 
 impl OnTheCpus {
     /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only as far as
     /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none.
     fn lost_of(&self, due_cpus: f64) -> f64 {
-        let here = (self.cpus - self.stolen_cpus).max(0.0);
-        // A program that is never idle uses whatever the system leaves. While the system wants a CPU, it has that part of it.
-        let others = (self.busy_cpus - self.used_cpus).clamp(0.0, here / (1.0 + self.prevails_by));
-        let available = here - others;
+        // A program that is never idle uses what the system leaves: where waiting for others is counted by itself, they took nothing here.
+        let others = if self.waits_are_counted { 0.0 } else { (self.busy_cpus - self.used_cpus).max(0.0) };
+        let available = (self.cpus - self.stolen_cpus - others).max(0.0);
         let available = match due_cpus > self.measured_cpus {
             true => available.min(self.measured_cpus),
             false => available,
@@ -145,7 +158,7 @@ mod tests {
     use super::*;
 
     fn lost(cpus: f64, busy_cpus: f64, stolen_cpus: f64, used_cpus: f64, granted: f64) -> f64 {
-        OnTheCpus { cpus, busy_cpus, stolen_cpus, used_cpus, measured_cpus: cpus, prevails_by: 0.0 }
+        OnTheCpus { cpus, busy_cpus, stolen_cpus, used_cpus, measured_cpus: cpus, waits_are_counted: false }
             .lost_of(granted)
     }
 
@@ -166,22 +179,31 @@ mod tests {
     #[test]
     fn a_program_that_uses_what_the_system_leaves_takes_nothing_from_it() {
         // It is never idle, and the system wanted no more than it got.
-        let beside = |prevails_by: f64, stolen_cpus: f64| {
-            OnTheCpus {
-                cpus: 1.0,
-                busy_cpus: 1.0 - stolen_cpus,
-                stolen_cpus,
-                used_cpus: 0.11,
-                measured_cpus: 0.5,
-                prevails_by,
-            }
-            .lost_of(0.12)
+        let beside = |waits_are_counted: bool, stolen_cpus: f64| OnTheCpus {
+            cpus: 1.0,
+            busy_cpus: 1.0 - stolen_cpus,
+            stolen_cpus,
+            used_cpus: 0.11,
+            measured_cpus: 0.5,
+            waits_are_counted,
         };
-        assert_eq!(beside(256.0, 0.0), 0.0);
-        // Without a weight nobody knows.
-        assert!(beside(0.0, 0.0) > 0.08);
-        // A hypervisor doesn't ask.
-        assert!(beside(256.0, 0.89) > 0.08);
+        assert_eq!(beside(true, 0.0).lost_of(0.12), 0.0);
+        assert!(beside(false, 0.0).lost_of(0.12) > 0.08);
+        // A hypervisor's part is no wait of the kernel's.
+        assert!(beside(true, 0.89).lost_of(0.12) > 0.08);
+    }
+
+    #[test]
+    fn a_wait_for_a_quota_is_none_for_others() {
+        let usage = |stalled_ms: u64, throttled_ms: u64| CpuUsage {
+            stalled: Some(Duration::from_millis(stalled_ms)),
+            throttled: Duration::from_millis(throttled_ms),
+            ..CpuUsage::default()
+        };
+        assert_eq!(waited(&usage(500, 380), &usage(100, 80)), Some(Duration::from_millis(100)));
+        // On two CPUs, throttled time is twice the time.
+        assert_eq!(waited(&usage(500, 900), &usage(100, 80)), Some(Duration::ZERO));
+        assert_eq!(waited(&CpuUsage::default(), &usage(100, 80)), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use underlay_workload::{RunError, RunSpec, Workload};
 
 use super::attached::Storages;
 use super::cell_plan::CellPlan;
-use super::certificate::Searching;
+use super::certificate::{Searching, search_findings};
 use super::cpu::{Counters, CpuMeter};
 use super::{CellError, Live, Observer};
 use crate::session::Session;
@@ -34,14 +34,14 @@ fn wanted<'a>(plan: &CellPlan<'a>, spec: &RunSpec) -> Option<&'a FindRate> {
 }
 
 /// Counts what devices and CPUs do during a search.
-pub(super) struct Watch<'a> {
+struct Watch<'a> {
     storages: &'a Storages,
     cpu: Option<(CpuMeter<'a>, Counters)>,
 }
 
 impl<'a> Watch<'a> {
     /// `None` where the plan asks for no search.
-    pub(super) fn begin(
+    fn begin(
         plan: &CellPlan<'_>,
         spec: &RunSpec,
         storages: &'a Storages,
@@ -61,13 +61,36 @@ impl<'a> Watch<'a> {
         Ok(Some(Watch { storages, cpu }))
     }
 
-    pub(super) fn end(self) -> Result<Searching, CellError> {
+    fn end(self) -> Result<Searching, CellError> {
         let (devices, _) = self.storages.end_measurement()?;
         let cpu = match &self.cpu {
             Some((meter, began)) => Some(meter.between(began, &meter.read()?)),
             None => None,
         };
         Ok(Searching { devices, paths: self.storages.path_records(), cpu })
+    }
+}
+
+/// Searches where the study asks for it, and counts what devices and CPUs do meanwhile.
+pub(super) fn watched_search(
+    plan: &CellPlan<'_>,
+    spec: &RunSpec,
+    session: &Session,
+    storages: &Storages,
+    cpu: Option<CpuMeter<'_>>,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<(Option<Searched>, Option<Searching>), CellError> {
+    let Some(watch) = Watch::begin(plan, spec, storages, cpu)? else { return Ok((None, None)) };
+    match search(plan, spec, session, observer, stop) {
+        Ok(found) => Ok((found, Some(watch.end()?))),
+        Err(CellError::NoRate { reason, search }) => {
+            // It may be this machine that held no rate.
+            let found = watch.end().map(|searching| search_findings(&searching, plan.scale.time));
+            let told: String = found.unwrap_or_default().iter().map(|one| format!("\n{one}")).collect();
+            Err(CellError::NoRate { reason: reason + &told, search })
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -145,7 +145,7 @@ fn run_what_is_left(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let Site { directory, elsewhere, registry, placement } = site;
+    let Site { directory, elsewhere, registry, mut placement } = site;
     let left = round::left_of(run, &directory, observer)?;
     // Long work is not thrown away: once a later repetition is on record, the factor stays.
     let is_settled = run
@@ -178,6 +178,8 @@ fn run_what_is_left(
                 paced = study.at(next);
                 slow_motion::enter(run, &paced, given_up);
                 directory.begin_again(run)?;
+                // Other programs may have come or gone, and with them the CPUs that are free.
+                placement = slow_motion::placement(study)?;
             }
         }
     };

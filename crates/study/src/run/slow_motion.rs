@@ -39,8 +39,7 @@ pub(super) fn begin(
         && let Some(pid) = others_process(registry)
     {
         observer.notice(&format!(
-            "process {pid} serves modelled storage on this host too: each of the two takes CPU time that the other then lacks, now or \
-             later"
+            "process {pid} serves modelled storage on this host too: the two compete for CPU time"
         ));
     }
     let placement = placement(study)?;
@@ -125,7 +124,7 @@ pub(super) fn slower(study: &Study, run: &Run) -> Option<f64> {
 pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &Run) -> String {
     let restarts = run.slow_motion.as_ref().map_or(0, |chosen| chosen.given_up.len()) + 1;
     let last = if restarts == MAX_GIVEN_UP {
-        ". What is too slow for this host even then stays doubtful"
+        ". Cells that this host can't keep up with even then stay doubtful"
     } else {
         ""
     };

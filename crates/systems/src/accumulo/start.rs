@@ -124,13 +124,16 @@ impl System for Accumulo {
 
     fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
         let Ok(config) = Config::resolve(settings, None, |_| 0) else { return Vec::new() };
-        let silence_s = session_timeout(&config, slow_motion).as_secs_f64() / slow_motion;
-        if silence_s >= config.session_timeout_s as f64 {
+        let wanted_s = config.session_timeout_s as f64 * slow_motion;
+        let longest_s = session_timeout(&config, slow_motion).as_secs_f64();
+        // To a millisecond: both were rounded.
+        if wanted_s - longest_s < 0.001 {
             return Vec::new();
         }
         vec![format!(
-            "Accumulo's sessions can't be stretched far enough: a tablet server that is silent for {silence_s:.1} s of modelled time counts as \
-             dead, and not after {} s",
+            "Accumulo's sessions can't be stretched far enough: a silent tablet server counts as dead after {:.1} s of modelled time instead \
+             of {} s",
+            longest_s / slow_motion,
             config.session_timeout_s
         )]
     }

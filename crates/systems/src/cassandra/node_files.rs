@@ -15,7 +15,7 @@ use crate::system::Resources;
 
 /// The number of token ranges per node, Cassandra's default.
 const TOKENS_PER_NODE: u64 = 16;
-/// The bandwidth limit for compactions in MiB per second, Cassandra's default.
+/// The bandwidth limit for compactions in KiB per second, Cassandra's default.
 const COMPACTION_KIB_PER_S: f64 = 64.0 * 1024.0;
 /// The internals of Java that nodes and `nodetool` access: what Cassandra's own start scripts allow on Java 17.
 const EXPORTED: &[&str] = &[

@@ -27,12 +27,12 @@ use crate::system::{
 
 /// This limit only tells a stuck process from a slow one.
 const START_LIMIT: Duration = Duration::from_secs(240);
-/// What can be kept on a separate storage.
 /// Of NodeManagers, by default.
 const HADOOPS_HEARTBEAT_MS: f64 = 1000.0;
 /// Heartbeats so many times as frequent as by default are worth a word.
 const BRISK: f64 = 20.0;
 
+/// What can be kept on a separate storage.
 const ROLES: &[(&str, &str)] = &[
     ("namenode", "the NameNode's image and edit log"),
     ("local", "the NodeManager's local directory: spills and map outputs"),
@@ -303,7 +303,7 @@ impl System for Hadoop {
             return Vec::new();
         }
         vec![format!(
-            "NodeManagers and masters send a heartbeat every {HEARTBEAT_MS} ms by this host's clock, which are {heartbeat_ms:.1} ms of modelled \
+            "NodeManagers and masters send a heartbeat every {HEARTBEAT_MS} ms by this host's clock, which is {heartbeat_ms:.1} ms of modelled \
              time: tasks start sooner than on the modelled machine, where it is {HADOOPS_HEARTBEAT_MS} ms"
         )]
     }

@@ -86,7 +86,7 @@ impl System for Rocksdb {
             return Vec::new();
         }
         vec![format!(
-            "while compaction is behind, RocksDB holds writes back to {DELAYED_WRITES_MIB_PER_S} MiB/s by this host's clock, which are {:.0} \
+            "while compaction is behind, RocksDB holds writes back to {DELAYED_WRITES_MIB_PER_S} MiB/s by this host's clock, which is {:.0} \
              MiB/s of modelled time: it delays them less than on the modelled machine",
             DELAYED_WRITES_MIB_PER_S * slow_motion
         )]

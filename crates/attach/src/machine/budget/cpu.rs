@@ -1,10 +1,11 @@
 //! The share of this host's CPU time that a group may use, and what it has used.
 
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 use super::group::Group;
-use super::hierarchy::{Version, read_field, read_number};
+use super::hierarchy::{PRESSURE_FILE, Version, read_field, read_number};
 use crate::machine::error::AttachError;
 use crate::machine::processors::Processors;
 
@@ -22,6 +23,8 @@ pub struct CpuShare {
     /// The quota's period, wall time, from 1 ms to 1 s: short ones keep throttling out of the tails. A quota that
     /// would be below the kernel's least, 1 ms, gets a longer one.
     pub period: Duration,
+    /// Up to its quota, the group has these CPUs before other programs. Not where the load generator and the devices are on them too.
+    pub prevails: bool,
 }
 
 /// A quota as the kernel takes it: so much of each period.
@@ -65,6 +68,9 @@ pub struct CpuUsage {
     pub periods: u64,
     /// Those in which its quota ran out.
     pub throttled_periods: u64,
+    /// How long it had something to run and nothing of it ran (the kernel's pressure stall information), waiting for its next period
+    /// included. `None` where the kernel doesn't tell.
+    pub stalled: Option<Duration>,
 }
 
 /// Sets the quota of a group with the controller `cpu`, or lifts it.
@@ -76,7 +82,11 @@ pub(super) fn set_quota(group: &Group, quota: Option<Quota>) -> Result<(), Attac
             // Between the two the group has no quota or its old one, never one that the kernel refuses.
             group.write(file, "-1")?;
             group.write("cpu.cfs_period_us", &period_us.to_string())?;
-            group.write(file, &quota_us.to_string())
+            match group.write(file, &quota_us.to_string()) {
+                // A group above, a container's for one, allows less than this, and so holds it closer. What was missing counts as lost.
+                Err(AttachError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
+                written => written,
+            }
         }
         (Version::V2, None) => group.write(file, "max"),
         (Version::V2, Some(Quota { quota_us, period_us })) => {
@@ -85,26 +95,20 @@ pub(super) fn set_quota(group: &Group, quota: Option<Quota>) -> Result<(), Attac
     }
 }
 
-/// Has our groups prevail over other programs that want the same CPUs, up to their quotas: as one group among the host's programs they
-/// would have no more of a CPU than any of these, and less on many CPUs, since the kernel divides a group's weight among the CPUs that it
-/// runs on. The weight is that of the parent, which all groups of ours share; it goes when the parent does.
-///
-/// Returns how many times a program's weight that is on each CPU; 0 where groups of others are further up, since the CPUs are divided among
-/// those first.
-pub(super) fn prevail(group: &Group, share: &CpuShare) -> Result<f64, AttachError> {
-    let Some(parent) = group.directory().parent() else { return Ok(0.0) };
+/// Has our groups prevail over other programs that want the same CPUs, or no longer. As one group among the host's programs they would have no
+/// more of a CPU than any of these, and less on many CPUs, since the kernel divides a group's weight among the CPUs that it runs on. The
+/// weight is that of the parent, which all groups of ours share. Where it can't be set, the system waits longer, which is counted.
+pub(super) fn prevail(group: &Group, does: bool) {
     let weight = group.version().weight();
-    let file = parent.join(weight.file);
-    fs::write(&file, weight.largest.to_string())
-        .map_err(|error| AttachError::io(&format!("set {} in", weight.largest), &file, error))?;
-    if !parent.parent().is_some_and(|top| group.version().is_root(top)) {
-        return Ok(0.0);
+    if let Some(parent) = group.directory().parent() {
+        let wanted = if does { weight.largest } else { weight.of_a_program };
+        let _ = fs::write(parent.join(weight.file), wanted.to_string());
     }
-    Ok(weight.largest as f64 / weight.of_a_program as f64 / share.cpus.len() as f64)
 }
 
-/// What the group has used; in version 1 `accounting` is the group with the controller `cpuacct`.
-pub(super) fn usage(group: &Group, accounting: Option<&Group>) -> Option<CpuUsage> {
+/// What the group has used; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the one of version 2 that has
+/// the same processes.
+pub(super) fn usage(group: &Group, accounting: Option<&Group>, pressure: Option<&Group>) -> Option<CpuUsage> {
     let file = group.file("cpu.stat");
     let field = |name: &str| read_field(&file, name);
     let (used, throttled) = match group.version() {
@@ -118,7 +122,23 @@ pub(super) fn usage(group: &Group, accounting: Option<&Group>) -> Option<CpuUsag
         }
     };
     let count = |name: &str| field(name).unwrap_or(0);
-    Some(CpuUsage { used, throttled, periods: count("nr_periods"), throttled_periods: count("nr_throttled") })
+    let stalled = pressure
+        .and_then(|group| fs::read_to_string(group.file(PRESSURE_FILE)).ok())
+        .and_then(|text| stalled(&text));
+    Some(CpuUsage {
+        used,
+        throttled,
+        periods: count("nr_periods"),
+        throttled_periods: count("nr_throttled"),
+        stalled,
+    })
+}
+
+/// From `full avg10=0.00 avg60=0.00 avg300=0.00 total=12345`, in microseconds. Kernels before 5.13 have no such line for CPUs.
+fn stalled(pressure: &str) -> Option<Duration> {
+    let full = pressure.lines().find_map(|line| line.strip_prefix("full "))?;
+    let total_us = full.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="))?;
+    total_us.parse().ok().map(Duration::from_micros)
 }
 
 #[cfg(test)]
@@ -126,8 +146,12 @@ mod tests {
     use super::*;
 
     fn quota(cpus: u32, quota_cpus: f64, period_ms: u64) -> Result<Option<(u64, u64)>, String> {
-        let share =
-            CpuShare { cpus: (0..cpus).collect(), quota_cpus, period: Duration::from_millis(period_ms) };
+        let share = CpuShare {
+            cpus: (0..cpus).collect(),
+            quota_cpus,
+            period: Duration::from_millis(period_ms),
+            prevails: true,
+        };
         let quota = share.quota().map_err(|error| error.to_string())?;
         Ok(quota.map(|Quota { quota_us, period_us }| (quota_us, period_us)))
     }
@@ -152,6 +176,22 @@ mod tests {
         assert!(quota(0, 1.0, 5).unwrap_err().contains("name one"));
         for none in [0.0, -1.0, 0.0001, f64::NAN] {
             assert!(quota(2, none, 5).unwrap_err().contains("at least"), "{none}");
+        }
+    }
+
+    #[test]
+    fn the_time_in_which_nothing_ran_is_read() {
+        let text = "some avg10=9.99 avg60=1.00 avg300=0.10 total=98765\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=12345\n";
+        assert_eq!(stalled(text), Some(Duration::from_micros(12_345)));
+        for none in [
+            "",
+            "some avg10=0.00 total=5",
+            "full",
+            "full total=",
+            "full total=-1",
+            "full total=99999999999999999999999",
+        ] {
+            assert_eq!(stalled(none), None, "{none}");
         }
     }
 }

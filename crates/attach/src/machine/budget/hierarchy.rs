@@ -12,6 +12,8 @@ use underlay_files::mountinfo::{self, Mount};
 /// while another is about to use it.
 pub(super) const PARENT_ATTEMPTS: u32 = 20;
 
+/// Of a group of version 2.
+pub(super) const PRESSURE_FILE: &str = "cpu.pressure";
 /// What a new group takes over from the one above it, in version 1.
 const CPUSET_FILES: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
@@ -59,14 +61,6 @@ impl Version {
         }
     }
 
-    /// Whether a group is the topmost of all, also of those that a container doesn't show: only that one has these files, or lacks them.
-    pub(super) fn is_root(self, group: &Path) -> bool {
-        match self {
-            Version::V1 => group.join("release_agent").exists(),
-            Version::V2 => !group.join("cgroup.type").exists(),
-        }
-    }
-
     /// What a group weighs against its siblings where all of them want a CPU, and how much a single program weighs there.
     pub(super) fn weight(self) -> Weight {
         match self {
@@ -91,6 +85,8 @@ pub(super) enum Controller {
     /// Counts CPU time in version 1; version 2 counts it in every group.
     Cpuacct,
     Cpuset,
+    /// No controller but an account of stalls, which groups of version 2 have whatever their controllers are.
+    Pressure,
 }
 
 impl Controller {
@@ -100,12 +96,13 @@ impl Controller {
             Controller::Cpu => "cpu",
             Controller::Cpuacct => "cpuacct",
             Controller::Cpuset => "cpuset",
+            Controller::Pressure => "pressure",
         }
     }
 
-    /// The affinity of processes holds them to their CPUs as well.
+    /// The affinity of processes holds them to their CPUs as well, and what they wait is only counted.
     pub(super) fn is_optional(self) -> bool {
-        self == Controller::Cpuset
+        matches!(self, Controller::Cpuset | Controller::Pressure)
     }
 
     fn missing(self) -> Missing {
@@ -151,7 +148,9 @@ pub(super) fn find(root: &Path, wanted: &[Controller]) -> Result<Vec<Hierarchy>,
     for &controller in wanted {
         let has_cpu = |found: &&Hierarchy| found.controllers.contains(&Controller::Cpu);
         let of_cpu = found.iter().find(has_cpu).map(|hierarchy| hierarchy.version);
-        if controller == Controller::Cpuacct && of_cpu == Some(Version::V2) {
+        // The group for CPU time has both in version 2.
+        let is_in_cpu = matches!(controller, Controller::Cpuacct | Controller::Pressure);
+        if is_in_cpu && of_cpu == Some(Version::V2) {
             continue;
         }
         let Some(hierarchy) = host.hierarchy(root, controller) else {
@@ -195,7 +194,14 @@ impl Host {
         let is_v2 = |mount: &&Mount| mount.filesystem == "cgroup2";
         let (group, mount) = own_group(&self.own, None).zip(self.mounted.iter().find(is_v2))?;
         let found = Hierarchy::at(root, Version::V2, controller, mount, &group);
-        offers(&found.mount_point, controller).then_some(found)
+        let is_there = match controller {
+            // A user without root could make the group and not move processes into it.
+            Controller::Pressure => {
+                found.mount_point.join(PRESSURE_FILE).exists() && rustix::process::geteuid().is_root()
+            }
+            _ => offers(&found.mount_point, controller),
+        };
+        is_there.then_some(found)
     }
 }
 
@@ -293,10 +299,11 @@ impl Hierarchy {
 fn enable(group: &Path, controllers: &[Controller]) -> io::Result<Vec<Controller>> {
     let control = group.join("cgroup.subtree_control");
     let enabled = fs::read_to_string(&control)?;
-    let (on, off): (Vec<Controller>, Vec<Controller>) = controllers
-        .iter()
-        .copied()
-        .partition(|controller| enabled.split_ascii_whitespace().any(|name| name == controller.name()));
+    let is_on = |controller: &Controller| {
+        *controller == Controller::Pressure
+            || enabled.split_ascii_whitespace().any(|name| name == controller.name())
+    };
+    let (on, off): (Vec<Controller>, Vec<Controller>) = controllers.iter().copied().partition(is_on);
     let (optional, required): (Vec<Controller>, Vec<Controller>) =
         off.into_iter().partition(|controller| controller.is_optional());
     let write = |controllers: &[Controller]| {

@@ -94,7 +94,8 @@ fn memory(memory_bytes: u64) -> Limits {
 
 /// So much of the time of the CPUs 0 to 3, in periods of 10 ms.
 fn cpu(quota_cpus: f64) -> Limits {
-    let share = CpuShare { cpus: (0..4).collect(), quota_cpus, period: Duration::from_millis(10) };
+    let share =
+        CpuShare { cpus: (0..4).collect(), quota_cpus, period: Duration::from_millis(10), prevails: true };
     Limits { memory_bytes: 1 << 30, cpu: Some(share) }
 }
 
@@ -146,10 +147,6 @@ fn version_1_with_a_hierarchy_for_each_controller() {
     let parent = cpuset.parent().unwrap();
     assert_eq!((read(parent, "cpuset.cpus"), read(parent, "cpuset.mems")), ("0-7".into(), "0-1".into()));
 
-    // Our groups together have all the weight that there is, and other groups may have more further up.
-    assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "262144");
-    assert_eq!(budget.prevails_by(), 0.0);
-
     // No quota while it starts.
     assert!(!cpu.join("cpu.cfs_quota_us").exists());
     assert_eq!((budget.cpu_enforced_by(), budget.cpu_usage()), (Some("cgroup v1"), None));
@@ -165,9 +162,12 @@ fn version_1_with_a_hierarchy_for_each_controller() {
         throttled: Duration::from_millis(70),
         periods: 20,
         throttled_periods: 4,
+        stalled: None,
     };
     assert_eq!(budget.cpu_usage(), Some(used));
+    assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "262144");
     budget.release_cpu().unwrap();
+    assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "1024");
     assert_eq!(read(cpu, "cpu.cfs_quota_us"), "-1");
     host.remove(budget);
 }
@@ -224,9 +224,6 @@ fn version_2_has_all_controllers_in_one_group() {
     );
     assert_eq!(budget.join_files(), [directory.join("cgroup.procs")]);
     assert!(!directory.join("cpu.max").exists());
-    assert_eq!(read(&host.path("sys/fs/cgroup/underlay"), "cpu.weight"), "10000");
-    // A hundred programs, on four CPUs.
-    assert_eq!(budget.prevails_by(), 25.0);
     assert_eq!(budget.cpu_enforced_by(), Some("cgroup v2"));
     budget.hold_cpu().unwrap();
     assert_eq!(read(directory, "cpu.max"), "25000 10000");
@@ -237,9 +234,15 @@ fn version_2_has_all_controllers_in_one_group() {
         throttled: Duration::from_millis(70),
         periods: 20,
         throttled_periods: 4,
+        stalled: Some(Duration::from_micros(300)),
     };
+    let pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=500\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=300\n";
+    fs::write(directory.join("cpu.pressure"), pressure).unwrap();
     assert_eq!(budget.cpu_usage(), Some(used));
+    let parent = host.path("sys/fs/cgroup/underlay");
+    assert_eq!(read(&parent, "cpu.weight"), "10000");
     budget.release_cpu().unwrap();
+    assert_eq!(read(&parent, "cpu.weight"), "100");
     assert_eq!(read(directory, "cpu.max"), "max");
     host.remove(budget);
 }
@@ -310,6 +313,18 @@ fn each_controller_of_a_hybrid_host_is_used_where_it_is() {
     let [memory, cpu_group] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
     assert!(memory.join("memory.max").exists());
     assert_eq!(read(cpu_group, "cpu.cfs_quota_us"), "15000");
+    host.remove(budget);
+}
+
+#[test]
+fn a_hybrid_host_counts_stalls_in_version_2() {
+    let host = hybrid("cpu,cpuacct", "memory");
+    host.file("sys/fs/cgroup/unified/cpu.pressure", "");
+    let budget = host.create(&cpu(1.5)).unwrap();
+    let [memory, cpu_group] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
+    fs::write(cpu_group.join("cpuacct.usage"), "7\n").unwrap();
+    fs::write(memory.join("cpu.pressure"), "full avg10=0.00 avg60=0.00 avg300=0.00 total=9\n").unwrap();
+    assert_eq!(budget.cpu_usage().and_then(|usage| usage.stalled), Some(Duration::from_micros(9)));
     host.remove(budget);
 }
 
@@ -422,7 +437,8 @@ fn a_real_quota_holds_a_busy_loop() {
     let keep = tempfile::tempdir().unwrap();
     let registry = Registry::at(&keep.path().join("run")).unwrap();
     let cpus: Processors = Processors::available().iter().take(1).collect();
-    let share = CpuShare { cpus: cpus.clone(), quota_cpus: 0.25, period: Duration::from_millis(20) };
+    let share =
+        CpuShare { cpus: cpus.clone(), quota_cpus: 0.25, period: Duration::from_millis(20), prevails: true };
     let limits = Limits { memory_bytes: 64 << 20, cpu: Some(share) };
     let mut budget = Budget::create("test", &limits, &registry).unwrap();
     let mut child = busy_loop(&budget);
@@ -441,6 +457,8 @@ fn a_real_quota_holds_a_busy_loop() {
     let (used, wall) = (held.used - before.used, begun.elapsed());
     assert!(used.as_secs_f64() < 0.6 * wall.as_secs_f64(), "{used:?} of {wall:?}");
     assert!(held.throttled > before.throttled && held.periods > before.periods, "{held:?}");
+    // While it waits for a period it has something to run, and nothing of it runs.
+    assert!(held.stalled.is_none_or(|stalled| stalled > Duration::ZERO), "{held:?}");
 
     budget.release_cpu().unwrap();
     let released = budget.cpu_usage().unwrap();

@@ -132,6 +132,15 @@ impl Storage {
         !matches!(self.source, Source::Path(_))
     }
 
+    /// Whether a seek is what costs, so that a measurement has few requests.
+    pub(super) fn is_rotational(&self) -> bool {
+        match &self.source {
+            Source::Devices { medium, .. } => medium.model.is_rotational(),
+            Source::Preset(preset) => preset.media().any(|(medium, _)| medium.model.is_rotational()),
+            Source::Path(_) => false,
+        }
+    }
+
     /// What stands for it in a study's heading.
     pub(super) fn title(&self) -> String {
         let title = match &self.source {

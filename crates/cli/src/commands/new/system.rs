@@ -22,11 +22,20 @@ pub(super) struct Start {
     /// The volumes' bytes over those of the data: indexes, garbage, a compaction under way.
     pub room: f64,
     pub work: Work,
-    /// Warm-up and duration where slow motion is the host's to choose, and where there is none.
-    pub modelled_times: &'static str,
-    pub wall_times: &'static str,
+    /// None for jobs, which take as long as they take.
+    pub times: Option<Times>,
     /// Further lines of `[run]`.
     pub run: &'static str,
+}
+
+/// Lines of `[run]`: warm-up and duration.
+pub(super) struct Times {
+    /// Where slow motion is the host's to choose.
+    pub modelled: &'static str,
+    /// The same with disks, which answer few requests in a time.
+    pub of_disks: &'static str,
+    /// Where there is no slow motion.
+    pub wall: &'static str,
 }
 
 pub(super) enum Work {
@@ -45,8 +54,11 @@ const REPEATED: &str = "repetitions = 3                   # more make the interv
 const ONCE: &str = "repetitions = 1                   # 3 or more show what is chance\n";
 
 /// Java compiles a program while it runs.
-const JAVA_MODELLED_TIMES: &str = "warmup = \"500 ms\"\nduration = \"1 s\"\n";
-const JAVA_WALL_TIMES: &str = "warmup = \"10 s\"\nduration = \"20 s\"\n";
+const JAVA_TIMES: Times = Times {
+    modelled: "warmup = \"500 ms\"\nduration = \"1 s\"\n",
+    of_disks: "warmup = \"500 ms\"\nduration = \"2 s\"\n",
+    wall: "warmup = \"10 s\"\nduration = \"20 s\"\n",
+};
 
 /// What `--system` names.
 pub(super) fn find(name: &str) -> Result<Start, Failure> {
@@ -72,8 +84,11 @@ fn start_of(system: &dyn System) -> Start {
         data_bytes: 450 * MB,
         room: 2.0,
         work: Work::Requests { mixes: r#"["a", "b", "c"]"#, threads: 20 },
-        modelled_times: "warmup = \"50 ms\"\nduration = \"500 ms\"\n",
-        wall_times: "warmup = \"1 s\"\nduration = \"5 s\"\n",
+        times: Some(Times {
+            modelled: "warmup = \"50 ms\"\nduration = \"500 ms\"\n",
+            of_disks: "warmup = \"100 ms\"\nduration = \"1 s\"\n",
+            wall: "warmup = \"1 s\"\nduration = \"5 s\"\n",
+        }),
         run: REPEATED,
     };
     match system.name() {
@@ -86,8 +101,7 @@ fn start_of(system: &dyn System) -> Start {
             data_bytes: 300 * MB,
             room: 3.0,
             work: Work::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
-            modelled_times: JAVA_MODELLED_TIMES,
-            wall_times: JAVA_WALL_TIMES,
+            times: Some(JAVA_TIMES),
             run: ONCE,
             ..requests
         },
@@ -98,8 +112,7 @@ fn start_of(system: &dyn System) -> Start {
             data_bytes: 300 * MB,
             room: 3.0,
             work: Work::Requests { mixes: r#"["a", "c"]"#, threads: 32 },
-            modelled_times: JAVA_MODELLED_TIMES,
-            wall_times: JAVA_WALL_TIMES,
+            times: Some(JAVA_TIMES),
             run: ONCE,
             ..requests
         },
@@ -110,8 +123,7 @@ fn start_of(system: &dyn System) -> Start {
             data_bytes: 300 * MB,
             room: 6.0,
             work: Work::Jobs { jobs: r#"["teragen", "terasort", "teravalidate"]"# },
-            modelled_times: "",
-            wall_times: "",
+            times: None,
             run: "repetitions = 1                   # 3 or more show what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
             ..requests
         },

@@ -7,7 +7,7 @@ use underlay_config::units::format_bytes;
 use underlay_report::quantity;
 
 use super::storage::{Source, Storage};
-use super::system::{Start, Work};
+use super::system::{Start, Times, Work};
 use crate::exit_codes::Failure;
 
 /// Sizes of a study are a thousandth here, if its devices are large enough for that.
@@ -19,6 +19,7 @@ const FILESYSTEM_BYTES: u64 = 128 << 20;
 
 /// Of the servers that most studies of storage used.
 const CORES: u32 = 16;
+const MODELLED_CLOCK: &str = "the modelled machine's clock; in slow motion they take longer on yours";
 /// Where comments stand beside values.
 const COLUMN: usize = 34;
 
@@ -53,7 +54,7 @@ pub(super) fn write(
     if is_modelled {
         section_of_machine(&mut text);
     }
-    section_of_run(&mut text, system, is_modelled);
+    section_of_run(&mut text, system, storages, is_modelled);
     section_of_scale(&mut text, data, is_modelled);
     Ok(text)
 }
@@ -189,16 +190,19 @@ fn section_of_machine(text: &mut String) {
     let _ = writeln!(
         text,
         "# The machine that each node runs on. Yours stands for it in slow motion, as slow as your CPUs and the devices need.\n[machine]\n{}\n",
-        line(&format!("cores = {CORES}"), "put here what your server has"),
+        line(&format!("cores = {CORES}"), "set this to what your server has"),
     );
 }
 
-fn section_of_run(text: &mut String, system: &Start, is_modelled: bool) {
+fn section_of_run(text: &mut String, system: &Start, storages: &[Storage], is_modelled: bool) {
+    let Some(Times { modelled, of_disks, wall }) = &system.times else {
+        let _ = write!(text, "# How often each job runs.\n[run]\n{}", system.run);
+        return;
+    };
     let (clock, times) = match is_modelled {
-        true => {
-            ("the modelled machine's clock, of which slow motion makes more on yours", system.modelled_times)
-        }
-        false => ("your own clock", system.wall_times),
+        true if storages.iter().any(Storage::is_rotational) => (MODELLED_CLOCK, of_disks),
+        true => (MODELLED_CLOCK, modelled),
+        false => ("your own clock", wall),
     };
     let _ = write!(
         text,

@@ -51,6 +51,10 @@ impl Latencies {
         Latencies { modelled, delivered, any_modelled }
     }
 
+    pub(super) fn requests(&self) -> u64 {
+        self.modelled.count()
+    }
+
     pub(super) fn checks(&self, paths: &[PathRecord], own_us: Option<f64>, time_scale: f64) -> Vec<Check> {
         let Latencies { modelled, delivered, .. } = self;
         let mut checks = Vec::new();

@@ -7,17 +7,20 @@ const LOST_TOLERANCE: f64 = 0.05;
 /// The emulation's CPUs may be this busy, stolen time included: beyond, they had no time left. The thread that paces devices spins
 /// for the last microseconds before a reply, so that a good part of it is no work.
 const EMULATION_LIMIT: f64 = 0.97;
+/// So much of the time the system may wait for CPUs that others have: it is late by as much.
+const WAITED_TOLERANCE: f64 = 0.05;
 const SYSTEM_CPU: &str = "system CPU";
+const WAIT: &str = "wait for CPU";
 const EMULATION_CPU: &str = "emulation CPU";
 
 /// Whether a slower motion can mend what fails a check of this name.
 pub(super) fn is_mended(name: &str) -> bool {
-    [SYSTEM_CPU, EMULATION_CPU].contains(&name)
+    [SYSTEM_CPU, WAIT, EMULATION_CPU].contains(&name)
 }
 
 /// Whether the system had the CPUs that it was to have, no more and no less, and the emulation enough of its own.
 /// `slower` is the remedy where a slower motion is one.
-pub(super) fn checks(cpu: &CpuRecord, slower: &str) -> [Check; 3] {
+pub(super) fn checks(cpu: &CpuRecord, slower: &str) -> Vec<Check> {
     let is_held = cpu.enforced_by != "none";
     let budget = Check {
         name: "CPU budget".into(),
@@ -56,5 +59,21 @@ pub(super) fn checks(cpu: &CpuRecord, slower: &str) -> [Check; 3] {
         extent: Some(taken),
         remedy: (!passed).then(|| slower.to_owned()),
     };
-    [budget, system, emulation]
+    let wait = cpu.waited_share.map(|share| wait(share, slower));
+    [budget, system].into_iter().chain(wait).chain([emulation]).collect()
+}
+
+fn wait(share: f64, slower: &str) -> Check {
+    let passed = share <= WAITED_TOLERANCE;
+    Check {
+        name: WAIT.into(),
+        passed,
+        finding: format!(
+            "for {:.1} % of the time, the system had work and other programs had its CPUs (allowed: {:.0} %)",
+            share * 100.0,
+            WAITED_TOLERANCE * 100.0
+        ),
+        extent: Some(share),
+        remedy: (!passed).then(|| slower.to_owned()),
+    }
 }
