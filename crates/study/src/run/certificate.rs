@@ -490,8 +490,8 @@ mod tests {
         assert_eq!(failed(&of_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
         assert_eq!(failed(&of_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
         assert_eq!(failed(&of_cpu(0.0, 0.5, "none")), ["CPU budget"]);
-        assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.06))), ["wait for CPU"]);
-        assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.04))), Vec::<&str>::new());
+        assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.12))), ["wait for CPU"]);
+        assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.09))), Vec::<&str>::new());
         // Slower motion holds nobody to anything.
         assert_eq!(too_fast(&of_cpu(0.0, 0.5, "none")), None);
     }

@@ -7,8 +7,9 @@ const LOST_TOLERANCE: f64 = 0.05;
 /// The emulation's CPUs may be this busy, stolen time included: beyond, they had no time left. The thread that paces devices spins
 /// for the last microseconds before a reply, so that a good part of it is no work.
 const EMULATION_LIMIT: f64 = 0.97;
-/// So much of the time the system may wait for CPUs that others have: it is late by as much.
-const WAITED_TOLERANCE: f64 = 0.05;
+/// So much of the time the system may wait for CPUs that others have, as devices may be late by so much on average. A quiet host has 1 to
+/// 4 % of it: the kernel's own work on the devices is others' too.
+const WAITED_TOLERANCE: f64 = 0.10;
 const SYSTEM_CPU: &str = "system CPU";
 const WAIT: &str = "wait for CPU";
 const EMULATION_CPU: &str = "emulation CPU";
