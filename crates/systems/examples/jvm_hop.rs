@@ -117,6 +117,7 @@ fn run(server: &str, load: &Load) -> Result<(), Failure> {
     let started = match server {
         "child" => Server::Java(JvmChild::start(&Spec {
             system: "memory",
+            part: None,
             driver: MEMORY_DRIVER,
             class_path: ClassPath::new(),
             properties: [].into(),

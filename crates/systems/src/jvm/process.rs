@@ -50,6 +50,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct Spec<'a> {
     /// The system that the child belongs to, which errors name.
     pub system: &'static str,
+    /// What errors call the process where it is a part of the system. `None`: it is the system's client.
+    pub part: Option<&'a str>,
     /// The driver's class.
     pub driver: &'a str,
     /// Where that class and its libraries are. The child's own classes are added to it.
@@ -61,8 +63,8 @@ pub struct Spec<'a> {
     /// For the socket, the log (`jvm-NAME.log`) and temporary files.
     pub scratch: &'a Path,
     pub heap_bytes: u64,
-    /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel kills it. It counts
-    /// the cores of this host whatever the modelled machine has, since a client is on another one.
+    /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel kills it. A client
+    /// counts the cores of this host whatever the modelled machine has, since it is on another one.
     pub resources: &'a Resources,
     /// The network that it runs in.
     pub namespace: Option<&'a NetworkNamespace>,
@@ -79,6 +81,7 @@ pub struct JvmChild {
     socket: SocketPath,
     timeout: Duration,
     hops: Hops,
+    is_client: bool,
 }
 
 impl JvmChild {
@@ -100,8 +103,9 @@ impl JvmChild {
         let failed = |problem: String| SystemError::starting(system, problem);
         if spec.heap_bytes < MIN_HEAP_BYTES {
             return Err(failed(format!(
-                "a heap of {:.1} MiB is too small for its client process, which needs {} MiB",
+                "a heap of {:.1} MiB is too small for {}, which needs {} MiB",
                 spec.heap_bytes as f64 / f64::from(1 << 20),
+                spec.part.unwrap_or("its client process"),
                 MIN_HEAP_BYTES >> 20
             )));
         }
@@ -139,8 +143,9 @@ impl JvmChild {
             namespace.enter(&mut command);
         }
         let log = spec.scratch.join(format!("jvm-{}.log", socket.name()));
-        let child = Child::spawn(system, command, &log, spec.resources)?;
-        let started = JvmChild { child, socket, timeout: spec.timeout, hops: Hops::default() };
+        let child = Child::spawn_as(system, spec.part.unwrap_or(system), command, &log, spec.resources)?;
+        let (hops, is_client) = (Hops::default(), spec.part.is_none());
+        let started = JvmChild { child, socket, timeout: spec.timeout, hops, is_client };
         started.wait_until_ready(spec.start_limit)?;
         Ok(started)
     }
@@ -150,13 +155,17 @@ impl JvmChild {
         let ready = state.wait_until("starting", "accepting connections", limit, CONNECT_POLL, &|| {
             Ok(Connection::open(self.socket.as_path(), self.timeout, Arc::clone(state)).is_ok())
         });
-        // The process has the name of the system, whose servers may be fine.
         ready.map_err(|error| match error {
             SystemError::Failed { system, during, problem, log_tail } => {
-                SystemError::Failed { system, during, problem: format!("its client: {problem}"), log_tail }
+                SystemError::Failed { system, during, problem: self.named(problem), log_tail }
             }
             other => other,
         })
+    }
+
+    /// A client has the name of the system, whose servers may be fine.
+    fn named(&self, problem: String) -> String {
+        if self.is_client { format!("its client: {problem}") } else { problem }
     }
 
     pub fn state(&self) -> &Arc<ChildState> {
@@ -265,7 +274,7 @@ impl JvmChild {
                 true => state.describe(),
                 false => format!("can't connect to process {}: {error}", state.pid()),
             };
-            state.failed(during, format!("its client: {problem}"))
+            state.failed(during, self.named(problem))
         })
     }
 
@@ -295,13 +304,14 @@ impl JvmChild {
         match error {
             ClientError::Timeout(limit) => {
                 let seconds = limit.as_secs_f64();
+                let name = if self.is_client { "its client" } else { state.name() };
                 let problem =
-                    format!("its client (process {}) did not answer within {seconds:.1} s", state.pid());
+                    format!("{name} (process {}) did not answer within {seconds:.1} s", state.pid());
                 state.failed(during, problem)
             }
             // The driver's own message is complete, and the log is about other things.
             ClientError::System(problem) => SystemError::failed(state.system(), during, problem),
-            ClientError::Lost(problem) => state.failed(during, format!("its client: {problem}")),
+            ClientError::Lost(problem) => state.failed(during, self.named(problem)),
         }
     }
 }
