@@ -49,3 +49,19 @@ pub(crate) static ACCUMULO: JavaSources = JavaSources {
 
 /// The driver's class, which documents its properties.
 pub(crate) const ACCUMULO_DRIVER: &str = "underlay.accumulo.AccumuloDriver";
+
+/// The drivers for Berkeley DB JE: compiled against the child's classes and JE.
+pub(crate) static JE: JavaSources = JavaSources {
+    name: "je-drivers",
+    files: &[
+        java!("underlay/je/Configuration.java"),
+        java!("underlay/je/EmbeddedDriver.java"),
+        java!("underlay/je/EnvironmentFigures.java"),
+        java!("underlay/je/RecordFormat.java"),
+        java!("underlay/je/Records.java"),
+        java!("underlay/je/Settling.java"),
+    ],
+};
+
+/// The class of the driver that embeds JE, which documents its properties.
+pub(crate) const JE_EMBEDDED_DRIVER: &str = "underlay.je.EmbeddedDriver";

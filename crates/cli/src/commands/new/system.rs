@@ -77,6 +77,7 @@ fn start_of(system: &dyn System) -> Start {
             settings: "write_buffer_share = \"4 %\"        # small memtables: flushes and compactions fall into the measured time\n",
             ..requests
         },
+        "je" => Start { fixed_memory: Some("180 MB"), room: 4.0, run: JAVA_CELLS, ..requests },
         "cassandra" => Start {
             fixed_memory: Some("520 MB"),
             data_bytes: 300 * MB,
