@@ -128,6 +128,7 @@ fn run(server: &str, load: &Load) -> Result<(), Failure> {
             namespace: None,
             timeout: LIMIT,
             start_limit: LIMIT,
+            give_up: None,
         })?),
         _ => {
             let mut command = Command::new(std::env::current_exe()?);

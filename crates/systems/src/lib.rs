@@ -18,6 +18,7 @@ pub mod hdfs;
 pub mod java;
 mod java_server;
 pub mod je;
+pub mod je_ha;
 pub mod jvm;
 pub mod may_connect;
 mod mount_namespace;
@@ -37,6 +38,7 @@ use system::System;
 static SYSTEMS: &[&dyn System] = &[
     &rocksdb::INSTALLED,
     &je::INSTALLED,
+    &je_ha::INSTALLED,
     &cassandra::INSTALLED,
     &accumulo::INSTALLED,
     &hadoop::INSTALLED,

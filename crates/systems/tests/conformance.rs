@@ -14,13 +14,20 @@ use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundR
 
 const FIELDS: u32 = 3;
 
-/// The real systems that start at once. `null` keeps nothing, and has a test of its own below; systems of several processes have test
-/// programs of their own.
+/// The real systems that start at once. `null` keeps nothing, and has a test of its own below; those of several processes have test
+/// programs of their own, as `je-ha` in `je/group.rs`.
 fn systems() -> Vec<Box<dyn System>> {
     vec![
         Box::new(Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine"))),
         Box::new(underlay_systems::je::INSTALLED),
     ]
+}
+
+/// All of whom it takes no start to refuse something.
+fn refusing() -> Vec<Box<dyn System>> {
+    let mut systems = systems();
+    systems.push(Box::new(underlay_systems::je_ha::INSTALLED));
+    systems
 }
 
 /// With room for what the system is made of.
@@ -199,7 +206,7 @@ fn concurrent_updates_of_one_record_lose_nothing() {
 
 #[test]
 fn wrong_settings_are_all_found_before_the_start() {
-    for system in systems() {
+    for system in refusing() {
         let wrong = BTreeMap::from([("no-such-setting".to_owned(), "1".to_owned())]);
         let mistakes = system.check_settings(&wrong);
         assert_eq!(mistakes.len(), 1);
@@ -217,7 +224,7 @@ fn wrong_settings_are_all_found_before_the_start() {
 
 #[test]
 fn a_budget_that_is_too_small_is_refused() {
-    for system in systems() {
+    for system in refusing() {
         let directory = TempDir::new().unwrap();
         let paths = StoragePaths {
             data: vec![directory.path().into()],
@@ -232,7 +239,7 @@ fn a_budget_that_is_too_small_is_refused() {
 
 #[test]
 fn a_directory_that_cannot_be_used_is_named() {
-    for system in systems() {
+    for system in refusing() {
         let directory = TempDir::new().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();

@@ -48,6 +48,7 @@ fn try_start(
         namespace: None,
         timeout,
         start_limit: LIMIT,
+        give_up: None,
     })
 }
 

@@ -322,6 +322,7 @@ impl ClientPlan<'_> {
             namespace,
             timeout: self.timeout,
             start_limit: self.limit,
+            give_up: None,
         })
     }
 

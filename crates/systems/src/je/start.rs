@@ -93,6 +93,7 @@ impl System for Je {
             namespace: None,
             timeout,
             start_limit: limit,
+            give_up: None,
         })?;
         Ok(Box::new(Started { child, config, resources: resources.clone(), limit }))
     }

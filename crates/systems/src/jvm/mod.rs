@@ -11,5 +11,7 @@ mod sources;
 
 pub use client::JvmClient;
 pub use process::{JvmChild, Spec};
-pub(crate) use sources::{ACCUMULO, ACCUMULO_DRIVER, JE, JE_EMBEDDED_DRIVER};
+pub(crate) use sources::{
+    ACCUMULO, ACCUMULO_DRIVER, JE, JE_EMBEDDED_DRIVER, JE_GROUP_DRIVER, JE_REPLICA_DRIVER,
+};
 pub use sources::{MAY_CONNECT, MEMORY_DRIVER};

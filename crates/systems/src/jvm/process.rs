@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_workload::client::{ClientError, FieldValues, Fields};
@@ -72,6 +73,8 @@ pub struct Spec<'a> {
     pub timeout: Duration,
     /// How long it may take until the driver is open.
     pub start_limit: Duration,
+    /// Becomes true where it is no use any more to wait for that.
+    pub give_up: Option<&'a AtomicBool>,
 }
 
 /// A running child. Dropping it kills it.
@@ -146,13 +149,17 @@ impl JvmChild {
         let child = Child::spawn_as(system, spec.part.unwrap_or(system), command, &log, spec.resources)?;
         let (hops, is_client) = (Hops::default(), spec.part.is_none());
         let started = JvmChild { child, socket, timeout: spec.timeout, hops, is_client };
-        started.wait_until_ready(spec.start_limit)?;
+        started.wait_until_ready(spec.start_limit, spec.give_up)?;
         Ok(started)
     }
 
-    fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
+    fn wait_until_ready(&self, limit: Duration, give_up: Option<&AtomicBool>) -> Result<(), SystemError> {
+        const DURING: &str = "starting";
         let state = self.child.state();
-        let ready = state.wait_until("starting", "accepting connections", limit, CONNECT_POLL, &|| {
+        let ready = state.wait_until(DURING, "accepting connections", limit, CONNECT_POLL, &|| {
+            if give_up.is_some_and(|give_up| give_up.load(Ordering::Relaxed)) {
+                return Err(state.failed(DURING, "another part did not start".to_owned()));
+            }
             Ok(Connection::open(self.socket.as_path(), self.timeout, Arc::clone(state)).is_ok())
         });
         ready.map_err(|error| match error {
@@ -204,9 +211,14 @@ impl JvmChild {
     /// # Errors
     /// When the child does not answer, or not with numbers.
     pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        let mut figures = self.numbers(Opcode::Figures)?;
+        let mut figures = self.driver_figures()?;
         figures.extend(self.hops.figures());
         Ok(figures)
+    }
+
+    /// Those of the driver alone, for a child that the load generator does not talk to.
+    pub(crate) fn driver_figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.numbers(Opcode::Figures)
     }
 
     /// The driver's gauges: those of its figures that say how much is running in the background.
@@ -256,7 +268,7 @@ impl JvmChild {
     ///
     /// # Errors
     /// When closing fails, or the process had to be killed after `limit`.
-    pub fn stop(self, limit: Duration) -> Result<(), SystemError> {
+    pub fn stop(&self, limit: Duration) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
         self.request(DURING, Opcode::Stop, 0, "", "", limit)?;
         self.child.wait_for_end(limit)

@@ -57,11 +57,20 @@ pub(crate) static JE: JavaSources = JavaSources {
         java!("underlay/je/Configuration.java"),
         java!("underlay/je/EmbeddedDriver.java"),
         java!("underlay/je/EnvironmentFigures.java"),
+        java!("underlay/je/GroupConnection.java"),
+        java!("underlay/je/GroupDriver.java"),
         java!("underlay/je/RecordFormat.java"),
         java!("underlay/je/Records.java"),
+        java!("underlay/je/ReplicaDriver.java"),
+        java!("underlay/je/ReplicaNode.java"),
         java!("underlay/je/Settling.java"),
+        java!("underlay/je/Shard.java"),
     ],
 };
 
 /// The class of the driver that embeds JE, which documents its properties.
 pub(crate) const JE_EMBEDDED_DRIVER: &str = "underlay.je.EmbeddedDriver";
+
+/// The class of the driver that is a member of a replication group, and of the one that is the client of several groups.
+pub(crate) const JE_REPLICA_DRIVER: &str = "underlay.je.ReplicaDriver";
+pub(crate) const JE_GROUP_DRIVER: &str = "underlay.je.GroupDriver";

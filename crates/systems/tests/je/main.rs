@@ -2,8 +2,10 @@
 //! `conformance.rs`. What it needs must be there: `scripts/install-packages test`.
 
 mod embedded;
+mod group;
 #[path = "../cassandra/ledger.rs"]
 mod ledger;
+mod operations;
 
 use std::path::Path;
 use std::time::Duration;
