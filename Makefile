@@ -12,8 +12,10 @@ OPERATIONS = 1000000
 MINUTES = 60
 # How often `make volume-kills` kills the server.
 KILLS = 500
+# How many replicas and how many masters `make je-ha-kills` kills.
+MEMBER_KILLS = 20
 
-.PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate schema vm clean help
+.PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
@@ -26,6 +28,7 @@ help:
 	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
 	@echo "make volume-kills 500 kills of the volume server under load, more with a failing member or a full pool: whatever it had answered must be there"
+	@echo "make je-ha-kills  20 kills of replicas and of masters of replicated Berkeley DB JE under load: whatever was acknowledged must be there"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
 	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
@@ -94,6 +97,10 @@ power-cuts:
 volume-kills:
 	@scripts/install-packages test
 	@UNDERLAY_VOLUME_KILLS=$(KILLS) scripts/volume-kills
+
+je-ha-kills:
+	@scripts/install-packages test
+	@UNDERLAY_JE_HA_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test je members_are_killed -- --nocapture
 
 overhead:
 	@scripts/install-packages test

@@ -19,6 +19,34 @@ fn recorded(run: &Path) -> usize {
         .unwrap_or(0)
 }
 
+/// Loaded once and cloned for its cell, which is a Java process in a budget.
+#[test]
+fn a_study_runs_on_an_engine_in_java() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let study = TINY_STUDY
+        .replace("[system.rocksdb]\nmemory = \"64 MiB\"", "[system.je]\nmemory = \"200 MiB\"")
+        .replace("[storage.hdd]\ndevices = [{ medium = \"hdd-7200-sata\", capacity = \"1 GiB\" }]\n", "")
+        .replace("\"hdd\"", "\"flash\"")
+        .replace("mixes = [\"a\", \"c\"]", "mixes = [\"a\"]");
+    playground.write("tiny.toml", &study);
+    let output = playground.output(&["run", "tiny.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    assert!(stdout(&output).contains("Berkeley DB JE"), "{}", stdout(&output));
+    let records = records(&playground.path("out"));
+    let [record] = records.as_slice() else { panic!("{} records", records.len()) };
+    assert_eq!(record.status, CellStatus::Completed);
+    let measured = record.measured.as_ref().unwrap();
+    assert_eq!(measured.errors, 0, "{:?}", measured.error_samples);
+    assert!(measured.operations > 0);
+    assert!(record.memory.peak_bytes.unwrap() <= 200 << 20);
+    assert!(record.devices.iter().any(|device| device.totals.writes > 0 && device.totals.reads > 0));
+    assert!(record.system_series.iter().all(|sample| sample.figures.contains_key("current_log_bytes")));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
 /// The tiny study under way in `out`, with one cell finished and more to come.
 fn run_to_the_first_record(playground: &Playground) -> std::process::Child {
     playground.write("tiny.toml", TINY_STUDY);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use support::{Playground, stderr, stdout};
 
-const SYSTEMS: [&str; 5] = ["rocksdb", "cassandra", "accumulo", "hadoop", "null"];
+const SYSTEMS: [&str; 7] = ["rocksdb", "je", "je-ha", "cassandra", "accumulo", "hadoop", "null"];
 const STORAGES: [&str; 8] = [
     "hdd,nvme",
     "ssd,optane,pmem",

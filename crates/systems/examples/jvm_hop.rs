@@ -117,6 +117,7 @@ fn run(server: &str, load: &Load) -> Result<(), Failure> {
     let started = match server {
         "child" => Server::Java(JvmChild::start(&Spec {
             system: "memory",
+            part: None,
             driver: MEMORY_DRIVER,
             class_path: ClassPath::new(),
             properties: [].into(),
@@ -127,6 +128,7 @@ fn run(server: &str, load: &Load) -> Result<(), Failure> {
             namespace: None,
             timeout: LIMIT,
             start_limit: LIMIT,
+            give_up: None,
         })?),
         _ => {
             let mut command = Command::new(std::env::current_exe()?);

@@ -17,6 +17,8 @@ pub mod hadoop;
 pub mod hdfs;
 pub mod java;
 mod java_server;
+pub mod je;
+pub mod je_ha;
 pub mod jvm;
 pub mod may_connect;
 mod mount_namespace;
@@ -33,8 +35,15 @@ pub mod wire;
 
 use system::System;
 
-static SYSTEMS: &[&dyn System] =
-    &[&rocksdb::INSTALLED, &cassandra::INSTALLED, &accumulo::INSTALLED, &hadoop::INSTALLED, &null::Null];
+static SYSTEMS: &[&dyn System] = &[
+    &rocksdb::INSTALLED,
+    &je::INSTALLED,
+    &je_ha::INSTALLED,
+    &cassandra::INSTALLED,
+    &accumulo::INSTALLED,
+    &hadoop::INSTALLED,
+    &null::Null,
+];
 
 /// The system that a study calls `name`.
 pub fn find(name: &str) -> Option<&'static dyn System> {

@@ -12,12 +12,28 @@ use underlay_systems::system::{Resources, Running, Settings, StoragePaths, Syste
 use underlay_workload::MemoryStore;
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
-const BUDGET_BYTES: u64 = 32 << 20;
 const FIELDS: u32 = 3;
 
-/// The real systems. `null` keeps nothing, and has a test of its own below.
+/// The real systems that start at once. `null` keeps nothing, and has a test of its own below; those of several processes have test
+/// programs of their own, as `je-ha` in `je/group.rs`.
 fn systems() -> Vec<Box<dyn System>> {
-    vec![Box::new(Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine")))]
+    vec![
+        Box::new(Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine"))),
+        Box::new(underlay_systems::je::INSTALLED),
+    ]
+}
+
+/// All of whom it takes no start to refuse something.
+fn refusing() -> Vec<Box<dyn System>> {
+    let mut systems = systems();
+    systems.push(Box::new(underlay_systems::je_ha::INSTALLED));
+    systems
+}
+
+/// With room for what the system is made of.
+fn resources_of(system: &dyn System) -> Resources {
+    let is_java = system.versions().contains_key("java");
+    Resources::of(if is_java { 256 << 20 } else { 32 << 20 })
 }
 
 fn start_on(
@@ -29,7 +45,6 @@ fn start_on(
     std::fs::create_dir_all(&data).unwrap();
     let paths =
         StoragePaths { data: vec![data], scratch: directory.join("scratch"), ..StoragePaths::default() };
-    let resources = Resources::of(BUDGET_BYTES);
     let settings = Settings {
         values: settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
         fields: FIELDS,
@@ -37,7 +52,7 @@ fn start_on(
         timeout: Duration::from_secs(30),
         ..Settings::default()
     };
-    system.start(&paths, &resources, &settings)
+    system.start(&paths, &resources_of(system), &settings)
 }
 
 fn record(fields: &[(u32, Vec<u8>)]) -> FieldValues {
@@ -88,8 +103,13 @@ fn key_of(number: u8) -> Vec<u8> {
 #[test]
 fn every_operation_means_what_it_means_in_a_map() {
     for system in systems() {
-        let mut runner =
-            TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) });
+        // A Java process takes a second to start.
+        let cases = if system.versions().contains_key("java") { 8 } else { 64 };
+        let mut runner = TestRunner::new(ProptestConfig {
+            failure_persistence: None,
+            max_shrink_iters: cases,
+            ..ProptestConfig::with_cases(cases)
+        });
         let steps = prop::collection::vec(step(), 1..60);
         let outcome = runner.run(&steps, |steps| {
             replay(system.as_ref(), &steps);
@@ -186,7 +206,7 @@ fn concurrent_updates_of_one_record_lose_nothing() {
 
 #[test]
 fn wrong_settings_are_all_found_before_the_start() {
-    for system in systems() {
+    for system in refusing() {
         let wrong = BTreeMap::from([("no-such-setting".to_owned(), "1".to_owned())]);
         let mistakes = system.check_settings(&wrong);
         assert_eq!(mistakes.len(), 1);
@@ -204,7 +224,7 @@ fn wrong_settings_are_all_found_before_the_start() {
 
 #[test]
 fn a_budget_that_is_too_small_is_refused() {
-    for system in systems() {
+    for system in refusing() {
         let directory = TempDir::new().unwrap();
         let paths = StoragePaths {
             data: vec![directory.path().into()],
@@ -219,11 +239,11 @@ fn a_budget_that_is_too_small_is_refused() {
 
 #[test]
 fn a_directory_that_cannot_be_used_is_named() {
-    for system in systems() {
+    for system in refusing() {
         let directory = TempDir::new().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let resources = Resources::of(BUDGET_BYTES);
+        let resources = resources_of(system.as_ref());
         // Not even root can make a directory in /proc.
         for data in [Path::new("/proc"), &directory.path().join("missing"), &file] {
             let paths = StoragePaths {

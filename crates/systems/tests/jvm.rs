@@ -37,6 +37,7 @@ fn try_start(
 ) -> Result<JvmChild, SystemError> {
     JvmChild::start(&Spec {
         system: "memory",
+        part: None,
         driver,
         class_path: ClassPath::new(),
         properties: properties.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
@@ -47,6 +48,7 @@ fn try_start(
         namespace: None,
         timeout,
         start_limit: LIMIT,
+        give_up: None,
     })
 }
 

@@ -79,7 +79,7 @@ pub fn capabilities(work_directory: &Path) -> Vec<Capability> {
         capability(
             "java",
             Optional,
-            "Cassandra, Accumulo, Hadoop, Spark",
+            "Berkeley DB JE, Cassandra, Accumulo, Hadoop, Spark",
             program("java", "default-jre-headless"),
         ),
         capability("maven", Optional, "fetching systems for the JVM", program("mvn", "maven")),

@@ -456,6 +456,8 @@ pub fn system_title(name: &str) -> &str {
         "accumulo" => "Accumulo",
         "oracle-nosql" => "Oracle NoSQL",
         "je" => "Berkeley DB JE",
+        // What it might be taken for is built on the same library.
+        "je-ha" => "Berkeley DB JE HA (not Oracle NoSQL)",
         "hadoop" => "Hadoop",
         "spark" => "Spark",
         other => other,

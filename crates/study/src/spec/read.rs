@@ -28,7 +28,7 @@ pub use pool_file::read_pool_file;
 pub(super) use short::Short;
 pub(super) use sites::Sites;
 pub(super) use storage_site::StorageSite;
-pub(super) use system::{SystemSite, check_settings};
+pub(super) use system::{SystemSite, check_settings, with_nodes};
 pub(super) use workload::WorkloadSite;
 
 /// A study as it was written, before its parts are held against each other.

@@ -327,6 +327,7 @@ impl ClientPlan<'_> {
         }
         JvmChild::start(&Spec {
             system: NAME,
+            part: None,
             driver: jvm::ACCUMULO_DRIVER,
             class_path: ClassPath::new().with_classes(driver(self.library, &|_| {})?).with_jars(self.library),
             properties: self.properties(instance, user, password, namespace.is_some()),
@@ -337,6 +338,7 @@ impl ClientPlan<'_> {
             namespace,
             timeout: self.timeout,
             start_limit: self.limit,
+            give_up: None,
         })
     }
 

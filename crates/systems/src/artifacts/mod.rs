@@ -44,6 +44,10 @@ pub(crate) static HADOOP: ArtifactList = ArtifactList {
     locked: include_str!("hadoop/locked.txt"),
 };
 
+/// Berkeley DB Java Edition, which depends on nothing else.
+pub(crate) static JE: ArtifactList =
+    ArtifactList { name: "je", pom: include_str!("je/pom.xml"), locked: include_str!("je/locked.txt") };
+
 /// YCSB's own client with only the binding that does nothing, for comparison.
 pub static YCSB: ArtifactList =
     ArtifactList { name: "ycsb", pom: include_str!("ycsb/pom.xml"), locked: include_str!("ycsb/locked.txt") };

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_workload::client::{ClientError, FieldValues, Fields};
@@ -50,6 +51,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct Spec<'a> {
     /// The system that the child belongs to, which errors name.
     pub system: &'static str,
+    /// What errors call the process where it is a part of the system. `None`: it is the system's client.
+    pub part: Option<&'a str>,
     /// The driver's class.
     pub driver: &'a str,
     /// Where that class and its libraries are. The child's own classes are added to it.
@@ -61,8 +64,8 @@ pub struct Spec<'a> {
     /// For the socket, the log (`jvm-NAME.log`) and temporary files.
     pub scratch: &'a Path,
     pub heap_bytes: u64,
-    /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel kills it. It counts
-    /// the cores of this host whatever the modelled machine has, since a client is on another one.
+    /// The cgroups that the process joins and the CPUs that it runs on, and the budget that is named if the kernel kills it. A client
+    /// counts the cores of this host whatever the modelled machine has, since it is on another one.
     pub resources: &'a Resources,
     /// The network that it runs in.
     pub namespace: Option<&'a NetworkNamespace>,
@@ -70,6 +73,8 @@ pub struct Spec<'a> {
     pub timeout: Duration,
     /// How long it may take until the driver is open.
     pub start_limit: Duration,
+    /// Becomes true where it is no use any more to wait for that.
+    pub give_up: Option<&'a AtomicBool>,
 }
 
 /// A running child. Dropping it kills it.
@@ -79,6 +84,7 @@ pub struct JvmChild {
     socket: SocketPath,
     timeout: Duration,
     hops: Hops,
+    is_client: bool,
 }
 
 impl JvmChild {
@@ -100,8 +106,9 @@ impl JvmChild {
         let failed = |problem: String| SystemError::starting(system, problem);
         if spec.heap_bytes < MIN_HEAP_BYTES {
             return Err(failed(format!(
-                "a heap of {:.1} MiB is too small for its client process, which needs {} MiB",
+                "a heap of {:.1} MiB is too small for {}, which needs {} MiB",
                 spec.heap_bytes as f64 / f64::from(1 << 20),
+                spec.part.unwrap_or("its client process"),
                 MIN_HEAP_BYTES >> 20
             )));
         }
@@ -139,24 +146,33 @@ impl JvmChild {
             namespace.enter(&mut command);
         }
         let log = spec.scratch.join(format!("jvm-{}.log", socket.name()));
-        let child = Child::spawn(system, command, &log, spec.resources)?;
-        let started = JvmChild { child, socket, timeout: spec.timeout, hops: Hops::default() };
-        started.wait_until_ready(spec.start_limit)?;
+        let child = Child::spawn_as(system, spec.part.unwrap_or(system), command, &log, spec.resources)?;
+        let (hops, is_client) = (Hops::default(), spec.part.is_none());
+        let started = JvmChild { child, socket, timeout: spec.timeout, hops, is_client };
+        started.wait_until_ready(spec.start_limit, spec.give_up)?;
         Ok(started)
     }
 
-    fn wait_until_ready(&self, limit: Duration) -> Result<(), SystemError> {
+    fn wait_until_ready(&self, limit: Duration, give_up: Option<&AtomicBool>) -> Result<(), SystemError> {
+        const DURING: &str = "starting";
         let state = self.child.state();
-        let ready = state.wait_until("starting", "accepting connections", limit, CONNECT_POLL, &|| {
+        let ready = state.wait_until(DURING, "accepting connections", limit, CONNECT_POLL, &|| {
+            if give_up.is_some_and(|give_up| give_up.load(Ordering::Relaxed)) {
+                return Err(state.failed(DURING, "another part did not start".to_owned()));
+            }
             Ok(Connection::open(self.socket.as_path(), self.timeout, Arc::clone(state)).is_ok())
         });
-        // The process has the name of the system, whose servers may be fine.
         ready.map_err(|error| match error {
             SystemError::Failed { system, during, problem, log_tail } => {
-                SystemError::Failed { system, during, problem: format!("its client: {problem}"), log_tail }
+                SystemError::Failed { system, during, problem: self.named(problem), log_tail }
             }
             other => other,
         })
+    }
+
+    /// A client has the name of the system, whose servers may be fine.
+    fn named(&self, problem: String) -> String {
+        if self.is_client { format!("its client: {problem}") } else { problem }
     }
 
     pub fn state(&self) -> &Arc<ChildState> {
@@ -195,9 +211,14 @@ impl JvmChild {
     /// # Errors
     /// When the child does not answer, or not with numbers.
     pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        let mut figures = self.numbers(Opcode::Figures)?;
+        let mut figures = self.driver_figures()?;
         figures.extend(self.hops.figures());
         Ok(figures)
+    }
+
+    /// Those of the driver alone, for a child that the load generator does not talk to.
+    pub(crate) fn driver_figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.numbers(Opcode::Figures)
     }
 
     /// The driver's gauges: those of its figures that say how much is running in the background.
@@ -247,7 +268,7 @@ impl JvmChild {
     ///
     /// # Errors
     /// When closing fails, or the process had to be killed after `limit`.
-    pub fn stop(self, limit: Duration) -> Result<(), SystemError> {
+    pub fn stop(&self, limit: Duration) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
         self.request(DURING, Opcode::Stop, 0, "", "", limit)?;
         self.child.wait_for_end(limit)
@@ -265,7 +286,7 @@ impl JvmChild {
                 true => state.describe(),
                 false => format!("can't connect to process {}: {error}", state.pid()),
             };
-            state.failed(during, format!("its client: {problem}"))
+            state.failed(during, self.named(problem))
         })
     }
 
@@ -295,13 +316,14 @@ impl JvmChild {
         match error {
             ClientError::Timeout(limit) => {
                 let seconds = limit.as_secs_f64();
+                let name = if self.is_client { "its client" } else { state.name() };
                 let problem =
-                    format!("its client (process {}) did not answer within {seconds:.1} s", state.pid());
+                    format!("{name} (process {}) did not answer within {seconds:.1} s", state.pid());
                 state.failed(during, problem)
             }
             // The driver's own message is complete, and the log is about other things.
             ClientError::System(problem) => SystemError::failed(state.system(), during, problem),
-            ClientError::Lost(problem) => state.failed(during, format!("its client: {problem}")),
+            ClientError::Lost(problem) => state.failed(during, self.named(problem)),
         }
     }
 }

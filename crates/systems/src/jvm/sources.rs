@@ -19,6 +19,9 @@ pub(crate) static CHILD: JavaSources = JavaSources {
         java!("underlay/jvm/MalformedFrame.java"),
         java!("underlay/jvm/MayConnect.java"),
         java!("underlay/jvm/MemoryDriver.java"),
+        java!("underlay/jvm/NotDone.java"),
+        java!("underlay/jvm/RemoteConnection.java"),
+        java!("underlay/jvm/RemoteService.java"),
         java!("underlay/jvm/Reply.java"),
         java!("underlay/jvm/Request.java"),
         java!("underlay/jvm/Server.java"),
@@ -46,3 +49,28 @@ pub(crate) static ACCUMULO: JavaSources = JavaSources {
 
 /// The driver's class, which documents its properties.
 pub(crate) const ACCUMULO_DRIVER: &str = "underlay.accumulo.AccumuloDriver";
+
+/// The drivers for Berkeley DB JE: compiled against the child's classes and JE.
+pub(crate) static JE: JavaSources = JavaSources {
+    name: "je-drivers",
+    files: &[
+        java!("underlay/je/Configuration.java"),
+        java!("underlay/je/EmbeddedDriver.java"),
+        java!("underlay/je/EnvironmentFigures.java"),
+        java!("underlay/je/GroupConnection.java"),
+        java!("underlay/je/GroupDriver.java"),
+        java!("underlay/je/RecordFormat.java"),
+        java!("underlay/je/Records.java"),
+        java!("underlay/je/ReplicaDriver.java"),
+        java!("underlay/je/ReplicaNode.java"),
+        java!("underlay/je/Settling.java"),
+        java!("underlay/je/Shard.java"),
+    ],
+};
+
+/// The class of the driver that embeds JE, which documents its properties.
+pub(crate) const JE_EMBEDDED_DRIVER: &str = "underlay.je.EmbeddedDriver";
+
+/// The class of the driver that is a member of a replication group, and of the one that is the client of several groups.
+pub(crate) const JE_REPLICA_DRIVER: &str = "underlay.je.ReplicaDriver";
+pub(crate) const JE_GROUP_DRIVER: &str = "underlay.je.GroupDriver";

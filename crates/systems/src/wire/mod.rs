@@ -21,7 +21,8 @@
 //!                                client waited is the way to the child and back
 //!          number   u64          scans: records read; else 0
 //!          values   (below)      read: the fields; figures: field 0 is a JSON object of numbers;
-//!                                command: field 0 is its answer; an error: field 0 is its text in UTF-8;
+//!                                command: field 0 is its answer; an error: field 0 is its text in UTF-8,
+//!                                and an empty field 1 says that the operation had no effect;
 //!                                scan of records: the fields of one after the other, each behind an entry
 //!                                of field 0xFFFF that is its key
 //!

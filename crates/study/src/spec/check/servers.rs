@@ -5,7 +5,7 @@ use underlay_config::{Diagnostic, Diagnostics, Word};
 use underlay_workload::{Mix, OperationKind};
 
 use crate::spec::model::StorageSource;
-use crate::spec::read::{Sites, SystemSite, WorkloadSite, check_settings};
+use crate::spec::read::{Sites, SystemSite, WorkloadSite, check_settings, with_nodes};
 
 /// Servers of the system with the fewest: each of those holds the largest share.
 pub(super) fn fewest(sites: &Sites) -> u64 {
@@ -234,9 +234,11 @@ pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnosti
                     let place = storage.settings.get(&key).map(|(_, span)| span.clone());
                     (key, (value, place.unwrap_or_else(|| storage.settings_span.clone())))
                 });
-                let own_are_sound = kind.check_settings(&site.spec.settings).is_empty();
-                if own_are_sound {
-                    check_settings(kind, &spans.collect(), &title, &storage.settings_span, findings);
+                let nodes = site.spec.nodes;
+                let own = with_nodes(kind, nodes, site.spec.settings.clone());
+                if kind.check_settings(&own).is_empty() {
+                    let (merged, span) = (spans.collect(), &storage.settings_span);
+                    check_settings(kind, nodes, &merged, &title, span, findings);
                 }
             }
         }

@@ -71,7 +71,8 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
         let name = section.take(role).and_then(|field| field.text("the name of a storage", findings));
         roles.extend(name.map(|name| (role, name)));
     }
-    let settings = read_own_settings(system, section, findings);
+    let node_count = nodes.as_ref().map_or(1, |nodes| nodes.value);
+    let settings = read_own_settings(system, node_count, section, findings);
 
     let (kind, nodes) = (kind?, nodes?);
     let (servers, servers_span) = match servers {
@@ -150,6 +151,7 @@ pub(in crate::spec) type SettingsSite = BTreeMap<String, (String, Range<usize>)>
 /// The remaining keys of a system's section.
 fn read_own_settings(
     system: Option<&'static dyn System>,
+    nodes: u32,
     mut section: Section<'_>,
     findings: &mut Diagnostics,
 ) -> SettingsSite {
@@ -163,7 +165,7 @@ fn read_own_settings(
     let roles = system.capabilities().roles.iter().map(|&(role, _)| role);
     let own_keys: Vec<&'static str> = OWN_KEYS.into_iter().chain(roles).collect();
     let settings = read_settings(system, &own_keys, &mut section, findings);
-    check_settings(system, &settings, &section.title, &section.span, findings);
+    check_settings(system, nodes, &settings, &section.title, &section.span, findings);
     settings
 }
 
@@ -197,16 +199,30 @@ fn read_settings(
     settings
 }
 
+/// `values` with the number of nodes, by which a system judges others. Where a cluster may run already, it has its own number.
+pub(in crate::spec) fn with_nodes(
+    system: &dyn System,
+    nodes: u32,
+    mut values: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let capabilities = system.capabilities();
+    if capabilities.many_nodes && capabilities.elsewhere.is_none() {
+        values.insert("nodes".to_owned(), nodes.to_string());
+    }
+    values
+}
+
 /// What the system itself says of values; `span` is for a setting that the study does not have.
 pub(in crate::spec) fn check_settings(
     system: &dyn System,
+    nodes: u32,
     settings: &SettingsSite,
     title: &str,
     span: &Range<usize>,
     findings: &mut Diagnostics,
 ) {
     let values = settings.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
-    for (key, expected) in system.check_settings(&values) {
+    for (key, expected) in system.check_settings(&with_nodes(system, nodes, values)) {
         let span = settings.get(&key).map_or_else(|| span.clone(), |(_, span)| span.clone());
         let message = format!("wrong value for `{key}` in {title}");
         findings.push(Diagnostic::error(span, message, expected));

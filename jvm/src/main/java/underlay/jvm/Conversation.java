@@ -9,7 +9,15 @@ import java.util.TreeMap;
 final class Conversation implements Runnable {
     private static final int MAX_CAUSES = 5;
 
-    private final Server server;
+    /** Where the connection came in. */
+    interface Host {
+        void ended(Conversation conversation);
+
+        /** The connection has requested the end of the process. */
+        void stop(SocketChannel asked, int id);
+    }
+
+    private final Host host;
     private final Driver driver;
     private final SocketChannel channel;
     private final Request request = new Request();
@@ -17,8 +25,8 @@ final class Conversation implements Runnable {
     /** Created for the first operation, since a connection that only asks for figures needs no client of the system. */
     private Driver.Connection client;
 
-    Conversation(Server server, Driver driver, SocketChannel channel) {
-        this.server = server;
+    Conversation(Host host, Driver driver, SocketChannel channel) {
+        this.host = host;
         this.driver = driver;
         this.channel = channel;
     }
@@ -36,9 +44,9 @@ final class Conversation implements Runnable {
             // The peer is gone, so the error can't be sent.
         } finally {
             closeClient();
-            server.ended(this);
+            host.ended(this);
             if (stop) {
-                server.stop(channel, request.id);
+                host.stop(channel, request.id);
             } else {
                 close(channel);
             }
@@ -70,6 +78,8 @@ final class Conversation implements Runnable {
             long started = System.nanoTime();
             try {
                 answer();
+            } catch (NotDone refused) {
+                reply.notDone(describe(refused));
             } catch (Throwable problem) {
                 // Includes errors such as a missing class: the load generator must be told about everything.
                 reply.text(Reply.FAILED, describe(problem));

@@ -44,7 +44,10 @@ public interface Driver {
     /** Called once, after every connection has been closed. */
     void close() throws Exception;
 
-    /** One client, used by one thread. A call returns when the system has answered. */
+    /**
+     * One client, used by one thread. A call returns when the system has answered. It throws {@link NotDone} if it is certain that the
+     * operation had no effect and never will have.
+     */
     interface Connection {
         /** Adds the requested fields of a record to {@code into}, which is empty, ordered by index. */
         Outcome read(byte[] key, int field, Values into) throws Exception;

@@ -6,7 +6,7 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.nio.channels.SocketChannel;
+import java.nio.channels.ReadableByteChannel;
 
 /**
  * Reads frames from one connection, one at a time. The protocol is documented with the other side, in
@@ -25,7 +25,7 @@ final class Frame {
     private static final VarHandle INT = view(int[].class);
     private static final VarHandle LONG = view(long[].class);
 
-    private final SocketChannel channel;
+    private final ReadableByteChannel channel;
     private ByteBuffer received = ByteBuffer.allocate(FIRST_BYTES);
     /** {@code bytes()[start..end]} has been received and not returned yet. */
     private int start;
@@ -35,7 +35,7 @@ final class Frame {
     int bodyStart;
     int bodyEnd;
 
-    Frame(SocketChannel channel) {
+    Frame(ReadableByteChannel channel) {
         this.channel = channel;
     }
 

@@ -40,6 +40,12 @@ final class Reply {
         status = newStatus;
     }
 
+    /** The answer that nothing was done, so that the request may be repeated. */
+    void notDone(String text) {
+        text(FAILED, text);
+        values.add(1, new byte[0]);
+    }
+
     void outcome(Driver.Outcome outcome) {
         status = switch (outcome) {
             case FOUND -> FOUND;

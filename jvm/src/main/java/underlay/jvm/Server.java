@@ -20,7 +20,7 @@ import java.util.Properties;
  * <p>Command line: the socket's path, the driver's class, and a file of properties for it. That file is deleted once it has
  * been read, since it may hold a password.
  */
-public final class Server {
+public final class Server implements Conversation.Host {
     /** A small stack, since there may be hundreds of connections. */
     private static final long STACK_BYTES = 512 << 10;
     private static final int BACKLOG = 1024;
@@ -108,12 +108,14 @@ public final class Server {
         }
     }
 
-    synchronized void ended(Conversation conversation) {
+    @Override
+    public synchronized void ended(Conversation conversation) {
         open.remove(conversation);
     }
 
     /** Ends {@link #accept}. If two connections request it, the second just sees its connection end. */
-    synchronized void stop(SocketChannel asked, int id) {
+    @Override
+    public synchronized void stop(SocketChannel asked, int id) {
         if (stopAsked != null) {
             Conversation.close(asked);
             return;

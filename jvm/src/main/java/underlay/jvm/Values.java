@@ -44,6 +44,23 @@ public final class Values {
         return Frame.intAt(bytes, value(place) - 4);
     }
 
+    /** Whether each field comes after the one before it, so that none is there twice. */
+    public boolean isOrdered() {
+        for (int place = 1; place < count; place++) {
+            if (field(place) <= field(place - 1)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** A copy of all fields in the encoding of a message. */
+    public byte[] toBytes() {
+        byte[] copy = new byte[encodedBytes()];
+        encode(copy, 0);
+        return copy;
+    }
+
     /** Appends a field. */
     public void add(int field, byte[] value) {
         add(field, value, 0, value.length);
@@ -68,6 +85,18 @@ public final class Values {
         note(end);
         System.arraycopy(source, offset, bytes, end, length);
         end += length;
+    }
+
+    /** Appends all fields of {@code others}. */
+    public void addAll(Values others) {
+        addRange(others, 0, others.size());
+    }
+
+    /** Appends the fields at the positions from {@code first} to {@code end}, without that one. */
+    public void addRange(Values others, int first, int end) {
+        for (int place = first; place < end; place++) {
+            add(others.field(place), others.bytes, others.value(place), others.length(place));
+        }
     }
 
     void clear() {

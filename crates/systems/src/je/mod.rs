@@ -1,0 +1,10 @@
+#![doc = include_str!("docs.md")]
+
+mod config;
+pub(crate) mod engine;
+pub(crate) mod memory;
+mod start;
+
+pub use start::{INSTALLED, Je};
+
+const NAME: &str = "je";

@@ -1,0 +1,174 @@
+//! Starting the process that embeds JE, and everything except clients' requests.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use underlay_workload::client::Client;
+
+use super::config::{Config, SETTINGS};
+use super::{NAME, engine};
+use crate::jvm::{self, JvmChild, Spec};
+use crate::process_memory::resident_bytes;
+use crate::system::{
+    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, make_on,
+};
+
+/// A client's timeout if the settings have none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Opening replays the log and closing writes a checkpoint, which may take long on a slow disk: this limit only tells a stuck process
+/// from a slow one.
+const MIN_LIMIT: Duration = Duration::from_secs(120);
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
+const LIMIT_TIMEOUTS: u32 = 20;
+
+/// The system `je`. JE comes from the cache of artifacts.
+#[derive(Clone, Copy, Debug)]
+pub struct Je;
+
+/// The one that studies use.
+pub static INSTALLED: Je = Je;
+
+impl System for Je {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { scan: true, delete: true, settings: SETTINGS, ..Capabilities::default() }
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        engine::versions(NAME)
+    }
+
+    fn start_and_stop(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
+        // Settling writes everything out, and what is loaded does not depend on when the log was flushed.
+        &[("durability", "NO_SYNC")]
+    }
+
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+        Config::resolve(settings, None).err().unwrap_or_default()
+    }
+
+    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+        engine::class_path(NAME, progress).map(drop)
+    }
+
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        resources: &Resources,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
+        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
+            .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        let [data] = paths.data.as_slice() else {
+            let problem = format!(
+                "it keeps its data in one directory, not {}: combine the devices with layout = \"stripe\"",
+                paths.data.len()
+            );
+            return Err(SystemError::starting(NAME, problem));
+        };
+        let home = make_on(NAME, data, NAME.as_ref())?;
+        let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
+        let limit = MIN_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let division = config.division();
+        let mut options = vec![division.java_option()];
+        options.extend(resources.java_option());
+        let child = JvmChild::start(&Spec {
+            system: NAME,
+            part: Some(NAME),
+            driver: jvm::JE_EMBEDDED_DRIVER,
+            class_path: engine::class_path(NAME, &|_| {})?,
+            properties: properties(&config, &home, settings, timeout)?,
+            options,
+            scratch: &paths.scratch,
+            heap_bytes: division.heap_bytes,
+            resources,
+            namespace: None,
+            timeout,
+            start_limit: limit,
+            give_up: None,
+        })?;
+        Ok(Box::new(Started { child, config, resources: resources.clone(), limit }))
+    }
+}
+
+/// Those of the driver.
+fn properties(
+    config: &Config,
+    home: &Path,
+    settings: &Settings,
+    timeout: Duration,
+) -> Result<BTreeMap<String, String>, SystemError> {
+    let home = home.to_str().ok_or_else(|| {
+        let problem = format!("the path {} is not in UTF-8, which Java needs", home.display());
+        SystemError::starting(NAME, problem)
+    })?;
+    let mut properties = config.engine(timeout, settings.slow_motion).parameters();
+    let own = [
+        ("home", home.to_owned()),
+        ("fields", settings.fields.to_string()),
+        ("durability", format!("{0},{0},NONE", config.durability)),
+    ];
+    properties.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    Ok(properties)
+}
+
+/// A running engine.
+struct Started {
+    child: JvmChild,
+    config: Config,
+    resources: Resources,
+    /// How long stopping may take.
+    limit: Duration,
+}
+
+impl Running for Started {
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+        Ok(Box::new(self.child.connect(&[])?))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let state = self.child.state();
+        if state.is_running() { vec![state.pid()] } else { Vec::new() }
+    }
+
+    fn applied_settings(&self) -> BTreeMap<String, String> {
+        let mut applied = self.config.applied();
+        self.resources.record_java_option(&mut applied);
+        applied
+    }
+
+    fn health(&self) -> Result<(), SystemError> {
+        self.child.health()
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let mut figures = self.child.figures()?;
+        let resident = resident_bytes(self.child.state().pid());
+        figures.extend(resident.map(|bytes| ("current_resident_bytes".to_owned(), bytes as f64)));
+        Ok(figures)
+    }
+
+    fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.child.gauges()
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        self.child.settle(limit)
+    }
+
+    fn abort(&self) {
+        self.child.kill();
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), SystemError> {
+        self.child.stop(self.limit)
+    }
+}

@@ -1,0 +1,324 @@
+//! The processes of members, and what they are asked.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use underlay_sync::Mutex;
+
+use super::NAME;
+use super::config::Config;
+use super::topology::Member;
+use crate::child::ChildState;
+use crate::java::ClassPath;
+use crate::java_server;
+use crate::jvm::{self, JvmChild, Spec};
+use crate::network_namespace::NetworkNamespace;
+use crate::private_file::write_private;
+use crate::system::{Resources, SystemError};
+
+const POLL: Duration = Duration::from_millis(20);
+/// A file in the directory of each member whose group has been complete once.
+const FORMED: &str = "formed";
+/// Figures of a member that say what it is; `current_masters` is their number.
+const IS_MASTER: &str = "current_masters";
+const LAST_ENTRY: &str = "current_last_entry";
+
+/// How to start a member, at first and after it was stopped.
+pub(super) struct Plan {
+    pub config: Config,
+    pub class_path: ClassPath,
+    /// JE's parameters that all have in common.
+    pub parameters: BTreeMap<String, String>,
+    pub fields: u32,
+    /// Who does not know it is not served.
+    pub secret: String,
+    pub scratch: PathBuf,
+    pub network: Arc<NetworkNamespace>,
+    /// Options of a Java program in that network.
+    pub network_options: Vec<String>,
+    pub resources: Resources,
+    pub timeout: Duration,
+    /// How long starting or stopping may take.
+    pub limit: Duration,
+}
+
+impl Plan {
+    /// Starts the process of a member of `group`, which `is_new` if it never was complete. The member has joined when this returns: so
+    /// the others must start meanwhile.
+    fn start(
+        &self,
+        member: &Member,
+        group: &[Member],
+        (home, is_new): (&str, bool),
+        give_up: &AtomicBool,
+    ) -> Result<JvmChild, SystemError> {
+        let division = self.config.division();
+        let mut options = self.network_options.clone();
+        options.push(division.java_option());
+        options.extend(self.resources.java_option());
+        // The first member of a new group has nobody to ask. It must not found another where the group is there and only its own
+        // storage is new.
+        let founds = member.leads && is_new;
+        let helpers: Vec<String> = match founds {
+            true => vec![member.replication_endpoint()],
+            false => group.iter().map(Member::replication_endpoint).collect(),
+        };
+        let mut properties = self.parameters.clone();
+        let own = [
+            ("home", home.to_owned()),
+            ("fields", self.fields.to_string()),
+            ("durability", self.config.durability()),
+            ("service", member.service_endpoint()),
+            ("secret", self.secret.clone()),
+            ("je.rep.groupName", member.group()),
+            ("je.rep.nodeName", member.name()),
+            ("je.rep.nodeHostPort", member.replication_endpoint()),
+            ("je.rep.helperHosts", helpers.join(",")),
+            // Of members that have the same, the leader is elected.
+            ("je.rep.node.priority", if member.leads { "2" } else { "1" }.to_owned()),
+        ];
+        properties.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        JvmChild::start(&Spec {
+            system: NAME,
+            part: Some(&member.name()),
+            driver: jvm::JE_REPLICA_DRIVER,
+            class_path: self.class_path.clone(),
+            properties,
+            options,
+            scratch: &self.scratch,
+            heap_bytes: division.heap_bytes,
+            resources: &self.resources,
+            namespace: Some(&self.network),
+            timeout: self.timeout,
+            start_limit: self.limit,
+            give_up: Some(give_up),
+        })
+    }
+}
+
+/// Options of a Java program in a network without a name service.
+pub(super) fn network_options(scratch: &std::path::Path) -> Result<Vec<String>, SystemError> {
+    let hosts = scratch.join("hosts");
+    write_private(&hosts, &java_server::hosts())
+        .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", hosts.display())))?;
+    Ok(vec![java_server::hosts_option(&hosts), "-Djava.net.preferIPv4Stack=true".to_owned()])
+}
+
+/// A member with its process.
+pub(super) struct Started {
+    pub member: Member,
+    pub directory: PathBuf,
+    pub child: JvmChild,
+}
+
+impl Started {
+    pub(super) fn state(&self) -> &Arc<ChildState> {
+        self.child.state()
+    }
+
+    /// `None` while it can't answer, as when it is opened again after a change of masters.
+    pub(super) fn gauges(&self) -> Option<BTreeMap<String, f64>> {
+        self.child.gauges().ok()
+    }
+
+    pub(super) fn figures(&self) -> Option<BTreeMap<String, f64>> {
+        self.child.driver_figures().ok()
+    }
+
+    pub(super) fn is_master(&self) -> bool {
+        self.gauges().is_some_and(|gauges| gauges.get(IS_MASTER) == Some(&1.0))
+    }
+
+    fn is_replica(&self) -> bool {
+        self.gauges().is_some_and(|gauges| gauges.get(IS_MASTER) == Some(&0.0))
+    }
+
+    fn last_entry(&self) -> Option<f64> {
+        self.gauges()?.get(LAST_ENTRY).copied()
+    }
+}
+
+/// Starts these of `all` members at once, since none is ready before most of its group are there.
+pub(super) fn start_all(
+    plan: &Plan,
+    all: &[(Member, PathBuf)],
+    starting: &[(Member, PathBuf)],
+) -> Result<Vec<Started>, SystemError> {
+    // Without those that fail, the others might wait for a majority as long as they may.
+    let (give_up, first) = (AtomicBool::new(false), Mutex::new(None));
+    let is_new = |shard: u64| {
+        let of_shard = all.iter().filter(|(member, _)| member.shard == shard);
+        of_shard.map(|(_, directory)| directory.join(FORMED)).all(|mark| !mark.exists())
+    };
+    let start = |(member, directory): &(Member, PathBuf)| {
+        let home = directory.to_str().ok_or_else(|| {
+            let problem = format!("the path {} is not in UTF-8, which Java needs", directory.display());
+            SystemError::starting(NAME, problem)
+        })?;
+        let of_group: Vec<Member> =
+            all.iter().map(|(other, _)| other.clone()).filter(|other| other.shard == member.shard).collect();
+        let child = plan.start(member, &of_group, (home, is_new(member.shard)), &give_up)?;
+        Ok(Started { member: member.clone(), directory: directory.clone(), child })
+    };
+    let noted = |one: &(Member, PathBuf)| {
+        let outcome = start(one);
+        outcome.map_err(|error| {
+            give_up.store(true, Ordering::Relaxed);
+            first.lock().get_or_insert(error);
+        })
+    };
+    let outcomes: Vec<Result<Started, ()>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = starting.iter().map(|one| scope.spawn(|| noted(one))).collect();
+        let outcomes = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        outcomes.collect()
+    });
+    match first.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(outcomes.into_iter().flatten().collect()),
+    }
+}
+
+/// Notes that the groups of all members are there. A first start that was interrupted before is simply made again.
+pub(super) fn note_formed(members: &[Arc<Started>]) -> Result<(), SystemError> {
+    for mark in members.iter().map(|started| started.directory.join(FORMED)) {
+        write_private(&mark, "").map_err(|error| {
+            SystemError::starting(NAME, format!("can't write {}: {error}", mark.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs `work` for each of these members at once and returns the first error.
+pub(super) fn for_all(
+    members: &[Arc<Started>],
+    work: impl Fn(&Started) -> Result<(), SystemError> + Sync,
+) -> Result<(), SystemError> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = members.iter().map(|member| scope.spawn(move || work(member))).collect();
+        let outcomes = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let outcomes: Vec<_> = outcomes.collect();
+        outcomes.into_iter().collect()
+    })
+}
+
+/// Makes the leader of each shard its master, so that every run begins with the same ones.
+pub(super) fn lead(members: &[Arc<Started>], limit: Duration) -> Result<(), SystemError> {
+    const DURING: &str = "starting";
+    let deadline = Instant::now() + limit;
+    for leader in members.iter().filter(|started| started.member.leads) {
+        let name = leader.member.name();
+        let others = || {
+            let of_shard = |other: &&Arc<Started>| other.member.shard == leader.member.shard;
+            members.iter().filter(of_shard).filter(|other| !other.member.leads)
+        };
+        // A former master believes to be one for a moment longer, and may have to open its environment again.
+        while !(leader.is_master() && others().all(|other| other.is_replica())) {
+            if !leader.is_master()
+                && let Some(master) = others().find(|other| other.is_master())
+            {
+                // It fails where the leader is not connected yet, or is the master by now.
+                let _ = master.child.command(DURING, "transfer-master", &name, limit);
+            }
+            if Instant::now() > deadline {
+                let problem = format!("{name} is not yet the master after {:.0} s", limit.as_secs_f64());
+                return Err(leader.state().failed(DURING, problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+/// Waits until every replica has what its master had when this was called.
+pub(super) fn catch_up(members: &[Arc<Started>], limit: Duration) -> Result<(), SystemError> {
+    let deadline = Instant::now() + limit;
+    let masters = members.iter().filter(|started| started.is_master());
+    let goals: BTreeMap<u64, f64> =
+        masters.filter_map(|master| Some((master.member.shard, master.last_entry()?))).collect();
+    for started in members {
+        let Some(&goal) = goals.get(&started.member.shard) else { continue };
+        while started.last_entry().is_none_or(|last| last < goal) {
+            if Instant::now() > deadline {
+                let problem = format!(
+                    "{} has not yet got all from its master after {:.0} s",
+                    started.member.name(),
+                    limit.as_secs_f64()
+                );
+                return Err(started.state().failed("settling", problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+/// The figures of all members together: sums, with how far replicas are behind and who is master.
+pub(super) fn together(all: &[(Member, BTreeMap<String, f64>)]) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    for (member, own) in all {
+        for (name, &figure) in own {
+            match name.as_str() {
+                LAST_ENTRY => {}
+                "current_log_utilization_percent" => {
+                    let least = figures.entry(name.clone()).or_insert(figure);
+                    *least = figure.min(*least);
+                }
+                _ => *figures.entry(name.clone()).or_insert(0.0) += figure,
+            }
+        }
+        if own.get(IS_MASTER) == Some(&1.0) {
+            figures.insert(format!("current_master_of_shard_{}", member.shard), member.node as f64);
+        }
+    }
+    let last = |(_, own): &(Member, BTreeMap<String, f64>)| own.get(LAST_ENTRY).copied();
+    let lag = all.iter().filter_map(|one| {
+        let of_shard = all.iter().filter(|(other, _)| other.shard == one.0.shard);
+        let newest = of_shard.filter_map(last).fold(0.0, f64::max);
+        Some(newest - last(one)?)
+    });
+    figures.insert("current_replica_lag_entries".to_owned(), lag.fold(0.0, f64::max));
+    figures.insert("current_members".to_owned(), all.len() as f64);
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::topology::members;
+    use super::*;
+
+    #[test]
+    fn figures_of_members_are_put_together() {
+        let own = |last: f64, master: f64, percent: f64| {
+            BTreeMap::from([
+                (LAST_ENTRY.to_owned(), last),
+                (IS_MASTER.to_owned(), master),
+                ("current_log_utilization_percent".to_owned(), percent),
+                ("log_fsyncs".to_owned(), 2.0),
+            ])
+        };
+        let all = members(2, 2, 2);
+        assert_eq!((all[2].shard, all[2].node, all[2].leads), (2, 2, true));
+        let figures = [own(10.0, 1.0, 70.0), own(7.0, 0.0, 60.0), own(90.0, 1.0, 80.0), own(90.0, 0.0, 80.0)];
+        let figures = together(&all.into_iter().zip(figures).collect::<Vec<_>>());
+        for (name, expected) in [
+            ("log_fsyncs", 8.0),
+            ("current_masters", 2.0),
+            ("current_members", 4.0),
+            ("current_log_utilization_percent", 60.0),
+            ("current_replica_lag_entries", 3.0),
+            ("current_master_of_shard_1", 1.0),
+            ("current_master_of_shard_2", 2.0),
+        ] {
+            assert_eq!(figures[name], expected, "{name}");
+        }
+        assert!(!figures.contains_key(LAST_ENTRY));
+    }
+}

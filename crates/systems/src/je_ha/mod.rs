@@ -1,0 +1,13 @@
+#![doc = include_str!("docs.md")]
+
+mod config;
+mod members;
+mod places;
+mod start;
+mod store;
+mod topology;
+
+pub use start::{INSTALLED, JeHa};
+pub use store::{MemberState, Store};
+
+const NAME: &str = "je-ha";

@@ -1,0 +1,173 @@
+//! Starting the members of all shards, and the client that finds their masters.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::NAME;
+use super::config::{Config, Consistency, SETTINGS};
+use super::members::{Plan, lead, network_options, note_formed, start_all};
+use super::places::directories;
+use super::store::Store;
+use super::topology::Member;
+use crate::credentials::random_password;
+use crate::java::ClassPath;
+use crate::je::engine;
+use crate::jvm::{self, JvmChild, Spec};
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{
+    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
+};
+
+/// A client's timeout if the settings have none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Opening replays the log and closing writes a checkpoint, which may take long on a slow disk: this limit only tells a stuck process
+/// from a slow one.
+const MIN_LIMIT: Duration = Duration::from_secs(120);
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
+const LIMIT_TIMEOUTS: u32 = 20;
+/// The client process is not part of the system, so its memory does not count towards the budget.
+const CLIENT_HEAP_BYTES: u64 = 192 << 20;
+
+/// The system `je-ha`. JE comes from the cache of artifacts.
+#[derive(Clone, Copy, Debug)]
+pub struct JeHa;
+
+/// The one that studies use.
+pub static INSTALLED: JeHa = JeHa;
+
+impl JeHa {
+    /// Like [`System::start`], with members that can be stopped and started one by one.
+    ///
+    /// # Errors
+    /// Like there.
+    pub fn start_store(
+        &self,
+        paths: &StoragePaths,
+        resources: &Resources,
+        settings: &Settings,
+    ) -> Result<Store, SystemError> {
+        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
+            .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        let members = config.members();
+        let homes = directories(paths, config.nodes, &members)?;
+        let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
+        let limit = MIN_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let scratch = paths.scratch.join(NAME);
+        std::fs::create_dir_all(&scratch).map_err(|error| {
+            SystemError::starting(NAME, format!("can't make the directory {}: {error}", scratch.display()))
+        })?;
+        let secret = random_password()
+            .map_err(|error| SystemError::starting(NAME, format!("can't make a secret: {error}")))?;
+        let plan = Plan {
+            class_path: engine::class_path(NAME, &|_| {})?,
+            parameters: config.parameters(timeout, limit, settings.slow_motion),
+            fields: settings.fields,
+            secret,
+            network: NetworkNamespace::create(NAME)?,
+            network_options: network_options(&scratch)?,
+            scratch,
+            resources: resources.clone(),
+            timeout,
+            limit,
+            config,
+        };
+        let places: Vec<(Member, PathBuf)> = members.iter().cloned().zip(homes).collect();
+        let started = start_all(&plan, &places, &places)?;
+        let started: Vec<_> = started.into_iter().map(Arc::new).collect();
+        lead(&started, limit)?;
+        note_formed(&started)?;
+        let client = start_client(&plan, &members, &plan.class_path, &plan.scratch)?;
+        Ok(Store::new(client, plan, started))
+    }
+}
+
+impl System for JeHa {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            scan: true,
+            delete: true,
+            many_directories: true,
+            many_nodes: true,
+            settings: SETTINGS,
+            spreads_data: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        engine::versions(NAME)
+    }
+
+    fn start_and_stop(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
+        // Settling writes everything out.
+        &[("durability", "NO_SYNC"), ("replica_durability", "NO_SYNC")]
+    }
+
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+        Config::resolve(settings, None).err().unwrap_or_default()
+    }
+
+    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+        engine::class_path(NAME, progress).map(drop)
+    }
+
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        resources: &Resources,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
+        Ok(Box::new(self.start_store(paths, resources, settings)?))
+    }
+}
+
+/// The client process, in the network of the members and outside of the budget.
+fn start_client(
+    plan: &Plan,
+    members: &[Member],
+    class_path: &ClassPath,
+    scratch: &Path,
+) -> Result<JvmChild, SystemError> {
+    // It is to say what went wrong before the load generator gives up.
+    let timeout = plan.timeout.mul_f64(0.9);
+    let reads = if plan.config.consistency == Consistency::Absolute { "master" } else { "any" };
+    let mut properties = BTreeMap::from(
+        [
+            ("shards", plan.config.shards().to_string()),
+            ("secret", plan.secret.clone()),
+            ("reads", reads.to_owned()),
+            ("timeout-ms", timeout.as_millis().to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    for member in members {
+        let endpoints: &mut String = properties.entry(format!("shard.{}", member.shard)).or_default();
+        let comma = if endpoints.is_empty() { "" } else { "," };
+        *endpoints += &format!("{comma}{}", member.service_endpoint());
+    }
+    JvmChild::start(&Spec {
+        system: NAME,
+        part: None,
+        driver: jvm::JE_GROUP_DRIVER,
+        class_path: class_path.clone(),
+        properties,
+        options: plan.network_options.clone(),
+        scratch,
+        heap_bytes: CLIENT_HEAP_BYTES,
+        resources: &Resources::unlimited(),
+        namespace: Some(&plan.network),
+        timeout: plan.timeout,
+        start_limit: plan.limit,
+        give_up: None,
+    })
+}

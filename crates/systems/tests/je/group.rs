@@ -1,0 +1,208 @@
+//! The system `je-ha`: two shards of three members, of which some are killed under load.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tempfile::TempDir;
+use underlay_systems::je_ha::{INSTALLED, MemberState, Store};
+use underlay_systems::system::{Resources, Running as _, Settings, StoragePaths};
+use underlay_systems::wire::{FrameBuffer, Opcode, Reply, Status, encode_request};
+use underlay_workload::RunError;
+use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
+
+use crate::ledger::{Ledger, Load};
+use crate::{FIELDS, MIB, SETTLE_LIMIT, copy, kill, operations, own_memory_bytes, settings, whole_record};
+
+const MEMBERS: u64 = 6;
+const MEMBER_BYTES: u64 = 180 * MIB;
+const LOAD: Load = Load { records: 1000, fields: FIELDS, operations: 2000 };
+/// Until a group has another master, on a busy machine.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(90);
+/// Enough that some are of each shard.
+const WRITES_AFTER: u32 = 50;
+/// How many members of each kind are killed, one after the other: 1, or what `make je-ha-kills` says.
+const KILLS_VARIABLE: &str = "UNDERLAY_JE_HA_KILLS";
+
+fn start(directory: &Path, more: &[(&str, &str)], timeout: Duration) -> Store {
+    let storages = ["data-1", "data-2", "data-3"].map(|name| directory.join(name));
+    storages.iter().for_each(|storage| std::fs::create_dir_all(storage).unwrap());
+    let paths =
+        StoragePaths { data: storages.into(), scratch: directory.join("scratch"), ..StoragePaths::default() };
+    let own = [("nodes", "3"), ("shards", "2"), ("checkpointer_bytes_mib", "4"), ("reserved_mib", "16")];
+    let settings = Settings { timeout, ..settings(&[&own[..], more].concat()) };
+    let store = INSTALLED.start_store(&paths, &Resources::of(MEMBERS * MEMBER_BYTES), &settings);
+    store.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn masters(store: &Store) -> Vec<String> {
+    store.members().into_iter().filter(|member| member.is_master).map(|member| member.name).collect()
+}
+
+/// A member of the first shard.
+fn member(store: &Store, is_master: bool) -> MemberState {
+    let of_first = |member: &MemberState| member.shard == 1 && member.is_master == is_master;
+    store.members().into_iter().find(of_first).unwrap()
+}
+
+/// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until both shards
+/// took writes without it.
+fn one_kill(store: &Store, ledger: &Arc<Ledger>, victim: &MemberState) -> Duration {
+    let took = Cell::new(Duration::ZERO);
+    let outcome = LOAD.until_harmed(store, ledger, &|| took.set(kill_and_write(store, victim)));
+    assert!(matches!(outcome, Some(RunError::Stopped)), "{outcome:?}");
+    let error = store.health().unwrap_err().to_string();
+    assert!(error.contains(&victim.name) && error.contains("SIGKILL"), "{error}");
+    assert_eq!(ledger.losses(store), [""; 0]);
+    store.start_member(&victim.name).unwrap();
+    store.health().unwrap();
+    took.get()
+}
+
+/// Kills it and writes to both shards until that succeeds.
+fn kill_and_write(store: &Store, victim: &MemberState) -> Duration {
+    kill(victim.process.unwrap());
+    let (mut client, killed) = (store.connect().unwrap(), Instant::now());
+    for number in 0..WRITES_AFTER {
+        let key = format!("after {number}");
+        // One that was under way fails, since nobody knows whether it was done.
+        while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(Outcome::Found) {
+            assert!(killed.elapsed() < FAILOVER_LIMIT, "no writes without {}", victim.name);
+        }
+    }
+    killed.elapsed()
+}
+
+#[test]
+fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
+    let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let ledger = Arc::<Ledger>::default();
+    let store = start(directory.path(), &[], Duration::from_secs(30));
+    assert_eq!(masters(&store), ["shard1-node1", "shard2-node2"]);
+    assert_eq!(store.processes().len() as u64, MEMBERS);
+    assert_eq!(store.applied_settings()["members_of_shard_2"], "node 2, node 1, node 3");
+    assert!(directory.path().join("data-3/je-ha/shard2-node3").is_dir());
+    operations::mean_what_they_mean_in_a_map(&store);
+    only_who_knows_the_secret_is_served(&store);
+    LOAD.load(&store, &ledger);
+
+    let kills = std::env::var(KILLS_VARIABLE).map_or(1, |kills| kills.parse().unwrap());
+    let changes = store.figures().unwrap()["master_changes"];
+    let (mut of_replicas, mut of_masters) = (Vec::new(), Vec::new());
+    for _ in 0..kills {
+        let master = member(&store, true);
+        of_replicas.push(one_kill(&store, &ledger, &member(&store, false)));
+        assert_eq!(member(&store, true).name, master.name, "a replica is no reason for an election");
+        of_masters.push(one_kill(&store, &ledger, &master));
+        assert_ne!(member(&store, true).name, master.name);
+    }
+    let shown = |mut times: Vec<Duration>| {
+        times.sort();
+        format!("{:.2?} (median), {:.2?} (longest)", times[times.len() / 2], times[times.len() - 1])
+    };
+    println!(
+        "je-ha: {kills} replicas and {kills} masters killed under load, all acknowledged writes are there; until every \
+         shard took writes again: {} after a replica, {} after a master",
+        shown(of_replicas),
+        shown(of_masters)
+    );
+    let figures = store.figures().unwrap();
+    assert_eq!(figures["current_masters"], 2.0, "{figures:#?}");
+    assert_eq!(figures["current_master_of_shard_1"], member(&store, true).node as f64, "{figures:#?}");
+    // Of the members that live: those of a killed one went with it.
+    assert!(changes >= 2.0 && figures["master_changes"] >= 2.0, "{changes}, {figures:#?}");
+    let gauges = store.gauges().unwrap();
+    assert!(gauges.keys().all(|name| figures.contains_key(name)), "{gauges:#?}");
+    for member in store.members() {
+        let own_bytes = own_memory_bytes(member.process.unwrap());
+        assert!(own_bytes < MEMBER_BYTES, "{}: {own_bytes} bytes of its own", member.name);
+    }
+
+    // All at once, and again from copies, as if they were the images of a study.
+    let processes = store.processes();
+    drop(store);
+    assert!(processes.iter().all(|process| !Path::new(&format!("/proc/{process}")).exists()));
+    copy(directory.path(), moved.path());
+    let store = start(moved.path(), &[("consistency", "none")], Duration::from_secs(8));
+    assert_eq!(masters(&store), ["shard1-node1", "shard2-node2"], "whoever had been it before");
+    store.settle(SETTLE_LIMIT).unwrap();
+    assert_eq!(store.figures().unwrap()["current_replica_lag_entries"], 0.0);
+    assert_eq!(ledger.losses(&store), [""; 0]);
+    let (mut client, mut values) = (store.connect().unwrap(), FieldValues::default());
+    let key = format!("after {}", WRITES_AFTER - 1);
+    assert_eq!(client.read(key.as_bytes(), Fields::All, &mut values), Ok(Outcome::Found));
+    assert_eq!(values, whole_record(&key));
+
+    for name in ["shard1-node1", "shard1-node2"] {
+        store.stop_member(name).unwrap();
+    }
+    without_a_majority_a_shard_only_reads(&store, &ledger);
+    let error = store.stop_member("shard1-node9").unwrap_err().to_string();
+    assert!(error.contains("expected one of shard1-node1, "), "{error}");
+    store.health().unwrap();
+    store.start_member("shard1-node2").unwrap();
+    assert!(store.start_member("shard1-node2").unwrap_err().to_string().contains("is running"));
+    // On a storage that was replaced, the leader joins its group and founds no other.
+    let replaced = moved.path().join("data-1/je-ha/shard1-node1");
+    std::fs::remove_dir_all(&replaced).unwrap();
+    std::fs::create_dir(&replaced).unwrap();
+    store.start_member("shard1-node1").unwrap();
+    store.settle(SETTLE_LIMIT).unwrap();
+    let figures = store.figures().unwrap();
+    assert_eq!((figures["current_members"], figures["current_masters"]), (6.0, 2.0), "{figures:#?}");
+    assert_eq!(figures["current_replica_lag_entries"], 0.0, "{figures:#?}");
+    assert_eq!(ledger.losses(&store), [""; 0]);
+    Box::new(store).stop().unwrap();
+}
+
+/// The other one takes writes as before.
+fn without_a_majority_a_shard_only_reads(store: &Store, ledger: &Ledger) {
+    let mut client = store.connect().unwrap();
+    let key_in = |shard: u64| (0..).map(|number| format!("new{number}")).find(|key| shard_of(key) == shard);
+    let key = key_in(2).unwrap();
+    assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(Outcome::Found));
+    match client.insert(key_in(1).unwrap().as_bytes(), &whole_record("")) {
+        Err(ClientError::System(reason)) => {
+            assert!(reason.contains("no member of shard 1 did it"), "{reason}")
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(ledger.losses(store), [""; 0]);
+}
+
+/// FNV-1a, folded: data that were written by one version must be found by the next.
+fn shard_of(key: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    (hash ^ (hash >> 32)) % 2 + 1
+}
+
+/// Those in its network, which only root can enter.
+fn only_who_knows_the_secret_is_served(store: &Store) {
+    let network = File::open(format!("/proc/{}/ns/net", store.processes()[0])).unwrap();
+    let connect = || {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        TcpStream::connect("127.0.0.1:6001").unwrap()
+    };
+    let mut stream = std::thread::scope(|scope| scope.spawn(connect).join()).unwrap();
+    for (id, opcode) in [(1, Opcode::Read), (2, Opcode::Insert), (3, Opcode::Figures), (4, Opcode::Settle)] {
+        let mut request = Vec::new();
+        encode_request(&mut request, id, opcode, Fields::All, 0, b"user", None).unwrap();
+        stream.write_all(&request).unwrap();
+        let mut frames = FrameBuffer::new();
+        assert!(frames.receive(&mut stream).unwrap());
+        let reply = Reply::decode(frames.body()).unwrap();
+        assert_eq!(reply.status, Status::Failed, "{opcode:?}: {}", reply.text());
+    }
+    let mut request = Vec::new();
+    encode_request(&mut request, 5, Opcode::Stop, Fields::All, 0, b"", None).unwrap();
+    stream.write_all(&request).unwrap();
+    assert!(!FrameBuffer::new().receive(&mut stream).unwrap(), "the connection ends, and nothing else");
+    store.health().unwrap();
+}
