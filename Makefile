@@ -100,7 +100,7 @@ volume-kills:
 
 je-ha-kills:
 	@scripts/install-packages test
-	@UNDERLAY_JE_HA_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test je members_are_killed -- --nocapture
+	@RUST_TEST_NOCAPTURE=1 UNDERLAY_JE_HA_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test je members_are_killed
 
 overhead:
 	@scripts/install-packages test

@@ -27,7 +27,7 @@ pub struct Store {
     plan: Plan,
 }
 
-/// What is known of a member, the present moment's view.
+/// What a member is at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberState {
     /// Unique in the store: `shard1-node2`.

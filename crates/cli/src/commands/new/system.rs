@@ -100,10 +100,9 @@ fn start_of(system: &dyn System) -> Start {
             Start { fixed_memory: Some("180 MB"), room: 4.0, times: Some(JAVA_TIMES), run: ONCE, ..requests }
         }
         "je-ha" => Start {
-            memory_bytes: Some(200 * MB),
             fixed_memory: Some("600 MB"),
             settings: "nodes = 3                         # one shard of three members\n",
-            data_bytes: 200 * MB,
+            data_bytes: 300 * MB,
             room: 8.0,
             times: Some(JAVA_TIMES),
             run: ONCE,
