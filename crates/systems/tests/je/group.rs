@@ -168,9 +168,11 @@ fn without_a_majority_a_shard_only_reads(store: &Store, ledger: &Ledger) {
     let key = key_in(2).unwrap();
     assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(Outcome::Found));
     match client.insert(key_in(1).unwrap().as_bytes(), &whole_record("")) {
-        Err(ClientError::System(reason)) => {
-            assert!(reason.contains("no member of shard 1 did it"), "{reason}")
-        }
+        // Where the member that is left was the master, it may still be waiting for replicas when the time is up.
+        Err(ClientError::System(reason)) => assert!(
+            reason.contains("no member of shard 1 did it") || reason.contains("may have been done or not"),
+            "{reason}"
+        ),
         other => panic!("{other:?}"),
     }
     assert_eq!(ledger.losses(store), [""; 0]);
