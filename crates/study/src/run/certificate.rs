@@ -13,6 +13,8 @@ use underlay_workload::Aftermath;
 use latencies::Latencies;
 pub use searching::Searching;
 
+/// Mean latency over all device requests: what decides a system's throughput.
+const MEAN_TOLERANCE: f64 = 0.10;
 /// Operations that fail, find nothing or are refused may be this share of all.
 const UNANSWERED_TOLERANCE: f64 = 0.001;
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.

@@ -2,10 +2,8 @@
 
 use underlay_record::{Certificate, Check, DeviceActivity, Histogram, PathRecord, Verdict, path};
 
-use super::{slower_remedy, waits};
+use super::{MEAN_TOLERANCE, slower_remedy, waits};
 
-/// Mean latency over all device requests: what decides a system's throughput.
-pub(super) const MEAN_TOLERANCE: f64 = 0.10;
 const P50_TOLERANCE: f64 = 0.10;
 /// A late reply in a hundred adds to one operation what its device took longer, which is little beside the wait for a
 /// core: twice the tolerance of the middle.

@@ -2,7 +2,7 @@
 
 use underlay_record::{Check, PathRecord, PathWait};
 
-use super::latencies::MEAN_TOLERANCE;
+use super::MEAN_TOLERANCE;
 
 const KINDS: [&str; 3] = ["read", "write", "flush"];
 /// A kind of request below this share of all, or of all the time waited, decides nothing.
