@@ -35,7 +35,7 @@ help:
 	@echo "make jvm-hop             measure what the way to the Java child process costs, and write docs/jvm-child.md"
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, on fewer CPUs and beside a busy program, and see whether all agree (about 25 minutes)"
-	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program, and write docs/certificate.md"
+	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program"
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
@@ -130,7 +130,7 @@ slow-motion: build
 
 certificate: build
 	@scripts/install-packages test
-	$(AS_ROOT) benches/certificate --output docs/certificate.md
+	$(AS_ROOT) benches/certificate
 
 schema: build
 	for of in study record report comparison check doctor; do $(UNDERLAY) schema $$of > docs/schemas/$$of.json; done
