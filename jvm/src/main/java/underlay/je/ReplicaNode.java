@@ -133,7 +133,7 @@ final class ReplicaNode {
         EnvironmentFailureException cause = RepInternal.getNonNullRepImpl(invalid).getInvalidatingException();
         System.err.println("JE has closed the environment: " + cause);
         if (!(cause instanceof RestartRequiredException) || cause instanceof RollbackProhibitedException) {
-            throw new IllegalStateException("the environment has failed", cause);
+            throw new IllegalStateException("it has failed: " + cause, cause);
         }
         long pauseMs = FIRST_PAUSE_MS;
         for (int attempt = 1; !closing; attempt++) {
