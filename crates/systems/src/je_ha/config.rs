@@ -89,10 +89,11 @@ impl Config {
             );
         } else if config.budget_bytes < config.min_bytes() {
             let small = too_small(config.budget_bytes, config.min_bytes());
-            mistake(
-                "memory",
-                format!("{small} for {} shards of {} members each", config.shards(), config.replication()),
-            );
+            let shards = match config.shards() {
+                1 => "1 shard".to_owned(),
+                shards => format!("{shards} shards"),
+            };
+            mistake("memory", format!("{small} for {shards} with a replication of {}", config.replication()));
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
@@ -254,7 +255,7 @@ mod tests {
         // How many nodes there are is told later.
         assert!(Config::resolve(&values(&[("replication", "5")]), None).is_ok());
         let small = Config::resolve(&values(&[("nodes", "3")]), Some(400 << 20)).unwrap_err();
-        assert!(small[0].1.contains("528 MiB for 1 shards of 3 members"), "{small:?}");
+        assert!(small[0].1.contains("528 MiB for 1 shard with a replication of 3"), "{small:?}");
     }
 
     #[test]

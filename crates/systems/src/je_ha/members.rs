@@ -10,7 +10,9 @@ use underlay_sync::Mutex;
 
 use super::NAME;
 use super::config::Config;
+use super::formed;
 use super::topology::Member;
+use super::totals::{IS_MASTER, LAST_ENTRY};
 use crate::child::ChildState;
 use crate::java::ClassPath;
 use crate::java_server;
@@ -20,11 +22,6 @@ use crate::private_file::write_private;
 use crate::system::{Resources, SystemError};
 
 const POLL: Duration = Duration::from_millis(20);
-/// A file in the directory of each member whose group has been complete once.
-const FORMED: &str = "formed";
-/// Figures of a member that say what it is; `current_masters` is their number.
-const IS_MASTER: &str = "current_masters";
-const LAST_ENTRY: &str = "current_last_entry";
 
 /// How to start a member, at first and after it was stopped.
 pub(super) struct Plan {
@@ -139,6 +136,43 @@ impl Started {
     fn last_entry(&self) -> Option<f64> {
         self.gauges()?.get(LAST_ENTRY).copied()
     }
+
+    /// The last entry of a master.
+    fn master_entry(&self) -> Option<f64> {
+        let gauges = self.gauges().filter(|gauges| gauges.get(IS_MASTER) == Some(&1.0))?;
+        gauges.get(LAST_ENTRY).copied()
+    }
+
+    /// Asks until `found` has something, as long as it runs. `problem` is that it has nothing.
+    fn wait_for<T>(
+        &self,
+        found: impl Fn() -> Option<T>,
+        during: &'static str,
+        problem: &str,
+        (began, limit): (Instant, Duration),
+    ) -> Result<T, SystemError> {
+        loop {
+            if let Some(found) = found() {
+                return Ok(found);
+            }
+            let state = self.state();
+            if !state.is_running() {
+                return Err(state.failed(during, state.describe()));
+            }
+            if began.elapsed() > limit {
+                let name = self.member.name();
+                let problem = format!("{name}: {problem} after {:.0} s", limit.as_secs_f64());
+                return Err(state.failed(during, problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Fails if it has had no open environment for longer than `limit`.
+    pub(super) fn check_open(&self, during: &'static str, limit: Duration) -> Result<(), SystemError> {
+        let limit_ms = limit.as_millis().to_string();
+        self.child.command(during, "check-open", &limit_ms, Duration::ZERO).map(drop)
+    }
 }
 
 /// Starts these of `all` members at once, since none is ready before most of its group are there.
@@ -151,7 +185,7 @@ pub(super) fn start_all(
     let (give_up, first) = (AtomicBool::new(false), Mutex::new(None));
     let is_new = |shard: u64| {
         let of_shard = all.iter().filter(|(member, _)| member.shard == shard);
-        of_shard.map(|(_, directory)| directory.join(FORMED)).all(|mark| !mark.exists())
+        !of_shard.map(|(_, directory)| directory).any(|directory| formed::is_in(directory))
     };
     let start = |(member, directory): &(Member, PathBuf)| {
         let home = directory.to_str().ok_or_else(|| {
@@ -183,16 +217,6 @@ pub(super) fn start_all(
     }
 }
 
-/// Notes that the groups of all members are there. A first start that was interrupted before is simply made again.
-pub(super) fn note_formed(members: &[Arc<Started>]) -> Result<(), SystemError> {
-    for mark in members.iter().map(|started| started.directory.join(FORMED)) {
-        write_private(&mark, "").map_err(|error| {
-            SystemError::starting(NAME, format!("can't write {}: {error}", mark.display()))
-        })?;
-    }
-    Ok(())
-}
-
 /// Runs `work` for each of these members at once and returns the first error.
 pub(super) fn for_all(
     members: &[Arc<Started>],
@@ -219,13 +243,14 @@ pub(super) fn lead(members: &[Arc<Started>], limit: Duration) -> Result<(), Syst
             let of_shard = |other: &&Arc<Started>| other.member.shard == leader.member.shard;
             members.iter().filter(of_shard).filter(|other| !other.member.leads)
         };
-        // A former master believes to be one for a moment longer, and may have to open its environment again.
+        // A former master believes it still is one for a moment, and may have to open its environment again.
         while !(leader.is_master() && others().all(|other| other.is_replica())) {
             if !leader.is_master()
                 && let Some(master) = others().find(|other| other.is_master())
             {
                 // It fails where the leader is not connected yet, or is the master by now.
-                let _ = master.child.command(DURING, "transfer-master", &name, limit);
+                let left = deadline.saturating_duration_since(Instant::now());
+                let _ = master.child.command(DURING, "transfer-master", &name, left);
             }
             if Instant::now() > deadline {
                 let problem = format!("{name} is not yet the master after {:.0} s", limit.as_secs_f64());
@@ -237,88 +262,31 @@ pub(super) fn lead(members: &[Arc<Started>], limit: Duration) -> Result<(), Syst
     Ok(())
 }
 
-/// Waits until every replica has what its master had when this was called.
-pub(super) fn catch_up(members: &[Arc<Started>], limit: Duration) -> Result<(), SystemError> {
-    let deadline = Instant::now() + limit;
-    let masters = members.iter().filter(|started| started.is_master());
-    let goals: BTreeMap<u64, f64> =
-        masters.filter_map(|master| Some((master.member.shard, master.last_entry()?))).collect();
+/// Waits until these members have what the masters of their shards have, of which there must be one `among` all members.
+pub(super) fn catch_up(
+    members: &[Arc<Started>],
+    among: &[Arc<Started>],
+    during: &'static str,
+    limit: Duration,
+) -> Result<(), SystemError> {
+    let began = Instant::now();
+    let mut goals: BTreeMap<u64, f64> = BTreeMap::new();
     for started in members {
-        let Some(&goal) = goals.get(&started.member.shard) else { continue };
-        while started.last_entry().is_none_or(|last| last < goal) {
-            if Instant::now() > deadline {
-                let problem = format!(
-                    "{} has not yet got all from its master after {:.0} s",
-                    started.member.name(),
-                    limit.as_secs_f64()
-                );
-                return Err(started.state().failed("settling", problem));
-            }
-            std::thread::sleep(POLL);
-        }
+        let shard = started.member.shard;
+        let of_shard = || among.iter().filter(|other| other.member.shard == shard);
+        let only_master = || match of_shard().filter_map(|other| other.master_entry()).collect::<Vec<_>>()[..]
+        {
+            [last] => Some(last),
+            // None yet, or a former one that still believes it is one.
+            _ => None,
+        };
+        let goal = match goals.get(&shard) {
+            Some(&goal) => goal,
+            None => started.wait_for(only_master, during, "its shard has no master", (began, limit))?,
+        };
+        goals.insert(shard, goal);
+        let caught_up = || started.last_entry().filter(|&last| last >= goal);
+        started.wait_for(caught_up, during, "it has not yet got all from its master", (began, limit))?;
     }
     Ok(())
-}
-
-/// The figures of all members together: sums, with how far replicas are behind and who is master.
-pub(super) fn together(all: &[(Member, BTreeMap<String, f64>)]) -> BTreeMap<String, f64> {
-    let mut figures = BTreeMap::new();
-    for (member, own) in all {
-        for (name, &figure) in own {
-            match name.as_str() {
-                LAST_ENTRY => {}
-                "current_log_utilization_percent" => {
-                    let least = figures.entry(name.clone()).or_insert(figure);
-                    *least = figure.min(*least);
-                }
-                _ => *figures.entry(name.clone()).or_insert(0.0) += figure,
-            }
-        }
-        if own.get(IS_MASTER) == Some(&1.0) {
-            figures.insert(format!("current_master_of_shard_{}", member.shard), member.node as f64);
-        }
-    }
-    let last = |(_, own): &(Member, BTreeMap<String, f64>)| own.get(LAST_ENTRY).copied();
-    let lag = all.iter().filter_map(|one| {
-        let of_shard = all.iter().filter(|(other, _)| other.shard == one.0.shard);
-        let newest = of_shard.filter_map(last).fold(0.0, f64::max);
-        Some(newest - last(one)?)
-    });
-    figures.insert("current_replica_lag_entries".to_owned(), lag.fold(0.0, f64::max));
-    figures.insert("current_members".to_owned(), all.len() as f64);
-    figures
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::topology::members;
-    use super::*;
-
-    #[test]
-    fn figures_of_members_are_put_together() {
-        let own = |last: f64, master: f64, percent: f64| {
-            BTreeMap::from([
-                (LAST_ENTRY.to_owned(), last),
-                (IS_MASTER.to_owned(), master),
-                ("current_log_utilization_percent".to_owned(), percent),
-                ("log_fsyncs".to_owned(), 2.0),
-            ])
-        };
-        let all = members(2, 2, 2);
-        assert_eq!((all[2].shard, all[2].node, all[2].leads), (2, 2, true));
-        let figures = [own(10.0, 1.0, 70.0), own(7.0, 0.0, 60.0), own(90.0, 1.0, 80.0), own(90.0, 0.0, 80.0)];
-        let figures = together(&all.into_iter().zip(figures).collect::<Vec<_>>());
-        for (name, expected) in [
-            ("log_fsyncs", 8.0),
-            ("current_masters", 2.0),
-            ("current_members", 4.0),
-            ("current_log_utilization_percent", 60.0),
-            ("current_replica_lag_entries", 3.0),
-            ("current_master_of_shard_1", 1.0),
-            ("current_master_of_shard_2", 2.0),
-        ] {
-            assert_eq!(figures[name], expected, "{name}");
-        }
-        assert!(!figures.contains_key(LAST_ENTRY));
-    }
 }

@@ -1,11 +1,13 @@
 #![doc = include_str!("docs.md")]
 
 mod config;
+mod formed;
 mod members;
 mod places;
 mod start;
 mod store;
 mod topology;
+mod totals;
 
 pub use start::{INSTALLED, JeHa};
 pub use store::{MemberState, Store};

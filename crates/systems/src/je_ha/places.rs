@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::NAME;
 use super::topology::Member;
+use super::{NAME, formed};
 use crate::system::{NodePaths, StoragePaths, SystemError, first_data_directory, make_on};
 
-/// The directory of each member, made on `paths`. Nodes with storages of their own use the directories of theirs in turn. Where all
-/// share one storage, the first member of each node comes first: as many directories as nodes are one for each node.
+/// The directory of each member, made on `paths`, which must have no data of another topology. Nodes with storages of their own use
+/// the directories of theirs in turn. Where all share one storage, the first member of each node comes first: as many directories as
+/// nodes are one for each node.
 pub(super) fn directories(
     paths: &StoragePaths,
     nodes: u64,
@@ -18,10 +19,21 @@ pub(super) fn directories(
         return Err(SystemError::starting(NAME, format!("{nodes} nodes can't use the storage of {apart}")));
     }
     first_data_directory(NAME, &paths.data)?;
-    members.iter().map(|member| directory(paths, nodes, member)).collect()
+    let storages = members.iter().map(|member| storage(paths, nodes, member));
+    let storages = storages.collect::<Result<Vec<_>, _>>()?;
+    let places = members.iter().zip(&storages);
+    let places = places.map(|(member, storage)| (member.clone(), storage.join(folder(member))));
+    let further = paths.further_nodes.iter().flat_map(|node| &node.data);
+    let present: Vec<&PathBuf> = paths.data.iter().chain(further).collect();
+    formed::check(&present, &places.collect::<Vec<_>>())?;
+    members.iter().zip(storages).map(|(member, storage)| make_on(NAME, storage, &folder(member))).collect()
 }
 
-fn directory(paths: &StoragePaths, nodes: u64, member: &Member) -> Result<PathBuf, SystemError> {
+fn folder(member: &Member) -> PathBuf {
+    Path::new(NAME).join(member.name())
+}
+
+fn storage<'a>(paths: &'a StoragePaths, nodes: u64, member: &Member) -> Result<&'a PathBuf, SystemError> {
     let further = |node: u64| paths.further_nodes.get(usize::try_from(node).ok()?.checked_sub(2)?);
     let (data, at) = match further(member.node) {
         Some(NodePaths { data, .. }) => (data, member.before_on_node),
@@ -32,10 +44,9 @@ fn directory(paths: &StoragePaths, nodes: u64, member: &Member) -> Result<PathBu
     };
     let count = data.len().max(1) as u64;
     let storage = data.get(usize::try_from(at % count).unwrap_or(0));
-    let storage = storage.ok_or_else(|| {
+    storage.ok_or_else(|| {
         SystemError::starting(NAME, format!("there is no data directory for node {}", member.node))
-    })?;
-    make_on(NAME, storage, &Path::new(NAME).join(member.name()))
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::NAME;
 use super::config::{Config, Consistency, SETTINGS};
-use super::members::{Plan, lead, network_options, note_formed, start_all};
+use super::formed;
+use super::members::{Plan, lead, network_options, start_all};
 use super::places::directories;
 use super::store::Store;
 use super::topology::Member;
@@ -77,7 +78,7 @@ impl JeHa {
         let started = start_all(&plan, &places, &places)?;
         let started: Vec<_> = started.into_iter().map(Arc::new).collect();
         lead(&started, limit)?;
-        note_formed(&started)?;
+        formed::note(&places)?;
         let client = start_client(&plan, &members, &plan.class_path, &plan.scratch)?;
         Ok(Store::new(client, plan, started))
     }

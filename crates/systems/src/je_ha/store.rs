@@ -9,8 +9,9 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::members::{Plan, Started, catch_up, for_all, start_all, together};
+use super::members::{Plan, Started, catch_up, for_all, start_all};
 use super::topology::Member;
+use super::totals::{Answer, Totals};
 use crate::jvm::JvmChild;
 use crate::process_memory::resident_bytes;
 use crate::system::{Running, SystemError};
@@ -24,6 +25,7 @@ pub struct Store {
     /// Without those that were stopped on purpose.
     members: Mutex<Vec<Arc<Started>>>,
     all: Vec<(Member, PathBuf)>,
+    totals: Mutex<Totals>,
     plan: Plan,
 }
 
@@ -43,7 +45,7 @@ pub struct MemberState {
 impl Store {
     pub(super) fn new(client: JvmChild, plan: Plan, started: Vec<Arc<Started>>) -> Store {
         let all = started.iter().map(|one| (one.member.clone(), one.directory.clone())).collect();
-        Store { client, members: Mutex::new(started), all, plan }
+        Store { client, members: Mutex::new(started), all, totals: Mutex::default(), plan }
     }
 
     /// All members, shard by shard, with those that do not run.
@@ -81,11 +83,11 @@ impl Store {
         Ok(())
     }
 
-    /// Starts a member again that was stopped, killed or has ended by itself. It has all that its group has acknowledged, or gets it, when
-    /// this returns.
+    /// Starts a member again that was stopped, killed or has ended by itself. When this returns it has all that its group had acknowledged
+    /// when it joined: another one may fall then.
     ///
     /// # Errors
-    /// When there is no such member, it runs, or it does not come up.
+    /// When there is no such member, it runs, it does not come up, or it does not get all from its master in time.
     pub fn start_member(&self, name: &str) -> Result<(), SystemError> {
         const DURING: &str = "starting a member";
         let place = self.all.iter().find(|(member, _)| member.name() == name);
@@ -94,9 +96,12 @@ impl Store {
             return Err(SystemError::failed(NAME, DURING, format!("{name} is running")));
         }
         self.members.lock().retain(|one| one.member != place.0);
+        let began = Instant::now();
         let started = start_all(&self.plan, &self.all, std::slice::from_ref(place))?;
-        self.members.lock().extend(started.into_iter().map(Arc::new));
-        Ok(())
+        let started: Vec<_> = started.into_iter().map(Arc::new).collect();
+        self.members.lock().extend(started.iter().cloned());
+        // JE lets it join as soon as it knows the master, and counts it as one of a majority at once.
+        catch_up(&started, &self.present(), DURING, self.plan.limit.saturating_sub(began.elapsed()))
     }
 
     /// The member of that name, which is none of the store's from now on.
@@ -133,10 +138,13 @@ impl Store {
         outcome.map_err(|error| self.check(during).err().unwrap_or(error))
     }
 
-    /// Those of all members that can answer.
     fn collected(&self, of: impl Fn(&Started) -> Option<BTreeMap<String, f64>>) -> BTreeMap<String, f64> {
-        let answered = self.present().into_iter().filter_map(|one| Some((one.member.clone(), of(&one)?)));
-        together(&answered.collect::<Vec<_>>())
+        // Held while members are asked: an answer that is counted after a newer one would look like a reset.
+        let mut totals = self.totals.lock();
+        let answer = |one: Arc<Started>| {
+            Some(Answer { member: one.member.clone(), process: one.state().pid(), figures: of(&one)? })
+        };
+        totals.together(&self.present().into_iter().filter_map(answer).collect::<Vec<_>>())
     }
 }
 
@@ -158,7 +166,10 @@ impl Running for Store {
     }
 
     fn health(&self) -> Result<(), SystemError> {
-        self.check("running")?;
+        const DURING: &str = "running";
+        self.check(DURING)?;
+        let outcome = for_all(&self.present(), |one| one.check_open(DURING, self.plan.limit));
+        self.explained(DURING, outcome)?;
         self.client.health()
     }
 
@@ -176,7 +187,7 @@ impl Running for Store {
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         let (members, started) = (self.present(), Instant::now());
-        catch_up(&members, limit)?;
+        catch_up(&members, &members, "settling", limit)?;
         for_all(&members, |one| one.child.settle(limit.saturating_sub(started.elapsed())))
     }
 

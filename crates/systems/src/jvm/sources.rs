@@ -57,6 +57,7 @@ pub(crate) static JE: JavaSources = JavaSources {
         java!("underlay/je/Configuration.java"),
         java!("underlay/je/EmbeddedDriver.java"),
         java!("underlay/je/EnvironmentFigures.java"),
+        java!("underlay/je/FirstRecords.java"),
         java!("underlay/je/GroupConnection.java"),
         java!("underlay/je/GroupDriver.java"),
         java!("underlay/je/RecordFormat.java"),

@@ -49,8 +49,11 @@ public final class EmbeddedDriver implements Driver {
 
     @Override
     public void close() {
-        store.database().close();
-        store.environment().close();
+        try {
+            store.database().close();
+        } finally {
+            store.environment().close();
+        }
     }
 
     private record Client(Records.Store store, Records records) implements Driver.Connection {

@@ -45,7 +45,10 @@ final class EnvironmentFigures {
         put(figures, "log_reads", stats.getNSequentialReads() + stats.getNRandomReads());
         put(figures, "log_read_bytes", stats.getNSequentialReadBytes() + stats.getNRandomReadBytes());
         put(figures, "lock_waits", stats.getNWaits());
-        put(figures, "current_log_utilization_percent", stats.getCurrentMinUtilization());
+        // Negative until the cleaner has looked for the first time.
+        if (stats.getCurrentMinUtilization() >= 0) {
+            put(figures, "current_log_utilization_percent", stats.getCurrentMinUtilization());
+        }
         return figures;
     }
 

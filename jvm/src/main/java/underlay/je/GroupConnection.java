@@ -1,7 +1,7 @@
 package underlay.je;
 
 import java.io.IOException;
-import java.util.ArrayList;
+import java.io.InterruptedIOException;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -27,8 +27,8 @@ final class GroupConnection implements Driver.Connection {
     private final long timeoutMs;
     private final LongAdder retries;
     private final Link[][] links;
-    /** The member that the next read goes to, where any will do. */
-    private int next;
+    /** Of each shard the member that the next read goes to, where any will do. */
+    private final int[] next;
 
     /** A connection, and how many had been lost when it was made. */
     private record Link(RemoteConnection connection, int losses) {
@@ -48,48 +48,38 @@ final class GroupConnection implements Driver.Connection {
         for (int shard = 0; shard < links.length; shard++) {
             links[shard] = new Link[shards.get(shard).members.size()];
         }
-        next = System.identityHashCode(this) & 0xFFFF;
+        next = new int[shards.size()];
+        // Connections begin at different members.
+        Arrays.fill(next, System.identityHashCode(this));
     }
 
     @Override
     public Driver.Outcome read(byte[] key, int field, Values into) throws Exception {
-        return reading(Shard.of(key, shards.size()), member -> member.read(key, field, into));
+        return reading(Shard.of(key, shards.size()), deadline(), member -> member.read(key, field, into));
     }
 
     @Override
     public int scan(byte[] start, int limit, int field) throws Exception {
+        long deadline = deadline();
         int count = 0;
         // Of the first records of all, each shard has none beyond its own first ones.
         for (int shard = 0; shard < links.length; shard++) {
-            count += reading(shard, member -> member.scan(start, limit, field));
+            count += reading(shard, deadline, member -> member.scan(start, limit, field));
         }
         return Math.min(count, limit);
     }
 
-    /** A record within what a shard has answered. */
-    private record Found(byte[] key, Values values, int first, int end) {
-    }
-
     @Override
     public int scanRecords(byte[] start, int limit, int field, Values into) throws Exception {
-        List<Found> found = new ArrayList<>();
+        long deadline = deadline();
+        FirstRecords found = new FirstRecords(limit);
         for (int shard = 0; shard < links.length; shard++) {
             Values values = new Values();
-            reading(shard, member -> member.scanRecords(start, limit, field, values));
-            int first = 0;
-            for (int place = 1; place <= values.size(); place++) {
-                if (place == values.size() || values.field(place) == Values.RECORD_KEY) {
-                    found.add(new Found(values.copy(first), values, first, place));
-                    first = place;
-                }
-            }
+            reading(shard, deadline, member -> member.scanRecords(start, limit, field, values));
+            found.add(values);
         }
-        found.sort((one, other) -> Arrays.compareUnsigned(one.key, other.key));
-        int count = Math.min(found.size(), limit);
-        for (Found record : found.subList(0, count)) {
-            into.addRange(record.values, record.first, record.end);
-        }
-        return count;
+        into.addAll(found.values());
+        return found.count();
     }
 
     @Override
@@ -118,27 +108,31 @@ final class GroupConnection implements Driver.Connection {
         }
     }
 
+    private long deadline() {
+        return System.nanoTime() + timeoutMs * 1_000_000;
+    }
+
     private <T> T writing(byte[] key, Operation<T> operation) throws Exception {
         int number = Shard.of(key, shards.size());
         Shard shard = shards.get(number);
-        return tried(number, shard.master(), (member, deadline) -> {
+        return tried(number, shard.master(), deadline(), (member, deadline) -> {
             Link link = link(number, member, deadline);
             try {
                 T answer = operation.of(link.connection);
                 shard.answeredAsMaster(member);
                 return answer;
             } catch (IOException lost) {
-                lose(number, member);
+                lose(number, member, lost);
                 throw new IllegalStateException("the connection to " + shard.members.get(member)
                         + " was lost before it answered a write, which may have been done or not", lost);
             }
         });
     }
 
-    private <T> T reading(int number, Operation<T> operation) throws Exception {
+    private <T> T reading(int number, long until, Operation<T> operation) throws Exception {
         Shard shard = shards.get(number);
-        int first = readsFromMaster ? shard.master() : next++ % shard.members.size();
-        return tried(number, first, (member, deadline) -> {
+        int first = readsFromMaster ? shard.master() : Math.floorMod(next[number]++, shard.members.size());
+        return tried(number, first, until, (member, deadline) -> {
             Link link = link(number, member, deadline);
             try {
                 T answer = operation.of(link.connection);
@@ -147,7 +141,7 @@ final class GroupConnection implements Driver.Connection {
                 }
                 return answer;
             } catch (IOException lost) {
-                lose(number, member);
+                lose(number, member, lost);
                 throw new NotDone("the connection was lost", lost);
             }
         });
@@ -158,10 +152,9 @@ final class GroupConnection implements Driver.Connection {
     }
 
     /** Makes attempts at one member after the other, until one is not refused. */
-    private <T> T tried(int number, int first, Attempt<T> attempt) throws Exception {
+    private <T> T tried(int number, int first, long deadline, Attempt<T> attempt) throws Exception {
         Shard shard = shards.get(number);
         int count = shard.members.size();
-        long deadline = System.nanoTime() + timeoutMs * 1_000_000;
         int member = first;
         for (int tries = 1;; tries++) {
             try {
@@ -185,32 +178,45 @@ final class GroupConnection implements Driver.Connection {
         Shard shard = shards.get(number);
         Link link = links[number][member];
         int losses = shard.losses(member);
-        long leftMs = Math.max(1, (deadline - System.nanoTime()) / 1_000_000);
         if (link != null && link.losses != losses) {
             // Nothing has been sent yet: on a connection that is lost without our knowing it, a write would be in doubt.
             link.connection.close();
             link = null;
         }
         if (link == null) {
+            // A member that hangs still accepts connections, and must leave time for the others.
+            long shareMs = Math.max(1, leftMs(deadline) / shard.members.size());
             try {
                 RemoteConnection made = RemoteConnection.open(shard.members.get(member), secret,
                         Map.of(ReplicaDriver.READS_FROM_MASTER, Boolean.toString(readsFromMaster)),
-                        (int) Math.min(leftMs, Integer.MAX_VALUE));
+                        (int) Math.min(shareMs, Integer.MAX_VALUE));
                 link = new Link(made, losses);
                 links[number][member] = link;
             } catch (IOException unreachable) {
                 links[number][member] = null;
+                noteTimeOut(shard, member, unreachable);
                 throw new NotDone("it can't be reached: " + unreachable.getMessage(), unreachable);
             }
         }
-        link.connection.within(leftMs);
+        link.connection.within(leftMs(deadline));
         return link;
     }
 
-    private void lose(int number, int member) {
+    private static long leftMs(long deadline) {
+        return Math.max(1, (deadline - System.nanoTime()) / 1_000_000);
+    }
+
+    private void lose(int number, int member, IOException lost) {
         Link link = links[number][member];
         links[number][member] = null;
         link.connection.close();
         shards.get(number).lost(member, link.losses);
+        noteTimeOut(shards.get(number), member, lost);
+    }
+
+    private static void noteTimeOut(Shard shard, int member, IOException problem) {
+        if (problem instanceof InterruptedIOException) {
+            shard.timedOut(member);
+        }
     }
 }

@@ -72,20 +72,29 @@ public final class ReplicaDriver implements Driver {
         Settling.settle(node.environment(), limit);
     }
 
-    /** {@code transfer-master NAME} hands the part of the master over to another member. */
+    /**
+     * {@code transfer-master NAME} hands the part of the master over to another member. {@code check-open MILLISECONDS} fails if there
+     * has been no open environment for longer than that.
+     */
     @Override
     public String command(String name, String argument, Duration limit) throws Exception {
-        if (!name.equals("transfer-master")) {
-            return Driver.super.command(name, argument, limit);
+        switch (name) {
+            case "transfer-master" -> node.transferMaster(argument, limit.toMillis());
+            case "check-open" -> node.checkOpen(Long.parseLong(argument));
+            default -> {
+                return Driver.super.command(name, argument, limit);
+            }
         }
-        node.transferMaster(argument, limit.toMillis());
         return "";
     }
 
     @Override
     public void close() throws Exception {
-        service.close();
-        node.close();
+        try {
+            service.close();
+        } finally {
+            node.close();
+        }
     }
 
     /** An operation that a node in another state may be asked for. */

@@ -9,7 +9,7 @@ final class Shard {
     final List<InetSocketAddress> members;
     /** How often a connection to each member was lost: older ones are as good as lost. */
     private final AtomicIntegerArray losses;
-    /** The member that answered a write last. */
+    /** The member that answered as the master last, or the one to try after that did not answer: a guess, which any thread corrects. */
     private volatile int master;
 
     Shard(List<InetSocketAddress> members) {
@@ -33,6 +33,13 @@ final class Shard {
     void answeredAsMaster(int member) {
         if (master != member) {
             master = member;
+        }
+    }
+
+    /** The member did not answer in time: others are asked first from now on, so that operations do not all wait for it. */
+    void timedOut(int member) {
+        if (master == member) {
+            master = (member + 1) % members.size();
         }
     }
 

@@ -35,6 +35,22 @@ final class Conversation implements Runnable {
         return channel;
     }
 
+    /** Lets these conversations answer what they were asked already, and waits for their threads, but only so long altogether. */
+    static void end(Map<Conversation, Thread> ending, long patienceMs) throws InterruptedException {
+        for (Conversation conversation : ending.keySet()) {
+            try {
+                // Only reading ends, so that pending answers are still sent.
+                conversation.channel.shutdownInput();
+            } catch (IOException gone) {
+                // The peer has closed it already.
+            }
+        }
+        long deadline = System.currentTimeMillis() + patienceMs;
+        for (Thread thread : ending.values()) {
+            thread.join(Math.max(1, deadline - System.currentTimeMillis()));
+        }
+    }
+
     @Override
     public void run() {
         boolean stop = false;

@@ -39,16 +39,16 @@ public final class RemoteConnection implements Driver.Connection {
     private RemoteConnection() {
     }
 
-    /** Connects, and opens a connection of the driver there with these options. */
+    /** Connects, and opens a connection of the driver there with these options, within {@code limitMs} altogether. */
     public static RemoteConnection open(InetSocketAddress address, String secret, Map<String, String> options, int limitMs)
             throws Exception {
         RemoteConnection made = new RemoteConnection();
         boolean opened = false;
         try {
+            made.within(limitMs);
             made.socket.setTcpNoDelay(true);
             made.socket.connect(address, limitMs);
             made.frame = new Frame(new Timed(made));
-            made.within(limitMs);
             Values words = new Values();
             words.add(0, RemoteService.SECRET.getBytes(StandardCharsets.UTF_8));
             words.add(1, secret.getBytes(StandardCharsets.UTF_8));

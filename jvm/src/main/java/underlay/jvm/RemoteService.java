@@ -10,25 +10,25 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.time.Duration;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.Map;
-import java.util.Set;
 
 /**
  * Offers the operations of a driver's connections over TCP to those who know a secret, in the messages of {@link Server}. Anything else
  * that a driver can do is left to the process that started this one.
  */
-public final class RemoteService implements Conversation.Host, AutoCloseable {
+public final class RemoteService implements Conversation.Host {
     /** The option of a connection that must be the secret. */
     static final String SECRET = "secret";
 
     private static final long STACK_BYTES = 512 << 10;
     private static final int BACKLOG = 1024;
     private static final long RETRY_MS = 50;
+    /** How long operations that are under way may take when the service ends. */
+    private static final long PATIENCE_MS = 5_000;
 
     private final ServerSocketChannel listener;
     private final Driver guarded;
-    private final Set<Conversation> open = new HashSet<>();
+    private final Map<Conversation, Thread> open = new HashMap<>();
 
     /** Listens at {@code address}. */
     public RemoteService(InetSocketAddress address, String secret, Driver driver) throws IOException {
@@ -50,7 +50,7 @@ public final class RemoteService implements Conversation.Host, AutoCloseable {
                 Thread thread = new Thread(null, conversation, "remote-connection", STACK_BYTES);
                 thread.setDaemon(true);
                 synchronized (this) {
-                    open.add(conversation);
+                    open.put(conversation, thread);
                 }
                 thread.start();
             } catch (ClosedChannelException closed) {
@@ -77,14 +77,19 @@ public final class RemoteService implements Conversation.Host, AutoCloseable {
         Conversation.close(asked);
     }
 
-    @Override
-    public void close() throws IOException {
+    /** Accepts nothing more. Operations that are under way end first, unless they take too long. */
+    public void close() throws IOException, InterruptedException {
         listener.close();
-        Set<Conversation> ending;
+        Map<Conversation, Thread> ending;
         synchronized (this) {
-            ending = new HashSet<>(open);
+            ending = new HashMap<>(open);
         }
-        ending.forEach(conversation -> Conversation.close(conversation.channel()));
+        try {
+            Conversation.end(ending, PATIENCE_MS);
+        } finally {
+            // Threads are not interrupted: JE would give up its environment, which is yet to be closed.
+            ending.keySet().forEach(conversation -> Conversation.close(conversation.channel()));
+        }
     }
 
     /** The operations of a driver, for connections that give the secret. */

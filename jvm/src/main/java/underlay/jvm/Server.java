@@ -135,19 +135,8 @@ public final class Server implements Conversation.Host {
         synchronized (this) {
             ending = new HashMap<>(open);
         }
-        for (Conversation conversation : ending.keySet()) {
-            try {
-                // Only reading ends, so that pending answers are still sent.
-                conversation.channel().shutdownInput();
-            } catch (IOException gone) {
-                // The peer has closed it already.
-            }
-        }
-        long deadline = System.currentTimeMillis() + PATIENCE_MS;
-        for (Thread thread : ending.values()) {
-            thread.join(Math.max(1, deadline - System.currentTimeMillis()));
-            thread.interrupt();
-        }
+        Conversation.end(ending, PATIENCE_MS);
+        ending.values().forEach(Thread::interrupt);
         Reply answer = new Reply();
         answer.clear();
         try {
