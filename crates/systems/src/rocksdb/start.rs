@@ -23,8 +23,6 @@ use crate::wire::Opcode;
 const NAME: &str = "rocksdb";
 /// The environment variable for running the engine in another program than this one.
 const PROGRAM_VARIABLE: &str = "UNDERLAY_PROGRAM";
-/// RocksDB's `delayed_write_rate`, which its interface for C can't set.
-const DELAYED_WRITES_MIB_PER_S: f64 = 16.0;
 /// A client's timeout if the settings have none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Opening replays the log and closing flushes the memtables, which may take long on a slow disk: these limits only tell a stuck
@@ -79,17 +77,6 @@ impl System for Rocksdb {
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
         Config::resolve(settings, MIN_BUDGET_BYTES).err().unwrap_or_default()
-    }
-
-    fn left_at_wall_time(&self, _: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
-        if slow_motion < 2.0 {
-            return Vec::new();
-        }
-        vec![format!(
-            "while compaction is behind, RocksDB holds writes back to {DELAYED_WRITES_MIB_PER_S} MiB/s by this host's clock, which is {:.0} \
-             MiB/s of modelled time: it delays them less than on the modelled machine",
-            DELAYED_WRITES_MIB_PER_S * slow_motion
-        )]
     }
 
     fn start(
