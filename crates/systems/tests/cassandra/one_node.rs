@@ -104,7 +104,7 @@ fn it_has_the_settings_that_it_was_given(running: &dyn Running, directory: &std:
         ("native_transport_timeout", "48000ms"),
         ("commitlog_sync_period", "40000ms"),
         ("hints_flush_period", "40000ms"),
-        ("compaction_throughput", "16MiB/s"),
+        ("compaction_throughput", "16384KiB/s"),
     ] {
         assert_eq!(in_force[name], expected, "{name}");
     }
