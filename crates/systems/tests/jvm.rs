@@ -183,9 +183,12 @@ fn operations_mean_what_they_mean_in_a_map() {
     });
     outcome.unwrap();
     assert_eq!(bench.connect().scan(b"", 0, Fields::All), Ok((Outcome::Missing, 0)));
-    bench.child.stop(LIMIT).unwrap();
+    let Bench { scratch, child } = bench;
+    child.stop(LIMIT).unwrap();
+    // The socket goes with it.
+    drop(child);
     let left: Vec<_> =
-        std::fs::read_dir(bench.scratch.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        std::fs::read_dir(scratch.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert!(left.len() == 1 && left[0].to_string_lossy().ends_with(".log"), "the log alone: {left:?}");
 }
 
