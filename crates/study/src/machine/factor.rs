@@ -105,10 +105,7 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
 pub fn left_at_wall_time(study: &Study) -> Vec<String> {
     let of_system = |system: &SystemSpec| {
         let found = underlay_systems::find(&system.kind)?;
-        let mut settings = system.settings.clone();
-        if found.capabilities().many_nodes {
-            settings.insert("nodes".to_owned(), system.nodes.to_string());
-        }
+        let settings = system.with_nodes(system.settings.clone());
         Some(found.left_at_wall_time(&settings, study.scale.time))
     };
     study.systems.iter().filter_map(of_system).flatten().collect()

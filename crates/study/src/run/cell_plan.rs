@@ -92,10 +92,7 @@ impl<'a> CellPlan<'a> {
 
 /// The settings that a cell's system is started with.
 pub(super) fn settings(plan: &CellPlan<'_>) -> Settings {
-    let mut values = plan.storage.settings_of(plan.system);
-    if plan.system.nodes > 1 {
-        values.insert("nodes".to_owned(), plan.system.nodes.to_string());
-    }
+    let values = plan.system.with_nodes(plan.storage.settings_of(plan.system));
     Settings {
         values,
         fields: plan.workload.fields,

@@ -29,10 +29,6 @@ pub(super) struct Searched {
     pub workload: Arc<Workload>,
 }
 
-fn wanted<'a>(plan: &CellPlan<'a>, spec: &RunSpec) -> Option<&'a FindRate> {
-    plan.workload.find_rate.as_ref().filter(|_| spec.rate_per_s.is_none())
-}
-
 /// Counts what devices and CPUs do during a search.
 struct Watch<'a> {
     storages: &'a Storages,
@@ -40,16 +36,7 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// `None` where the plan asks for no search.
-    fn begin(
-        plan: &CellPlan<'_>,
-        spec: &RunSpec,
-        storages: &'a Storages,
-        cpu: Option<CpuMeter<'a>>,
-    ) -> Result<Option<Watch<'a>>, CellError> {
-        if wanted(plan, spec).is_none() {
-            return Ok(None);
-        }
+    fn begin(storages: &'a Storages, cpu: Option<CpuMeter<'a>>) -> Result<Watch<'a>, CellError> {
         let cpu = match cpu {
             Some(meter) => {
                 let began = meter.read()?;
@@ -58,7 +45,7 @@ impl<'a> Watch<'a> {
             None => None,
         };
         storages.begin_measurement(WATCHED_INTERVAL_S)?;
-        Ok(Some(Watch { storages, cpu }))
+        Ok(Watch { storages, cpu })
     }
 
     fn end(self) -> Result<Searching, CellError> {
@@ -81,9 +68,12 @@ pub(super) fn watched_search(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<(Option<Searched>, Option<Searching>), CellError> {
-    let Some(watch) = Watch::begin(plan, spec, storages, cpu)? else { return Ok((None, None)) };
-    match search(plan, spec, session, observer, stop) {
-        Ok(found) => Ok((found, Some(watch.end()?))),
+    let Some(wanted) = plan.workload.find_rate.as_ref().filter(|_| spec.rate_per_s.is_none()) else {
+        return Ok((None, None));
+    };
+    let watch = Watch::begin(storages, cpu)?;
+    match search(plan, wanted, spec, session, observer, stop) {
+        Ok(found) => Ok((Some(found), Some(watch.end()?))),
         Err(CellError::NoRate { reason, search }) => {
             // It may be this machine that held no rate.
             let found = watch.end().map(|searching| search_findings(&searching, plan.scale.time));
@@ -94,15 +84,15 @@ pub(super) fn watched_search(
     }
 }
 
-/// Searches where the study asks for it. `spec` is how the cell would be measured.
-pub(super) fn search(
+/// `spec` is how the cell would be measured.
+fn search(
     plan: &CellPlan<'_>,
+    wanted: &FindRate,
     spec: &RunSpec,
     session: &Session,
     observer: &dyn Observer,
     stop: &AtomicBool,
-) -> Result<Option<Searched>, CellError> {
-    let Some(wanted) = wanted(plan, spec) else { return Ok(None) };
+) -> Result<Searched, CellError> {
     let measure = wanted.step(plan.study.run.duration);
     let times = StepTimes::of(measure);
     let wanted_search = wanted.search(measure, plan.scale.time);
@@ -135,7 +125,7 @@ pub(super) fn search(
         return Err(CellError::Interrupted);
     }
     match outcome {
-        Ok(outcome) => searched(&wanted_search, outcome).map(Some),
+        Ok(outcome) => searched(&wanted_search, outcome),
         Err(RunError::Stopped) => Err(CellError::Interrupted),
         Err(error) => Err(CellError::Failed(error.to_string())),
     }

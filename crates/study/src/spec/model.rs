@@ -386,6 +386,14 @@ impl Study {
 }
 
 impl SystemSpec {
+    /// Settings with the number of nodes, as the system takes it, where there are several.
+    pub(crate) fn with_nodes(&self, mut settings: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        if self.nodes > 1 {
+            settings.insert("nodes".to_owned(), self.nodes.to_string());
+        }
+        settings
+    }
+
     /// One server's share of something that is asked of all of them together.
     pub fn share(&self, amount: u64) -> u64 {
         amount / u64::from(self.servers.max(1))
