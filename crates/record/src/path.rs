@@ -27,6 +27,10 @@ pub struct PathRecord {
     /// they pass the kernel's FUSE and the daemon, but not the loop device. Absent where the attachment has no place for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<Histogram>,
+    /// How long it took, on average, until a program ran again whose request was done: the kernel's account ends there. The probes
+    /// tell; it is part of the times of each kind. Absent without probes, and in records of before it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken_mean_us: Option<f64>,
 }
 
 /// What the requests of one kind waited, in modelled microseconds: this machine's clock divided by the slow motion.
@@ -37,7 +41,7 @@ pub struct PathWait {
     pub requests: u64,
     /// What the models asked for.
     pub modelled_mean_us: f64,
-    /// What programs waited: from the block device's having the request to its being done with it.
+    /// What programs waited: from the block device's having the request to their running again after it was done.
     pub waited_mean_us: f64,
     /// The part of it that was spent outside of the daemon, on the way there and back.
     pub path_mean_us: f64,

@@ -25,6 +25,22 @@ pub fn restore() -> io::Result<()> {
     set(0)
 }
 
+/// Has the calling thread run as soon as it wakes up, ahead of every ordinary program. It is for threads that measure, use next to no
+/// time and must not count what they wait for a CPU. Threads that it starts are ordinary ones.
+///
+/// # Errors
+/// When the kernel refuses, as it does without privileges.
+pub fn run_at_once() -> io::Result<()> {
+    let least = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the structure outlives the call, which only reads it; 0 is the calling thread.
+    match unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const least)
+    } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// 0 stands for the kernel's own.
 fn set(slice_ns: u64) -> io::Result<()> {
     // SAFETY: both calls take plain numbers; 0 is the calling thread. No answer of the second tells an error from a niceness of

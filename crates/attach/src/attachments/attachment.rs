@@ -10,6 +10,7 @@ use crate::attachments::dirty_limit::DirtyLimits;
 use crate::attachments::filesystem::Filesystem;
 use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;
+use crate::machine::processors::Processors;
 use crate::serving::daemon::PROBE_FILE;
 use crate::serving::served::Served;
 use crate::undo::registry::Registry;
@@ -107,6 +108,7 @@ pub(crate) trait Held: Send + Sync {
     fn path_records(&self) -> Vec<PathRecord> {
         Vec::new()
     }
+    fn watch_for_programs_on(&self, _cpus: &Processors) {}
     fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
         Ok(Vec::new())
     }
@@ -193,6 +195,12 @@ impl Attached {
     /// block device of ours, and where the kernel keeps no account of it.
     pub fn path_records(&self) -> Vec<PathRecord> {
         self.held.path_records()
+    }
+
+    /// Says on which CPUs the programs run that use it, where all of them are known: [`Attached::path_records`] then tells what these
+    /// wait. What they wait for one of these CPUs is not in it.
+    pub fn watch_for_programs_on(&self, cpus: &Processors) {
+        self.held.watch_for_programs_on(cpus);
     }
 
     /// How every layer fares that has something to tell: what it counted since [`Attached::begin_measurement`], and

@@ -19,6 +19,7 @@ use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;
 use crate::machine::mounts;
 use crate::machine::privileges::{probe_fuse, probe_privileges};
+use crate::machine::processors::Processors;
 use crate::measurement::path_cost::path_cost;
 use crate::serving::daemon::Transport;
 use crate::serving::daemon_process::{DAEMON_SUBCOMMAND, DaemonProcess, DaemonProgram};
@@ -217,6 +218,10 @@ impl Held for MountedVolumes {
 
     fn path_records(&self) -> Vec<PathRecord> {
         self.volumes.path_records()
+    }
+
+    fn watch_for_programs_on(&self, cpus: &Processors) {
+        self.volumes.watch_for_programs_on(cpus);
     }
 
     fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {

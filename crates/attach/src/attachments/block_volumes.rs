@@ -10,6 +10,7 @@ use underlay_storage::stack::{Pace, StackSpec};
 use crate::attachments::loop_device::{LOOP_BLOCK_BYTES, LoopDevice, QueueSettings};
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
+use crate::machine::processors::Processors;
 use crate::measurement::path_watch::{PathWatch, Watched};
 use crate::serving::daemon::control::Command;
 use crate::serving::daemon::{PROBE_FILE, Transport};
@@ -188,6 +189,13 @@ impl BlockVolumes {
         // At the edge itself: telling what every device did takes a moment.
         self.watch.as_ref().map_or(Ok(()), PathWatch::end)?;
         self.daemon()?.end_measurement()
+    }
+
+    /// See [`crate::Attached::watch_for_programs_on`].
+    pub fn watch_for_programs_on(&self, cpus: &Processors) {
+        if let Some(watch) = &self.watch {
+            watch.stand_for_programs_on(cpus);
+        }
     }
 
     /// See [`crate::Attached::path_records`].

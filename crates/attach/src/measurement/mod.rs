@@ -5,6 +5,7 @@ pub(crate) mod block_counters;
 pub mod direct_load;
 pub mod overhead;
 pub(crate) mod path_cost;
+pub(crate) mod path_probes;
 pub(crate) mod path_waits;
 pub(crate) mod path_watch;
 pub mod probe;

@@ -13,6 +13,9 @@
 //! for its data what that was measured to cost, unless the bound is below that.
 //!
 //! Without flushes, writes are as exact as reads.
+//!
+//! The kernel's account ends when a request is done. The program that waits for it runs a moment later, longer if its CPU sleeps:
+//! the probes find out ([`crate::measurement::path_probes`]), and it is added to every kind.
 
 use underlay_record::PathWait;
 use underlay_storage::paced::PathCost;
@@ -80,9 +83,10 @@ impl Between {
         WayCost { requests, mean_us, is_estimate: true }
     }
 
-    /// What programs waited, slow motion divided out: reads, writes and flushes.
-    pub(crate) fn waits(&self, mib_us: f64, dilation: f64) -> [PathWait; 3] {
-        let costs = self.way_costs(mib_us);
+    /// What programs waited, slow motion divided out: reads, writes and flushes. `woken_us` is how long a program takes to run again
+    /// after its request is done.
+    pub(crate) fn waits(&self, mib_us: f64, woken_us: f64, dilation: f64) -> [PathWait; 3] {
+        let costs = self.way_costs(mib_us).with(woken_us);
         let daemon = &self.daemon;
         let devices = daemon.devices.unwrap_or_default();
         [
@@ -124,9 +128,16 @@ fn wait(cost: &WayCost, daemon: &Answered, devices: &KindTimes, dilation: f64) -
 }
 
 impl WayCosts {
+    fn with(mut self, woken_us: f64) -> WayCosts {
+        for cost in [&mut self.reads, &mut self.writes, &mut self.flushes] {
+            cost.mean_us += woken_us;
+        }
+        self
+    }
+
     /// What is to be taken off each request besides what its data costs, so that the mean is right: from what is known exactly.
     /// `None` where that is too little to tell.
-    pub(crate) fn fixed_us(between: &[Between], path: &PathCost) -> Option<f64> {
+    pub(crate) fn fixed_us(between: &[Between], path: &PathCost, woken_us: f64) -> Option<f64> {
         let (mut requests, mut us) = (0, 0.0);
         for one in between {
             let costs = one.way_costs(path.mib_us);
@@ -138,7 +149,7 @@ impl WayCosts {
                 us += (cost.mean_us - path.mib_us * answered.mean_mib()) * cost.requests as f64;
             }
         }
-        (requests >= 5 * ENOUGH_REQUESTS).then(|| us / requests as f64)
+        (requests >= 5 * ENOUGH_REQUESTS).then(|| us / requests as f64 + woken_us)
     }
 }
 
@@ -169,7 +180,7 @@ mod tests {
                 ..VolumeTimes::default()
             },
         };
-        let [reads, writes, flushes] = between.waits(200.0, 2.0);
+        let [reads, writes, flushes] = between.waits(200.0, 0.0, 2.0);
         near(reads.path_mean_us, 50.0);
         near(reads.modelled_mean_us, 420.0);
         near(reads.waited_mean_us, 450.0);
@@ -178,7 +189,14 @@ mod tests {
         assert_eq!((writes, flushes), (PathWait::default(), PathWait::default()));
         let path = PathCost { fixed_us: 40.0, mib_us: 256.0 };
         // A block of 4 KiB costs one.
-        near(WayCosts::fixed_us(&[between], &path).unwrap(), 99.0);
+        near(WayCosts::fixed_us(&[between], &path, 0.0).unwrap(), 99.0);
+
+        // And the program runs again 30 µs later.
+        let [reads, writes, _] = between.waits(200.0, 30.0, 2.0);
+        near(reads.path_mean_us, 65.0);
+        near(reads.waited_mean_us, 465.0);
+        assert_eq!(writes, PathWait::default());
+        near(WayCosts::fixed_us(&[between], &path, 30.0).unwrap(), 129.0);
     }
 
     #[test]
@@ -219,8 +237,8 @@ mod tests {
             kernel: BlockCounters::of((50, 60), (0, 0), (0, 0)),
             daemon: VolumeTimes { reads: answered(50, 100.0), ..VolumeTimes::default() },
         };
-        assert_eq!(WayCosts::fixed_us(&[between], &PathCost::default()), None);
-        let nothing = Between::default().waits(0.0, 1.0);
+        assert_eq!(WayCosts::fixed_us(&[between], &PathCost::default(), 0.0), None);
+        let nothing = Between::default().waits(0.0, 40.0, 1.0);
         assert_eq!(nothing, [PathWait::default(); 3]);
     }
 

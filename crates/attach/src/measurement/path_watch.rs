@@ -6,34 +6,31 @@
 //! follows: up in small steps, so that one bad moment does not make requests come too early later, down at once, and
 //! never beyond what [`MAX_PATH_US`] allows.
 //!
-//! Means hide tails. So while something is measured, some 50 small reads a second go to a file of the export that the daemon
-//! answers at once, in irregular intervals. Where there is no such file (ublk), there are none.
+//! Means hide tails, and the kernel's accounting ends before a waiting program runs again: see [`crate::measurement::path_probes`]. Where
+//! there is no file for probes (ublk), there are none.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use underlay_record::{DeviceId, Histogram, PathRecord};
+use underlay_record::{DeviceId, PathRecord};
 use underlay_storage::paced::PathCost;
-use underlay_sync::{Mutex, MutexGuard};
+use underlay_sync::Mutex;
 
 use crate::machine::error::AttachError;
-use crate::measurement::aligned_buffer::AlignedBuffer;
+use crate::machine::processors::Processors;
 use crate::measurement::block_counters::{BlockCounters, statistics_of};
+use crate::measurement::path_probes::{PathProbes, Probed};
 use crate::measurement::path_waits::{Between, WayCosts};
 use crate::serving::daemon::control::{Command, MAX_PATH_US, Reply};
-use crate::serving::daemon::door::{PROBE_BYTES, VolumeTimes};
+use crate::serving::daemon::door::VolumeTimes;
 use crate::serving::daemon_process::Connection;
 
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// What is dated back grows by so much at most in each.
 const MAX_STEP_US: f64 = 10.0;
-/// On average: few beside a device's requests, enough for a percentile within a minute.
-const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 /// A device may be in the middle of a slow request.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -54,13 +51,15 @@ pub(crate) struct Watched {
 /// A thread that watches. It must be [stopped](PathWatch::stop) before the export goes away.
 pub(crate) struct PathWatch {
     shared: Arc<Shared>,
-    wake: Option<Sender<()>>,
+    /// The thread ends with it.
+    end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
     watched: Watched,
     statistics: Vec<PathBuf>,
+    probes: Option<Mutex<PathProbes>>,
     state: Mutex<State>,
 }
 
@@ -72,8 +71,6 @@ struct State {
     followed: Option<Seen>,
     /// As the measurement began; `None` while nothing is measured.
     began: Option<Seen>,
-    /// In modelled time.
-    probes: Histogram,
     found: Vec<PathRecord>,
 }
 
@@ -89,19 +86,38 @@ impl PathWatch {
             is_modelled: true,
             followed: None,
             began: None,
-            probes: Histogram::default(),
             found: Vec::new(),
         };
-        let shared = Arc::new(Shared { watched, statistics, state: Mutex::new(state) });
-        let (wake, woken) = mpsc::channel();
-        let watching = Arc::clone(&shared);
+        let dilation = watched.dilation;
+        let probes = watched.probe.clone().map(|file| PathProbes::start(file, dilation)).transpose()?;
+        let shared = Arc::new(Shared {
+            watched,
+            statistics,
+            probes: probes.map(Mutex::new),
+            state: Mutex::new(state),
+        });
+        let (end, ended) = mpsc::channel();
+        let mut watch = PathWatch { shared: Arc::clone(&shared), end: Some(end), thread: None };
+        if shared.watched.path.is_none() {
+            // Nothing is dated back.
+            return Ok(watch);
+        }
+        // A failure drops `watch`, and with it the probes.
         let thread = std::thread::Builder::new()
             .name("path-watch".into())
-            .spawn(move || watching.watch(&woken))
+            .spawn(move || shared.follow_until(&ended))
             .map_err(|error| {
                 AttachError::failed(format!("could not start the thread that watches the path: {error}"))
             })?;
-        Ok(PathWatch { shared, wake: Some(wake), thread: Some(thread) })
+        watch.thread = Some(thread);
+        Ok(watch)
+    }
+
+    /// What programs wait is from now on what those on these CPUs wait.
+    pub(crate) fn stand_for_programs_on(&self, cpus: &Processors) {
+        if let Some(probes) = &self.shared.probes {
+            probes.lock().stand_for_programs_on(cpus);
+        }
     }
 
     /// The pace has changed.
@@ -109,6 +125,10 @@ impl PathWatch {
         let mut state = self.shared.state.lock();
         state.is_modelled = is_modelled;
         state.followed = None;
+        drop(state);
+        if let Some(probes) = &self.shared.probes {
+            probes.lock().set_hurried(!is_modelled);
+        }
     }
 
     /// Counts from now on.
@@ -117,13 +137,9 @@ impl PathWatch {
     /// When the daemon does not answer.
     pub(crate) fn begin(&self) -> Result<(), AttachError> {
         let seen = self.shared.look()?;
-        let mut state = self.shared.state.lock();
-        state.began = seen;
-        state.probes = Histogram::default();
-        drop(state);
-        if let Some(wake) = &self.wake {
-            // It fails when the thread is gone, and then there are no probes.
-            let _ = wake.send(());
+        self.shared.state.lock().began = seen;
+        if let Some(probes) = &self.shared.probes {
+            probes.lock().begin();
         }
         Ok(())
     }
@@ -134,10 +150,13 @@ impl PathWatch {
     /// When the daemon does not answer.
     pub(crate) fn end(&self) -> Result<(), AttachError> {
         let seen = self.shared.look()?;
+        let probed = self.shared.probes.as_ref().map(|probes| probes.lock().end()).unwrap_or_default();
         let mut state = self.shared.state.lock();
         let began = state.began.take();
-        state.found =
-            began.zip(seen).map_or_else(Vec::new, |(began, seen)| self.shared.records(&began, &seen, &state));
+        let mib_us = state.path.mib_us;
+        state.found = began
+            .zip(seen)
+            .map_or_else(Vec::new, |(began, seen)| self.shared.records(&began, &seen, &probed, mib_us));
         Ok(())
     }
 
@@ -148,19 +167,18 @@ impl PathWatch {
 
     /// Ends it; when this returns it has nothing open. The daemon must answer or be dead.
     pub(crate) fn stop(&mut self) {
-        self.wake = None;
+        self.end = None;
         if let Some(thread) = self.thread.take() {
             // One that panicked is over as well.
             let _ = thread.join();
+        }
+        if let Some(probes) = &self.shared.probes {
+            probes.lock().stop();
         }
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// `None` where the kernel has no accounting.
     fn look(&self) -> Result<Option<Seen>, AttachError> {
         if self.statistics.len() != self.watched.volumes.len() {
@@ -179,11 +197,13 @@ impl Shared {
         }
     }
 
-    fn records(&self, began: &Seen, ended: &Seen, state: &State) -> Vec<PathRecord> {
-        let probes = (state.probes.count() > 0).then(|| state.probes.clone());
+    fn records(&self, began: &Seen, ended: &Seen, probed: &Probed, mib_us: f64) -> Vec<PathRecord> {
+        let probes = (probed.took.count() > 0).then(|| probed.took.clone());
+        let woken_us = probed.woken_mean_us();
+        let dilation = self.watched.dilation;
         let of = |(((name, device), now), then): (((&String, &PathBuf), _), _)| {
             let between = between(now, then);
-            let [reads, writes, flushes] = between.waits(state.path.mib_us, self.watched.dilation);
+            let [reads, writes, flushes] = between.waits(mib_us, woken_us.unwrap_or_default(), dilation);
             PathRecord {
                 id: DeviceId::new(name),
                 block_device: device.display().to_string(),
@@ -192,53 +212,27 @@ impl Shared {
                 writes,
                 flushes,
                 probes: probes.clone(),
+                woken_mean_us: woken_us.map(|us| us / dilation),
             }
         };
         let volumes = self.watched.volumes.iter().map(|(name, device)| (name, device));
         volumes.zip(ended).zip(began).map(of).collect()
     }
 
-    fn watch(&self, woken: &Receiver<()>) {
-        let mut prober = None;
-        let mut followed = Instant::now();
-        let mut turn = 0_u32;
-        loop {
-            let is_measuring = self.lock().began.is_some();
-            if !is_measuring {
-                prober = None;
-            } else if prober.is_none() {
-                prober = self.watched.probe.as_deref().and_then(Prober::open);
-            }
-            turn = turn.wrapping_add(1);
-            let pause = match (&prober, self.watched.path) {
-                (Some(_), _) => irregular(turn),
-                (None, Some(_)) => FOLLOW_INTERVAL,
-                // Until the next measurement begins.
-                (None, None) => Duration::MAX,
-            };
-            match woken.recv_timeout(pause) {
-                Ok(()) => continue,
-                Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if let Some(wall) = prober.as_mut().and_then(Prober::read) {
-                let modelled = wall.as_secs_f64() / self.watched.dilation;
-                self.lock().probes.record_ns((modelled * 1e9) as u64);
-            }
-            if self.watched.path.is_some() && followed.elapsed() >= FOLLOW_INTERVAL {
-                followed = Instant::now();
-                self.follow();
-            }
+    fn follow_until(&self, ended: &Receiver<()>) {
+        while ended.recv_timeout(FOLLOW_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            self.follow();
         }
     }
 
     /// Has the daemon date requests back by what the way costs now. A daemon that is gone says so to those who ask for it.
     fn follow(&self) {
-        if !self.lock().is_modelled {
+        if !self.state.lock().is_modelled {
             return;
         }
         let Ok(Some(seen)) = self.look() else { return };
-        let mut state = self.lock();
+        let woken_us = self.probes.as_ref().map_or(0.0, |probes| probes.lock().woken_now_us());
+        let mut state = self.state.lock();
         if !state.is_modelled {
             return;
         }
@@ -253,7 +247,7 @@ impl Shared {
             .map(|(now, then)| between(now, then))
             .collect();
         // Too few so far: those to come are added.
-        let Some(fixed_us) = WayCosts::fixed_us(&between, &state.path) else { return };
+        let Some(fixed_us) = WayCosts::fixed_us(&between, &state.path, woken_us) else { return };
         let path = PathCost { fixed_us: stepped(state.path.fixed_us, fixed_us), ..state.path };
         state.path = path;
         state.followed = Some(seen);
@@ -272,32 +266,6 @@ fn stepped(from_us: f64, to_us: f64) -> f64 {
     to_us.min(from_us + MAX_STEP_US).clamp(0.0, MAX_PATH_US)
 }
 
-/// Pauses between half and one and a half of the interval, so that probes keep step with nothing.
-fn irregular(turn: u32) -> Duration {
-    const GOLDEN_RATIO: f64 = 0.618_033_988_75;
-    PROBE_INTERVAL.mul_f64(0.5 + (f64::from(turn) * GOLDEN_RATIO).fract())
-}
-
-/// Reads what is answered at once.
-struct Prober {
-    file: File,
-    buffer: AlignedBuffer,
-}
-
-impl Prober {
-    fn open(path: &Path) -> Option<Prober> {
-        let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
-        Some(Prober { file, buffer: AlignedBuffer::new(PROBE_BYTES as usize) })
-    }
-
-    /// How long it took.
-    fn read(&mut self) -> Option<Duration> {
-        let begun = Instant::now();
-        self.file.read_exact_at(self.buffer.bytes(), 0).ok()?;
-        Some(begun.elapsed())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,13 +277,5 @@ mod tests {
         assert_eq!(stepped(80.0, 20.0), 20.0);
         assert_eq!(stepped(95.0, 4000.0), MAX_PATH_US);
         assert_eq!(stepped(5.0, -3.0), 0.0);
-    }
-
-    #[test]
-    fn probes_are_some_fifty_a_second_in_no_step() {
-        let pauses: Vec<Duration> = (0..1000).map(irregular).collect();
-        let whole_s: f64 = pauses.iter().map(Duration::as_secs_f64).sum();
-        assert!((whole_s - 20.0).abs() < 0.1, "{whole_s}");
-        assert!(pauses.iter().all(|pause| (10..=30).contains(&pause.as_millis())));
     }
 }

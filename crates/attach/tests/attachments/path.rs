@@ -138,6 +138,8 @@ fn what_is_delivered_has_the_delay_in_it() {
     let paths = devices.path_records();
     let delay_us = DELAY.as_secs_f64() * 1e6 / DILATION;
     assert!(paths[0].is_direct);
+    // What a program waits for after its request is not the way: the delay counts once.
+    assert_eq!(paths[0].woken_mean_us.is_some(), paths[0].probes.is_some());
     match &paths[0].probes {
         Some(probes) => assert!(probes.quantile_us(0.5) >= 0.99 * delay_us, "{:?}", probes.summary_us()),
         None => assert_eq!(attachment.name(), "ublk"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use underlay_attach::{AttachError, Attached, Registry, choice};
+use underlay_attach::{AttachError, Attached, Processors, Registry, choice};
 use underlay_files::{Access, Folder};
 use underlay_record::{
     DeviceActivity, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord, PathRecord,
@@ -231,6 +231,12 @@ impl Storages {
             devices.extend(role.attached.end_measurement()?);
         }
         Ok((devices, network))
+    }
+
+    /// The system runs on these CPUs alone.
+    pub(super) fn watch_for_programs_on(&self, cpus: &Processors) {
+        let roles = self.roles.iter().map(|role| &role.attached);
+        self.servers.iter().chain(roles).for_each(|attached| attached.watch_for_programs_on(cpus));
     }
 
     /// What programs waited on the way to each volume in the measurement that has ended, the roles' last.

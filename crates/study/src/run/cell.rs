@@ -394,6 +394,9 @@ impl Bench {
             true => Enforcement::None,
             false => Enforcement::Kernel { name: "cell", registry: &self.registry },
         };
+        if let Some(here) = self.placement().filter(|here| share_of(plan, here).is_some()) {
+            storages.watch_for_programs_on(&here.system);
+        }
         let session = Session::start(system, places, enforcement, &settings(plan))?;
         warnings.extend(session.unenforced().map(|missing| {
             let (what, remedy) = (&missing.what, &missing.remedy);

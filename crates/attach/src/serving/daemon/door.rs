@@ -106,9 +106,9 @@ impl Doors {
         self.doors.iter().map(|door| Arc::clone(door) as Arc<dyn BlockDevice>)
     }
 
-    /// A way in and out again: see [`Nothing`].
+    /// A way in and out again: see [`Nothing`] and [`Stamped`].
     pub(crate) fn probe(&self) -> Arc<dyn BlockDevice> {
-        Door::new(Arc::new(Nothing), &self.late)
+        Arc::new(Stamped(Door::new(Arc::new(Nothing), &self.late)))
     }
 
     /// What went through since the daemon was started, in the order of the stack's volumes.
@@ -254,9 +254,53 @@ impl BlockDevice for Nothing {
     }
 }
 
+/// Writes into what is read when it left: whoever gets it knows how long it took from here.
+struct Stamped(Arc<Door>);
+
+impl BlockDevice for Stamped {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn submit(&self, request: Request, done: Done) {
+        self.0.submit(
+            request,
+            Box::new(|result| {
+                done(result.map(|mut buffer| {
+                    if let Some(stamp) = buffer.first_chunk_mut() {
+                        *stamp = monotonic_ns().to_le_bytes();
+                    }
+                    buffer
+                }));
+            }),
+        );
+    }
+}
+
+/// The host's steady clock, which is the same in every process. [`Instant`]s can't be passed on.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_read_says_when_it_left() {
+        let late = Arc::new(LateAnswers::default());
+        let stamped = Stamped(Door::new(Arc::new(Nothing), &late));
+        let delay = Duration::from_millis(20);
+        late.set(delay).unwrap();
+        let before_ns = monotonic_ns();
+        let buffer = vec![7; PROBE_BYTES as usize];
+        let read = stamped.execute(Request::Read { offset_bytes: 0, buffer }).unwrap();
+        let stamp_ns = u64::from_le_bytes(*read.first_chunk().unwrap());
+        // What the answer was held back is not part of the way from here.
+        assert!(stamp_ns >= before_ns + delay.as_nanos() as u64 && stamp_ns <= monotonic_ns());
+        assert!(read[8..].iter().all(|byte| *byte == 0));
+    }
 
     #[test]
     fn what_is_answered_is_counted_by_kind() {

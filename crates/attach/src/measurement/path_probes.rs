@@ -1,0 +1,260 @@
+//! Small reads that a daemon answers at once, some 50 a second while something is measured: the distribution of what the way to it and
+//! back costs beside other work, and how long a program takes to run again when its request is done.
+//!
+//! The second is what the kernel's account of a block device leaves out: 10 to 50 µs where a CPU sleeps, more where another program
+//! has it. The daemon writes into its answer when it left, and the reader compares.
+//!
+//! A probe stands for the programs that use the volume. Where these are unknown, it is a thread like any other. Where they are a system
+//! under test, it reads on that system's CPUs, whose sleep is what counts, and ahead of everything else there: what the system waits for
+//! a CPU is judged by itself.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use underlay_record::Histogram;
+use underlay_sync::{Mutex, slices};
+
+use crate::machine::error::AttachError;
+use crate::machine::processors::{Confined, Processors};
+use crate::measurement::aligned_buffer::AlignedBuffer;
+use crate::serving::daemon::door::{PROBE_BYTES, monotonic_ns};
+
+/// On average: few beside a device's requests, enough for a percentile within a minute.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// While nothing is measured, just enough to know what to date back by.
+const IDLE_INTERVAL: Duration = Duration::from_millis(100);
+/// So many of the last ones say how it is now.
+const RECENT: usize = 25;
+
+/// What probes have found since [`PathProbes::begin`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Probed {
+    /// There and back, in modelled time.
+    pub took: Histogram,
+    woken_us: f64,
+    woken: u32,
+}
+
+impl Probed {
+    /// How long programs took to run again, by this machine's clock.
+    pub(crate) fn woken_mean_us(&self) -> Option<f64> {
+        (self.woken > 0).then(|| self.woken_us / f64::from(self.woken))
+    }
+}
+
+/// A thread that probes. It must be [stopped](PathProbes::stop) before the file goes away.
+pub(crate) struct PathProbes {
+    shared: Arc<Mutex<State>>,
+    wake: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    is_measuring: bool,
+    /// In fast-forward the way is crowded as never in modelled time.
+    is_hurried: bool,
+    /// Set once: where the system under test runs.
+    system: Option<Processors>,
+    probed: Probed,
+    recent_woken_us: VecDeque<f64>,
+}
+
+impl PathProbes {
+    /// Probes `file`. `dilation`: wall seconds of a modelled one.
+    pub(crate) fn start(file: PathBuf, dilation: f64) -> Result<PathProbes, AttachError> {
+        let shared = Arc::<Mutex<State>>::default();
+        let (wake, woken) = mpsc::channel();
+        let probing = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("path-probe".into())
+            .spawn(move || probe(&file, dilation, &probing, &woken))
+            .map_err(|error| {
+                AttachError::failed(format!("could not start the thread that probes the path: {error}"))
+            })?;
+        Ok(PathProbes { shared, wake: Some(wake), thread: Some(thread) })
+    }
+
+    pub(crate) fn set_hurried(&self, is_hurried: bool) {
+        let mut state = self.shared.lock();
+        state.is_hurried = is_hurried;
+        state.recent_woken_us.clear();
+    }
+
+    /// From now on as one of the programs that run on these CPUs.
+    pub(crate) fn stand_for_programs_on(&self, cpus: &Processors) {
+        self.shared.lock().system = Some(cpus.clone());
+        self.rouse();
+    }
+
+    pub(crate) fn begin(&self) {
+        let mut state = self.shared.lock();
+        state.is_measuring = true;
+        state.probed = Probed::default();
+        drop(state);
+        self.rouse();
+    }
+
+    pub(crate) fn end(&self) -> Probed {
+        let mut state = self.shared.lock();
+        state.is_measuring = false;
+        std::mem::take(&mut state.probed)
+    }
+
+    /// How long a program takes at this moment to run again after its request is done, by this machine's clock: the middle of the last
+    /// probes, since a bad moment is nothing to date back by.
+    pub(crate) fn woken_now_us(&self) -> f64 {
+        median(self.shared.lock().recent_woken_us.iter().copied().collect())
+    }
+
+    fn rouse(&self) {
+        if let Some(wake) = &self.wake {
+            // It fails when the thread is gone, and then there are no probes.
+            let _ = wake.send(());
+        }
+    }
+
+    /// Ends it; when this returns it has nothing open. The daemon must answer or be dead.
+    pub(crate) fn stop(&mut self) {
+        self.wake = None;
+        if let Some(thread) = self.thread.take() {
+            // One that panicked is over as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>) {
+    // Its maker may have short slices, which programs in general don't.
+    let _ = slices::restore();
+    let mut on_system: Option<Confined> = None;
+    let mut prober = None;
+    let mut turn = 0_u32;
+    loop {
+        turn = turn.wrapping_add(1);
+        let interval = if shared.lock().is_measuring { INTERVAL } else { IDLE_INTERVAL };
+        match woken.recv_timeout(irregular(interval, turn)) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                if shared.lock().is_hurried {
+                    continue;
+                }
+                prober = prober.or_else(|| Prober::open(file));
+                let Some(answered) = prober.as_mut().and_then(Prober::read) else {
+                    prober = None;
+                    continue;
+                };
+                shared.lock().add(&answered, dilation);
+            }
+        }
+        if on_system.is_none()
+            && let Some(system) = shared.lock().system.clone()
+        {
+            // Where that is refused it goes on as it is: on other CPUs, or behind other programs.
+            on_system = Confined::to(&system).ok();
+            let _ = slices::run_at_once();
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, answered: &Answered, dilation: f64) {
+        let woken_us = answered.woken.as_secs_f64() * 1e6;
+        if self.recent_woken_us.len() == RECENT {
+            self.recent_woken_us.pop_front();
+        }
+        self.recent_woken_us.push_back(woken_us);
+        if self.is_measuring {
+            self.probed.took.record_ns((answered.took.as_secs_f64() / dilation * 1e9) as u64);
+            self.probed.woken_us += woken_us;
+            self.probed.woken += 1;
+        }
+    }
+}
+
+/// 0 of none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// Pauses between half and one and a half of the interval, so that probes keep step with nothing.
+fn irregular(interval: Duration, turn: u32) -> Duration {
+    const GOLDEN_RATIO: f64 = 0.618_033_988_75;
+    interval.mul_f64(0.5 + (f64::from(turn) * GOLDEN_RATIO).fract())
+}
+
+/// What a probe found.
+struct Answered {
+    took: Duration,
+    /// From the daemon's answer until the reader ran again.
+    woken: Duration,
+}
+
+/// Reads what is answered at once.
+struct Prober {
+    file: File,
+    buffer: AlignedBuffer,
+}
+
+impl Prober {
+    fn open(path: &Path) -> Option<Prober> {
+        let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
+        Some(Prober { file, buffer: AlignedBuffer::new(PROBE_BYTES as usize) })
+    }
+
+    fn read(&mut self) -> Option<Answered> {
+        let begun = Instant::now();
+        self.file.read_exact_at(self.buffer.bytes(), 0).ok()?;
+        let took = begun.elapsed();
+        let left_ns = u64::from_le_bytes(*self.buffer.bytes().first_chunk()?);
+        let woken = Duration::from_nanos(monotonic_ns().saturating_sub(left_ns)).min(took);
+        Some(Answered { took, woken })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_some_fifty_a_second_in_no_step() {
+        let pauses: Vec<Duration> = (0..1000).map(|turn| irregular(INTERVAL, turn)).collect();
+        let whole_s: f64 = pauses.iter().map(Duration::as_secs_f64).sum();
+        assert!((whole_s - 20.0).abs() < 0.1, "{whole_s}");
+        assert!(pauses.iter().all(|pause| (10..=30).contains(&pause.as_millis())));
+    }
+
+    #[test]
+    fn what_is_dated_back_by_follows_the_last_probes_and_no_bad_moment() {
+        let mut state = State::default();
+        let answered = |woken_us| Answered {
+            took: Duration::from_micros(2 * woken_us),
+            woken: Duration::from_micros(woken_us),
+        };
+        let now_us = |state: &State| median(state.recent_woken_us.iter().copied().collect());
+        assert_eq!(now_us(&state), 0.0);
+        for _ in 0..RECENT {
+            state.add(&answered(40), 2.0);
+        }
+        state.add(&answered(9000), 2.0);
+        assert_eq!((now_us(&state), state.recent_woken_us.len()), (40.0, RECENT));
+        // Nothing was being measured.
+        assert_eq!((state.probed.took.count(), state.probed.woken_mean_us()), (0, None));
+
+        state.is_measuring = true;
+        for woken_us in [10, 10, 40] {
+            state.add(&answered(woken_us), 2.0);
+        }
+        assert_eq!(state.probed.woken_mean_us(), Some(20.0));
+        assert_eq!(state.probed.took.count(), 3);
+        assert!((state.probed.took.mean_us() - 20.0).abs() < 0.5);
+    }
+}
