@@ -100,6 +100,12 @@ impl Resources {
         Resources::of(u64::MAX)
     }
 
+    /// The same, with a machine of so many cores at most.
+    pub(crate) fn with_cores_up_to(&self, most: u32) -> Resources {
+        let modelled_cores = self.modelled_cores.map(|cores| cores.min(most));
+        Resources { modelled_cores, ..self.clone() }
+    }
+
     /// The option that tells a Java program of the system how many cores its machine has.
     pub(crate) fn java_option(&self) -> Option<String> {
         self.modelled_cores.map(|cores| format!("-XX:ActiveProcessorCount={}", cores.max(1)))

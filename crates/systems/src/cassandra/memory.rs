@@ -26,6 +26,10 @@ const MAX_COMMITLOG_BYTES: u64 = 8 * GIB;
 /// From this heap size on, a concurrent collector (G1) is worth its overhead.
 const CONCURRENT_COLLECTOR_BYTES: u64 = GIB;
 
+/// What the threads that Cassandra makes for a processor may need of the heap: 48 of them ended a node of 160 MiB with an
+/// OutOfMemoryError while it settled.
+const HEAP_OF_A_PROCESSOR_BYTES: u64 = 16 * MIB;
+
 /// The sizes of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Division {
@@ -72,11 +76,17 @@ impl Division {
             concurrent_collector: heap_bytes >= CONCURRENT_COLLECTOR_BYTES,
         }
     }
+
+    /// So many processors may a node count.
+    pub(super) fn most_processors(&self) -> u32 {
+        u32::try_from(self.heap_bytes / HEAP_OF_A_PROCESSOR_BYTES).unwrap_or(u32::MAX).max(1)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::Resources;
 
     #[test]
     fn what_is_divided_fits_into_the_budget() {
@@ -101,6 +111,16 @@ mod tests {
     fn only_small_heaps_have_smaller_memtables_than_cassandra_would_take() {
         let memtable = |mib: u64| Division::of(mib * MIB, DEFAULT_HEAP_SHARE).memtable_bytes / MIB;
         assert_eq!([512, 640, 768, 832, 1024, 4096].map(memtable), [24, 24, 44, 52, 64, 256]);
+    }
+
+    #[test]
+    fn a_small_heap_stands_beside_few_processors() {
+        let most = |mib: u64| Division::of(mib * MIB, DEFAULT_HEAP_SHARE).most_processors();
+        assert_eq!([512, 1024, 4096, 1 << 20].map(most), [10, 16, 64, 512]);
+        let resources = Resources { modelled_cores: Some(48), ..Resources::unlimited() };
+        assert_eq!(resources.with_cores_up_to(10).modelled_cores, Some(10));
+        assert_eq!(resources.with_cores_up_to(64).modelled_cores, Some(48));
+        assert_eq!(Resources::unlimited().with_cores_up_to(10).modelled_cores, None);
     }
 
     #[test]

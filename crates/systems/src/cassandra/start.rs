@@ -138,6 +138,8 @@ impl System for Cassandra {
     ) -> Result<Box<dyn Running>, SystemError> {
         let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
             .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        // By its processors Java sizes pools of threads, whose buffers a small heap has no room for.
+        let resources = &resources.with_cores_up_to(config.division().most_processors());
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         // An existing cluster is on the host's network.
         let network = if config.endpoints.is_empty() { Network::create()? } else { Network::Host };
