@@ -27,6 +27,7 @@ pub use attachments::directory::FuseDirectory;
 pub use attachments::filesystem::Filesystem;
 pub use attachments::nvme_kernel::KernelNvme;
 pub use attachments::real_paths::RealPaths;
+pub use machine::awake::Awake;
 pub use machine::budget::{Budget, CpuShare, CpuUsage, Limits};
 pub use machine::error::AttachError;
 pub use machine::missing::Missing;

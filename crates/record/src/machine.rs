@@ -13,4 +13,7 @@ pub struct Machine {
     pub distribution: String,
     /// `kvm`, `none` ... where it can be told.
     pub virtualisation: Option<String>,
+    /// How long its CPUs could take to wake up, at most: the limit (PM QoS) that the run set. Absent where it set none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_up_limit_us: Option<u32>,
 }

@@ -1,5 +1,6 @@
 //! What this host has, and what it lets us do.
 
+pub(crate) mod awake;
 pub mod budget;
 pub(crate) mod error;
 pub mod free_space;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use underlay_attach::{AttachError, overhead};
+use underlay_attach::{AttachError, Awake, overhead};
 use underlay_record::Machine;
 
 use super::{CellError, Observer, machine};
@@ -20,11 +20,11 @@ pub(super) struct HostInfo {
 }
 
 impl HostInfo {
-    /// This host, with the programs of a study's systems.
-    pub(super) fn of(study: &Study) -> HostInfo {
+    /// This host, with the programs of a study's systems; `awake` if its CPUs are kept so.
+    pub(super) fn of(study: &Study, awake: Option<&Awake>) -> HostInfo {
         let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
         HostInfo {
-            machine: machine::describe(),
+            machine: Machine { wake_up_limit_us: awake.map(Awake::limit_us), ..machine::describe() },
             versions: machine::versions(systems.flat_map(|system| system.versions())),
         }
     }

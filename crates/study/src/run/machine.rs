@@ -19,6 +19,7 @@ pub fn describe() -> Machine {
         distribution: value_of("/etc/os-release", "PRETTY_NAME", '=')
             .map_or_else(|| "unknown".into(), |text| text.trim_matches('"').to_owned()),
         virtualisation: virtualisation(),
+        wake_up_limit_us: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use underlay_attach::{OwnFolder, Registry};
+use underlay_attach::{Awake, OwnFolder, Registry};
 use underlay_record::{Run, SCHEMA_VERSION};
 
 use super::cell::Bench;
@@ -17,7 +17,7 @@ use super::slow_motion::{self, Paced};
 use super::{Observer, RunError, RunOptions, RunOutcome, space};
 use crate::machine::Placement;
 use crate::plan;
-use crate::spec::Study;
+use crate::spec::{StorageSpec, Study};
 
 /// Runs a study from its beginning into a fresh directory.
 ///
@@ -35,11 +35,13 @@ pub fn start(
     let order = plan::order(study);
     space::check(study, order.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let registry = registry()?;
+    // Before the first device is measured, and until the run ends.
+    let awake = keep_awake(study);
     let Paced { study: paced, slow_motion, placement } =
         slow_motion::begin(study, options, &registry, observer, stop)?;
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
     let directory = RunDirectory::create(&options.directory)?;
-    let HostInfo { machine, versions } = HostInfo::of(study);
+    let HostInfo { machine, versions } = HostInfo::of(study, awake.as_ref());
     let mut run = Run {
         schema: SCHEMA_VERSION,
         name: study.name.clone(),
@@ -65,7 +67,7 @@ pub fn start(
     };
     // Before the first cell: a run that is killed can then be resumed with the study it began with.
     directory.write_run(&run)?;
-    let site = Site { directory, elsewhere, registry, placement };
+    let site = Site { directory, elsewhere, registry, placement, awake };
     run_what_is_left(study, paced, &mut run, site, observer, stop)
 }
 
@@ -107,11 +109,17 @@ pub fn resume(
     // An earlier schema says less of a cell.
     run.plan = order;
     let registry = registry()?;
+    let awake = keep_awake(&study);
     let placement = slow_motion::placement(&study)?;
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
-    let site = Site { directory, elsewhere, registry, placement };
+    let site = Site { directory, elsewhere, registry, placement, awake };
     run_what_is_left(&study, paced, &mut run, site, observer, stop)
+}
+
+/// Real storage is measured on this host as it is.
+fn keep_awake(study: &Study) -> Option<Awake> {
+    study.storages.iter().any(StorageSpec::is_modelled).then(Awake::keep).flatten()
 }
 
 fn registry() -> Result<Registry, RunError> {
@@ -133,6 +141,8 @@ struct Site {
     elsewhere: Option<OwnFolder>,
     registry: Registry,
     placement: Option<Placement>,
+    /// `None` where this host's CPUs may sleep as they like.
+    awake: Option<Awake>,
 }
 
 /// Runs what is left, and all of it again in slower motion as often as the first repetition shows that this host is too slow.
@@ -145,7 +155,7 @@ fn run_what_is_left(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let Site { directory, elsewhere, registry, mut placement } = site;
+    let Site { directory, elsewhere, registry, mut placement, awake } = site;
     let left = round::left_of(run, &directory, observer)?;
     // Long work is not thrown away: once a later repetition is on record, the factor stays.
     let is_settled = run
@@ -162,7 +172,7 @@ fn run_what_is_left(
     // Data sets are loaded at this machine's own speed, so that slower motion needs no new ones.
     let mut datasets = Datasets::new(work.path(), registry.clone());
     // Taken afresh: a run may be resumed after an upgrade, or on another machine.
-    let here = HostInfo::of(study);
+    let here = HostInfo::of(study, awake.as_ref());
     if let Some(changed) = here.changed_since(&run.machine, &run.versions) {
         observer.notice(&changed);
     }

@@ -48,6 +48,9 @@ fn run_facts(page: &Page) -> Markup {
             dd {
                 (machine.cores) " cores (" (machine.cpu) "), " (quantity::memory(machine.memory_bytes as f64))
                 @if let Some(kind) = &machine.virtualisation { ", virtualisation: " (kind) }
+                @if let Some(us) = machine.wake_up_limit_us {
+                    @if us == 0 { ", idle CPUs kept from sleep" } @else { ", idle CPUs kept from deep sleep" }
+                }
             }
             dt { "System software" } dd { (machine.distribution) ", kernel " (machine.kernel) }
             @if !versions.is_empty() { dt { "Versions" } dd { (versions.join(", ")) } }
