@@ -53,7 +53,8 @@ pub struct Budget {
 struct CpuLimit {
     /// `None`: the CPUs that it may run on are all that it may use.
     quota: Option<Quota>,
-    prevails: bool,
+    /// So many CPUs, where it prevails over other programs.
+    prevails_on: Option<usize>,
 }
 
 /// What is missing when no memory controller can be used, or what holds the memory when one can. It may make the empty
@@ -132,8 +133,8 @@ impl Budget {
                 Err(error) => return Err(error),
             }
         }
-        let prevails = limits.cpu.as_ref().is_some_and(|share| share.prevails);
-        let cpu = quota.map(|quota| CpuLimit { quota, prevails });
+        let prevails_on = limits.cpu.as_ref().filter(|share| share.prevails).map(|share| share.cpus.len());
+        let cpu = quota.map(|quota| CpuLimit { quota, prevails_on });
         let budget = Budget { groups, memory_bytes: limits.memory_bytes, cpu };
         budget.limit_memory()?;
         if let (Some(share), Some(group)) = (&limits.cpu, budget.group(Controller::Cpuset)) {
@@ -224,9 +225,9 @@ impl Budget {
 
     fn set_quota(&self, quota: Option<Quota>) -> Result<(), AttachError> {
         match (&self.cpu, self.group(Controller::Cpu)) {
-            (Some(CpuLimit { quota: Some(_), prevails }), Some(group)) => {
-                if *prevails {
-                    cpu::prevail(group, quota.is_some());
+            (Some(CpuLimit { quota: Some(_), prevails_on }), Some(group)) => {
+                if let Some(cpus) = prevails_on {
+                    cpu::prevail(group, *cpus, quota.is_some());
                 }
                 cpu::set_quota(group, quota)
             }

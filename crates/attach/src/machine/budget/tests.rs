@@ -165,7 +165,7 @@ fn version_1_with_a_hierarchy_for_each_controller() {
         stalled: None,
     };
     assert_eq!(budget.cpu_usage(), Some(used));
-    assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "262144");
+    assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "32768");
     budget.release_cpu().unwrap();
     assert_eq!(read(cpu.parent().unwrap(), "cpu.shares"), "1024");
     assert_eq!(read(cpu, "cpu.cfs_quota_us"), "-1");
@@ -240,7 +240,7 @@ fn version_2_has_all_controllers_in_one_group() {
     fs::write(directory.join("cpu.pressure"), pressure).unwrap();
     assert_eq!(budget.cpu_usage(), Some(used));
     let parent = host.path("sys/fs/cgroup/underlay");
-    assert_eq!(read(&parent, "cpu.weight"), "10000");
+    assert_eq!(read(&parent, "cpu.weight"), "3200");
     budget.release_cpu().unwrap();
     assert_eq!(read(&parent, "cpu.weight"), "100");
     assert_eq!(read(directory, "cpu.max"), "max");
