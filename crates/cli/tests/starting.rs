@@ -95,6 +95,18 @@ fn a_study_is_written_where_out_says() {
 }
 
 #[test]
+fn a_study_is_printed_where_out_is_standard_output() {
+    let playground = Playground::new();
+    let made = playground.output(&["new", "mine", "--storage", "hdd,nvme"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    let written = std::fs::read_to_string(playground.path("mine.toml")).unwrap();
+    let printed = playground.output(&["new", "mine", "--storage", "hdd,nvme", "--out", "-"]);
+    assert!(printed.status.success(), "{}", stderr(&printed));
+    assert_eq!(stdout(&printed), written);
+    assert_eq!(files(playground.folder.path()), ["mine.toml"]);
+}
+
+#[test]
 fn what_is_there_stays_as_it_is() {
     let playground = Playground::new();
     std::fs::create_dir(playground.path("folder.toml")).unwrap();

@@ -18,7 +18,7 @@ pub(crate) struct NewArguments {
     /// The study's name: up to 40 lowercase letters, digits and hyphens
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// The file to write, which must not exist yet [default: NAME.toml]
+    /// The file to write, which must not exist yet; - prints it [default: NAME.toml]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// rocksdb, je, je-ha, cassandra, accumulo, hadoop, or null, which stores nothing

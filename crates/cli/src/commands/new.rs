@@ -22,7 +22,9 @@ use crate::output;
 
 pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     let name = name_of(&arguments.name)?;
-    let file = arguments.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.toml")));
+    let is_printed = arguments.out.as_deref() == Some(Path::new("-"));
+    let out = arguments.out.clone().filter(|_| !is_printed);
+    let file = out.unwrap_or_else(|| PathBuf::from(format!("{name}.toml")));
     let text = match &arguments.like {
         Some(like) => bundled::copy(like, name)?,
         None => {
@@ -34,6 +36,10 @@ pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     };
     // Whatever is wrong with what was asked for is known before there is a file.
     let study = study_of_text(&file, &text, false)?;
+    if is_printed {
+        output::print(&text);
+        return Ok(ExitCode::SUCCESS);
+    }
     create(&file, &text)?;
     say_what_is_next(&file, &study);
     Ok(ExitCode::SUCCESS)
