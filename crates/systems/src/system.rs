@@ -100,9 +100,13 @@ impl Resources {
         Resources::of(u64::MAX)
     }
 
-    /// The same, with a machine of so many cores at most.
+    /// The same, with a machine of so many cores at most: the modelled one, or this host where none is.
     pub(crate) fn with_cores_up_to(&self, most: u32) -> Resources {
-        let modelled_cores = self.modelled_cores.map(|cores| cores.min(most));
+        let here = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let modelled_cores = match self.modelled_cores {
+            None if here() <= most => None,
+            cores => Some(cores.unwrap_or(most).min(most)),
+        };
         Resources { modelled_cores, ..self.clone() }
     }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt as _;
 
+const CPUS: &str = "/proc/cpuinfo";
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 const LATENCY_LIMIT: &str = "/dev/cpu_dma_latency";
 /// The lightest sleep of real processors, from which one is back in a microsecond or two. Deeper ones take up to some 200.
@@ -24,7 +25,8 @@ impl Awake {
     /// `None` where the kernel takes no limit, or not from this process: then CPUs sleep as they like.
     pub fn keep() -> Option<Awake> {
         let driver = fs::read_to_string(DRIVER).ok()?;
-        let limit_us = limit_for(driver.trim());
+        let cpus = fs::read_to_string(CPUS).unwrap_or_default();
+        let limit_us = limit_for(driver.trim(), is_virtual(&cpus))?;
         let mut held = File::options().write(true).open(LATENCY_LIMIT).ok()?;
         if !held.metadata().ok()?.file_type().is_char_device() {
             return None;
@@ -39,9 +41,15 @@ impl Awake {
     }
 }
 
-/// To the driver of virtual machines every sleep is the hypervisor's, and it claims to be back from it in a microsecond.
-fn limit_for(driver: &str) -> i32 {
-    if driver == "haltpoll" { 0 } else { LIGHT_SLEEP_US }
+/// A virtual CPU's every sleep is its hypervisor's, whatever the driver claims; without a driver the kernel heeds no limit.
+fn limit_for(driver: &str, is_virtual: bool) -> Option<i32> {
+    (driver != "none").then_some(if is_virtual { 0 } else { LIGHT_SLEEP_US })
+}
+
+/// Hypervisors set this flag for their guests, on x86.
+fn is_virtual(cpus: &str) -> bool {
+    let flags = cpus.lines().find(|line| line.starts_with("flags"));
+    flags.is_some_and(|line| line.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 #[cfg(test)]
@@ -50,7 +58,12 @@ mod tests {
 
     #[test]
     fn virtual_processors_do_not_sleep_at_all_and_real_ones_lightly() {
-        assert_eq!(["haltpoll", "intel_idle", "acpi_idle", "none"].map(limit_for), [0, 2, 2, 2]);
+        assert_eq!(limit_for("haltpoll", true), Some(0));
+        assert_eq!(limit_for("acpi_idle", true), Some(0));
+        assert_eq!(limit_for("intel_idle", false), Some(2));
+        assert_eq!(limit_for("none", true), None);
+        assert!(is_virtual("model name\t: any\nflags\t\t: fpu vme hypervisor lm\n"));
+        assert!(!is_virtual("model name\t: a hypervisor\nflags\t\t: fpu vme lm\n"));
     }
 
     #[test]

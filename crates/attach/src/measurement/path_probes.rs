@@ -2,11 +2,12 @@
 //! back costs beside other work, and how long a program takes to run again when its request is done.
 //!
 //! The second is what the kernel's account of a block device leaves out: 10 to 50 µs where a CPU sleeps, more where another program
-//! has it. The daemon writes into its answer when it left, and the reader compares.
+//! has it. The daemon writes into its answer when it left, and the reader compares. The way of the answer through FUSE, some microseconds, is in
+//! both.
 //!
 //! A probe stands for the programs that use the volume. Where these are unknown, it is a thread like any other. Where they are a system
-//! under test, it reads on that system's CPUs, whose sleep is what counts, and ahead of everything else there: what the system waits for
-//! a CPU is judged by itself.
+//! under test, it reads on that system's CPUs, whose sleep is what counts, and ahead of everything else there, if the kernel permits that: what the
+//! system waits for a CPU is its own load, or judged by itself where it is another program's.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -130,10 +131,16 @@ impl PathProbes {
     }
 }
 
+impl Drop for PathProbes {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>) {
     // Its maker may have short slices, which programs in general don't.
     let _ = slices::restore();
-    let mut on_system: Option<Confined> = None;
+    let mut on_system: Option<Option<Confined>> = None;
     let mut prober = None;
     let mut turn = 0_u32;
     loop {
@@ -158,8 +165,11 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>
             && let Some(system) = shared.lock().system.clone()
         {
             // Where that is refused it goes on as it is: on other CPUs, or behind other programs.
-            on_system = Confined::to(&system).ok();
-            let _ = slices::run_at_once();
+            let confined = Confined::to(&system).ok();
+            if confined.is_some() {
+                let _ = slices::run_at_once();
+            }
+            on_system = Some(confined);
         }
     }
 }

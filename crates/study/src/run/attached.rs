@@ -233,7 +233,7 @@ impl Storages {
         Ok((devices, network))
     }
 
-    /// The system runs on these CPUs alone.
+    /// The system runs on these CPUs.
     pub(super) fn watch_for_programs_on(&self, cpus: &Processors) {
         let roles = self.roles.iter().map(|role| &role.attached);
         self.servers.iter().chain(roles).for_each(|attached| attached.watch_for_programs_on(cpus));

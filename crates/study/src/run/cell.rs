@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use underlay_attach::{Confined, Registry, choice};
+use underlay_attach::{Confined, Processors, Registry, choice};
 use underlay_record::{
     CellStatus, DirtyLimitRecord, Measured, MemoryRecord, Requests, RunRecord, SCHEMA_VERSION, SearchRecord,
 };
@@ -394,9 +394,9 @@ impl Bench {
             true => Enforcement::None,
             false => Enforcement::Kernel { name: "cell", registry: &self.registry },
         };
-        if let Some(here) = self.placement().filter(|here| share_of(plan, here).is_some()) {
-            storages.watch_for_programs_on(&here.system);
-        }
+        // Without a modelled machine the system runs where this process does.
+        let here = self.placement().filter(|here| share_of(plan, here).is_some());
+        storages.watch_for_programs_on(&here.map_or_else(Processors::available, |here| here.system.clone()));
         let session = Session::start(system, places, enforcement, &settings(plan))?;
         warnings.extend(session.unenforced().map(|missing| {
             let (what, remedy) = (&missing.what, &missing.remedy);

@@ -117,9 +117,9 @@ pub fn resume(
     run_what_is_left(&study, paced, &mut run, site, observer, stop)
 }
 
-/// Real storage is measured on this host as it is.
+/// Real storage is measured on this host as it is, and so is what is compared with it.
 fn keep_awake(study: &Study) -> Option<Awake> {
-    study.storages.iter().any(StorageSpec::is_modelled).then(Awake::keep).flatten()
+    study.storages.iter().all(StorageSpec::is_modelled).then(Awake::keep).flatten()
 }
 
 fn registry() -> Result<Registry, RunError> {

@@ -120,7 +120,10 @@ mod tests {
         let resources = Resources { modelled_cores: Some(48), ..Resources::unlimited() };
         assert_eq!(resources.with_cores_up_to(10).modelled_cores, Some(10));
         assert_eq!(resources.with_cores_up_to(64).modelled_cores, Some(48));
-        assert_eq!(Resources::unlimited().with_cores_up_to(10).modelled_cores, None);
+        // This host's count, where no machine is modelled.
+        assert_eq!(Resources::unlimited().with_cores_up_to(u32::MAX).modelled_cores, None);
+        let here = std::thread::available_parallelism().unwrap().get();
+        assert_eq!(Resources::unlimited().with_cores_up_to(1).modelled_cores, (here > 1).then_some(1));
     }
 
     #[test]
