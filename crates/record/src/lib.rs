@@ -16,6 +16,7 @@ pub mod machine;
 pub mod measured;
 pub mod metric;
 pub mod network;
+pub mod node;
 pub mod path;
 pub mod read;
 pub mod run;
@@ -40,6 +41,7 @@ pub use machine::Machine;
 pub use measured::{Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
 pub use metric::PublishedMetric;
 pub use network::NetworkRecord;
+pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeState, NotANode};
 pub use path::{PathRecord, PathWait};
 pub use read::ReadError;
 pub use run::{
