@@ -129,6 +129,7 @@ impl NodeChoice {
     pub fn parse(text: &str) -> Result<NodeChoice, NotANode> {
         let words: Vec<&str> = text.split_whitespace().collect();
         if let [name] = words[..]
+            && name != "any"
             && NodeRole::ALL.iter().all(|role| role.word() != name)
         {
             return Ok(NodeChoice::Named(name.to_owned()));
