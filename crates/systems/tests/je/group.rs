@@ -121,14 +121,8 @@ fn a_start_is_cut_short(store: &Store) {
         }
         assert!(store.start_member(name).unwrap_err().to_string().contains("is being started"));
         Nodes::kill(store, name).unwrap();
-        assert!(
-            starting
-                .join()
-                .unwrap()
-                .unwrap_err()
-                .to_string()
-                .contains("was sent away while it was being started")
-        );
+        let error = starting.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("was sent away while it was being started"), "{error}");
     });
     assert_eq!(condition(), NodeCondition::Away);
     let runs = AtomicBool::new(false);
