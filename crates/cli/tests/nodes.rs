@@ -146,7 +146,9 @@ fn a_master_is_killed_by_the_study_and_a_replica_by_hand() {
 }
 
 fn the_reports_tell(playground: &Playground, run: &Path) {
+    // In lines as wide as a terminal.
     let told = stdout(&playground.output(&["report", "run"]));
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     for text in [&told, &page] {
         assert!(text.contains("Nodes that went away"), "{text}");
