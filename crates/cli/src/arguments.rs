@@ -3,6 +3,7 @@
 mod advise;
 mod fault;
 mod new;
+mod node;
 mod probing;
 mod rate;
 mod secrets;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use advise::{AdviseArguments, AdviseCommand, SplitArguments};
 pub(crate) use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 pub(crate) use new::NewArguments;
+pub(crate) use node::{NodeAction, NodeArguments};
 pub(crate) use probing::{MeasureArguments, ServeArguments, VerifyArguments};
 pub(crate) use rate::RateArgument;
 pub(crate) use secrets::SecretArguments;
@@ -73,6 +75,8 @@ pub(crate) enum Command {
     Mount(MountArguments),
     /// Let a device fail while a program uses it: errors, wrong bits, slowness, a pulled cable, a power cut
     Fault(FaultArguments),
+    /// Stop, kill and start nodes of a system while it is measured
+    Node(NodeArguments),
     /// Volumes of a pool of devices, served over NVMe/TCP
     Volume(VolumeArguments),
     /// The catalogue of media

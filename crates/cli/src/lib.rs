@@ -98,6 +98,7 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         Command::Worker(arguments) => commands::worker::worker(&arguments),
         Command::Mount(arguments) => commands::mount::mount(&arguments),
         Command::Fault(arguments) => commands::fault::fault(&arguments),
+        Command::Node(arguments) => commands::node::node(&arguments),
         Command::Volume(arguments) => commands::volume::volume(&arguments),
         Command::Media(arguments) => match arguments.command {
             MediaCommand::List { json } => commands::media::list(json),

@@ -164,6 +164,13 @@ power_cut = { torn = true, reordered = true }
 at = "0 s"
 vanish = true
 
+[event.lost]
+at = "1 s"
+for = "2 s"
+node = "any node"
+how = "stop"
+system = "ring"
+
 [short]
 warmup = "1 s"
 duration = "4 s"
@@ -294,6 +301,7 @@ fn its_keys_are_those_that_the_reader_knows() {
         ("/workload/ycsb/record", format!("{requests}/properties/record")),
         ("/workload/ycsb/properties", format!("{requests}/properties/properties")),
         ("/workload/mapreduce", batch.into()),
+        ("/event/lost", "/properties/event/additionalProperties".into()),
         ("/fault/slow", fault.into()),
         ("/fault/errors/errors", format!("{fault}/properties/errors")),
         ("/fault/bits/corrupt", format!("{fault}/properties/corrupt")),

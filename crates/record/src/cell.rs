@@ -12,7 +12,9 @@ use crate::job::JobRecord;
 use crate::machine::Machine;
 use crate::measured::{Measured, SystemSample};
 use crate::network::NetworkRecord;
+use crate::node_event::NodeEventRecord;
 use crate::path::PathRecord;
+use crate::read_back::ReadBackRecord;
 use crate::search::SearchRecord;
 
 /// A point of the matrix: one system on one storage under one workload.
@@ -329,6 +331,12 @@ pub struct RunRecord {
     /// Its gauges over the measured time; empty where it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub system_series: Vec<SystemSample>,
+    /// Nodes that went away while it was measured, in the order of their going.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_events: Vec<NodeEventRecord>,
+    /// Whether what was acknowledged is there; absent where the study has no event for this cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_back: Option<ReadBackRecord>,
     pub certificate: Option<Certificate>,
     /// What a reader must know of this measurement, each with what to try.
     pub warnings: Vec<String>,

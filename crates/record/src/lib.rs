@@ -16,8 +16,11 @@ pub mod machine;
 pub mod measured;
 pub mod metric;
 pub mod network;
+pub mod node;
+pub mod node_event;
 pub mod path;
 pub mod read;
+pub mod read_back;
 pub mod run;
 mod schema1;
 pub mod search;
@@ -40,8 +43,11 @@ pub use machine::Machine;
 pub use measured::{Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
 pub use metric::PublishedMetric;
 pub use network::NetworkRecord;
+pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeState, NotANode};
+pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};
 pub use path::{PathRecord, PathWait};
 pub use read::ReadError;
+pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
 pub use run::{
     Claim, ClaimCheck, DevicePrice, Expectation, Figure, PlannedCell, ReferenceTable, Run, Shortened,
 };

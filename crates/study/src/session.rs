@@ -1,9 +1,11 @@
 //! A system under load, the same for a cell of a study and for `underlay ycsb`: servers in their memory budgets, on
 //! directories of which nothing is in the page cache, driven by the load generator, settled and shut down.
 
+pub mod nodes;
 mod servers;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, 
 use underlay_record::Measured;
 use underlay_systems::system::{Resources, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::{Client, ClientError};
-use underlay_workload::{Control, RawLog, RunError, RunSpec};
+use underlay_workload::{AcknowledgedWrites, Control, RawLog, RunError, RunSpec};
 
 use crate::machine::Share;
 pub use servers::Servers;
@@ -119,8 +121,15 @@ impl Session {
         self.servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()))
     }
 
-    /// Runs the load generator against the servers. Every operation that is measured is written to `raw`.
-    pub fn run(&self, spec: &RunSpec, control: &Control<'_>, raw: Option<&Path>) -> Outcome {
+    /// Runs the load generator against the servers. Every operation that is measured is written to `raw`, and what is written is noted
+    /// in `writes`.
+    pub fn run(
+        &self,
+        spec: &RunSpec,
+        control: &Control<'_>,
+        raw: Option<&Path>,
+        writes: Option<&Arc<AcknowledgedWrites>>,
+    ) -> Outcome {
         let operations = raw.map(|file| {
             let (log, operations) = RawLog::new();
             control.log_operations(log);
@@ -129,7 +138,14 @@ impl Session {
         std::thread::scope(|scope| {
             let writer = operations
                 .map(|(operations, file)| scope.spawn(move || underlay_rawlog::write(operations, file)));
-            let measured = underlay_workload::run(spec, &|thread| self.connect(thread), control);
+            let connect = |thread| {
+                let client = self.connect(thread)?;
+                Ok(match writes {
+                    Some(writes) => writes.noted(client),
+                    None => client,
+                })
+            };
+            let measured = underlay_workload::run(spec, &connect, control);
             // It ends by itself: the generator has let go of its end of the log.
             let written = writer.map(|writer| match writer.join() {
                 Ok(written) => written.map(drop).map_err(|error| error.to_string()),

@@ -300,6 +300,11 @@ impl ChildState {
         !self.end.lock().over
     }
 
+    /// Its id while it runs.
+    pub(crate) fn running_pid(&self) -> Option<u32> {
+        self.is_running().then(|| self.pid())
+    }
+
     /// Asks the process to shut down (SIGTERM), and nothing else in its group.
     pub(crate) fn terminate(&self) {
         let end = self.end.lock();

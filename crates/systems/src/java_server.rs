@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::child::{Child, ChildState};
 use crate::java::{ClassPath, Java, without_options_of_the_user};
 use crate::network_namespace::NetworkNamespace;
+use crate::nodes::NodeProcess;
 use crate::system::{Resources, SystemError};
 
 const MIB: u64 = 1 << 20;
@@ -149,6 +150,12 @@ pub(crate) struct JavaProcess {
     child: Child,
     namespace: Option<Arc<NetworkNamespace>>,
     killed: AtomicBool,
+}
+
+impl NodeProcess for JavaProcess {
+    fn state(&self) -> &Arc<ChildState> {
+        self.child.state()
+    }
 }
 
 impl JavaProcess {

@@ -23,6 +23,7 @@ pub mod jvm;
 pub mod may_connect;
 mod mount_namespace;
 pub mod network_namespace;
+pub mod nodes;
 pub mod null;
 mod private_file;
 mod process_memory;

@@ -9,6 +9,7 @@ use underlay_workload::client::Client;
 
 pub use crate::error::SystemError;
 use crate::may_connect::MayConnect;
+use crate::nodes::{Nodes, PlannedNode};
 
 /// Where a system may keep its data: one directory per volume of the cell's storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -249,6 +250,25 @@ pub trait System: Send + Sync {
     fn left_at_wall_time(&self, _settings: &BTreeMap<String, String>, _slow_motion: f64) -> Vec<String> {
         Vec::new()
     }
+    /// The nodes that it has with these settings and that can go away and come back one by one: those that [`Running::nodes`] lists,
+    /// in the same order. Without them, or with mistakes in the settings, none.
+    fn planned_nodes(&self, _settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
+        Vec::new()
+    }
+    /// What its clients will notice while so many of its nodes, or of those of one shard, are away at once: a sentence. `None` where
+    /// it does all that it did before.
+    fn without_nodes(
+        &self,
+        _settings: &BTreeMap<String, String>,
+        _shard: Option<u32>,
+        _away: usize,
+    ) -> Option<String> {
+        None
+    }
+    /// What a user should know of these settings before it runs, though they are allowed: a sentence each.
+    fn cautions(&self, _settings: &BTreeMap<String, String>) -> Vec<String> {
+        Vec::new()
+    }
     /// Starts it on storage that is empty or that it has used before.
     fn start(
         &self,
@@ -298,6 +318,10 @@ pub trait Running: Send + Sync {
     /// Runs a batch job from submission to completion. All times in the record are by this machine's clock: the study divides
     /// them by slow motion. `None` for a system that has no jobs.
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
+        None
+    }
+    /// Its nodes, where they can go away and come back one by one.
+    fn nodes(&self) -> Option<&dyn Nodes> {
         None
     }
     /// Process ids, for accounting.

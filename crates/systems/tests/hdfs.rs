@@ -3,11 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use underlay_record::NodeCondition;
 use underlay_systems::hdfs::{Hdfs, Heaps, Plan, StorageType, VolumeChoosing};
 use underlay_systems::network_namespace::NetworkNamespace;
+use underlay_systems::nodes::Nodes;
 use underlay_systems::system::{Resources, SystemError};
 
 const BLOCK_BYTES: u64 = 128 << 10;
@@ -189,6 +192,20 @@ fn one_datanode_dies(hdfs: &Hdfs, directory: &Path) {
     let datanodes: Vec<u32> = hdfs.volumes().unwrap().iter().map(|volume| volume.datanode).collect();
     assert_eq!((datanodes.first(), datanodes.last()), (Some(&0), Some(&2)));
     assert!(!datanodes.contains(&1));
+    it_comes_back(hdfs);
+}
+
+fn it_comes_back(hdfs: &Hdfs) {
+    let conditions = || hdfs.list().unwrap().into_iter().map(|node| node.condition).collect::<Vec<_>>();
+    assert_eq!(conditions()[1], NodeCondition::Away);
+    let written_bytes = hdfs.figures().unwrap()["hdfs_written_bytes"];
+    assert!(hdfs.kill("datanode2").unwrap_err().to_string().contains("datanode2 does not run"));
+    let runs = AtomicBool::new(false);
+    Nodes::start(hdfs, "datanode2", &|| runs.store(true, Ordering::SeqCst)).unwrap();
+    assert!(runs.load(Ordering::SeqCst));
+    assert_eq!(conditions(), [NodeCondition::Serving; DATANODES as usize]);
+    assert!(hdfs.figures().unwrap()["hdfs_written_bytes"] >= written_bytes, "totals go on");
+    hdfs.health().unwrap();
 }
 
 fn a_process_that_ends_by_itself_is_named(hdfs: &Hdfs) {

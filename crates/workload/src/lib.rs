@@ -18,6 +18,7 @@ pub use ycsb::properties;
 
 pub use draw::distribution::RequestDistribution;
 pub use mix::{Mix, OperationKind, Proportions};
+pub use run::acknowledged::{AcknowledgedWrites, ReadBack};
 pub use run::ceiling::null_ceiling;
 pub use run::control::{Aftermath, Control, LatenciesSoFar, Phase, Progress};
 pub use run::memory_client::{MemoryClient, MemoryStore};
@@ -27,6 +28,6 @@ pub use run::particulars::{BothLatencies, Edges, Particulars};
 pub use run::rate_profile::{RatePart, RateProfile};
 pub use run::raw::{RawAnswer, RawLog, RawOperation, RawOperations};
 pub use run::runner::{RunError, RunSpec, Share, run};
-pub use run::series::IntervalLatencies;
+pub use run::series::{IntervalLatencies, TimelineInterval};
 pub use workload::Workload;
 pub use ycsb::properties::{Origin, Properties, Property, PropertyErrors};

@@ -25,7 +25,7 @@ impl AttachError {
     }
 
     /// `could not WHAT PATH: the system's reason`
-    pub(crate) fn io(doing: &str, path: &Path, error: impl Into<io::Error>) -> Self {
+    pub fn io(doing: &str, path: &Path, error: impl Into<io::Error>) -> Self {
         AttachError::Io { doing: doing.to_owned(), path: path.to_owned(), source: error.into() }
     }
 }

@@ -344,7 +344,9 @@ impl Cleaner<'_> {
                 (path, underlay_files::remove_file(path))
             }
             // At the same place another process may listen by now.
-            Resource::Socket { path } if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) => {
+            Resource::Socket { path } | Resource::Nodes { control: path }
+                if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) =>
+            {
                 (path, underlay_files::remove_file(path))
             }
             // What is mounted there has been told of.

@@ -224,6 +224,15 @@ impl Registry {
             .collect()
     }
 
+    /// The sockets on which living processes take commands for the nodes of a system, oldest first.
+    pub fn node_controls(&self) -> Vec<(Owner, PathBuf)> {
+        let control = |(owner, resource)| match resource {
+            Resource::Nodes { control } => Some((owner, control)),
+            _ => None,
+        };
+        self.living().into_iter().filter_map(control).collect()
+    }
+
     fn journal_path(&self) -> PathBuf {
         let ProcessId { pid, start_ticks } = ProcessId::current();
         self.directory.join(journal::file_name(pid, start_ticks))

@@ -9,6 +9,7 @@ pub(crate) mod manual;
 pub(crate) mod media;
 pub(crate) mod mount;
 pub(crate) mod new;
+pub(crate) mod node;
 mod read_study;
 pub(crate) mod report;
 pub(crate) mod run;

@@ -19,6 +19,7 @@ use underlay_attach::{OwnFolder, Registry};
 use underlay_config::units;
 use underlay_files::{Access, Folder};
 use underlay_record::Measured;
+use underlay_study::session::nodes::NodeDesk;
 use underlay_study::session::{Enforcement, Outcome, Place, Session, SessionError};
 use underlay_systems::system::{Settings, StoragePaths, System};
 use underlay_workload::ycsb::{OutputOptions, RunFacts};
@@ -143,16 +144,28 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     }
 
     let began = OnceLock::new();
+    let desk = session.servers().nodes().map(|nodes| NodeDesk::new(nodes, spec.dilation));
+    let begin_events = desk.as_ref().map(NodeDesk::beginning);
     let mut control = Control::with_stop(Arc::clone(&stop));
     control.keeps_intervals = results::needs_intervals(&options, arguments.hlog.as_deref());
     control.keeps_particulars = true;
     control.keeps_stopped_run = true;
     control.on_measurement_started = Some(Box::new(|| {
         began.get_or_init(SystemTime::now);
+        begin_events.iter().for_each(|begin| begin());
     }));
     let points = results::gather_points(&control, &options, spec.duration);
-    let Outcome { measured: outcome, raw_problem } =
-        results::with_status(&control, &options, || session.run(&spec, &control, arguments.raw.as_deref()));
+    let act = || {
+        let raw = arguments.raw.as_deref();
+        results::with_status(&control, &options, || session.run(&spec, &control, raw, None))
+    };
+    let Outcome { measured: outcome, raw_problem } = match &desk {
+        Some(desk) => desk.attend(&[], &registry, &stop, act)?,
+        None => act(),
+    };
+    for event in desk.iter().flat_map(NodeDesk::events) {
+        output::say(format_args!("node: {}", underlay_report::node_event_in_words(&event)));
+    }
     let points = points.map(JoinHandle::join).transpose();
     let points = points.map_err(|_| Failure::Failed("the reader of single latencies panicked".to_owned()))?;
     let mut measured = match outcome {

@@ -37,8 +37,8 @@ impl WarmUp {
     /// The longest of a cell's repetitions, where most of them show one: a system that warms up does it each time. None where
     /// they are too short to tell.
     ///
-    /// Silent about what is meant to change: such a rate, a compaction on command, a fault, a data set that
-    /// grows or shrinks.
+    /// Silent about what is meant to change: such a rate, a compaction on command, a fault, a node that goes away, a
+    /// data set that grows or shrinks.
     pub fn longest(records: &[&RunRecord]) -> Option<WarmUp> {
         let measured = records.iter().filter(|record| record.measured.is_some()).count();
         let found: Vec<WarmUp> = records.iter().filter_map(|record| WarmUp::of(record)).collect();
@@ -51,6 +51,7 @@ impl WarmUp {
         let is_meant = !cell.rate_parts().is_empty()
             || cell.compacts_at().is_some()
             || cell.visits_every_record()
+            || !record.node_events.is_empty()
             || record.devices.iter().any(|device| !device.faults.is_empty());
         if is_meant || record.status != CellStatus::Completed {
             return None;

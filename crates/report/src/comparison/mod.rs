@@ -4,6 +4,7 @@ pub mod ab;
 pub mod background;
 pub(crate) mod changing;
 pub(crate) mod network;
+pub(crate) mod node_events;
 pub mod prices;
 pub mod rates;
 pub(crate) mod search;

@@ -6,6 +6,7 @@ pub(crate) mod changing;
 pub(crate) mod jobs;
 mod layout;
 mod network;
+mod node_events;
 pub(crate) mod prices;
 mod search;
 mod steps;
@@ -87,6 +88,7 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     out += &search::text(&comparison, width, paint);
     out += &steps::text(&comparison, width, paint);
     out += &changing::text(&comparison, width, paint);
+    out += &node_events::text(&comparison, width, paint);
     out += &background::text(&comparison, width, paint);
     out += &network::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);

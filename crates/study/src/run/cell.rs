@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use underlay_attach::{Confined, Processors, Registry, choice};
 use underlay_record::{
-    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, Requests, RunRecord, SCHEMA_VERSION, SearchRecord,
+    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord, Requests,
+    RunRecord, SCHEMA_VERSION, SearchRecord,
 };
 use underlay_storage::stack::Pace;
 use underlay_sync::Mutex;
 use underlay_systems::system::System;
-use underlay_workload::Aftermath;
+use underlay_workload::{AcknowledgedWrites, Aftermath, ReadBack};
 
 use super::attached::Storages;
 use super::cell_folder::CellFolder;
@@ -21,7 +23,8 @@ use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Evidence, Searching, certify};
 use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
-use super::drive;
+use super::drive::{self, Keep};
+use super::events::{self, TIMELINE_PARTS};
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::window::{Window, WindowFigures};
@@ -37,6 +40,8 @@ const PAGE_BYTES: u64 = 4096;
 const MIN_FILL_OPERATIONS: u64 = 1_000;
 /// Compaction of what the fill wrote may take this long.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
+/// Reading back what was acknowledged may take this long; what is left is counted.
+const READ_BACK_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is the same for all cells of a run.
 pub(super) struct Bench {
@@ -63,6 +68,8 @@ pub(super) struct Observed {
     pub search: Option<SearchRecord>,
     /// What devices and CPUs did during the search.
     pub searching: Option<Searching>,
+    pub node_events: Vec<NodeEventRecord>,
+    pub read_back: Option<ReadBackRecord>,
     pub warnings: Vec<String>,
 }
 
@@ -88,6 +95,8 @@ impl Observed {
             activity.description = description.clone();
         }
         record.search = self.search;
+        record.node_events = self.node_events;
+        record.read_back = self.read_back;
         record.warnings = self.warnings;
         let unset =
             record.memory.dirty_limits.iter().filter_map(|limit| Some((limit, limit.reason.as_ref()?)));
@@ -154,9 +163,11 @@ impl Bench {
         observer.cell_started(plan.planned, plan.position as usize + 1);
         let begun = Instant::now();
         let faults = faults::note(&faults::concerning(plan.study, plan.storage));
+        let events = events::note(&events::concerning(plan.study, plan.system));
         let driven = match self.measure(plan, system, source.as_ref(), &folder, observer, stop) {
             Err(error) => {
-                let told = faults.map_or_else(String::new, |faults| format!("\n{faults}"));
+                let told: String =
+                    [faults, events].iter().flatten().map(|told| format!("\n{told}")).collect();
                 return Err(error.with(&told));
             }
             Ok(driven) => driven,
@@ -177,6 +188,8 @@ impl Bench {
             ceiling_per_s: Some(ceiling_per_s),
             open_loop: plan.cell().rate_per_s().is_some() || observed.search.is_some(),
             hides_records: plan.hides_records(),
+            nodes_went: !observed.node_events.is_empty(),
+            read_back: observed.read_back.as_ref(),
             time_scale: plan.scale.time,
         });
         let mut record = observed.into_record(self, plan, wall);
@@ -263,6 +276,8 @@ impl Bench {
             paths: Vec::new(),
             system_figures: BTreeMap::new(),
             system_series: Vec::new(),
+            node_events: Vec::new(),
+            read_back: None,
             certificate: None,
             warnings: Vec::new(),
         }
@@ -312,11 +327,24 @@ impl Bench {
         });
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
-        let window = Window::new(session.servers(), &storages, cpu, drive::interval_s(&spec), schedule);
+        let events = events::concerning(plan.study, plan.system);
+        let desk = events::desk(session.servers(), plan.scale.time);
+        let interval_s = drive::interval_s(&spec);
+        let window = Window::new(session.servers(), &storages, cpu, interval_s, (schedule, desk.as_ref()));
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
-        let driven = window.sampled(plan, || {
-            drive::drive(&spec, &session, &window, observer, stop, "measuring", raw.as_deref())
-        });
+        // Some readers must find nothing: what they miss is not lost.
+        let is_noted = !events.is_empty() && !plan.hides_records();
+        let writes = is_noted.then(|| Arc::new(AcknowledgedWrites::of(&spec.workload)));
+        let timeline_parts = match (&desk, events.is_empty()) {
+            (None, _) => 0,
+            // For what is done by hand.
+            (Some(_), true) => 1,
+            (Some(_), false) => TIMELINE_PARTS,
+        };
+        let keep = Keep { raw: raw.as_deref(), writes: writes.as_ref(), timeline_parts };
+        let driven = events::attended(desk.as_ref(), &events, &self.registry, stop, || {
+            window.sampled(plan, || drive::drive(&spec, &session, &window, observer, stop, "measuring", keep))
+        })?;
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
         let _ = session.release_cpu();
@@ -329,6 +357,15 @@ impl Bench {
         // A process that died or a device that failed during the window voids its figures.
         session.servers().health()?;
         storages.health()?;
+        check_stop(stop)?;
+        let node_events = desk.as_ref().map_or_else(Vec::new, |desk| {
+            events::with_effects(desk.events(), &driven.timeline, timeline_parts)
+        });
+        warnings.extend(events::problems(&node_events));
+        let read_back = writes.map(|writes| {
+            writes.read_back(&|thread| session.connect(thread), &ReadBack { limit: READ_BACK_LIMIT, stop })
+        });
+        check_stop(stop)?;
         warnings.extend(driven.raw_problem);
         if driven.measured.operations < plan.records_here && plan.cell().visits_every_record() {
             warnings.push(format!(
@@ -359,6 +396,8 @@ impl Bench {
             attachment,
             search,
             searching,
+            node_events,
+            read_back,
             warnings,
         };
         Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, observed })
@@ -427,7 +466,8 @@ impl Bench {
             let each = (CACHE_FILLS * cached_bytes / PAGE_BYTES).max(MIN_FILL_OPERATIONS);
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
-            let filled = drive::drive(&spec, session, &(), observer, stop, "filling caches", None)?;
+            let filled =
+                drive::drive(&spec, session, &(), observer, stop, "filling caches", Keep::default())?;
             // What the fill wrote was written faster than the device could: no storage may begin with
             // that debt.
             session.settle(SETTLE_LIMIT, stop)?;

@@ -135,7 +135,8 @@ impl Datasets {
         // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
         let session = Session::start(system, vec![place], Enforcement::None, &settings)?;
         let spec = drive::loading_spec(plan)?;
-        let outcome = drive::drive(&spec, &session, &(), observer, stop, "loading", None)?.measured;
+        let outcome =
+            drive::drive(&spec, &session, &(), observer, stop, "loading", drive::Keep::default())?.measured;
         // One missing record is too many: every cell on this data set would read around it.
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use underlay_record::Measured;
 use underlay_workload::{
-    Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RatePart, RateProfile, RunError, RunSpec,
-    Workload,
+    AcknowledgedWrites, Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RatePart, RateProfile,
+    RunError, RunSpec, TimelineInterval, Workload,
 };
 
 use super::cell_plan::CellPlan;
@@ -33,9 +33,22 @@ pub(super) trait Hooks: Sync {
 
 impl Hooks for () {}
 
+/// What is kept of a run beside its figures.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Keep<'a> {
+    /// The file of all operations.
+    pub raw: Option<&'a Path>,
+    /// What was written.
+    pub writes: Option<&'a Arc<AcknowledgedWrites>>,
+    /// Into how many parts the intervals of the timeline are cut; 0 for no timeline.
+    pub timeline_parts: u32,
+}
+
 /// What the generator brought back.
 pub(super) struct Driven {
     pub measured: Measured,
+    /// Empty unless it was to be kept.
+    pub timeline: Vec<TimelineInterval>,
     /// What it found out about itself.
     pub aftermath: Aftermath,
     /// Why the file of all operations that was asked for is not there.
@@ -149,7 +162,7 @@ pub(super) fn interval_s(spec: &RunSpec) -> f64 {
     spec.duration.as_secs_f64() / spec.dilation / f64::from(spec.series_intervals.max(1))
 }
 
-/// Runs the generator against a started system, telling the observer how it goes. Every operation is written to `raw`.
+/// Runs the generator against a started system, telling the observer how it goes.
 pub(super) fn drive(
     spec: &RunSpec,
     session: &Session,
@@ -157,20 +170,21 @@ pub(super) fn drive(
     observer: &dyn Observer,
     stop: &AtomicBool,
     phase: &'static str,
-    raw: Option<&Path>,
+    keep: Keep<'_>,
 ) -> Result<Driven, CellError> {
     let mut control = Control::new();
     control.on_measurement_started = Some(Box::new(|| hooks.measuring_begins()));
     control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
+    control.timeline_parts = keep.timeline_parts;
     let control = control;
     let ended = AtomicBool::new(false);
     let Outcome { measured: outcome, raw_problem } = std::thread::scope(|scope| {
         scope.spawn(|| watch(&control, observer, stop, &ended, phase));
-        let outcome = session.run(spec, &control, raw);
+        let outcome = session.run(spec, &control, keep.raw, keep.writes);
         ended.store(true, Ordering::Relaxed);
         outcome
     });
-    if let (Some(file), Err(_)) = (raw, &outcome) {
+    if let (Some(file), Err(_)) = (keep.raw, &outcome) {
         // Operations of a cell that has no figures.
         let _ = std::fs::remove_file(file);
     }
@@ -179,7 +193,9 @@ pub(super) fn drive(
         return Err(CellError::Interrupted);
     }
     match outcome {
-        Ok(measured) => Ok(Driven { measured, aftermath: control.aftermath(), raw_problem }),
+        Ok(measured) => {
+            Ok(Driven { measured, timeline: control.timeline(), aftermath: control.aftermath(), raw_problem })
+        }
         Err(RunError::Stopped) => Err(CellError::Interrupted),
         Err(error) => Err(CellError::Failed(error.to_string())),
     }

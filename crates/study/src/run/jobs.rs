@@ -20,8 +20,9 @@ use super::certificate::{Evidence, certify};
 use super::cpu::CpuMeter;
 use super::drive::Hooks as _;
 use super::window::Window;
-use super::{CellError, Live, Observer, check_stop, faults, storage};
+use super::{CellError, Live, Observer, check_stop, events, faults, storage};
 use crate::session::Session;
+use crate::session::nodes::NodeDesk;
 use crate::spec::{Cache, JobSpec};
 
 /// How often devices are sampled, on this machine's clock: nobody knows how long a job will take.
@@ -122,28 +123,39 @@ impl Bench {
         session.hold_cpu()?;
         let interval_s = SAMPLE_INTERVAL.as_secs_f64() / plan.scale.time;
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
+        let events = events::concerning(plan.study, plan.system);
+        let desk = events::desk(servers, plan.scale.time);
         let window = Window::new(
             servers,
             storages,
             CpuMeter::of(plan, self.placement(), session),
             interval_s,
-            schedule,
+            (schedule, desk.as_ref()),
         );
         let begun = Instant::now();
         let machine = MachineSnapshot::take();
-        window.measuring_begins();
-        let outcome = servers.run_job(&request, &watch);
-        window.measuring_ended();
+        let outcome = events::attended(desk.as_ref(), &events, self.registry(), stop, || {
+            window.measuring_begins();
+            let outcome = servers.run_job(&request, &watch);
+            window.measuring_ended();
+            outcome
+        })?;
+        // The next job is to find all nodes again.
+        if let Some(desk) = &desk {
+            desk.restore().map_err(CellError::Failed)?;
+        }
         let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
         // Whatever happened, the rest need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
         let _ = session.release_cpu();
         check_stop(stop)?;
         let faults = faults::note(&faults::concerning(plan.study, plan.storage));
+        let node_events = desk.as_ref().map_or_else(Vec::new, NodeDesk::events);
         let job = match outcome {
             Some(Ok(job)) => job,
             Some(Err(error)) => {
-                let told = faults.map_or_else(String::new, |faults| format!("\n{faults}"));
+                let told = [faults, events::note(&events)];
+                let told: String = told.iter().flatten().map(|told| format!("\n{told}")).collect();
                 return Err(explain(error.to_string() + &told, session, storages));
             }
             None => {
@@ -168,6 +180,8 @@ impl Bench {
             ceiling_per_s: None,
             open_loop: false,
             hides_records: false,
+            nodes_went: !node_events.is_empty(),
+            read_back: None,
             time_scale: plan.scale.time,
         });
         let observed = Observed {
@@ -179,7 +193,9 @@ impl Bench {
             attachment: storages.name(),
             search: None,
             searching: None,
-            warnings: warnings.iter().cloned().chain(faults).collect(),
+            warnings: warnings.iter().cloned().chain(faults).chain(events::problems(&node_events)).collect(),
+            node_events,
+            read_back: None,
         };
         let mut record = observed.into_record(self, plan, begun.elapsed());
         record.certificate = Some(certificate);

@@ -9,6 +9,7 @@ mod cpu;
 mod dataset;
 mod directory;
 mod drive;
+mod events;
 mod faults;
 mod host;
 mod images;

@@ -14,6 +14,7 @@ use super::cpu::{Counters, CpuMeter};
 use super::drive::Hooks;
 use super::{CellError, faults};
 use crate::session::Servers;
+use crate::session::nodes::NodeDesk;
 
 /// Begins and ends what is counted, exactly at the edges of the measured window.
 pub(super) struct Window<'a> {
@@ -21,6 +22,7 @@ pub(super) struct Window<'a> {
     storages: &'a Storages,
     cpu: Option<CpuMeter<'a>>,
     interval_s: f64,
+    nodes: Option<&'a NodeDesk<'a>>,
     found: Mutex<Found>,
 }
 
@@ -64,12 +66,12 @@ impl<'a> Window<'a> {
         storages: &'a Storages,
         cpu: Option<CpuMeter<'a>>,
         interval_s: f64,
-        schedule: faults::Schedule,
+        (schedule, nodes): (faults::Schedule, Option<&'a NodeDesk<'a>>),
     ) -> Self {
         let found = Found { schedule: Some(schedule), ..Found::default() };
         // The shortest that a device daemon takes.
         let interval_s = interval_s.max(DEVICE_INTERVAL_MIN_S);
-        Window { servers, storages, cpu, interval_s, found: Mutex::new(found) }
+        Window { servers, storages, cpu, interval_s, nodes, found: Mutex::new(found) }
     }
 
     pub(super) fn taken(self) -> Result<WindowFigures, CellError> {
@@ -166,6 +168,9 @@ impl Hooks for Window<'_> {
             found.since = Some(Instant::now());
             Ok(())
         });
+        if let Some(nodes) = self.nodes {
+            nodes.begin();
+        }
         let before = self.servers.figures();
         self.note(|found| {
             found.before = before?;
@@ -174,6 +179,9 @@ impl Hooks for Window<'_> {
     }
 
     fn measuring_ended(&self) {
+        if let Some(nodes) = self.nodes {
+            nodes.end();
+        }
         self.note(|found| {
             // The devices first, as at the beginning.
             found.since = None;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::JobRecord;
+use underlay_systems::nodes::Nodes;
 use underlay_systems::system::{
     JobRequest, JobWatch, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
@@ -40,6 +41,14 @@ impl Servers {
     pub fn connect(&self, thread: u32) -> Result<Box<dyn Client>, SystemError> {
         // In turn: the check of a study sees to it that threads divide evenly.
         self.each[thread as usize % self.each.len()].connect()
+    }
+
+    /// The nodes of the only server, where they can go away and come back one by one.
+    pub fn nodes(&self) -> Option<&dyn Nodes> {
+        match self.each.as_slice() {
+            [only] => only.nodes(),
+            _ => None,
+        }
     }
 
     /// Makes what a batch job reads, on the first server.

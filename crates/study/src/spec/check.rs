@@ -1,5 +1,6 @@
 //! What can only be told from the whole study: whether its parts fit each other.
 
+mod event;
 mod fault;
 mod find_rate;
 mod jobs;
@@ -77,6 +78,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
     for site in &sites.faults {
         fault::check(site, sites, findings);
     }
+    event::check_all(sites, findings);
     servers::check_settings_of_storages(sites, findings);
     servers::check_endpoints(sites, findings);
     note_foreign_reference(sites, findings);

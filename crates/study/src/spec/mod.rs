@@ -82,6 +82,7 @@ impl Study {
             systems: sites.systems.into_iter().map(|site| site.spec).collect(),
             workloads: sites.workloads.into_iter().map(|site| site.into_spec()).collect(),
             faults: sites.faults.into_iter().map(|site| site.spec).collect(),
+            events: sites.events.into_iter().map(|site| site.spec).collect(),
             run: sites.run.settings,
             machine: sites.machine.map(|machine| machine.value),
             scale: sites.scale.value,

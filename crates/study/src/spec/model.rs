@@ -13,12 +13,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use underlay_record::{ReferenceTable, Scale};
+use underlay_record::{NodeChoice, NodeExit, ReferenceTable, Scale};
 use underlay_storage::catalogue::Medium;
 use underlay_storage::faults::Fault;
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::InitialState;
+use underlay_systems::nodes::PlannedNode;
 use underlay_systems::system::Visibility;
 use underlay_workload::Arrivals;
 
@@ -48,6 +49,8 @@ pub struct Study {
     pub workloads: Vec<WorkloadSpec>,
     /// What goes wrong while a cell is measured; may be empty.
     pub faults: Vec<FaultSpec>,
+    /// Nodes that go away while a cell is measured; may be empty.
+    pub events: Vec<EventSpec>,
     /// The machine that is modelled; without it, a system takes what CPUs this host has.
     pub machine: Option<MachineSpec>,
     pub run: RunSettings,
@@ -96,6 +99,20 @@ pub enum FaultAct {
         torn: bool,
         reordered: bool,
     },
+}
+
+/// `[event.NAME]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventSpec {
+    pub name: String,
+    /// Modelled time from the beginning of what is measured.
+    pub at: Duration,
+    /// How long the node is away, in modelled time; without it, it stays away.
+    pub duration: Option<Duration>,
+    pub node: NodeChoice,
+    pub how: NodeExit,
+    /// All systems of several nodes when absent.
+    pub system: Option<String>,
 }
 
 /// `[system.NAME]`
@@ -394,6 +411,12 @@ impl SystemSpec {
         settings
     }
 
+    /// Its nodes that can go away and come back one by one; none where its kind is not known.
+    pub fn planned_nodes(&self) -> Vec<PlannedNode> {
+        let kind = underlay_systems::find(&self.kind);
+        kind.map_or_else(Vec::new, |kind| kind.planned_nodes(&self.with_nodes(self.settings.clone())))
+    }
+
     /// One server's share of something that is asked of all of them together.
     pub fn share(&self, amount: u64) -> u64 {
         amount / u64::from(self.servers.max(1))
@@ -402,6 +425,18 @@ impl SystemSpec {
     /// The memory budget of a server on this machine.
     pub(super) fn budget_here(&self, data_scale: f64) -> u64 {
         scaled_down(self.memory_bytes, data_scale).saturating_add(self.fixed_memory_bytes)
+    }
+}
+
+impl EventSpec {
+    /// Whether it is for this system, or for all.
+    pub fn concerns(&self, system: &str) -> bool {
+        self.system.as_deref().is_none_or(|name| name == system)
+    }
+
+    /// Whether its node is planned to be away then.
+    pub(super) fn is_under_way_at(&self, at: Duration) -> bool {
+        at >= self.at && self.duration.is_none_or(|length| at < self.at.saturating_add(length))
     }
 }
 

@@ -1,6 +1,7 @@
 //! From the text of a study to its sections: whatever can be told from one section alone is told here.
 
 mod devices;
+mod event;
 mod execution;
 mod fault;
 mod find_rate;
@@ -21,6 +22,7 @@ mod workload;
 
 use underlay_config::{Diagnostics, Section};
 
+pub(super) use event::EventSite;
 pub use execution::MAX_TIME;
 pub(super) use fault::FaultSite;
 pub(super) use media_files::{Media, ReadFile};
@@ -51,6 +53,7 @@ pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Dia
     let (storage_names, mut storages) = storage::read(root, media, findings);
     let workloads = workload::read(root, findings);
     let faults = fault::read(root, findings);
+    let events = event::read(root, findings);
     let run = execution::read_run(root, findings);
     let machine = machine::read(root, findings);
     if let Some(machine) = &machine {
@@ -71,6 +74,7 @@ pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Dia
         storages,
         workloads,
         faults,
+        events,
     };
     Sections { name, title: title.map(|title| title.value), sites, short }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use underlay_record::{NodeCondition, NodeRole, NodeState};
 use underlay_workload::client::Client;
 
 use super::NAME;
@@ -13,16 +15,20 @@ use super::config::Config;
 use super::identity::{Identity, Life};
 use super::places::Places;
 use super::servers::{ProcessEnvironment, Servers};
+use crate::child::ChildState;
 use crate::hdfs::Hdfs;
 use crate::hdfs::configuration::NAMENODE_WEB;
 use crate::hdfs::web::get_json;
 use crate::java_server::JavaProcess;
 use crate::jvm::JvmChild;
+use crate::nodes::{Nodes, unknown};
 use crate::process_memory::resident_bytes;
 use crate::system::{Running, Settings, SystemError, Visibility};
 
 /// How long the client process may take to end.
 const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
+/// How long a tablet server may take to say how many tablets it has.
+const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The processes of an instance that was started here. The servers are dropped first, before HDFS.
 pub(super) struct Cluster {
@@ -38,7 +44,7 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Fails if a process has ended.
     fn check(&self, during: &'static str) -> Result<(), SystemError> {
-        self.servers.all().try_for_each(|process| process.check(during))
+        self.servers.check(during)
     }
 
     /// The cause of a client's error if one of our processes has ended, otherwise the error itself.
@@ -59,10 +65,10 @@ impl Cluster {
         };
         figures.insert("current_wal_files".to_owned(), files);
         figures.insert("current_wal_bytes".to_owned(), bytes);
-        let resident =
-            |process: &JavaProcess| resident_bytes(process.state().pid()).map(|bytes| bytes as f64);
-        let of_all = self.servers.all().filter_map(resident).sum();
-        let of_tablet_servers = self.servers.tablet_servers.iter().filter_map(resident).sum();
+        let resident = |state: &Arc<ChildState>| resident_bytes(state.pid()).map(|bytes| bytes as f64);
+        let of_all = self.servers.states().iter().filter_map(resident).sum();
+        let tablet_servers = self.servers.tablet_servers.present();
+        let of_tablet_servers = tablet_servers.iter().filter_map(|server| resident(server.state())).sum();
         figures.insert("current_resident_bytes".to_owned(), of_all);
         figures.insert("current_tablet_server_resident_bytes".to_owned(), of_tablet_servers);
         Ok(figures)
@@ -131,6 +137,69 @@ impl Started {
     }
 }
 
+impl Started {
+    /// The cluster of which a node is asked for by name, and whether that is one of HDFS.
+    fn of_node(&self, name: &str, during: &'static str) -> Result<(&Cluster, bool), SystemError> {
+        let cluster = self.cluster.as_ref().ok_or_else(|| unknown(NAME, during, name, []))?;
+        let of_hdfs = cluster.hdfs.list()?.iter().any(|node| node.name == name);
+        Ok((cluster, of_hdfs))
+    }
+}
+
+/// Tablet servers, and the DataNodes below them.
+impl Nodes for Started {
+    fn list(&self) -> Result<Vec<NodeState>, SystemError> {
+        let Some(cluster) = &self.cluster else { return Ok(Vec::new()) };
+        let state = |(name, condition, process): (&str, NodeCondition, Option<Arc<JavaProcess>>)| NodeState {
+            name: name.to_owned(),
+            role: Some(NodeRole::TabletServer),
+            shard: None,
+            condition,
+            process: process.and_then(|process| process.state().running_pid()),
+        };
+        let tablet_servers = cluster.servers.tablet_servers.all().into_iter().map(state);
+        let of_hdfs = if self.config.datanodes() > 1 { cluster.hdfs.list()? } else { Vec::new() };
+        Ok(tablet_servers.chain(of_hdfs).collect())
+    }
+
+    fn stop(&self, name: &str) -> Result<(), SystemError> {
+        const DURING: &str = "stopping a tablet server";
+        let (cluster, of_hdfs) = self.of_node(name, DURING)?;
+        if of_hdfs {
+            return Nodes::stop(&cluster.hdfs, name);
+        }
+        let configuration = cluster.hdfs.configuration_directory();
+        cluster.servers.stop_tablet_server(&cluster.environment, configuration, name)
+    }
+
+    fn kill(&self, name: &str) -> Result<(), SystemError> {
+        const DURING: &str = "killing a tablet server";
+        let (cluster, of_hdfs) = self.of_node(name, DURING)?;
+        if of_hdfs {
+            return cluster.hdfs.kill(name);
+        }
+        if let Some(server) = cluster.servers.tablet_servers.take(name, DURING)? {
+            server.kill();
+        }
+        Ok(())
+    }
+
+    fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
+        const DURING: &str = "starting a tablet server";
+        let (cluster, of_hdfs) = self.of_node(name, DURING)?;
+        if of_hdfs {
+            return Nodes::start(&cluster.hdfs, name, process_back);
+        }
+        // With fewer tablets than servers, one may never get any.
+        let least = u32::from(self.config.tablets() >= self.config.nodes);
+        let has_tablets = |address: &str| {
+            let online = self.client.command(DURING, "tablets", address, ASK_LIMIT);
+            online.is_ok_and(|online| online.parse::<u32>().is_ok_and(|online| online >= least))
+        };
+        cluster.servers.start_tablet_server(&cluster.environment, name, process_back, &has_tablets)
+    }
+}
+
 impl Running for Started {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
@@ -144,9 +213,14 @@ impl Running for Started {
         Ok(Box::new(self.explained("connecting", client)?))
     }
 
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        self.cluster.as_ref().filter(|_| self.config.nodes > 1)?;
+        Some(self)
+    }
+
     fn processes(&self) -> Vec<u32> {
         let Some(cluster) = &self.cluster else { return Vec::new() };
-        let states = cluster.servers.all().map(|process| process.state());
+        let states = cluster.servers.states().into_iter();
         let own = states.filter(|state| state.is_running()).map(|state| state.pid());
         own.chain(cluster.hdfs.processes()).collect()
     }

@@ -16,9 +16,11 @@ use super::site::{
     LOGGING, LOGGING_FILE, LogVolume, PREFERRED_LOG, SITE_FILE, Site, ZOOKEEPER, ZOOKEEPER_FILE, text,
     zookeeper,
 };
+use crate::child::ChildState;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, end_all};
 use crate::network_namespace::NetworkNamespace;
+use crate::nodes::{Roster, unknown};
 use crate::private_file::write_private;
 use crate::system::{Resources, SystemError};
 
@@ -108,7 +110,9 @@ pub(super) fn start_zookeeper(
 pub(super) struct Servers {
     pub zookeeper: JavaProcess,
     pub manager: JavaProcess,
-    pub tablet_servers: Vec<JavaProcess>,
+    pub tablet_servers: Roster<JavaProcess>,
+    /// How to start each of them again.
+    programs: Vec<JavaServer>,
     pub garbage_collector: JavaProcess,
 }
 
@@ -162,9 +166,11 @@ impl Servers {
         identity.logs = site.logs.iter().map(|log| log.directory.clone()).collect();
         identity.write(plan.metadata).map_err(environment.io(plan.metadata))?;
 
+        let servers: Vec<JavaServer> =
+            (0..site.config.nodes).map(|number| tablet_server(site, number, &program)).collect();
         let mut tablet_servers = Vec::new();
-        for number in 0..site.config.nodes {
-            tablet_servers.push(tablet_server(environment, site, number, &program)?);
+        for server in &servers {
+            tablet_servers.push(Arc::new(server.start(&environment.java, &environment.resources)?));
         }
         // Started after the tablet servers: if the manager doesn't find them, it looks again only a second later.
         let mut manager = program("manager", &["manager", "-a", "127.0.0.1"]);
@@ -179,15 +185,71 @@ impl Servers {
         }
         manager.wait_for_listener((Ipv4Addr::LOCALHOST, MANAGER_PORT).into(), environment.limit)?;
         garbage_collector.check("starting")?;
-        Ok(Servers { zookeeper, manager, tablet_servers, garbage_collector })
+        let named = (0..).zip(tablet_servers).map(|(number, server)| (name_of(number), server));
+        let tablet_servers = Roster::new(NAME, named);
+        Ok(Servers { zookeeper, manager, tablet_servers, programs: servers, garbage_collector })
     }
 
-    /// All processes, ZooKeeper first.
-    pub(super) fn all(&self) -> impl Iterator<Item = &JavaProcess> {
-        [&self.zookeeper, &self.manager]
-            .into_iter()
-            .chain(&self.tablet_servers)
-            .chain([&self.garbage_collector])
+    /// The states of all processes that were not sent away, ZooKeeper first.
+    pub(super) fn states(&self) -> Vec<Arc<ChildState>> {
+        let tablet_servers = self.tablet_servers.present();
+        let first = [&self.zookeeper, &self.manager].into_iter();
+        let all = first.chain(tablet_servers.iter().map(Arc::as_ref)).chain([&self.garbage_collector]);
+        all.map(|process| Arc::clone(process.state())).collect()
+    }
+
+    /// Fails if a process has ended by itself.
+    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        [&self.zookeeper, &self.manager].into_iter().try_for_each(|process| process.check(during))?;
+        self.tablet_servers.check(during)?;
+        self.garbage_collector.check(during)
+    }
+
+    /// Has a tablet server hand its tablets over and end.
+    pub(super) fn stop_tablet_server(
+        &self,
+        environment: &ProcessEnvironment,
+        hdfs_configuration: &Path,
+        name: &str,
+    ) -> Result<(), SystemError> {
+        const DURING: &str = "stopping a tablet server";
+        let Some(server) = self.tablet_servers.take(name, DURING)? else { return Ok(()) };
+        let number =
+            (0..self.programs.len() as u64).find(|number| name_of(*number) == name).unwrap_or_default();
+        let path = ClassPath::new().with_classes(hdfs_configuration).with_jars(&environment.library);
+        let words = ["admin", "stop", &address_of(number).to_string()];
+        let tool = environment.program(&format!("stop-{name}"), MAIN, &words, path);
+        let told = tool.run(&environment.java, DURING, environment.limit).map(drop);
+        // Its exit status depends on whether it lost its lock before it ended, so it means nothing.
+        if told.is_ok() && server.state().wait(environment.limit) {
+            return Ok(());
+        }
+        server.kill();
+        told.and_then(|()| Err(server.state().failed(DURING, server.state().describe())))
+    }
+
+    /// Starts a tablet server again; `has_tablets` asks the one at this address whether it has any.
+    pub(super) fn start_tablet_server(
+        &self,
+        environment: &ProcessEnvironment,
+        name: &str,
+        process_back: &(dyn Fn() + Sync),
+        has_tablets: &dyn Fn(&str) -> bool,
+    ) -> Result<(), SystemError> {
+        const DURING: &str = "starting a tablet server";
+        let preparation = self.tablet_servers.prepare(name, DURING)?;
+        let programs = (0..).zip(&self.programs).find(|(number, _)| name_of(*number) == name);
+        let (number, program) = programs.ok_or_else(|| unknown(NAME, DURING, name, []))?;
+        let started = program.start(&environment.java, &environment.resources);
+        let process = Arc::new(started.map_err(|error| preparation.explained(error))?);
+        let arrival = preparation.has(Arc::clone(&process))?;
+        process_back();
+        let address = address_of(number).to_string();
+        let has_tablets = || Ok(has_tablets(&address));
+        // The lock of the one that was killed has to expire first.
+        let served = process.wait_until(DURING, "in charge of a tablet", environment.limit, &has_tablets);
+        served.map_err(|error| arrival.explained(error))?;
+        arrival.serves()
     }
 
     /// Flushes every tablet and stops every server, ZooKeeper last.
@@ -197,16 +259,14 @@ impl Servers {
         hdfs_configuration: &Path,
     ) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
-        for process in self.all() {
-            process.check(DURING)?;
-        }
+        self.check(DURING)?;
         let path = ClassPath::new().with_classes(hdfs_configuration).with_jars(&environment.library);
         let tool = environment.program("stop-all", MAIN, &["admin", "stopAll"], path);
         tool.run(&environment.java, DURING, environment.limit)?;
         self.manager.wait_for_end(environment.limit)?;
         // The manager waited for them. Their exit status depends on whether they lost their lock before or after they were told to
         // stop, so it means nothing.
-        for server in &self.tablet_servers {
+        for server in self.tablet_servers.present() {
             if !server.state().wait(environment.limit) {
                 return Err(server.state().failed(DURING, server.state().describe()));
             }
@@ -223,12 +283,7 @@ fn set_to_run(environment: &ProcessEnvironment, path: &ClassPath) -> Result<(), 
     tool.run(&environment.java, "starting", environment.limit).map(drop)
 }
 
-fn tablet_server(
-    environment: &ProcessEnvironment,
-    site: &Site<'_>,
-    number: u64,
-    program: &dyn Fn(&str, &[&str]) -> JavaServer,
-) -> Result<JavaProcess, SystemError> {
+fn tablet_server(site: &Site<'_>, number: u64, program: &dyn Fn(&str, &[&str]) -> JavaServer) -> JavaServer {
     let address = address_of(number).ip().to_string();
     let mut words = vec!["tserver", "-a", &address];
     let logs: Vec<String> = site.logs.iter().filter_map(|log| LogVolume::uri(&log.directory)).collect();
@@ -244,7 +299,12 @@ fn tablet_server(
     if let Some(native) = &site.config.native_maps {
         server.options.push(format!("-Daccumulo.native.lib.path={}", native.display()));
     }
-    server.start(&environment.java, &environment.resources)
+    server
+}
+
+/// Of a tablet server, counted from 0.
+pub(super) fn name_of(number: u64) -> String {
+    format!("tserver{}", number + 1)
 }
 
 /// Each tablet server has its own address, as if on its own machine.

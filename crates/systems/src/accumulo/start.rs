@@ -5,22 +5,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use underlay_record::NodeRole;
+
 use super::NAME;
 use super::config::{Config, Existing, SETTINGS, Settle};
 use super::identity::{Identity, Life};
 use super::places::{Places, ROLES};
 use super::running::{Cluster, Started};
-use super::servers::{INSTANCE, Plan, ProcessEnvironment, Servers, start_zookeeper};
+use super::servers::{INSTANCE, Plan, ProcessEnvironment, Servers, name_of, start_zookeeper};
 use super::site::{LOGGING, LOGGING_FILE, LogVolume, Site, ZOOKEEPER, session_timeout};
 use super::splits::split_points;
 use crate::artifacts::{self, ACCUMULO, HADOOP};
 use crate::credentials;
-use crate::hdfs::{Hdfs, Heaps, Plan as HdfsPlan, VolumeChoosing};
+use crate::hdfs::{Hdfs, Heaps, Plan as HdfsPlan, VolumeChoosing, planned_nodes, without_datanodes};
 use crate::java::{ClassPath, Java};
 use crate::java_server;
 use crate::jvm::{self, JvmChild, Spec};
 use crate::may_connect::Allowed;
 use crate::network_namespace::NetworkNamespace;
+use crate::nodes::PlannedNode;
 use crate::private_file::write_private;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
@@ -136,6 +139,32 @@ impl System for Accumulo {
             longest_s / slow_motion,
             config.session_timeout_s
         )]
+    }
+
+    fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
+        let config = match Config::resolve(settings, None, |_| 0) {
+            Ok(config) if config.nodes > 1 && config.existing().is_none() => config,
+            _ => return Vec::new(),
+        };
+        let tablet_server =
+            |number| PlannedNode { name: name_of(number), roles: &[NodeRole::TabletServer], shard: None };
+        let datanodes = usize::try_from(config.datanodes()).unwrap_or_default();
+        (0..config.nodes).map(tablet_server).chain(planned_nodes(datanodes)).collect()
+    }
+
+    fn without_nodes(
+        &self,
+        settings: &BTreeMap<String, String>,
+        _: Option<u32>,
+        away: usize,
+    ) -> Option<String> {
+        let config = Config::resolve(settings, None, |_| 0).ok()?;
+        (away as u64 >= config.nodes)
+            .then(|| "no tablet server is left: nothing can be read or written".to_owned())
+            .or_else(|| {
+                without_datanodes(away, config.replication)
+                    .map(|what| format!("if these are DataNodes, {what}"))
+            })
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {

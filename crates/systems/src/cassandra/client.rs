@@ -1,7 +1,7 @@
 //! The client of one thread.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use scylla::deserialize::row::ColumnIterator;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError, SerializationError};
@@ -12,14 +12,14 @@ use scylla::statement::prepared::PreparedStatement;
 use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
 
 use super::database::{Database, words};
+use super::ring::Ring;
 use super::table::Question;
-use crate::child::ChildState;
 
 /// A client of a cluster. Requests of many clients share the connections.
 pub(super) struct CassandraClient {
     database: Arc<Database>,
-    /// The nodes that were started here, to report how they ended. Empty for an existing cluster.
-    nodes: Arc<[Arc<ChildState>]>,
+    /// The nodes that were started here, to report how they ended; they do not live for a client. `None` for an existing cluster.
+    ring: Option<Weak<Ring>>,
     prepared: HashMap<Question, PreparedStatement>,
 }
 
@@ -62,8 +62,8 @@ enum Answer {
 }
 
 impl CassandraClient {
-    pub(super) fn new(database: Arc<Database>, nodes: Arc<[Arc<ChildState>]>) -> Self {
-        CassandraClient { database, nodes, prepared: HashMap::new() }
+    pub(super) fn new(database: Arc<Database>, ring: Option<Weak<Ring>>) -> Self {
+        CassandraClient { database, ring, prepared: HashMap::new() }
     }
 
     fn ask(&mut self, question: Question, bound: &Bound<'_>) -> Result<Answer, ClientError> {
@@ -90,12 +90,11 @@ impl CassandraClient {
 
     /// `error`, or the loss of the cluster if all nodes that were started here have ended.
     fn lost_or(&self, error: ClientError) -> ClientError {
-        let Some((last, others)) = self.nodes.split_last() else { return error };
-        if others.iter().any(|node| node.is_running()) {
-            return error;
+        let Some(ring) = &self.ring else { return error };
+        match ring.upgrade() {
+            Some(ring) => ring.loss().map_or(error, ClientError::Lost),
+            None => ClientError::Lost("its nodes are gone".to_owned()),
         }
-        // The kernel closes the sockets of a killed process a moment before it can be reaped.
-        if last.wait(crate::child::OBITUARY_WAIT) { ClientError::Lost(last.describe()) } else { error }
     }
 
     fn write(&mut self, question: Question, bound: &Bound<'_>) -> Result<Outcome, ClientError> {

@@ -153,15 +153,36 @@ impl Config {
                 "expected not to be set: the endpoints' cluster has the nodes that it has".to_owned(),
             );
         }
-        let needed = match config.consistency {
-            Consistency::Two => 2,
-            Consistency::Three => 3,
-            _ => 1,
-        };
+        let needed = config.answers_needed();
         if config.replication_factor < needed {
             mistake("consistency", format!("expected a replication_factor of {needed} or more for it"));
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
+    }
+
+    /// What clients notice while so many nodes are away, at the worst.
+    pub(super) fn without(&self, away: u64) -> Option<String> {
+        let needed = self.answers_needed();
+        let left = self.replication_factor.saturating_sub(away);
+        (left < needed).then(|| {
+            format!(
+                "some records have {left} of their {} copies left and consistency {} needs {needed}: reads and writes of them fail",
+                self.replication_factor, self.recorded()["consistency"]
+            )
+        })
+    }
+
+    /// How many nodes must answer a request.
+    fn answers_needed(&self) -> u64 {
+        match self.consistency {
+            Consistency::Two => 2,
+            Consistency::Three => 3,
+            Consistency::Quorum | Consistency::LocalQuorum | Consistency::EachQuorum => {
+                self.replication_factor / 2 + 1
+            }
+            Consistency::All => self.replication_factor,
+            _ => 1,
+        }
     }
 
     /// How each node's part of the budget is divided.

@@ -1,7 +1,7 @@
 //! The connection to a cluster, which all clients share: the driver's session, the table and the prepared statements.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
@@ -216,10 +216,11 @@ impl Database {
         Ok(all.entry(question.clone()).or_insert(prepared).clone())
     }
 
-    /// The figures of each node, from its virtual tables.
-    pub(super) fn node_figures(&self) -> Result<Vec<Figures>, DatabaseError> {
+    /// The figures of each node but those that are `absent`, from its virtual tables.
+    pub(super) fn node_figures(&self, absent: &[IpAddr]) -> Result<Vec<(IpAddr, Figures)>, DatabaseError> {
         let state = self.session.get_cluster_state();
-        state.get_nodes_info().iter().map(|node| self.figures_of(node)).collect()
+        let there = state.get_nodes_info().iter().filter(|node| !absent.contains(&node.address.ip()));
+        there.map(|node| Ok((node.address.ip(), self.figures_of(node)?))).collect()
     }
 
     fn figures_of(&self, node: &Arc<Node>) -> Result<Figures, DatabaseError> {
@@ -281,24 +282,24 @@ impl Database {
     }
 
     /// How many compactions are running on all nodes.
-    pub(super) fn gauges(&self) -> Result<Figures, DatabaseError> {
-        let running = self.compaction_threads()?.iter().map(|(active, _)| f64::from(*active)).sum();
+    pub(super) fn gauges(&self, absent: &[IpAddr]) -> Result<Figures, DatabaseError> {
+        let running = self.compaction_threads(absent)?.iter().map(|(active, _)| f64::from(*active)).sum();
         Ok(Figures::from([(COMPACTIONS_RUNNING.to_owned(), running)]))
     }
 
     /// How many compactions are running or waiting for a thread on all nodes. What `nodetool compactionstats` calls pending can't be
     /// used: it is an estimate from the last time that a strategy looked for work, and stays after an interruption.
-    pub(super) fn compaction_tasks(&self) -> Result<u64, DatabaseError> {
-        let rows = self.compaction_threads()?;
+    pub(super) fn compaction_tasks(&self, absent: &[IpAddr]) -> Result<u64, DatabaseError> {
+        let rows = self.compaction_threads(absent)?;
         let tasks =
             rows.iter().map(|(active, pending)| i64::from(*active) + i64::from(*pending)).sum::<i64>();
         Ok(tasks.max(0).unsigned_abs())
     }
 
     /// For each node, the compactions that are running and those that are waiting for a thread.
-    fn compaction_threads(&self) -> Result<Vec<(i32, i32)>, DatabaseError> {
+    fn compaction_threads(&self, absent: &[IpAddr]) -> Result<Vec<(i32, i32)>, DatabaseError> {
         let text = "SELECT active_tasks, pending_tasks FROM system_views.thread_pools WHERE name = 'CompactionExecutor'";
-        let rows = self.rows_of_all::<(i32, i32)>(text)?;
+        let rows = self.rows_of_all::<(i32, i32)>(text, absent)?;
         if rows.is_empty() {
             return Err(failed(text, &"no node reports its compactions"));
         }
@@ -306,24 +307,24 @@ impl Database {
     }
 
     /// Describes the running compactions.
-    pub(super) fn compactions_under_way(&self) -> Result<Vec<String>, DatabaseError> {
+    pub(super) fn compactions_under_way(&self, absent: &[IpAddr]) -> Result<Vec<String>, DatabaseError> {
         let text =
             "SELECT kind, keyspace_name, table_name, progress, total, unit FROM system_views.sstable_tasks";
-        let rows = self.rows_of_all::<(String, String, String, i64, i64, String)>(text)?;
+        let rows = self.rows_of_all::<(String, String, String, i64, i64, String)>(text, absent)?;
         let words = |(kind, keyspace, table, progress, total, unit)| {
             format!("{kind} of {keyspace}.{table}, {progress} of {total} {unit} done")
         };
         Ok(rows.into_iter().map(words).collect())
     }
 
-    /// The rows that all nodes return for a statement.
-    fn rows_of_all<R>(&self, text: &str) -> Result<Vec<R>, DatabaseError>
+    /// The rows that all nodes but those that are `absent` return for a statement.
+    fn rows_of_all<R>(&self, text: &str, absent: &[IpAddr]) -> Result<Vec<R>, DatabaseError>
     where
         R: for<'frame> scylla::deserialize::row::DeserializeRow<'frame, 'frame>,
     {
         let state = self.session.get_cluster_state();
         let mut all = Vec::new();
-        for node in state.get_nodes_info() {
+        for node in state.get_nodes_info().iter().filter(|node| !absent.contains(&node.address.ip())) {
             all.extend(self.node_rows(node, text)?);
         }
         Ok(all)

@@ -9,6 +9,7 @@ mod network;
 mod node;
 mod node_files;
 pub mod nodetool;
+mod ring;
 mod start;
 mod table;
 

@@ -18,6 +18,7 @@ use super::table::KEYSPACE;
 use crate::child::{Child, ChildState};
 use crate::credentials::random_password;
 use crate::java::{Java, without_options_of_the_user};
+use crate::nodes::NodeProcess;
 use crate::process_memory::resident_bytes;
 use crate::system::{Resources, SystemError};
 
@@ -88,8 +89,9 @@ impl Node {
         Ok(Node { child, native, network, data, tool, java: java.clone(), scratch })
     }
 
-    pub(super) fn state(&self) -> &Arc<ChildState> {
-        self.child.state()
+    /// Where clients reach it.
+    pub(super) fn address(&self) -> IpAddr {
+        self.native.ip()
     }
 
     /// Kills its process.
@@ -173,6 +175,12 @@ impl Node {
     /// Waits for a process that has been asked to end. It is killed after `limit`.
     pub(super) fn end(&self, limit: Duration) -> Result<(), SystemError> {
         self.child.wait_for_end(limit)
+    }
+}
+
+impl NodeProcess for Node {
+    fn state(&self) -> &Arc<ChildState> {
+        self.child.state()
     }
 }
 

@@ -1,28 +1,28 @@
 //! Starting a ring of nodes or connecting to an existing one, and everything except clients' requests.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::addresses::{Addresses, free_port};
 use super::client::CassandraClient;
 use super::config::{Config, SETTINGS, Settle};
 use super::database::{Credentials, Database, DatabaseError, Figures, Target};
 use super::network::Network;
 use super::node::Node;
-use super::node_files::{NodeDirectories, NodePlan};
-use super::nodetool::nodes_up;
+use super::ring::{self, ROLES, Ring, TOOL_LIMIT};
 use super::table::KEYSPACE;
 use crate::artifacts::{self, CASSANDRA};
 use crate::credentials;
+use crate::figures::NodeTotals;
 use crate::java::Java;
+use crate::nodes::{NodeProcess as _, Nodes, PlannedNode};
 use crate::system::{
-    Capabilities, NodePaths, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
-    check_roles, first_data_directory, make_on,
+    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
 
 /// A client's timeout if the settings have none.
@@ -33,8 +33,6 @@ const MIN_START_LIMIT: Duration = Duration::from_secs(240);
 const MIN_STOP_LIMIT: Duration = Duration::from_secs(120);
 /// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
 const LIMIT_TIMEOUTS: u32 = 20;
-/// `nodetool` is a Java program of its own, which takes seconds to start.
-const TOOL_LIMIT: Duration = Duration::from_secs(60);
 /// Silence after which a Cassandra node usually counts as down: `phi_convict_threshold` of 8 at a gossip a second.
 const CONVICTED_AFTER_S: f64 = 18.0;
 /// A pause of a garbage collection or a long flush may take as long.
@@ -43,15 +41,6 @@ const SETTLE_POLL: Duration = Duration::from_millis(500);
 /// The environment variables for user and password of an existing cluster.
 const USERNAME: &str = "CASSANDRA_USERNAME";
 const PASSWORD: &str = "CASSANDRA_PASSWORD";
-/// What a node can keep on a separate storage.
-const ROLES: &[(&str, &str)] = &[
-    ("commitlog", "the log that every write goes to first"),
-    ("hints", "writes for nodes that are down"),
-    ("saved_caches", "the keys in the key cache, every four hours, for the next start"),
-];
-/// A file in the first node's data with the addresses of the ring, by which its nodes know each other.
-const RING_FILE: &str = "ring-addresses";
-
 /// The system `cassandra`. Its programs come from the cache of artifacts.
 #[derive(Clone, Copy, Debug)]
 pub struct Cassandra {
@@ -125,6 +114,22 @@ impl System for Cassandra {
         )]
     }
 
+    fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
+        match Config::resolve(settings, None) {
+            Ok(config) if config.nodes > 1 && config.endpoints.is_empty() => ring::planned(config.nodes),
+            _ => Vec::new(),
+        }
+    }
+
+    fn without_nodes(
+        &self,
+        settings: &BTreeMap<String, String>,
+        _: Option<u32>,
+        away: usize,
+    ) -> Option<String> {
+        Config::resolve(settings, None).ok()?.without(away as u64)
+    }
+
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
         CASSANDRA.directory(progress).map(drop).map_err(|error| error.of_system(NAME))
@@ -143,18 +148,18 @@ impl System for Cassandra {
         let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
         // An existing cluster is on the host's network.
         let network = if config.endpoints.is_empty() { Network::create()? } else { Network::Host };
-        let (addresses, nodes) = match config.endpoints.is_empty() {
+        let ring = match config.endpoints.is_empty() {
             true => {
-                let (addresses, nodes) = start_ring(&config, paths, resources, settings, timeout, &network)?;
-                (Some(addresses), nodes)
+                let limit = MIN_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+                Some(Arc::new(Ring::start(&config, paths, resources, settings, limit, &network)?))
             }
-            false => (None, Vec::new()),
+            false => None,
         };
-        let endpoints = match &addresses {
-            Some(addresses) => addresses.all_native().iter().map(ToString::to_string).collect(),
+        let endpoints = match &ring {
+            Some(ring) => ring.addresses().all_native().iter().map(ToString::to_string).collect(),
             None => config.endpoints.clone(),
         };
-        let ours = addresses.is_some();
+        let ours = ring.is_some();
         // Clusters that are started here don't ask for credentials.
         let credentials = if ours { None } else { self.credentials()? };
         let named = credentials.is_some().then_some([USERNAME, PASSWORD]);
@@ -173,16 +178,17 @@ impl System for Cassandra {
         };
         // Threads inherit the network of their creator, so all later connections are made in it as well.
         let opened = network.within(|| Database::open(&target)).map_err(DatabaseError::Threads);
+        let nodes = ring.as_ref().map_or_else(Vec::new, |ring| ring.present());
         let database = opened.flatten().map_err(|error| explain("starting", &error, &nodes))?;
-        let states = nodes.iter().map(|node| Arc::clone(node.state())).collect();
         let database = Arc::new(database);
         let resources = resources.clone();
-        Ok(Box::new(Started { config, resources, nodes, states, database, timeout, addresses, network }))
+        let totals = Mutex::default();
+        Ok(Box::new(Started { config, resources, ring, database, timeout, network, totals }))
     }
 }
 
 /// The error of a cluster that can't be used, with the end of a node's log if one has ended.
-fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> SystemError {
+fn explain(during: &'static str, error: &DatabaseError, nodes: &[Arc<Node>]) -> SystemError {
     if let DatabaseError::NoCredentials = error {
         let missing = "a user and a password of the cluster".to_owned();
         let remedy = format!("set {USERNAME} and {PASSWORD} in the environment");
@@ -203,155 +209,38 @@ fn explain(during: &'static str, error: &DatabaseError, nodes: &[Node]) -> Syste
     }
 }
 
-/// Starts the nodes and returns when all accept clients and know each other. The others start after the first, which is their seed.
-fn start_ring(
-    config: &Config,
-    paths: &StoragePaths,
-    resources: &Resources,
-    settings: &Settings,
-    timeout: Duration,
-    network: &Network,
-) -> Result<(Addresses, Vec<Node>), SystemError> {
-    let storages = storage_of_nodes(config, paths)?;
-    let java = Java::find(NAME)?;
-    let programs = CASSANDRA.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
-    let count = u8::try_from(config.nodes)
-        .map_err(|_| SystemError::starting(NAME, format!("{} are too many nodes", config.nodes)))?;
-    let addresses = network.within(|| claim_addresses(&storages, count)).map_err(cannot_enter)??;
-    let folder = paths.scratch.join(format!("{NAME}-{}", addresses.name().replace(' ', "-")));
-    let limit = MIN_START_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
-    let mut nodes: Vec<Node> = Vec::new();
-    for (node, storage) in (0..count).zip(storages) {
-        let plan = NodePlan {
-            config,
-            number: u64::from(node),
-            network: network.clone(),
-            ip: addresses.ip(node).to_string(),
-            seed: addresses.storage(0).to_string(),
-            native_port: addresses.native(node).port(),
-            storage_port: addresses.storage(node).port(),
-            management_port: network
-                .within(free_port)
-                .and_then(|port| port)
-                .map_err(|error| SystemError::starting(NAME, format!("no port is free: {error}")))?,
-            directories: NodeDirectories { scratch: folder.join(format!("node{}", node + 1)), ..storage },
-            programs: programs.clone(),
-            resources,
-            slow_motion: settings.slow_motion.max(1.0),
-        };
-        nodes.push(Node::start(&plan, &java)?);
-        if node == 0 {
-            nodes[0].wait_until_ready(limit)?;
-        }
-    }
-    nodes.iter().try_for_each(|node| node.wait_until_ready(limit))?;
-    let started = Instant::now();
-    for node in nodes.iter().filter(|_| count > 1) {
-        while nodes_up(&node.tool(&["status"], "starting", TOOL_LIMIT)?) < usize::from(count) {
-            if started.elapsed() > limit {
-                return Err(node.state().failed("starting", "its nodes did not find each other".to_owned()));
-            }
-            std::thread::sleep(SETTLE_POLL);
-        }
-    }
-    Ok((addresses, nodes))
-}
-
-fn cannot_enter(error: std::io::Error) -> SystemError {
-    SystemError::starting(NAME, format!("can't enter its network namespace: {error}"))
-}
-
-/// The directories of each node, except its scratch directory.
-fn storage_of_nodes(config: &Config, paths: &StoragePaths) -> Result<Vec<NodeDirectories>, SystemError> {
-    let first = NodePaths { data: paths.data.clone(), roles: paths.roles.clone() };
-    let shared = paths.further_nodes.is_empty();
-    if !shared && paths.further_nodes.len() as u64 + 1 != config.nodes {
-        let given = paths.further_nodes.len() + 1;
-        return Err(SystemError::starting(
-            NAME,
-            format!("{} nodes can't use the storage of {given}", config.nodes),
-        ));
-    }
-    let storage = |node: u64| match usize::try_from(node) {
-        Ok(index) if !shared && index > 0 => &paths.further_nodes[index - 1],
-        _ => &first,
-    };
-    (0..config.nodes).map(|node| node_directories(storage(node), node, config.nodes)).collect()
-}
-
-fn node_directories(storage: &NodePaths, node: u64, nodes: u64) -> Result<NodeDirectories, SystemError> {
-    let own = |directory: &Path| -> Result<PathBuf, SystemError> {
-        let mut folder = PathBuf::from(NAME);
-        if nodes > 1 {
-            folder.push(format!("node{}", node + 1));
-        }
-        make_on(NAME, directory, &folder)
-    };
-    let folders = storage.data.iter().map(|directory| own(directory)).collect::<Result<Vec<_>, _>>()?;
-    let first = first_data_directory(NAME, &folders)?;
-    check_roles(NAME, ROLES, storage.roles.keys())?;
-    let role = |name: &str| match storage.roles.get(name) {
-        Some(directory) => own(directory).map(|folder| folder.join(name)),
-        None => Ok(first.join(name)),
-    };
-    Ok(NodeDirectories {
-        data: folders.iter().map(|folder| folder.join("data")).collect(),
-        commitlog: role("commitlog")?,
-        hints: role("hints")?,
-        saved_caches: role("saved_caches")?,
-        scratch: PathBuf::new(),
-    })
-}
-
-/// Addresses for the nodes. The data of a ring contains the addresses of its nodes, so they must not change.
-fn claim_addresses(storages: &[NodeDirectories], nodes: u8) -> Result<Addresses, SystemError> {
-    let unavailable = |error: std::io::Error| {
-        SystemError::starting(NAME, format!("can't reserve loopback addresses: {error}"))
-    };
-    let folder = storages.first().and_then(|storage| storage.data.first()?.parent());
-    let Some(file) = folder.map(|folder| folder.join(RING_FILE)).filter(|_| nodes > 1) else {
-        return Addresses::claim(nodes).map_err(unavailable);
-    };
-    match std::fs::read_to_string(&file) {
-        Ok(name) => Addresses::claim_again(&name, nodes).map_err(|error| {
-            let problem = format!(
-                "its data belongs to a ring on addresses that are in use ({}: {error}): end the run that uses them",
-                file.display()
-            );
-            SystemError::starting(NAME, problem)
-        }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let addresses = Addresses::claim(nodes).map_err(unavailable)?;
-            std::fs::write(&file, addresses.name())
-                .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", file.display())))?;
-            Ok(addresses)
-        }
-        Err(error) => Err(SystemError::starting(NAME, format!("can't read {}: {error}", file.display()))),
-    }
-}
-
-/// A running cluster. The nodes are dropped first, before their addresses are released.
+/// A running cluster.
 struct Started {
     config: Config,
     resources: Resources,
-    /// Empty for an existing cluster.
-    nodes: Vec<Node>,
-    states: Arc<[Arc<crate::child::ChildState>]>,
+    /// `None` for an existing cluster.
+    ring: Option<Arc<Ring>>,
     database: Arc<Database>,
     timeout: Duration,
-    addresses: Option<Addresses>,
     network: Network,
+    totals: Mutex<NodeTotals>,
 }
 
 impl Started {
+    /// The nodes that were started here and not sent away.
+    fn present(&self) -> Vec<Arc<Node>> {
+        self.ring.as_ref().map_or_else(Vec::new, |ring| ring.present())
+    }
+
+    /// The addresses of nodes that can't be asked now, since they were sent away.
+    fn absent(&self) -> Vec<IpAddr> {
+        self.ring.as_ref().map_or_else(Vec::new, |ring| ring.absent())
+    }
+
     /// Runs `each` for all nodes in parallel. Returns the first error.
     fn on_all<T: Send>(
         &self,
         each: impl Fn(&Node) -> Result<T, SystemError> + Sync,
     ) -> Result<Vec<T>, SystemError> {
+        let nodes = self.present();
         std::thread::scope(|scope| {
             let each = &each;
-            let threads: Vec<_> = self.nodes.iter().map(|node| scope.spawn(move || each(node))).collect();
+            let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(move || each(node))).collect();
             let ended = threads.into_iter().map(|thread| {
                 thread
                     .join()
@@ -363,12 +252,27 @@ impl Started {
 
     /// The combined figures of the nodes.
     fn cluster_figures(&self, during: &'static str) -> Result<Figures, SystemError> {
-        let nodes = self.database.node_figures().map_err(|error| explain(during, &error, &self.nodes))?;
-        Ok(together(&nodes))
+        // Held while nodes are asked: an answer that is counted after a newer one would look like a reset.
+        let mut totals = self.totals.lock();
+        let answers = self.database.node_figures(&self.absent());
+        let answers = answers.map_err(|error| explain(during, &error, &self.present()))?;
+        let present = self.present();
+        for (address, figures) in &answers {
+            let process = present.iter().find(|node| node.address() == *address);
+            let process = process.map_or(0, |node| node.state().pid());
+            totals.count(&address.to_string(), process, figures, &is_stored);
+        }
+        let figures: Vec<Figures> = answers.into_iter().map(|(_, figures)| figures).collect();
+        let mut all = together(&figures);
+        all.extend(totals.totals());
+        Ok(all)
     }
 
     fn not_settled(&self, during: &'static str, limit: Duration, tasks: u64) -> SystemError {
-        let work = self.database.compactions_under_way().unwrap_or_else(|error| vec![error.to_string()]);
+        let work = self
+            .database
+            .compactions_under_way(&self.absent())
+            .unwrap_or_else(|error| vec![error.to_string()]);
         let work = if work.is_empty() { "none has started".to_owned() } else { work.join(", ") };
         let problem = format!("{tasks} compaction tasks are left after {:.0} s: {work}", limit.as_secs_f64());
         SystemError::failed(NAME, during, problem)
@@ -377,17 +281,25 @@ impl Started {
 
 impl Running for Started {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
-        Ok(Box::new(CassandraClient::new(Arc::clone(&self.database), Arc::clone(&self.states))))
+        let ring = self.ring.as_ref().map(Arc::downgrade);
+        Ok(Box::new(CassandraClient::new(Arc::clone(&self.database), ring)))
+    }
+
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        let ring = self.ring.as_deref().filter(|_| self.config.nodes > 1)?;
+        Some(ring)
     }
 
     fn processes(&self) -> Vec<u32> {
-        self.states.iter().filter(|state| state.is_running()).map(|state| state.pid()).collect()
+        let present = self.present();
+        let states = present.iter().map(|node| node.state());
+        states.filter(|state| state.is_running()).map(|state| state.pid()).collect()
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
         let mut applied = self.config.applied();
-        if let Some(addresses) = &self.addresses {
-            let native = addresses.all_native().iter().map(ToString::to_string).collect::<Vec<_>>();
+        if let Some(ring) = &self.ring {
+            let native = ring.addresses().all_native().iter().map(ToString::to_string).collect::<Vec<_>>();
             applied.insert("addresses".to_owned(), native.join(", "));
             applied.insert("network".to_owned(), self.network.description().to_owned());
             self.resources.record_java_option(&mut applied);
@@ -396,22 +308,23 @@ impl Running for Started {
     }
 
     fn health(&self) -> Result<(), SystemError> {
-        if self.nodes.is_empty() {
-            return self.cluster_figures("running").map(drop);
+        match &self.ring {
+            None => self.cluster_figures("running").map(drop),
+            Some(ring) => ring.health(),
         }
-        self.nodes.iter().try_for_each(Node::health)
     }
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         let mut figures = self.cluster_figures("reading its figures")?;
         let table = self.database.table().name;
-        let outside: Vec<Figures> = self.nodes.iter().map(|node| node.outside_figures(table)).collect();
+        let outside: Vec<Figures> = self.present().iter().map(|node| node.outside_figures(table)).collect();
         figures.extend(together(&outside));
         Ok(figures)
     }
 
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        self.database.gauges().map_err(|error| explain("reading its figures", &error, &self.nodes))
+        let gauges = self.database.gauges(&self.absent());
+        gauges.map_err(|error| explain("reading its figures", &error, &self.present()))
     }
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
@@ -431,8 +344,8 @@ impl Running for Started {
         // When a task ends, it may submit another. One reading may fall between the two, so that none is seen; two readings can't.
         let mut quiet = 0;
         loop {
-            let tasks =
-                self.database.compaction_tasks().map_err(|error| explain(DURING, &error, &self.nodes))?;
+            let tasks = self.database.compaction_tasks(&self.absent());
+            let tasks = tasks.map_err(|error| explain(DURING, &error, &self.present()))?;
             quiet = if tasks == 0 { quiet + 1 } else { 0 };
             if quiet == 2 {
                 return Ok(());
@@ -445,18 +358,24 @@ impl Running for Started {
     }
 
     fn abort(&self) {
-        self.nodes.iter().for_each(Node::kill);
+        self.present().iter().for_each(|node| node.kill());
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let limit = MIN_STOP_LIMIT.max(self.timeout.saturating_mul(LIMIT_TIMEOUTS));
         // One after another, since a node that drains may still have to reach the others.
-        for node in &self.nodes {
+        let nodes = self.present();
+        for node in &nodes {
             node.tool(&["drain"], "stopping", limit)?;
         }
-        self.states.iter().for_each(|state| state.terminate());
-        self.nodes.iter().try_for_each(|node| node.end(limit))
+        nodes.iter().for_each(|node| node.state().terminate());
+        nodes.iter().try_for_each(|node| node.end(limit))
     }
+}
+
+/// Totals that a node reads from a table of its own, which survives it.
+fn is_stored(name: &str) -> bool {
+    name.starts_with("compaction")
 }
 
 /// Combines the figures of several nodes: sums, or means where a sum would be meaningless.
@@ -488,55 +407,5 @@ mod tests {
         assert_eq!(all["reads"], 40.0);
         assert_eq!(all["current_read_latency_ms"], 1.5);
         assert!(together(&[]).is_empty());
-    }
-
-    #[test]
-    fn each_node_and_role_has_its_place() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let [a, b, log] = ["a", "b", "log"].map(|name| directory.path().join(name));
-        [&a, &b, &log].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
-        let paths = StoragePaths {
-            data: vec![a.clone(), b.clone()],
-            roles: BTreeMap::from([("commitlog".to_owned(), log.clone())]),
-            ..StoragePaths::default()
-        };
-        let one = Config::default();
-        let [only] = storage_of_nodes(&one, &paths).unwrap().try_into().unwrap();
-        assert_eq!(only.data, [a.join("cassandra/data"), b.join("cassandra/data")]);
-        assert_eq!(only.commitlog, log.join("cassandra/commitlog"));
-        assert_eq!(only.hints, a.join("cassandra/hints"));
-        let two = Config { nodes: 2, ..Config::default() };
-        let [_, second] = storage_of_nodes(&two, &paths).unwrap().try_into().unwrap();
-        assert_eq!(second.data[1], b.join("cassandra/node2/data"));
-        assert_eq!(second.commitlog, log.join("cassandra/node2/commitlog"));
-        let apart = StoragePaths {
-            data: vec![a],
-            further_nodes: vec![NodePaths { data: vec![b.clone()], ..NodePaths::default() }],
-            ..StoragePaths::default()
-        };
-        let [_, second] = storage_of_nodes(&two, &apart).unwrap().try_into().unwrap();
-        assert_eq!(second.data, [b.join("cassandra/node2/data")]);
-        assert!(storage_of_nodes(&one, &apart).is_err());
-        let missing = StoragePaths { data: vec![directory.path().join("no")], ..StoragePaths::default() };
-        assert!(storage_of_nodes(&one, &missing).unwrap_err().to_string().contains("no is missing"));
-    }
-
-    #[test]
-    fn a_ring_keeps_its_addresses() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let paths = StoragePaths { data: vec![directory.path().into()], ..StoragePaths::default() };
-        let config = Config { nodes: 2, ..Config::default() };
-        let storages = storage_of_nodes(&config, &paths).unwrap();
-        let first = claim_addresses(&storages, 2).unwrap();
-        let error = claim_addresses(&storages, 2).unwrap_err().to_string();
-        assert!(error.contains(RING_FILE), "{error}");
-        let ip = first.ip(0);
-        drop(first);
-        let _other = Addresses::claim(2).unwrap();
-        // The same addresses again, or an error if another run has them now; never other addresses.
-        match claim_addresses(&storages, 2) {
-            Ok(again) => assert_eq!(again.ip(0), ip),
-            Err(error) => assert!(error.to_string().contains("belongs to a ring")),
-        }
     }
 }

@@ -18,6 +18,7 @@ use super::local_directories::{LocalUse, LocalWatch};
 use super::yarn::{Yarn, processes_in};
 use crate::hdfs::Hdfs;
 use crate::network_namespace::NetworkNamespace;
+use crate::nodes::Nodes;
 use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
 
 /// DataNodes delete blocks after their next heartbeats.
@@ -297,6 +298,11 @@ impl Running for Cluster {
 
     fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         Some(self.run_measured(job, watch))
+    }
+
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        let hdfs = &self.servers.as_ref()?.hdfs;
+        (hdfs.plan().datanodes.len() > 1).then_some(hdfs)
     }
 
     fn processes(&self) -> Vec<u32> {

@@ -16,10 +16,11 @@ use super::jobs::JOBS;
 use super::site::{HEARTBEAT_MS, Site};
 use super::yarn::{Yarn, YarnPlan, java_home_program};
 use crate::artifacts::{self, HADOOP};
-use crate::hdfs::{Hdfs, Plan, StorageType};
+use crate::hdfs::{Hdfs, Plan, StorageType, planned_nodes, without_datanodes};
 use crate::java::{ClassPath, Java};
 use crate::java_server::{argument_file, hosts_option};
 use crate::network_namespace::NetworkNamespace;
+use crate::nodes::PlannedNode;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached,
     check_roles, first_data_directory,
@@ -306,6 +307,25 @@ impl System for Hadoop {
             "NodeManagers and masters send a heartbeat every {HEARTBEAT_MS} ms by this host's clock, which is {heartbeat_ms:.1} ms of modelled \
              time: tasks start sooner than on the modelled machine, where it is {HADOOPS_HEARTBEAT_MS} ms"
         )]
+    }
+
+    fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
+        match Config::resolve(settings, None) {
+            Ok(config) if config.configuration.is_none() => {
+                planned_nodes(usize::try_from(config.datanodes).unwrap_or_default())
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn without_nodes(
+        &self,
+        settings: &BTreeMap<String, String>,
+        _: Option<u32>,
+        away: usize,
+    ) -> Option<String> {
+        let config = Config::resolve(settings, None).ok()?;
+        without_datanodes(away, config.replication.min(config.sorted_replication))
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {

@@ -7,16 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use underlay_record::{NodeCondition, NodeRole, NodeState};
+use underlay_sync::Mutex;
+
 use super::configuration::{LOG_LEVEL, NAMENODE_WEB, URI, datanode_arguments, datanode_web, write};
 use super::figures::{
-    Figures, NamespaceState, VolumeUse, datanode_figures, namenode_figures, namespace_state, volumes,
+    Figures, NamespaceState, VolumeUse, datanode_figures, is_registered, namenode_figures, namespace_state,
+    volumes,
 };
 use super::plan::{DATANODE_DIRECT_BYTES, Plan};
 use crate::artifacts::HADOOP;
 use crate::child::ChildState;
+use crate::figures::{CURRENT, NodeTotals};
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, end_all};
 use crate::network_namespace::NetworkNamespace;
+use crate::nodes::{Nodes, PlannedNode, Roster};
 use crate::system::{Resources, SystemError};
 
 /// Starting reads the NameNode's image and each directory's list of blocks: on a slow disk both take their time, so these
@@ -37,11 +43,31 @@ const SHELL: &str = "org.apache.hadoop.fs.FsShell";
 pub struct Hdfs {
     plan: Plan,
     // Dropped before the NameNode, so that their logs are not full of its loss.
-    datanodes: Vec<JavaProcess>,
+    datanodes: Roster<JavaProcess>,
     namenode: JavaProcess,
     namespace: Arc<NetworkNamespace>,
     programs: Programs,
+    resources: Resources,
     shells: AtomicU64,
+    totals: Mutex<NodeTotals>,
+}
+
+/// The nodes that a file system of so many DataNodes will have.
+pub(crate) fn planned_nodes(datanodes: usize) -> Vec<PlannedNode> {
+    let planned = |number| PlannedNode { name: name_of(number), roles: &[NodeRole::DataNode], shard: None };
+    if datanodes < 2 { Vec::new() } else { (0..datanodes).map(planned).collect() }
+}
+
+/// What clients notice while so many DataNodes are away and blocks have so many copies.
+pub(crate) fn without_datanodes(away: usize, copies: u64) -> Option<String> {
+    (away as u64 >= copies).then(|| {
+        format!("blocks have {copies} copies: some have none left while {away} DataNodes are away, and can't be read")
+    })
+}
+
+/// Of a DataNode, counted from 0.
+fn name_of(number: usize) -> String {
+    format!("datanode{}", number + 1)
 }
 
 /// What all programs of the file system have in common.
@@ -55,6 +81,14 @@ struct Programs {
 impl Programs {
     fn class_path(&self) -> ClassPath {
         ClassPath::new().with_classes(&self.configuration).with_jars(&self.library)
+    }
+
+    fn datanode(&self, plan: &Plan, namespace: &Arc<NetworkNamespace>, number: usize) -> JavaServer {
+        let mut datanode = self.server(plan, namespace, &format!("DataNode {}", number + 1), DATANODE);
+        datanode.heap_bytes = plan.heaps.datanode_bytes;
+        datanode.direct_bytes = Some(DATANODE_DIRECT_BYTES);
+        datanode.arguments = datanode_arguments(plan, number);
+        datanode
     }
 
     fn server(&self, plan: &Plan, namespace: &Arc<NetworkNamespace>, name: &str, class: &str) -> JavaServer {
@@ -112,20 +146,18 @@ impl Hdfs {
         let namenode = namenode.start(&programs.java, resources)?;
         let mut datanodes = Vec::new();
         for number in 0..plan.datanodes.len() {
-            let mut datanode =
-                programs.server(plan, namespace, &format!("DataNode {}", number + 1), DATANODE);
-            datanode.heap_bytes = plan.heaps.datanode_bytes;
-            datanode.direct_bytes = Some(DATANODE_DIRECT_BYTES);
-            datanode.arguments = datanode_arguments(plan, number);
-            datanodes.push(datanode.start(&programs.java, resources)?);
+            let datanode = programs.datanode(plan, namespace, number);
+            datanodes.push((name_of(number), Arc::new(datanode.start(&programs.java, resources)?)));
         }
         let hdfs = Hdfs {
             plan: plan.clone(),
-            datanodes,
+            datanodes: Roster::new(plan.system, datanodes),
             namenode,
             namespace: Arc::clone(namespace),
             programs,
+            resources: resources.clone(),
             shells: AtomicU64::new(0),
+            totals: Mutex::default(),
         };
         hdfs.wait_until_ready()?;
         Ok(hdfs)
@@ -137,7 +169,7 @@ impl Hdfs {
         loop {
             self.check_processes("starting")?;
             let state = namespace_state(&self.namespace, NAMENODE_WEB);
-            let expected = self.datanodes.len() as u64;
+            let expected = self.plan.datanodes.len() as u64;
             let problem = match state {
                 Ok(state) if state.is_operational() && state.live_datanodes == expected => return Ok(()),
                 Ok(state) => {
@@ -186,22 +218,23 @@ impl Hdfs {
 
     /// The ids of the running processes.
     pub fn processes(&self) -> Vec<u32> {
-        let running = |state: &&Arc<ChildState>| state.is_running();
-        self.all().map(JavaProcess::state).filter(running).map(|state| state.pid()).collect()
+        let states = self.states().into_iter().filter(|state| state.is_running());
+        states.map(|state| state.pid()).collect()
     }
 
     /// The states of all processes, the NameNode first, for explaining why a client gets no answers.
     pub fn states(&self) -> Vec<Arc<ChildState>> {
-        self.all().map(|process| Arc::clone(process.state())).collect()
-    }
-
-    fn all(&self) -> impl Iterator<Item = &JavaProcess> {
-        std::iter::once(&self.namenode).chain(&self.datanodes)
+        let datanodes = self.datanodes.present();
+        let states = datanodes.iter().map(|process| Arc::clone(process.state()));
+        std::iter::once(Arc::clone(self.namenode.state())).chain(states).collect()
     }
 
     /// Fails with the first process that has ended, unless it was killed here.
     fn check_processes(&self, during: &'static str) -> Result<(), SystemError> {
-        self.all().filter(|process| !process.was_killed()).try_for_each(|process| process.check(during))
+        if !self.namenode.was_killed() {
+            self.namenode.check(during)?;
+        }
+        self.datanodes.check(during)
     }
 
     /// Checks that the file system works.
@@ -235,14 +268,20 @@ impl Hdfs {
     /// When a server does not answer.
     pub fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         const DURING: &str = "reading its figures";
+        // Held while nodes are asked: an answer that is counted after a newer one would look like a reset.
+        let mut totals = self.totals.lock();
         let mut figures: Figures = namenode_figures(&self.namespace, NAMENODE_WEB)
             .map_err(|error| self.silent(&self.namenode, DURING, &error))?;
         let nodes = self.of_each_datanode(DURING, |address, number| {
             datanode_figures(&self.namespace, address, number, &self.plan.datanodes[number])
         })?;
-        for (name, figure) in nodes.into_iter().flatten() {
-            *figures.entry(name).or_default() += figure;
+        for (number, process, node) in nodes {
+            totals.count(&name_of(number), process.state().pid(), &node, &|_| false);
+            for (name, figure) in node.into_iter().filter(|(name, _)| name.starts_with(CURRENT)) {
+                *figures.entry(name).or_default() += figure;
+            }
         }
+        figures.extend(totals.totals());
         Ok(figures)
     }
 
@@ -254,19 +293,26 @@ impl Hdfs {
         let nodes = self.of_each_datanode("reading the use of its directories", |address, number| {
             volumes(&self.namespace, address, number, &self.plan.datanodes[number])
         })?;
-        Ok(nodes.into_iter().flatten().collect())
+        Ok(nodes.into_iter().flat_map(|(_, _, volumes)| volumes).collect())
     }
 
+    /// Asks each DataNode that serves, and tells its number and process with its answer.
     fn of_each_datanode<T>(
         &self,
         during: &'static str,
         ask: impl Fn(SocketAddr, usize) -> std::io::Result<T>,
-    ) -> Result<Vec<T>, SystemError> {
-        let running = self.datanodes.iter().enumerate().filter(|(_, process)| !process.was_killed());
-        let answers = running.map(|(number, process)| {
-            ask(datanode_web(number), number).map_err(|error| self.silent(process, during, &error))
-        });
-        answers.collect()
+    ) -> Result<Vec<(usize, Arc<JavaProcess>, T)>, SystemError> {
+        let mut answers = Vec::new();
+        for (number, (_, condition, process)) in self.datanodes.all().into_iter().enumerate() {
+            let Some(process) = process.filter(|_| condition != NodeCondition::Starting) else { continue };
+            match ask(datanode_web(number), number) {
+                Ok(answer) => answers.push((number, process, answer)),
+                // It may have been sent away meanwhile.
+                Err(_) if !self.datanodes.is_present(&process) => {}
+                Err(error) => return Err(self.silent(&process, during, &error)),
+            }
+        }
+        Ok(answers)
     }
 
     /// Waits until every block has all of its copies and deleted blocks are gone.
@@ -324,9 +370,8 @@ impl Hdfs {
 
     /// Kills a DataNode, counted from 0, as if it had lost power. It is not restarted.
     pub fn kill_datanode(&self, number: usize) {
-        if let Some(process) = self.datanodes.get(number) {
-            process.kill();
-        }
+        // One that does not run is dead already.
+        let _ = Nodes::kill(self, &name_of(number));
     }
 
     /// Shuts down the DataNodes and then the NameNode; those that take too long are killed.
@@ -335,13 +380,58 @@ impl Hdfs {
     /// The first server that had to be killed or failed.
     pub fn stop(self) -> Result<(), SystemError> {
         let limit = self.stretched(STOP_LIMIT_S);
-        let datanodes = end_all(&self.datanodes, limit);
+        let datanodes = self.datanodes.present();
+        let datanodes = end_all(datanodes.iter().map(Arc::as_ref), limit);
         let namenode = self.namenode.end(limit);
         datanodes.and(namenode)
     }
 
     fn stretched(&self, s: f64) -> Duration {
         stretched(s, self.plan.slow_motion)
+    }
+}
+
+impl Nodes for Hdfs {
+    fn list(&self) -> Result<Vec<NodeState>, SystemError> {
+        let state = |(name, condition, process): (&str, NodeCondition, Option<Arc<JavaProcess>>)| NodeState {
+            name: name.to_owned(),
+            role: Some(NodeRole::DataNode),
+            shard: None,
+            condition,
+            process: process.and_then(|process| process.state().running_pid()),
+        };
+        Ok(self.datanodes.all().into_iter().map(state).collect())
+    }
+
+    fn stop(&self, name: &str) -> Result<(), SystemError> {
+        match self.datanodes.take(name, "stopping a DataNode")? {
+            Some(process) => process.end(self.stretched(STOP_LIMIT_S)),
+            None => Ok(()),
+        }
+    }
+
+    fn kill(&self, name: &str) -> Result<(), SystemError> {
+        if let Some(process) = self.datanodes.take(name, "killing a DataNode")? {
+            process.kill();
+        }
+        Ok(())
+    }
+
+    fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
+        const DURING: &str = "starting a DataNode";
+        let preparation = self.datanodes.prepare(name, DURING)?;
+        let number =
+            (0..self.plan.datanodes.len()).find(|&number| name_of(number) == name).unwrap_or_default();
+        let server = self.programs.datanode(&self.plan, &self.namespace, number);
+        let started = server.start(&self.programs.java, &self.resources);
+        let process = Arc::new(started.map_err(|error| preparation.explained(error))?);
+        let arrival = preparation.has(Arc::clone(&process))?;
+        process_back();
+        let limit = self.stretched(START_LIMIT_S);
+        let is_there = || Ok(is_registered(&self.namespace, datanode_web(number)).unwrap_or(false));
+        let registered = process.wait_until(DURING, "registered with the NameNode", limit, &is_there);
+        registered.map_err(|error| arrival.explained(error))?;
+        arrival.serves()
     }
 }
 

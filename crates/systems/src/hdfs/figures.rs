@@ -118,6 +118,19 @@ pub(super) fn namespace_state(
     })
 }
 
+/// Whether the DataNode at `address` is a part of the file system: it has registered and sends heartbeats.
+pub(super) fn is_registered(namespace: &NetworkNamespace, address: SocketAddr) -> io::Result<bool> {
+    let beans = beans(namespace, address, "DataNode,name=DataNodeInfo")?;
+    Ok(beans.iter().any(has_registered))
+}
+
+/// The attribute `BPServiceActorInfo` is JSON in a string: an object for each NameNode.
+fn has_registered(bean: &Value) -> bool {
+    let text = bean.get("BPServiceActorInfo").and_then(Value::as_str);
+    let actors: Vec<Value> = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    actors.iter().any(|actor| actor.get("ActorState").and_then(Value::as_str) == Some("RUNNING"))
+}
+
 pub(super) fn namenode_figures(namespace: &NetworkNamespace, namenode: SocketAddr) -> io::Result<Figures> {
     let mut figures = Figures::new();
     for (bean, names) in [
@@ -229,6 +242,18 @@ mod tests {
         assert_eq!(found, [(2, 0, 4), (2, 1, 3)]);
         for strange in [json!({ "VolumeInfo": "{" }), json!({ "VolumeInfo": 3 }), json!(null)] {
             assert!(volumes_in(&[strange], 0, &directories).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_datanode_is_there_when_it_has_registered() {
+        let bean =
+            |state: &str| json!({ "BPServiceActorInfo": json!([{ "ActorState": state }]).to_string() });
+        assert!(has_registered(&bean("RUNNING")));
+        assert!(!has_registered(&bean("CONNECTING")));
+        for strange in [json!({ "BPServiceActorInfo": "{" }), json!({ "BPServiceActorInfo": 3 }), json!(null)]
+        {
+            assert!(!has_registered(&strange));
         }
     }
 

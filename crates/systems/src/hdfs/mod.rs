@@ -7,5 +7,6 @@ mod plan;
 pub(crate) mod web;
 
 pub use cluster::Hdfs;
+pub(crate) use cluster::{planned_nodes, without_datanodes};
 pub use figures::VolumeUse;
 pub use plan::{DataDirectory, Heaps, Plan, StorageType, VolumeChoosing};

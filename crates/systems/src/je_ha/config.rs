@@ -110,6 +110,30 @@ impl Config {
         self.shards() * self.replication() * MIN_BYTES
     }
 
+    /// What clients notice while so many members are away, of this shard or, at the worst, of one.
+    pub(super) fn without(&self, shard: Option<u32>, away: u64) -> Option<String> {
+        let replication = self.replication();
+        let shard = shard.map_or("a shard".to_owned(), |shard| format!("shard {shard}"));
+        let left = replication.saturating_sub(away);
+        if left == 0 {
+            return Some(format!("{shard} has no member left: it can be neither read nor written"));
+        }
+        if left <= replication / 2 {
+            let reads = match self.consistency {
+                Consistency::Absolute => "reads fail too, unless its master is the one that is left",
+                Consistency::None => "it can still be read",
+            };
+            return Some(format!(
+                "{left} of {replication} members are no majority: {shard} takes no writes; {reads}"
+            ));
+        }
+        (self.acks == "ALL").then(|| {
+            format!(
+                "with acks = \"ALL\" {shard} takes no writes while one of its {replication} members is away"
+            )
+        })
+    }
+
     pub(super) fn members(&self) -> Vec<Member> {
         members(self.nodes, self.shards(), self.replication())
     }
@@ -256,6 +280,18 @@ mod tests {
         assert!(Config::resolve(&values(&[("replication", "5")]), None).is_ok());
         let small = Config::resolve(&values(&[("nodes", "3")]), Some(400 << 20)).unwrap_err();
         assert!(small[0].1.contains("528 MiB for 1 shard with a replication of 3"), "{small:?}");
+    }
+
+    #[test]
+    fn what_is_missing_without_members_is_told() {
+        let of =
+            |pairs: &[(&str, &str)], away| Config::resolve(&values(pairs), None).unwrap().without(None, away);
+        assert_eq!(of(&[("nodes", "3")], 1), None);
+        assert!(of(&[("nodes", "3")], 2).unwrap().contains("1 of 3 members are no majority"));
+        assert!(of(&[("nodes", "3")], 3).unwrap().contains("neither read nor written"));
+        assert!(of(&[("nodes", "2")], 1).unwrap().contains("no majority"));
+        assert!(of(&[("nodes", "3"), ("acks", "ALL")], 1).unwrap().contains("acks"));
+        assert!(of(&[("nodes", "3"), ("consistency", "none")], 2).unwrap().contains("still be read"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::java::ClassPath;
 use crate::java_server;
 use crate::jvm::{self, JvmChild, Spec};
 use crate::network_namespace::NetworkNamespace;
+use crate::nodes::NodeProcess;
 use crate::private_file::write_private;
 use crate::system::{Resources, SystemError};
 
@@ -51,6 +52,7 @@ impl Plan {
         group: &[Member],
         (home, is_new): (&str, bool),
         give_up: &AtomicBool,
+        process_runs: &(dyn Fn() + Sync),
     ) -> Result<JvmChild, SystemError> {
         let division = self.config.division();
         let mut options = self.network_options.clone();
@@ -78,7 +80,7 @@ impl Plan {
             ("je.rep.node.priority", if member.leads { "2" } else { "1" }.to_owned()),
         ];
         properties.extend(own.map(|(name, value)| (name.to_owned(), value)));
-        JvmChild::start(&Spec {
+        let spec = Spec {
             system: NAME,
             part: Some(&member.name()),
             driver: jvm::JE_REPLICA_DRIVER,
@@ -92,7 +94,8 @@ impl Plan {
             timeout: self.timeout,
             start_limit: self.limit,
             give_up: Some(give_up),
-        })
+        };
+        JvmChild::start_and_tell(&spec, process_runs)
     }
 }
 
@@ -111,11 +114,13 @@ pub(super) struct Started {
     pub child: JvmChild,
 }
 
-impl Started {
-    pub(super) fn state(&self) -> &Arc<ChildState> {
+impl NodeProcess for Started {
+    fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
+}
 
+impl Started {
     /// `None` while it can't answer, as when it is opened again after a change of masters.
     pub(super) fn gauges(&self) -> Option<BTreeMap<String, f64>> {
         self.child.gauges().ok()
@@ -175,37 +180,19 @@ impl Started {
     }
 }
 
-/// Starts these of `all` members at once, since none is ready before most of its group are there.
-pub(super) fn start_all(
-    plan: &Plan,
-    all: &[(Member, PathBuf)],
-    starting: &[(Member, PathBuf)],
-) -> Result<Vec<Started>, SystemError> {
+/// Starts all members at once, since none is ready before most of its group are there.
+pub(super) fn start_all(plan: &Plan, all: &[(Member, PathBuf)]) -> Result<Vec<Started>, SystemError> {
     // Without those that fail, the others might wait for a majority as long as they may.
     let (give_up, first) = (AtomicBool::new(false), Mutex::new(None));
-    let is_new = |shard: u64| {
-        let of_shard = all.iter().filter(|(member, _)| member.shard == shard);
-        !of_shard.map(|(_, directory)| directory).any(|directory| formed::is_in(directory))
-    };
-    let start = |(member, directory): &(Member, PathBuf)| {
-        let home = directory.to_str().ok_or_else(|| {
-            let problem = format!("the path {} is not in UTF-8, which Java needs", directory.display());
-            SystemError::starting(NAME, problem)
-        })?;
-        let of_group: Vec<Member> =
-            all.iter().map(|(other, _)| other.clone()).filter(|other| other.shard == member.shard).collect();
-        let child = plan.start(member, &of_group, (home, is_new(member.shard)), &give_up)?;
-        Ok(Started { member: member.clone(), directory: directory.clone(), child })
-    };
-    let noted = |one: &(Member, PathBuf)| {
-        let outcome = start(one);
+    let noted = |place: &(Member, PathBuf)| {
+        let outcome = start_one(plan, all, place, &give_up, &|| {});
         outcome.map_err(|error| {
             give_up.store(true, Ordering::Relaxed);
             first.lock().get_or_insert(error);
         })
     };
     let outcomes: Vec<Result<Started, ()>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = starting.iter().map(|one| scope.spawn(|| noted(one))).collect();
+        let threads: Vec<_> = all.iter().map(|one| scope.spawn(|| noted(one))).collect();
         let outcomes = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -215,6 +202,25 @@ pub(super) fn start_all(
         Some(error) => Err(error),
         None => Ok(outcomes.into_iter().flatten().collect()),
     }
+}
+
+/// Starts one of `all` members, which has joined its group when this returns.
+pub(super) fn start_one(
+    plan: &Plan,
+    all: &[(Member, PathBuf)],
+    (member, directory): &(Member, PathBuf),
+    give_up: &AtomicBool,
+    process_runs: &(dyn Fn() + Sync),
+) -> Result<Started, SystemError> {
+    let home = directory.to_str().ok_or_else(|| {
+        let problem = format!("the path {} is not in UTF-8, which Java needs", directory.display());
+        SystemError::starting(NAME, problem)
+    })?;
+    let of_shard = || all.iter().filter(|(other, _)| other.shard == member.shard);
+    let is_new = !of_shard().any(|(_, directory)| formed::is_in(directory));
+    let group: Vec<Member> = of_shard().map(|(other, _)| other.clone()).collect();
+    let child = plan.start(member, &group, (home, is_new), give_up, process_runs)?;
+    Ok(Started { member: member.clone(), directory: directory.clone(), child })
 }
 
 /// Runs `work` for each of these members at once and returns the first error.
@@ -265,7 +271,7 @@ pub(super) fn lead(members: &[Arc<Started>], limit: Duration) -> Result<(), Syst
 /// Waits until these members have what the masters of their shards have, of which there must be one `among` all members.
 pub(super) fn catch_up(
     members: &[Arc<Started>],
-    among: &[Arc<Started>],
+    among: &dyn Fn() -> Vec<Arc<Started>>,
     during: &'static str,
     limit: Duration,
 ) -> Result<(), SystemError> {
@@ -273,12 +279,13 @@ pub(super) fn catch_up(
     let mut goals: BTreeMap<u64, f64> = BTreeMap::new();
     for started in members {
         let shard = started.member.shard;
-        let of_shard = || among.iter().filter(|other| other.member.shard == shard);
-        let only_master = || match of_shard().filter_map(|other| other.master_entry()).collect::<Vec<_>>()[..]
-        {
-            [last] => Some(last),
-            // None yet, or a former one that still believes it is one.
-            _ => None,
+        let only_master = || {
+            let of_shard = among().into_iter().filter(|other| other.member.shard == shard);
+            match of_shard.filter_map(|other| other.master_entry()).collect::<Vec<_>>()[..] {
+                [last] => Some(last),
+                // None yet, or a former one that still believes it is one.
+                _ => None,
+            }
         };
         let goal = match goals.get(&shard) {
             Some(&goal) => goal,

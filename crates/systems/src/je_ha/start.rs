@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use underlay_record::NodeRole;
+
 use super::NAME;
 use super::config::{Config, Consistency, SETTINGS};
 use super::formed;
@@ -17,6 +19,7 @@ use crate::java::ClassPath;
 use crate::je::engine;
 use crate::jvm::{self, JvmChild, Spec};
 use crate::network_namespace::NetworkNamespace;
+use crate::nodes::PlannedNode;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
@@ -30,6 +33,9 @@ const MIN_LIMIT: Duration = Duration::from_secs(120);
 const LIMIT_TIMEOUTS: u32 = 20;
 /// The client process is not part of the system, so its memory does not count towards the budget.
 const CLIENT_HEAP_BYTES: u64 = 192 << 20;
+
+const TWO_MEMBERS: &str = "with replication = 2 a shard takes no writes once one of its two members is gone, since neither is a majority: \
+                           use 3 to survive a failure, or 1";
 
 /// The system `je-ha`. JE comes from the cache of artifacts.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +81,7 @@ impl JeHa {
             config,
         };
         let places: Vec<(Member, PathBuf)> = members.iter().cloned().zip(homes).collect();
-        let started = start_all(&plan, &places, &places)?;
+        let started = start_all(&plan, &places)?;
         let started: Vec<_> = started.into_iter().map(Arc::new).collect();
         lead(&started, limit)?;
         formed::note(&places)?;
@@ -116,6 +122,33 @@ impl System for JeHa {
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
         Config::resolve(settings, None).err().unwrap_or_default()
+    }
+
+    fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
+        let Ok(config) = Config::resolve(settings, None) else { return Vec::new() };
+        let members = config.members();
+        let planned = |member: Member| PlannedNode {
+            name: member.name(),
+            roles: &[NodeRole::Master, NodeRole::Replica],
+            shard: u32::try_from(member.shard).ok(),
+        };
+        // With a single member there is nobody to take over.
+        if members.len() < 2 { Vec::new() } else { members.into_iter().map(planned).collect() }
+    }
+
+    fn without_nodes(
+        &self,
+        settings: &BTreeMap<String, String>,
+        shard: Option<u32>,
+        away: usize,
+    ) -> Option<String> {
+        Config::resolve(settings, None).ok()?.without(shard, away as u64)
+    }
+
+    fn cautions(&self, settings: &BTreeMap<String, String>) -> Vec<String> {
+        let Ok(config) = Config::resolve(settings, None) else { return Vec::new() };
+        let of_two = config.replication() == 2;
+        of_two.then(|| TWO_MEMBERS.to_owned()).into_iter().collect()
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {

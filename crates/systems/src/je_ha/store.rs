@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use underlay_record::{NodeCondition, NodeRole, NodeState};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::members::{Plan, Started, catch_up, for_all, start_all};
+use super::members::{Plan, Started, catch_up, for_all, start_one};
 use super::topology::Member;
 use super::totals::{Answer, Totals};
 use crate::jvm::JvmChild;
+use crate::nodes::{NodeProcess as _, Nodes, Roster, unknown};
 use crate::process_memory::resident_bytes;
 use crate::system::{Running, SystemError};
 
@@ -22,8 +24,7 @@ const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
 /// The members of all shards with a client. The client process is dropped first, before the members.
 pub struct Store {
     client: JvmChild,
-    /// Without those that were stopped on purpose.
-    members: Mutex<Vec<Arc<Started>>>,
+    members: Roster<Started>,
     all: Vec<(Member, PathBuf)>,
     totals: Mutex<Totals>,
     plan: Plan,
@@ -37,6 +38,7 @@ pub struct MemberState {
     pub shard: u64,
     pub node: u64,
     pub directory: PathBuf,
+    pub condition: NodeCondition,
     /// `None` while it does not run.
     pub process: Option<u32>,
     pub is_master: bool,
@@ -45,25 +47,29 @@ pub struct MemberState {
 impl Store {
     pub(super) fn new(client: JvmChild, plan: Plan, started: Vec<Arc<Started>>) -> Store {
         let all = started.iter().map(|one| (one.member.clone(), one.directory.clone())).collect();
-        Store { client, members: Mutex::new(started), all, totals: Mutex::default(), plan }
+        let members = Roster::new(NAME, started.into_iter().map(|one| (one.member.name(), one)));
+        Store { client, members, all, totals: Mutex::default(), plan }
     }
 
     /// All members, shard by shard, with those that do not run.
     pub fn members(&self) -> Vec<MemberState> {
-        let running = self.present();
-        let state = |(member, directory): &(Member, PathBuf)| {
-            let name = member.name();
-            let own = running.iter().find(|one| one.member == *member && one.state().is_running());
+        let places = self.all.iter().zip(self.members.all());
+        let state = |((member, directory), (name, condition, own)): (
+            &(Member, PathBuf),
+            (&str, _, Option<Arc<Started>>),
+        )| {
+            let own = own.filter(|one| one.state().is_running());
             MemberState {
+                name: name.to_owned(),
                 shard: member.shard,
                 node: member.node,
                 directory: directory.clone(),
-                process: own.map(|one| one.state().pid()),
+                condition,
+                process: own.as_ref().map(|one| one.state().pid()),
                 is_master: own.is_some_and(|one| one.is_master()),
-                name,
             }
         };
-        self.all.iter().map(state).collect()
+        places.map(state).collect()
     }
 
     /// Shuts a member down as an operator would. The store is healthy without it.
@@ -71,15 +77,20 @@ impl Store {
     /// # Errors
     /// When there is no such member, it does not run, or it had to be killed.
     pub fn stop_member(&self, name: &str) -> Result<(), SystemError> {
-        self.take(name, "stopping a member")?.child.stop(self.plan.limit)
+        match self.members.take(name, "stopping a member")? {
+            Some(member) => member.child.stop(self.plan.limit),
+            None => Ok(()),
+        }
     }
 
-    /// Kills a member (SIGKILL). The store is healthy without it.
+    /// Kills a member (SIGKILL), also one that is being started. The store is healthy without it.
     ///
     /// # Errors
     /// When there is no such member, or it does not run.
     pub fn kill_member(&self, name: &str) -> Result<(), SystemError> {
-        self.take(name, "killing a member")?.child.kill();
+        if let Some(member) = self.members.take(name, "killing a member")? {
+            member.child.kill();
+        }
         Ok(())
     }
 
@@ -87,55 +98,19 @@ impl Store {
     /// when it joined: another one may fall then.
     ///
     /// # Errors
-    /// When there is no such member, it runs, it does not come up, or it does not get all from its master in time.
+    /// When there is no such member, it runs, it does not come up, it does not get all from its master in time, or it is stopped or
+    /// killed meanwhile.
     pub fn start_member(&self, name: &str) -> Result<(), SystemError> {
-        const DURING: &str = "starting a member";
-        let place = self.all.iter().find(|(member, _)| member.name() == name);
-        let place = place.ok_or_else(|| self.unknown(name, DURING))?;
-        if self.present().iter().any(|one| one.member == place.0 && one.state().is_running()) {
-            return Err(SystemError::failed(NAME, DURING, format!("{name} is running")));
-        }
-        self.members.lock().retain(|one| one.member != place.0);
-        let began = Instant::now();
-        let started = start_all(&self.plan, &self.all, std::slice::from_ref(place))?;
-        let started: Vec<_> = started.into_iter().map(Arc::new).collect();
-        self.members.lock().extend(started.iter().cloned());
-        // JE lets it join as soon as it knows the master, and counts it as one of a majority at once.
-        catch_up(&started, &self.present(), DURING, self.plan.limit.saturating_sub(began.elapsed()))
-    }
-
-    /// The member of that name, which is none of the store's from now on.
-    fn take(&self, name: &str, during: &'static str) -> Result<Arc<Started>, SystemError> {
-        if self.all.iter().all(|(member, _)| member.name() != name) {
-            return Err(self.unknown(name, during));
-        }
-        let mut members = self.members.lock();
-        match members.iter().position(|one| one.member.name() == name) {
-            Some(place) => Ok(members.remove(place)),
-            None => Err(SystemError::failed(NAME, during, format!("{name} does not run"))),
-        }
-    }
-
-    fn unknown(&self, name: &str, during: &'static str) -> SystemError {
-        let names: Vec<String> = self.all.iter().map(|(member, _)| member.name()).collect();
-        let problem = format!("there is no member '{name}': expected one of {}", names.join(", "));
-        SystemError::failed(NAME, during, problem)
+        Nodes::start(self, name, &|| {})
     }
 
     fn present(&self) -> Vec<Arc<Started>> {
-        self.members.lock().clone()
-    }
-
-    /// Fails if a member has ended by itself.
-    fn check(&self, during: &'static str) -> Result<(), SystemError> {
-        let members = self.present();
-        let ended = members.iter().find(|one| !one.state().is_running());
-        ended.map_or(Ok(()), |one| Err(one.state().failed(during, one.state().describe())))
+        self.members.present()
     }
 
     /// The cause of a client's error if a member has ended, otherwise the error itself.
     fn explained<T>(&self, during: &'static str, outcome: Result<T, SystemError>) -> Result<T, SystemError> {
-        outcome.map_err(|error| self.check(during).err().unwrap_or(error))
+        outcome.map_err(|error| self.members.check(during).err().unwrap_or(error))
     }
 
     fn collected(&self, of: impl Fn(&Started) -> Option<BTreeMap<String, f64>>) -> BTreeMap<String, f64> {
@@ -148,9 +123,54 @@ impl Store {
     }
 }
 
+impl Nodes for Store {
+    fn list(&self) -> Result<Vec<NodeState>, SystemError> {
+        let state = |member: MemberState| {
+            let knows = member.condition == NodeCondition::Serving && member.process.is_some();
+            let role = if member.is_master { NodeRole::Master } else { NodeRole::Replica };
+            NodeState {
+                name: member.name,
+                role: knows.then_some(role),
+                shard: u32::try_from(member.shard).ok(),
+                condition: member.condition,
+                process: member.process,
+            }
+        };
+        Ok(self.members().into_iter().map(state).collect())
+    }
+
+    fn stop(&self, name: &str) -> Result<(), SystemError> {
+        self.stop_member(name)
+    }
+
+    fn kill(&self, name: &str) -> Result<(), SystemError> {
+        self.kill_member(name)
+    }
+
+    fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
+        const DURING: &str = "starting a member";
+        let preparation = self.members.prepare(name, DURING)?;
+        let began = Instant::now();
+        let place = self.all.iter().find(|(member, _)| member.name() == name);
+        let place = place.ok_or_else(|| unknown(NAME, DURING, name, []))?;
+        let started = start_one(&self.plan, &self.all, place, preparation.given_up(), process_back);
+        let started = Arc::new(started.map_err(|error| preparation.explained(error))?);
+        let arrival = preparation.has(Arc::clone(&started))?;
+        // JE lets it join as soon as it knows the master, and counts it as one of a majority at once.
+        let left = self.plan.limit.saturating_sub(began.elapsed());
+        let caught_up = catch_up(&[started], &|| self.present(), DURING, left);
+        caught_up.map_err(|error| arrival.explained(error))?;
+        arrival.serves()
+    }
+}
+
 impl Running for Store {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Ok(Box::new(self.explained("connecting", self.client.connect(&[]))?))
+    }
+
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        Some(self)
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -167,7 +187,7 @@ impl Running for Store {
 
     fn health(&self) -> Result<(), SystemError> {
         const DURING: &str = "running";
-        self.check(DURING)?;
+        self.members.check(DURING)?;
         let outcome = for_all(&self.present(), |one| one.check_open(DURING, self.plan.limit));
         self.explained(DURING, outcome)?;
         self.client.health()
@@ -187,7 +207,7 @@ impl Running for Store {
 
     fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         let (members, started) = (self.present(), Instant::now());
-        catch_up(&members, &members, "settling", limit)?;
+        catch_up(&members, &|| members.clone(), "settling", limit)?;
         for_all(&members, |one| one.child.settle(limit.saturating_sub(started.elapsed())))
     }
 
@@ -198,7 +218,7 @@ impl Running for Store {
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
         let client = self.client.stop(CLIENT_STOP_LIMIT);
-        let outcome = self.check("stopping").and_then(|()| {
+        let outcome = self.members.check("stopping").and_then(|()| {
             // A master that goes first would be replaced by an election.
             let (masters, replicas): (Vec<_>, Vec<_>) =
                 self.present().into_iter().partition(|one| one.is_master());

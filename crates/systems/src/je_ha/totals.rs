@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::topology::Member;
-use crate::figures::CURRENT;
+use crate::figures::{CURRENT, NodeTotals};
 
 /// Figures of a member that say what it is; `current_masters` is their number.
 pub(super) const IS_MASTER: &str = "current_masters";
@@ -16,40 +16,9 @@ pub(super) struct Answer {
     pub figures: BTreeMap<String, f64>,
 }
 
-/// What every member has counted, for totals that never fall: whoever compares two of them takes a smaller one for a reset of all.
+/// What every member has counted.
 #[derive(Default)]
-pub(super) struct Totals(BTreeMap<String, Counted>);
-
-/// The totals of one member.
-#[derive(Default)]
-struct Counted {
-    process: u32,
-    /// Of earlier processes and environments, as they told last.
-    before: BTreeMap<String, f64>,
-    last: BTreeMap<String, f64>,
-}
-
-impl Counted {
-    fn count(&mut self, answer: &Answer) {
-        if self.process != answer.process {
-            for (name, last) in std::mem::take(&mut self.last) {
-                *self.before.entry(name).or_insert(0.0) += last;
-            }
-            self.process = answer.process;
-        }
-        for (name, &figure) in answer.figures.iter().filter(|(name, _)| !name.starts_with(CURRENT)) {
-            let last = self.last.insert(name.clone(), figure).unwrap_or(0.0);
-            // An environment that was opened again counts from zero.
-            if figure < last {
-                *self.before.entry(name.clone()).or_insert(0.0) += last;
-            }
-        }
-    }
-
-    fn total(&self, name: &str) -> f64 {
-        [&self.before, &self.last].iter().filter_map(|part| part.get(name)).sum()
-    }
-}
+pub(super) struct Totals(NodeTotals);
 
 impl Totals {
     /// Sums, with how far replicas are behind and who is master. A member that has not answered now counts with what it told last, but
@@ -57,7 +26,8 @@ impl Totals {
     pub(super) fn together(&mut self, answers: &[Answer]) -> BTreeMap<String, f64> {
         let mut figures = BTreeMap::new();
         for answer in answers {
-            self.0.entry(answer.member.name()).or_default().count(answer);
+            // An environment that was opened again counts from zero, as a process does.
+            self.0.count(&answer.member.name(), answer.process, &answer.figures, &|_| false);
             for (name, &figure) in &answer.figures {
                 match name.as_str() {
                     LAST_ENTRY => {}
@@ -77,7 +47,7 @@ impl Totals {
             }
         }
         for (name, sum) in figures.iter_mut().filter(|(name, _)| !name.starts_with(CURRENT)) {
-            *sum = self.0.values().map(|counted| counted.total(name)).sum();
+            *sum = self.0.total(name);
         }
         figures.insert("current_replica_lag_entries".to_owned(), lag_entries(answers));
         figures.insert("current_members".to_owned(), answers.len() as f64);

@@ -102,6 +102,17 @@ impl JvmChild {
     /// # Errors
     /// When there is no Java, the heap is too small, or the child or its driver does not start.
     pub fn start(spec: &Spec<'_>) -> Result<JvmChild, SystemError> {
+        Self::start_and_tell(spec, &|| {})
+    }
+
+    /// Like [`start`](Self::start). Calls `process_runs` before it waits.
+    ///
+    /// # Errors
+    /// Like there.
+    pub fn start_and_tell(
+        spec: &Spec<'_>,
+        process_runs: &(dyn Fn() + Sync),
+    ) -> Result<JvmChild, SystemError> {
         let system = spec.system;
         let failed = |problem: String| SystemError::starting(system, problem);
         if spec.heap_bytes < MIN_HEAP_BYTES {
@@ -149,6 +160,7 @@ impl JvmChild {
         let child = Child::spawn_as(system, spec.part.unwrap_or(system), command, &log, spec.resources)?;
         let (hops, is_client) = (Hops::default(), spec.part.is_none());
         let started = JvmChild { child, socket, timeout: spec.timeout, hops, is_client };
+        process_runs();
         started.wait_until_ready(spec.start_limit, spec.give_up)?;
         Ok(started)
     }

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
+use underlay_record::NodeCondition;
 use underlay_systems::accumulo::Accumulo;
 use underlay_systems::may_connect::{self, MayConnect};
 use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, Visibility};
@@ -168,9 +170,27 @@ fn an_instance_of_two_tablet_servers() {
         "{figures:#?}"
     );
     assert_eq!(ledger.losses(running.as_ref()), [""; 0]);
+    a_tablet_server_goes_and_comes_back(running.as_ref(), &ledger);
     a_compaction_rewrites_tablets_of_one_file(running.as_ref());
     it_can_be_joined(running.as_ref(), directory.path(), &ledger);
     running.stop().unwrap();
+}
+
+/// On command: the instance is healthy without it.
+fn a_tablet_server_goes_and_comes_back(running: &dyn Running, ledger: &Ledger) {
+    let nodes = running.nodes().unwrap();
+    let all = nodes.list().unwrap();
+    let names: Vec<&str> = all.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["tserver1", "tserver2", "datanode1", "datanode2"]);
+    nodes.kill("tserver2").unwrap();
+    running.health().unwrap();
+    assert!(nodes.stop("tserver2").unwrap_err().to_string().contains("tserver2 does not run"));
+    let runs = AtomicBool::new(false);
+    nodes.start("tserver2", &|| runs.store(true, Ordering::SeqCst)).unwrap();
+    assert!(runs.load(Ordering::SeqCst));
+    assert!(nodes.list().unwrap().iter().all(|node| node.condition == NodeCondition::Serving));
+    running.health().unwrap();
+    assert_eq!(ledger.losses(running), [""; 0]);
 }
 
 /// Also where nothing would be due.

@@ -1,12 +1,14 @@
 //! Two nodes that hold each record twice.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
+use underlay_record::NodeCondition;
 use underlay_systems::cassandra::Cassandra;
 use underlay_systems::may_connect::{self, MayConnect};
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _, SystemError};
 use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
 
 use crate::{files_in, in_network_of, is_process, join, settings, signal, start, whole_record};
@@ -75,7 +77,40 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     assert_eq!(running.applied_settings()["addresses"], addresses);
     assert_all_there(running.as_ref(), RECORDS + FURTHER_RECORDS);
     write(running.as_ref(), 0..RECORDS);
+    a_node_goes_and_comes_back(running.as_ref());
     running.stop().unwrap();
+}
+
+/// On command: the ring is healthy without it, and its counts go on.
+fn a_node_goes_and_comes_back(running: &dyn Running) {
+    let nodes = running.nodes().unwrap();
+    let conditions = || nodes.list().unwrap().into_iter().map(|node| node.condition).collect::<Vec<_>>();
+    assert_eq!(conditions(), [NodeCondition::Serving; 2]);
+    let before = running.figures().unwrap();
+    nodes.kill("node2").unwrap();
+    assert_eq!(conditions(), [NodeCondition::Serving, NodeCondition::Away]);
+    running.health().unwrap();
+    let figures = running.figures().unwrap();
+    assert_eq!((figures["current_nodes"], running.processes().len()), (1.0, 1));
+    assert!(figures["writes"] >= before["writes"], "{before:?} {figures:?}");
+    running.gauges().unwrap();
+    let problem = |outcome: Result<(), SystemError>| outcome.unwrap_err().to_string();
+    assert!(problem(nodes.stop("node2")).contains("node2 does not run"));
+    assert!(problem(nodes.kill("node3")).contains("expected one of node1, node2"));
+    assert!(problem(nodes.start("node1", &|| {})).contains("node1 is running"));
+    let runs = AtomicBool::new(false);
+    nodes.start("node2", &|| runs.store(true, Ordering::SeqCst)).unwrap();
+    assert!(runs.load(Ordering::SeqCst));
+    assert_eq!(conditions(), [NodeCondition::Serving; 2]);
+    running.health().unwrap();
+    let killed = Instant::now();
+    let mut client = running.connect().unwrap();
+    // The driver connects to it again after a while.
+    while client.insert(b"user0", &whole_record("user0")) != Ok(Outcome::Found) {
+        assert!(killed.elapsed() < DETECTION_LIMIT, "the node that came back is still taken for dead");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_all_there(running, RECORDS);
 }
 
 /// The first node tells of the other.

@@ -165,6 +165,21 @@ impl Load {
         ledger: &Arc<Ledger>,
         harm: &dyn Fn(),
     ) -> Option<RunError> {
+        self.meanwhile(running, ledger, &|| {
+            harm();
+            while running.health().is_ok() {
+                std::thread::sleep(POLL);
+            }
+        })
+    }
+
+    /// Runs workload A, and ends it after something was done in the middle of it: how it ended, if it was by an error.
+    pub(crate) fn meanwhile(
+        &self,
+        running: &dyn Running,
+        ledger: &Arc<Ledger>,
+        act: &dyn Fn(),
+    ) -> Option<RunError> {
         let control = Control::new();
         let (spec, connect) = (self.spec("a"), |_| noted(running, ledger));
         let outcome = std::thread::scope(|scope| {
@@ -173,10 +188,7 @@ impl Load {
                 assert!(!load.is_finished(), "{:?}", load.join());
                 std::thread::sleep(POLL);
             }
-            harm();
-            while running.health().is_ok() {
-                std::thread::sleep(POLL);
-            }
+            act();
             control.stop.store(true, Ordering::Relaxed);
             load.join().unwrap()
         });

@@ -7,12 +7,16 @@ use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::TempDir;
+use underlay_record::NodeCondition;
 use underlay_systems::je_ha::{INSTALLED, MemberState, Store};
-use underlay_systems::system::{Resources, Running as _, Settings, StoragePaths, SystemError};
+use underlay_systems::nodes::Nodes;
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, SystemError};
 use underlay_systems::wire::{FrameBuffer, Opcode, Reply, Status, encode_request};
 use underlay_workload::RunError;
 use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
@@ -71,15 +75,59 @@ fn one_kill(store: &Store, ledger: &Arc<Ledger>, victim: &MemberState) -> Durati
 /// Kills it and writes to both shards until that succeeds.
 fn kill_and_write(store: &Store, victim: &MemberState) -> Duration {
     kill(victim.process.unwrap());
-    let (mut client, killed) = (store.connect().unwrap(), Instant::now());
+    write_to_both(store, "after", &victim.name)
+}
+
+/// Writes to both shards until that succeeds, and says how long it took.
+fn write_to_both(store: &Store, what: &str, without: &str) -> Duration {
+    let (mut client, began) = (store.connect().unwrap(), Instant::now());
     for number in 0..WRITES_AFTER {
-        let key = format!("after {number}");
+        let key = format!("{what} {number}");
         // One that was under way fails, since nobody knows whether it was done.
         while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(Outcome::Found) {
-            assert!(killed.elapsed() < FAILOVER_LIMIT, "no writes without {}", victim.name);
+            assert!(began.elapsed() < FAILOVER_LIMIT, "no writes without {without}");
         }
     }
-    killed.elapsed()
+    began.elapsed()
+}
+
+/// A replica that answers nothing (SIGSTOP) under load keeps nobody from writing, and has everything once it goes on.
+fn a_replica_may_hang(store: &Store, ledger: &Arc<Ledger>, replica: &MemberState) {
+    let process = Pid::from_raw(i32::try_from(replica.process.unwrap()).unwrap()).unwrap();
+    let outcome = LOAD.meanwhile(store, ledger, &|| {
+        kill_process(process, Signal::STOP).unwrap();
+        write_to_both(store, "while one hangs", &replica.name);
+        kill_process(process, Signal::CONT).unwrap();
+    });
+    assert!(matches!(outcome, Some(RunError::Stopped)), "{outcome:?}");
+    store.health().unwrap();
+    store.settle(SETTLE_LIMIT).unwrap();
+    assert_eq!(store.figures().unwrap()["current_replica_lag_entries"], 0.0);
+    assert_eq!(ledger.losses(store), [""; 0]);
+}
+
+/// One that is killed while it starts stays away, and both who started and who killed it are told.
+fn a_start_is_cut_short(store: &Store) {
+    let name = "shard1-node3";
+    Nodes::kill(store, name).unwrap();
+    store.health().unwrap();
+    let condition =
+        || Nodes::list(store).unwrap().into_iter().find(|node| node.name == name).unwrap().condition;
+    assert_eq!(condition(), NodeCondition::Away);
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| Nodes::start(store, name, &|| {}));
+        while condition() != NodeCondition::Starting {
+            assert!(!starting.is_finished());
+        }
+        assert!(store.start_member(name).unwrap_err().to_string().contains("is being started"));
+        Nodes::kill(store, name).unwrap();
+        let error = starting.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("was sent away while it was being started"), "{error}");
+    });
+    assert_eq!(condition(), NodeCondition::Away);
+    let runs = AtomicBool::new(false);
+    Nodes::start(store, name, &|| runs.store(true, Ordering::SeqCst)).unwrap();
+    assert!(runs.load(Ordering::SeqCst) && condition() == NodeCondition::Serving);
 }
 
 #[test]
@@ -98,8 +146,11 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     let kills = std::env::var(KILLS_VARIABLE).map_or(1, |kills| kills.parse().unwrap());
     let changes = store.figures().unwrap()["master_changes"];
     let (mut of_replicas, mut of_masters) = (Vec::new(), Vec::new());
-    for _ in 0..kills {
+    for round in 0..kills {
         let master = member(&store, true);
+        if round == 0 {
+            a_replica_may_hang(&store, &ledger, &member(&store, false));
+        }
         of_replicas.push(one_kill(&store, &ledger, &member(&store, false)));
         assert_eq!(member(&store, true).name, master.name, "a replica is no reason for an election");
         of_masters.push(one_kill(&store, &ledger, &master));
@@ -160,12 +211,14 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     std::fs::remove_dir_all(&replaced).unwrap();
     std::fs::create_dir(&replaced).unwrap();
     store.start_member("shard1-node1").unwrap();
+    a_start_is_cut_short(&store);
     store.settle(SETTLE_LIMIT).unwrap();
     let figures = store.figures().unwrap();
     assert_eq!((figures["current_members"], figures["current_masters"]), (6.0, 2.0), "{figures:#?}");
     assert_eq!(figures["current_replica_lag_entries"], 0.0, "{figures:#?}");
     assert_eq!(ledger.losses(&store), [""; 0]);
-    Box::new(store).stop().unwrap();
+    let store: Box<dyn Running> = Box::new(store);
+    store.stop().unwrap();
 }
 
 /// The other one takes writes as before.

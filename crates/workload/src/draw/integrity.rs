@@ -11,6 +11,7 @@ use underlay_record::{WrongValue, WrongValueProblem};
 
 use crate::client::{FieldValues, Fields};
 use crate::draw::values::{self, WordStream};
+use crate::workload::Workload;
 
 /// The version's place at the start of a value, in printable bytes of six bits.
 const VERSION_BYTES: usize = 8;
@@ -82,6 +83,16 @@ pub struct Expected {
 }
 
 impl Expected {
+    /// Of a workload's values.
+    pub(crate) fn of(workload: &Workload) -> Expected {
+        Expected {
+            field_count: workload.field_count,
+            field_bytes: workload.field_length.max_bytes(),
+            compressibility: workload.compressibility,
+            field_name: workload.field_name_prefix.clone(),
+        }
+    }
+
     /// Checks the fields that a read of `key` gave. `scratch` is reused over calls.
     ///
     /// # Errors

@@ -195,12 +195,7 @@ impl<'a> OperationSource<'a> {
         OperationSource {
             shared,
             thread,
-            expected: workload.data_integrity.then(|| Expected {
-                field_count: workload.field_count,
-                field_bytes: workload.field_length.max_bytes(),
-                compressibility: workload.compressibility,
-                field_name: workload.field_name_prefix.clone(),
-            }),
+            expected: workload.data_integrity.then(|| Expected::of(workload)),
             makes_values: true,
             most_at_once,
             draws,

@@ -10,7 +10,7 @@ use underlay_sync::Mutex;
 use crate::mix::OperationKind;
 use crate::run::particulars::Particulars;
 use crate::run::raw::RawLog;
-use crate::run::series::{IntervalLatencies, Series};
+use crate::run::series::{IntervalLatencies, Series, TimelineInterval};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
@@ -85,10 +85,13 @@ pub struct Control<'a> {
     pub keeps_intervals: bool,
     /// Set it to have [`Control::particulars`] after the run.
     pub keeps_particulars: bool,
+    /// Above 0, each interval of the time series is cut into so many for [`Control::timeline`].
+    pub timeline_parts: u32,
     progress: Mutex<Progress>,
     aftermath: Mutex<Aftermath>,
     intervals: Mutex<Vec<IntervalLatencies>>,
     particulars: Mutex<Particulars>,
+    timeline: Mutex<Vec<TimelineInterval>>,
     series: Mutex<Option<Arc<Series>>>,
     raw_log: Mutex<Option<RawLog>>,
 }
@@ -133,6 +136,12 @@ impl Control<'_> {
         std::mem::take(&mut *self.intervals.lock())
     }
 
+    /// What was answered and what failed in each part of an interval, once `run` has returned: taken out, and empty unless
+    /// [`Control::timeline_parts`] was set.
+    pub fn timeline(&self) -> Vec<TimelineInterval> {
+        std::mem::take(&mut *self.timeline.lock())
+    }
+
     /// What the run has to tell beside its measurement, once `run` has returned: taken out, and empty unless
     /// [`Control::keeps_particulars`] was set.
     pub fn particulars(&self) -> Particulars {
@@ -170,6 +179,10 @@ impl Control<'_> {
 
     pub(crate) fn set_intervals(&self, intervals: Vec<IntervalLatencies>) {
         *self.intervals.lock() = intervals;
+    }
+
+    pub(crate) fn set_timeline(&self, timeline: Vec<TimelineInterval>) {
+        *self.timeline.lock() = timeline;
     }
 
     pub(crate) fn set_progress(&self, progress: Progress) {

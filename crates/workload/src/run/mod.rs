@@ -1,5 +1,6 @@
 //! Operations sent by threads, timed, counted and put together.
 
+pub(crate) mod acknowledged;
 pub(crate) mod ceiling;
 pub(crate) mod clock;
 pub(crate) mod control;

@@ -352,6 +352,9 @@ impl<'a> Recorder<'a> {
             Ok(outcome) => Some(*outcome),
             Err(error) => {
                 answers.errors += 1;
+                if answered {
+                    self.series.add_failed(times.end_ns);
+                }
                 self.samples.add_error(format!("{kind}: {error}"));
                 // An error says nothing of how long an answer takes. A timeout does: at least that long.
                 if !matches!(error, ClientError::Timeout(_)) {

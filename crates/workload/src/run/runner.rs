@@ -428,7 +428,7 @@ impl Stage<'_> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).max(START_DELAY_NS);
         let start_ns = self.clock.now_ns().saturating_add(delay_ns);
         let window = self.window(start_ns);
-        let intervals = self.spec.series_intervals.max(1);
+        let intervals = self.spec.series_intervals.max(1).saturating_mul(control.timeline_parts.max(1));
         // Cannot underflow: the window's end is its begin plus a duration.
         let length_ns = window.end_ns - window.begin_ns;
         let cut = if self.spec.is_limited() {
@@ -559,6 +559,9 @@ impl Stage<'_> {
         if control.keeps_intervals {
             control.set_intervals(series.intervals(end_ns));
         }
+        if control.timeline_parts > 0 {
+            control.set_timeline(series.timeline(end_ns, spec.dilation));
+        }
         let wall_s = (end_ns - planned.begin_ns) as f64 / 1e9;
         let duration_s = wall_s / spec.dilation;
         let merged = Merged::of(&records, series);
@@ -570,7 +573,7 @@ impl Stage<'_> {
             throughput_per_s: merged.operations as f64 / duration_s,
             latency: Latency::of(merged.latency),
             by_operation: merged.by_operation,
-            series: series.points(end_ns, spec.dilation),
+            series: series.points(end_ns, spec.dilation, control.timeline_parts.max(1).into()),
             generator: Generator {
                 cpu_cores: machine_use.process_cores,
                 machine_busy: machine_use.machine_busy,

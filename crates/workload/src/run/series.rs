@@ -44,6 +44,8 @@ struct Intervals {
 #[derive(Debug, Default)]
 struct Slot {
     kinds: [Option<Box<SlotKind>>; KINDS],
+    /// Operations of all kinds that failed.
+    failed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +66,7 @@ fn merge(source: &Option<LatencyCounts<u64>>, target: &mut Option<LatencyCounts<
 
 impl Slot {
     fn absorb(&mut self, other: Slot) {
+        self.failed += other.failed;
         for (mine, others) in self.kinds.iter_mut().zip(other.kinds) {
             match (mine.as_mut(), others) {
                 (_, None) => {}
@@ -100,6 +103,18 @@ pub struct IntervalLatencies {
     pub latency: Histogram,
     /// From the actual start; `None` in a closed loop, where it is the latency.
     pub service: Option<Histogram>,
+}
+
+/// One interval of the timeline, all kinds of operation together. Times are modelled.
+#[derive(Clone, Debug, Default)]
+pub struct TimelineInterval {
+    /// From the window's start.
+    pub begin_s: f64,
+    pub end_s: f64,
+    /// Of operations that were answered in it, from their intended start.
+    pub latency: Histogram,
+    /// Operations that failed in it.
+    pub failed: u64,
 }
 
 impl Series {
@@ -159,30 +174,40 @@ impl Series {
         self.lock().lateness.histogram()
     }
 
-    /// The intervals up to `end_ns`, where the window ended. Latencies were recorded in modelled time; `dilation`
-    /// turns wall time into it here.
-    pub(crate) fn points(&self, end_ns: u64, dilation: f64) -> Vec<SeriesPoint> {
+    /// The intervals up to `end_ns`, where the window ended, each of so many `parts`. Latencies were recorded in modelled time;
+    /// `dilation` turns wall time into it here.
+    pub(crate) fn points(&self, end_ns: u64, dilation: f64, parts: u64) -> Vec<SeriesPoint> {
         let inner = self.lock();
-        let points = self.spans(&inner, end_ns).into_iter().map(|span| {
-            let mut latencies = Histogram::default();
-            for slot in span.slots {
-                for counts in slot.kinds.iter().flatten() {
-                    counts.due.add_to_histogram(&mut latencies);
-                    if let Some(early) = &counts.early {
-                        early.add_to_histogram(&mut latencies);
-                    }
-                }
-            }
-            point(&latencies, span.begin_ns, span.end_ns, dilation)
-        });
-        points.collect()
+        let spans = self.spans(&inner, end_ns, parts).into_iter();
+        spans.map(|span| point(&span.latencies(), span.begin_ns, span.end_ns, dilation)).collect()
+    }
+
+    /// The same by single parts, with what failed in each.
+    pub(crate) fn timeline(&self, end_ns: u64, dilation: f64) -> Vec<TimelineInterval> {
+        let inner = self.lock();
+        let modelled_s = |wall_ns: u64| wall_ns as f64 / 1e9 / dilation;
+        let spans = self.spans(&inner, end_ns, 1).into_iter();
+        let interval = |span: Span<'_>| TimelineInterval {
+            begin_s: modelled_s(span.begin_ns),
+            end_s: modelled_s(span.end_ns),
+            latency: span.latencies(),
+            failed: span.slots.iter().map(|slot| slot.failed).sum(),
+        };
+        spans.map(interval).collect()
+    }
+
+    /// An operation failed at `end_ns`, which is within the window.
+    pub(crate) fn add_failed(&self, end_ns: u64) {
+        let mut inner = self.lock();
+        let place = inner.place_of(end_ns.saturating_sub(self.begin_ns), self.most);
+        inner.slot(place).failed += 1;
     }
 
     /// The intervals up to `end_ns` by kind of operation, for logs that keep all of them.
     pub(crate) fn intervals(&self, end_ns: u64) -> Vec<IntervalLatencies> {
         let inner = self.lock();
         let mut intervals = Vec::new();
-        for span in self.spans(&inner, end_ns) {
+        for span in self.spans(&inner, end_ns, 1) {
             for kind in OperationKind::ALL {
                 let counts = || span.slots.iter().filter_map(|slot| slot.kinds[kind as usize].as_ref());
                 if counts().next().is_none() {
@@ -210,26 +235,26 @@ impl Series {
         intervals
     }
 
-    fn spans<'a>(&self, inner: &'a Intervals, end_ns: u64) -> Vec<Span<'a>> {
+    fn spans<'a>(&self, inner: &'a Intervals, end_ns: u64, parts: u64) -> Vec<Span<'a>> {
         let length_ns = end_ns.saturating_sub(self.begin_ns);
         if length_ns == 0 {
             return Vec::new();
         }
         // A last interval of less than half a width would say little: it is joined to the one before.
-        let width_ns = inner.width_ns;
+        let width_ns = inner.width_ns.saturating_mul(parts);
         let (whole, rest_ns) = (length_ns / width_ns, length_ns % width_ns);
         let joined = rest_ns == 0 || (rest_ns < width_ns / 2 && whole > 0);
         let count = (whole + u64::from(!joined)).max(1);
-        let slots = |from: u64, to: usize| {
-            let from = (from as usize).min(inner.slots.len());
-            &inner.slots[from..to.clamp(from, inner.slots.len())]
+        let slots = |from: u64, to: u64| {
+            let place = |number: u64| (number.saturating_mul(parts) as usize).min(inner.slots.len());
+            &inner.slots[place(from)..place(to).max(place(from))]
         };
         let span = |index: u64| {
             let is_last = index + 1 == count;
             Span {
                 begin_ns: index * width_ns,
                 end_ns: if is_last { length_ns } else { (index + 1) * width_ns },
-                slots: slots(index, if is_last { usize::MAX } else { index as usize + 1 }),
+                slots: slots(index, if is_last { u64::MAX } else { index + 1 }),
             }
         };
         (0..count).map(span).collect()
@@ -241,6 +266,19 @@ struct Span<'a> {
     begin_ns: u64,
     end_ns: u64,
     slots: &'a [Slot],
+}
+
+impl Span<'_> {
+    fn latencies(&self) -> Histogram {
+        let mut latencies = Histogram::default();
+        for counts in self.slots.iter().flat_map(|slot| slot.kinds.iter().flatten()) {
+            counts.due.add_to_histogram(&mut latencies);
+            if let Some(early) = &counts.early {
+                early.add_to_histogram(&mut latencies);
+            }
+        }
+        latencies
+    }
 }
 
 fn point(latencies: &Histogram, begin_ns: u64, end_ns: u64, dilation: f64) -> SeriesPoint {
@@ -311,6 +349,11 @@ impl ThreadSeries<'_> {
         self.kinds[kind as usize].get_or_insert_default()
     }
 
+    /// An operation failed at `end_ns`, which is within the window.
+    pub(crate) fn add_failed(&mut self, end_ns: u64) {
+        self.series.add_failed(end_ns);
+    }
+
     pub(crate) fn add_lateness(&mut self, ns: u64) {
         self.lateness.get_or_insert_default().add(ns);
     }
@@ -320,11 +363,7 @@ impl ThreadSeries<'_> {
         let mut inner = self.series.lock();
         // Widths only double, so this thread's interval lies within one of the present ones, however often others
         // have doubled them meanwhile.
-        let offset_ns = self.interval * self.width_ns;
-        while offset_ns / inner.width_ns >= self.series.most as u64 {
-            inner.widen();
-        }
-        let place = (offset_ns / inner.width_ns) as usize;
+        let place = inner.place_of(self.interval * self.width_ns, self.series.most);
         self.width_ns = inner.width_ns;
         for (index, counts) in self.kinds.iter_mut().enumerate() {
             let Some(counts) = counts else { continue };
@@ -363,6 +402,14 @@ fn hand_over_rare(counts: &mut Option<LatencyCounts<u32>>, target: &mut Option<L
 }
 
 impl Intervals {
+    /// Where an instant so long after the window's start belongs, widened until there is room for it.
+    fn place_of(&mut self, offset_ns: u64, most: usize) -> usize {
+        while offset_ns / self.width_ns >= most as u64 {
+            self.widen();
+        }
+        (offset_ns / self.width_ns) as usize
+    }
+
     fn slot(&mut self, place: usize) -> &mut Slot {
         if self.slots.len() <= place {
             self.slots.resize_with(place + 1, Slot::default);
@@ -400,9 +447,27 @@ mod tests {
         record(&mut thread, 1_000, 5_000);
         record(&mut thread, 2_500_001_000, 7_000);
         thread.flush();
-        let points = series.points(3_000_001_000, 1.0);
+        let points = series.points(3_000_001_000, 1.0, 1);
         assert_eq!(points.iter().map(|point| point.operations).collect::<Vec<_>>(), [1, 0, 1]);
         assert_eq!(points[1], SeriesPoint { t_s: 2.0, ..SeriesPoint::default() });
+    }
+
+    #[test]
+    fn a_timeline_is_finer_than_the_points_and_has_what_failed() {
+        let series = Series::new(0, Cut::Width { wall_ns: 1_000_000_000 });
+        let mut thread = series.thread();
+        for second in 0..8 {
+            record(&mut thread, second * 1_000_000_000, 1_000);
+        }
+        thread.add_failed(5_500_000_000);
+        thread.flush();
+        let points = series.points(8_000_000_000, 2.0, 4);
+        let shown: Vec<_> = points.iter().map(|point| (point.t_s, point.operations)).collect();
+        assert_eq!(shown, [(2.0, 4), (4.0, 4)]);
+        let timeline = series.timeline(8_000_000_000, 2.0);
+        assert_eq!(timeline.len(), 8);
+        assert_eq!((timeline[5].begin_s, timeline[5].end_s, timeline[5].failed), (2.5, 3.0, 1));
+        assert_eq!(timeline.iter().map(|interval| interval.latency.count()).sum::<u64>(), 8);
     }
 
     #[test]
@@ -413,7 +478,7 @@ mod tests {
             record(&mut thread, step * 10_000_000, 1_000);
         }
         thread.flush();
-        let points = series.points(1_000_000_000, 4.0);
+        let points = series.points(1_000_000_000, 4.0, 1);
         assert_eq!((points[0].t_s, points[0].throughput_per_s), (0.25, 400.0));
     }
 
@@ -454,7 +519,7 @@ mod tests {
             (1_000, 1_000, OperationKind::Update, vec![(50, 1)]),
         ];
         assert_eq!(shown, expected);
-        assert_eq!(series.points(2_000, 1.0).iter().map(|one| one.operations).collect::<Vec<_>>(), [3, 1]);
+        assert_eq!(series.points(2_000, 1.0, 1).iter().map(|one| one.operations).collect::<Vec<_>>(), [3, 1]);
     }
 
     proptest! {
@@ -472,7 +537,7 @@ mod tests {
                 record(&mut threads[index % 3], now_ns, 1 + index as u64);
             }
             threads.iter_mut().for_each(ThreadSeries::flush);
-            let points = series.points(now_ns + 1, 1.0);
+            let points = series.points(now_ns + 1, 1.0, 1);
             prop_assert!(points.len() <= most);
             prop_assert_eq!(points.iter().map(|point| point.operations).sum::<u64>(), gaps_ns.len() as u64);
             let latencies = series.latencies(OperationKind::Read).unwrap();

@@ -213,7 +213,7 @@ impl Simulation {
             endings,
             reconnections,
             unstarted: records.iter().map(|record| record.unstarted).sum(),
-            points: series.points(window.end_ns, self.dilation),
+            points: series.points(window.end_ns, self.dilation, 1),
             samples: samples.into_parts().0,
             raw,
             particulars: particulars.sum(),

@@ -74,6 +74,10 @@ pub enum Resource {
     Socket {
         path: PathBuf,
     },
+    /// The socket on which its owner takes commands for the nodes of a system.
+    Nodes {
+        control: PathBuf,
+    },
     /// A directory that is ours with everything below it.
     Tree {
         path: PathBuf,
@@ -118,7 +122,9 @@ impl std::fmt::Display for Resource {
             Resource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
             Resource::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
             Resource::File { path } => write!(formatter, "the file {}", path.display()),
-            Resource::Socket { path } => write!(formatter, "the socket {}", path.display()),
+            Resource::Socket { path } | Resource::Nodes { control: path } => {
+                write!(formatter, "the socket {}", path.display())
+            }
             Resource::Tree { path } | Resource::EmptyDirectory { path } => {
                 write!(formatter, "the directory {}", path.display())
             }

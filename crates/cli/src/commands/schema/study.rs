@@ -44,6 +44,11 @@ pub(super) fn schema() -> Value {
             named(sections::fault()),
             "What goes wrong while a cell is measured: [fault.NAME], one fault each.",
         ),
+        key(
+            "event",
+            named(sections::event()),
+            "Nodes that go away while a cell is measured: [event.NAME], one node each.",
+        ),
         key("short", sections::short(), "What `--short` changes."),
         key("reference", sections::reference(), "Published figures to print beside the study's own."),
     ];

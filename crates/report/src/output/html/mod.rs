@@ -13,6 +13,7 @@ mod latency;
 mod layers;
 mod method;
 mod network;
+mod node_events;
 mod prices;
 mod published;
 mod rates;
@@ -161,6 +162,7 @@ pub fn render(loaded: &LoadedRun) -> String {
         ("rates", "Over offered rates", rates::section(&page)),
         ("changing", "While the rate changes", changing::section(&page)),
         ("time", "Over time", time_series::section(&page)),
+        ("nodes", "Nodes that went away", node_events::section(&page)),
         ("compactions", "Compactions", background::section(&page)),
         ("devices", "Devices", devices::section(&page)),
         ("directories", "Directories", directories::section(&page)),

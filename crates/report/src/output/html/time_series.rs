@@ -9,6 +9,7 @@ use super::throughput::rate_label;
 use super::{OPEN_ROWS, Page, figure};
 use crate::comparison::Row;
 use crate::comparison::background;
+use crate::comparison::node_events::node_event_in_words;
 use crate::quantity;
 
 pub(super) fn section(page: &Page) -> Option<Markup> {
@@ -81,7 +82,7 @@ fn over_time(
     }
     // An interval without an operation lies on the ground of either scale.
     let is_log = is_latency || are_far_apart(&lines);
-    let happenings = happenings(row);
+    let happenings = happenings(row, last);
     let compactions = compactions(row, last);
     let caption = Page::caption(row, what);
     let svg = Lines {
@@ -141,9 +142,9 @@ fn compactions(row: &Row, last_s: f64) -> Vec<Strip> {
     found
 }
 
-/// What was wrong with devices on command, in the repetition that is drawn in full. Devices of a storage that had the
+/// What was wrong with devices on command and which nodes were away, in the repetition that is drawn in full. Devices of a storage that had the
 /// same at the same time share a mark.
-fn happenings(row: &Row) -> Vec<(Happening, String)> {
+fn happenings(row: &Row, last_s: f64) -> Vec<(Happening, String)> {
     let mut found: Vec<(Happening, String)> = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
         let Some(record) =
@@ -160,6 +161,14 @@ fn happenings(row: &Row) -> Vec<(Happening, String)> {
                 let happening = Happening { series, sign, from: fault.t_s, to: fault.until_s };
                 found.push((happening, fault.what.clone()));
             }
+        }
+        for event in &record.node_events {
+            let Some(from) = event.away_s.filter(|&away_s| away_s <= last_s) else { continue };
+            let sign = (found.len() + 1).to_string();
+            found.push((
+                Happening { series, sign, from, to: event.served_s.filter(|&served_s| served_s < last_s) },
+                node_event_in_words(event),
+            ));
         }
     }
     found

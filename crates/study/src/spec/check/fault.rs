@@ -1,27 +1,41 @@
 //! Faults: whether each meets a device, in time.
 
+use std::ops::Range;
+use std::time::Duration;
+
 use underlay_config::{Diagnostic, Diagnostics, Word, units};
 
 use crate::spec::model::StorageSource;
 use crate::spec::read::{FaultSite, Sites};
 
+/// That something begins while it is measured.
+pub(super) fn check_time(
+    title: &str,
+    at: Duration,
+    at_span: &Range<usize>,
+    sites: &Sites,
+    findings: &mut Diagnostics,
+) {
+    let wall = sites.run.settings.duration;
+    let measured = wall.div_f64(sites.scale.value.time);
+    if at < measured {
+        return;
+    }
+    let message = format!("{title} comes after the measurement has ended");
+    let label = format!("expected less than {}", units::format_duration(measured));
+    let finding = Diagnostic::error(at_span.clone(), message, label);
+    findings.push(if sites.scale.value.time > 1.0 {
+        let how = format!("{} of the clock are so much shorter in slow motion", units::format_duration(wall));
+        finding.with_context(sites.scale.span.clone(), how)
+    } else {
+        finding
+    });
+}
+
 /// What can only be told from the whole study: whether the fault meets a device, in time.
 pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics) {
     let FaultSite { spec, .. } = site;
-    let wall = sites.run.settings.duration;
-    let measured = wall.div_f64(sites.scale.value.time);
-    if spec.at >= measured {
-        let message = format!("[fault.{}] comes after the measurement has ended", spec.name);
-        let label = format!("expected less than {}", units::format_duration(measured));
-        let finding = Diagnostic::error(site.at_span.clone(), message, label);
-        findings.push(if sites.scale.value.time > 1.0 {
-            let how =
-                format!("{} of the clock are so much shorter in slow motion", units::format_duration(wall));
-            finding.with_context(sites.scale.span.clone(), how)
-        } else {
-            finding
-        });
-    }
+    check_time(&format!("[fault.{}]", spec.name), spec.at, &site.at_span, sites, findings);
     let names: Vec<&str> = sites.storage_names.iter().map(String::as_str).collect();
     if let (Some(name), Some(span)) = (&spec.storage, &site.storage_span)
         && !names.contains(&name.as_str())

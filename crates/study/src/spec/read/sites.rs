@@ -3,6 +3,7 @@
 use underlay_config::Spanned;
 use underlay_record::ReferenceTable;
 
+use super::event::EventSite;
 use super::execution::{RunSite, ScaleSite};
 use super::fault::FaultSite;
 use super::storage_site::StorageSite;
@@ -24,6 +25,7 @@ pub(in crate::spec) struct Sites {
     pub storages: Vec<StorageSite>,
     pub workloads: Vec<WorkloadSite>,
     pub faults: Vec<FaultSite>,
+    pub events: Vec<EventSite>,
 }
 
 impl Sites {

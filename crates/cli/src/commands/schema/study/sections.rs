@@ -1,4 +1,4 @@
-//! The sections that stand for themselves: `[run]`, `[scale]`, `[fault.NAME]`, `[short]`, `[reference]`.
+//! The sections that stand for themselves: `[run]`, `[scale]`, `[fault.NAME]`, `[event.NAME]`, `[short]`, `[reference]`.
 
 use serde_json::{Value, json};
 use underlay_attach::choice;
@@ -120,6 +120,23 @@ pub(super) fn fault() -> Value {
     let mut fault = table(&["at"], keys);
     fault["oneOf"] = names.iter().map(|name| json!({ "required": [name] })).collect();
     fault
+}
+
+pub(super) fn event() -> Value {
+    table(
+        &["at", "node"],
+        vec![
+            key("at", duration(), "From the beginning of what is measured, in modelled time."),
+            key("for", duration(), "How long the node is away; it stays away when left out."),
+            key(
+                "node",
+                text(),
+                "Its name as `underlay node list` prints it, or \"any node\", \"any replica\", \"master of shard 1\".",
+            ),
+            key("how", words(["stop", "kill"]), "Shut down in order, or killed (the default)."),
+            key("system", text(), "Every one of several nodes when left out."),
+        ],
+    )
 }
 
 pub(super) fn short() -> Value {

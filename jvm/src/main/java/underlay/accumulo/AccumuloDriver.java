@@ -210,7 +210,8 @@ public final class AccumuloDriver implements Driver {
      * {@code flush} and {@code compact} wait until that is done. {@code start-compaction} does not, and compacts only what is in files,
      * since flushing first would take seconds while clients use the disks. {@code balance} waits until tablets are distributed evenly
      * and nothing is being compacted. {@code split} adds the split points of its argument. {@code create-user NAME PASSWORD} creates a
-     * user that may read the table, without authorisations.
+     * user that may read the table, without authorisations. {@code tablets} answers with the number of tablets that the server at the
+     * address of its argument has online; it fails while there is none.
      */
     @Override
     public String command(String name, String argument, Duration limit) throws Exception {
@@ -223,6 +224,9 @@ public final class AccumuloDriver implements Driver {
                 case "balance" -> rest();
                 case "split" -> client.tableOperations().addSplits(table.name, splits(argument));
                 case "create-user" -> createUser(argument);
+                case "tablets" -> {
+                    return Integer.toString(new InstanceFigures(client, table.name).onlineTablets(argument));
+                }
                 default -> Driver.super.command(name, argument, limit);
             }
             return "";

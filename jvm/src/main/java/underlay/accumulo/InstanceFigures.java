@@ -102,6 +102,22 @@ final class InstanceFigures {
         return figures.values;
     }
 
+    /** Of all tables, as the server itself says. */
+    int onlineTablets(String address) throws TException {
+        TabletClientService.Client client =
+                ThriftUtil.getClient(ThriftClientTypes.TABLET_SERVER, HostAndPort.fromString(address), context);
+        try {
+            int online = 0;
+            TabletServerStatus status = client.getTabletServerStatus(TraceUtil.traceInfo(), context.rpcCreds());
+            for (TableInfo info : status.tableMap.values()) {
+                online += info.onlineTablets;
+            }
+            return online;
+        } finally {
+            ThriftUtil.returnClient(client, context);
+        }
+    }
+
     private ManagerMonitorInfo ofManager() throws AccumuloException, AccumuloSecurityException {
         return ThriftClientTypes.MANAGER.execute(context,
                 client -> client.getManagerStats(TraceUtil.traceInfo(), context.rpcCreds()));

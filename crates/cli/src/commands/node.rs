@@ -1,0 +1,139 @@
+//! `underlay node`: nodes of a system under load that go away and come back.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use underlay_attach::Registry;
+use underlay_attach::registry::{Owner, closed_to_us};
+use underlay_files::control_socket::Connection;
+use underlay_record::{NodeChoice, NodeState};
+use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
+
+use crate::arguments::{NodeAction, NodeArguments};
+use crate::exit_codes::Failure;
+use crate::output;
+
+/// A node that starts replays its log and gets what it missed, which takes minutes on a slow disk.
+const REPLY_LIMIT: Duration = Duration::from_secs(3600);
+
+pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
+    if let NodeAction::Stop { node } | NodeAction::Kill { node } | NodeAction::Start { node } =
+        &arguments.action
+    {
+        NodeChoice::parse(node).map_err(|problem| Failure::Mistake(format!("{node}: {problem}")))?;
+    }
+    let runs = controls(&Registry::open()?);
+    let (_, control) = the_one(runs, arguments.process)?;
+    match &arguments.action {
+        NodeAction::List { json } => list(&nodes_of(&control)?, *json),
+        NodeAction::Stop { node } => {
+            let node = done(&control, &NodeCommand::Stop { node: node.clone() })?;
+            output::print(&format!("{node}: stopped. `underlay node start {node}` brings it back"));
+        }
+        NodeAction::Kill { node } => {
+            let node = done(&control, &NodeCommand::Kill { node: node.clone() })?;
+            output::print(&format!("{node}: killed. `underlay node start {node}` brings it back"));
+        }
+        NodeAction::Start { node } => {
+            let node = done(&control, &NodeCommand::Start { node: node.clone() })?;
+            output::print(&format!("{node}: serves again"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The run that is meant.
+fn the_one(mut runs: Vec<(Owner, PathBuf)>, process: Option<u32>) -> Result<(Owner, PathBuf), Failure> {
+    let told = |runs: &[(Owner, PathBuf)]| -> String {
+        let line =
+            |(owner, _): &(Owner, PathBuf)| format!("\n  {} (process {})", owner.command, owner.process.pid);
+        runs.iter().map(line).collect()
+    };
+    if let Some(process) = process {
+        let place = runs.iter().position(|(owner, _)| owner.process.pid == process);
+        return match place {
+            Some(place) => Ok(runs.swap_remove(place)),
+            None => Err(Failure::Mistake(format!(
+                "process {process} measures no system of several nodes now{}",
+                if runs.is_empty() { String::new() } else { format!("; these do:{}", told(&runs)) }
+            ))),
+        };
+    }
+    match runs.len() {
+        0 => Err(Failure::Mistake(nothing())),
+        1 => Ok(runs.swap_remove(0)),
+        _ => Err(Failure::Mistake(format!("which run? Name its process with --process:{}", told(&runs)))),
+    }
+}
+
+/// What another user runs is that user's, and not even its number is known.
+fn nothing() -> String {
+    let closed: Vec<String> = closed_to_us().iter().map(|path| path.display().to_string()).collect();
+    let others = match closed.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; what others run is not shown here, run this as them or as root ({} can't be read)",
+            closed.join(", ")
+        ),
+    };
+    format!(
+        "no system of several nodes is under load now: its nodes can be stopped while `underlay run` measures a cell, or \
+         `underlay ycsb` runs{others}"
+    )
+}
+
+fn ask(control: &PathBuf, command: &NodeCommand) -> Result<NodeReply, Failure> {
+    let asked = Connection::<NodeCommand, NodeReply>::open(control, REPLY_LIMIT);
+    match asked.and_then(|mut connection| connection.ask(command)) {
+        Ok(reply) => Ok(reply),
+        Err(error) if is_over(&error) => Err(Failure::Failed("the measurement has just ended".to_owned())),
+        Err(error) => Err(Failure::Failed(format!("can't reach the run at {}: {error}", control.display()))),
+    }
+}
+
+fn is_over(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound, UnexpectedEof};
+    matches!(error.kind(), NotFound | ConnectionRefused | UnexpectedEof)
+}
+
+fn nodes_of(control: &PathBuf) -> Result<Vec<NodeState>, Failure> {
+    match ask(control, &NodeCommand::List)? {
+        NodeReply::Nodes { nodes } => Ok(nodes),
+        reply => Err(refused(reply)),
+    }
+}
+
+fn done(control: &PathBuf, command: &NodeCommand) -> Result<String, Failure> {
+    match ask(control, command)? {
+        NodeReply::Done { node } => Ok(node),
+        reply => Err(refused(reply)),
+    }
+}
+
+fn refused(reply: NodeReply) -> Failure {
+    match reply {
+        NodeReply::Failed { problem } => Failure::Mistake(problem),
+        other => Failure::Failed(format!("the run gave an unexpected answer: {other:?}")),
+    }
+}
+
+fn list(nodes: &[NodeState], json: bool) {
+    if json {
+        output::print(&serde_json::to_string_pretty(nodes).expect("nodes are plain data"));
+        return;
+    }
+    let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+    for node in nodes {
+        let role = node.role.map_or("", |role| role.word());
+        let shard = node.shard.map_or_else(String::new, |shard| format!("shard {shard}"));
+        let process = node.process.map_or_else(String::new, |process| format!("process {process}"));
+        let line = format!(
+            "{:width$}  {role:13}  {shard:9}  {:9}  {process}",
+            node.name,
+            node.condition.to_string()
+        );
+        output::print(line.trim_end());
+    }
+}

@@ -1,0 +1,112 @@
+//! Whether all writes that a system acknowledged are there, found by reading them afterwards.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What came of reading back. All numbers are of records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadBackRecord {
+    /// Those with a write that was noted.
+    pub noted: u64,
+    /// One in so many records was noted, chosen by their keys' hashes; 1 is all.
+    pub one_in: u64,
+    pub checked: u64,
+    /// They, or one of their fields, are not there.
+    pub missing: u64,
+    /// Those with a value that an acknowledged write had replaced.
+    pub older: u64,
+    /// Those with a value that is neither what was written last nor known from before. Without `dataintegrity`, it may be one from
+    /// before the measurement.
+    pub wrong: u64,
+    /// They could not be read.
+    pub unreadable: u64,
+    /// There was no time left for them.
+    pub unchecked: u64,
+    /// The first few that are not as they should be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<LostWrite>,
+}
+
+impl ReadBackRecord {
+    /// Records that are not as they were acknowledged.
+    pub fn lost(&self) -> u64 {
+        self.missing + self.older + self.wrong
+    }
+}
+
+/// An acknowledged write that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LostWrite {
+    /// The record's key.
+    pub record: String,
+    pub field: u32,
+    pub problem: LostWriteProblem,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LostWriteProblem {
+    Older,
+    Wrong,
+    Missing,
+}
+
+/// `record user7 field 2 is missing`
+impl fmt::Display for LostWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LostWrite { record, field, problem } = self;
+        let problem = match problem {
+            LostWriteProblem::Older => "has a value that an acknowledged write had replaced",
+            LostWriteProblem::Wrong => "has a value that was not written last",
+            LostWriteProblem::Missing => "is missing",
+        };
+        write!(f, "record {record} field {field} {problem}")
+    }
+}
+
+/// `1,200 records read back: all as acknowledged`
+impl fmt::Display for ReadBackRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} written records were read back", self.checked)?;
+        if self.one_in > 1 {
+            write!(f, ", a sample of one in {}", self.one_in)?;
+        }
+        match self.lost() {
+            0 => f.write_str(": all acknowledged writes are there")?,
+            _ => {
+                write!(f, ": {} missing, {} older, {} wrong", self.missing, self.older, self.wrong)?;
+                if let Some(first) = self.examples.first() {
+                    write!(f, " (the first: {first})")?;
+                }
+            }
+        }
+        for (count, what) in
+            [(self.unreadable, "could not be read"), (self.unchecked, "were not reached in time")]
+        {
+            if count > 0 {
+                write!(f, "; {count} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_of_it_is_told_in_a_sentence() {
+        let all = ReadBackRecord { noted: 5, one_in: 1, checked: 5, ..ReadBackRecord::default() };
+        assert_eq!(all.to_string(), "5 written records were read back: all acknowledged writes are there");
+        let example = LostWrite { record: "user7".to_owned(), field: 2, problem: LostWriteProblem::Missing };
+        let lost = ReadBackRecord { one_in: 3, missing: 1, unreadable: 2, examples: vec![example], ..all };
+        assert_eq!(
+            lost.to_string(),
+            "5 written records were read back, a sample of one in 3: 1 missing, 0 older, 0 wrong (the first: record user7 field 2 \
+             is missing); 2 could not be read"
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! Nodes that went away.
+
+use maud::{Markup, html};
+
+use super::{Page, swatch};
+use crate::comparison::node_events::{COLUMNS, LEGEND, by_row, figures, node_event_in_words};
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    let rows = by_row(&page.comparison);
+    if rows.is_empty() {
+        return None;
+    }
+    Some(html! {
+        p.lead { (LEGEND) " When each was away is marked in the pictures of Over time." }
+        div.scroll { table {
+            thead { tr {
+                th.l { "Workload" } th.l { "Storage" } th.l { "Node" }
+                @for column in COLUMNS { th { (column) } }
+            } }
+            tbody {
+                @for (row, went) in &rows {
+                    @for one in went {
+                        @for event in one.records.iter().flat_map(|record| &record.node_events) {
+                            tr {
+                                th.l scope="row" { (page.row_label(row)) }
+                                td.l { (swatch(one.storage)) (page.comparison.storages[one.storage]) }
+                                td.l {
+                                    (node_event_in_words(event))
+                                    @if let Some(problem) = &event.problem { small { (problem) } }
+                                }
+                                @for figure in figures(event) { td { (figure) } }
+                            }
+                        }
+                    }
+                }
+            }
+        } }
+        @for (record, found) in read_back(&rows) { p { (record) ": " (found) "." } }
+    })
+}
+
+/// Whether what was acknowledged is there, by cell.
+fn read_back(
+    rows: &[(&crate::comparison::Row, Vec<crate::comparison::node_events::Went>)],
+) -> Vec<(String, String)> {
+    let records = rows.iter().flat_map(|(_, went)| went).flat_map(|one| &one.records);
+    let found =
+        records.filter_map(|record| Some((record.cell.id.clone(), record.read_back.as_ref()?.to_string())));
+    found.collect()
+}

@@ -1,0 +1,346 @@
+use underlay_record::{Histogram, OperationStats, PathWait, Verdict, WrongValue, WrongValueProblem};
+
+use super::*;
+
+fn device(modelled_us: u64, delivered_us: u64) -> DeviceActivity {
+    let mut activity = DeviceActivity::default();
+    let mut asked = Histogram::default();
+    let mut got = Histogram::default();
+    asked.record_n_ns(modelled_us * 1000, 1000);
+    got.record_n_ns(delivered_us * 1000, 1000);
+    activity.modelled = Some(asked);
+    activity.delivered = Some(got);
+    activity
+}
+
+fn certificate_of(devices: &[DeviceActivity], ceiling: f64, steal_share: f64) -> Certificate {
+    let measured = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
+    let aftermath = Aftermath { steal_share, ..Aftermath::default() };
+    certify(&Evidence {
+        devices,
+        paths: &[],
+        measured: Some(&measured),
+        hides_records: false,
+        nodes_went: false,
+        read_back: None,
+        floor_us: Some(10.0),
+        cpu: None,
+        searching: None,
+        aftermath: &aftermath,
+        memory_enforced: Some(true),
+        ceiling_per_s: Some(ceiling),
+        open_loop: false,
+        time_scale: 4.0,
+    })
+}
+
+fn failed(certificate: &Certificate) -> Vec<&str> {
+    certificate.checks.iter().filter(|check| !check.passed).map(|check| check.name.as_str()).collect()
+}
+
+#[test]
+fn wrong_values_are_told_apart_from_errors() {
+    let problem = WrongValueProblem::Content { field: 0, from_byte: 8, length: 100 };
+    let wrong = WrongValue { record: "user1".to_owned(), problem };
+    let certificate = |mismatches| {
+        let measured = Measured {
+            throughput_per_s: 1000.0,
+            operations: 1000,
+            integrity: Some(IntegrityRecord {
+                checked: 900,
+                mismatches,
+                wrong_values: vec![wrong.clone(); usize::from(mismatches > 0)],
+            }),
+            error_samples: vec!["read: no answer".into()],
+            ..Measured::default()
+        };
+        certify(&Evidence {
+            devices: &[],
+            paths: &[],
+            measured: Some(&measured),
+            hides_records: false,
+            nodes_went: false,
+            read_back: None,
+            floor_us: None,
+            cpu: None,
+            searching: None,
+            aftermath: &Aftermath::default(),
+            memory_enforced: Some(true),
+            ceiling_per_s: Some(1e6),
+            open_loop: false,
+            time_scale: 1.0,
+        })
+    };
+    assert!(failed(&certificate(0)).is_empty());
+    let wrong = certificate(2);
+    assert_eq!((failed(&wrong), wrong.verdict), (vec!["checked values"], Verdict::Doubtful));
+    let check = wrong.checks.iter().find(|check| !check.passed).unwrap();
+    assert_eq!(
+        check.finding,
+        "2 of 900 records that were read were not what was written; the first: record user1 field 0 differs \
+             from what was \
+         written, from byte 8 of 100"
+    );
+}
+
+#[test]
+fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there() {
+    let of = |nodes_went: bool, read_back: Option<&ReadBackRecord>| {
+        let measured =
+            Measured { throughput_per_s: 1000.0, operations: 1000, errors: 100, ..Measured::default() };
+        certify(&Evidence {
+            devices: &[],
+            paths: &[],
+            measured: Some(&measured),
+            hides_records: false,
+            nodes_went,
+            read_back,
+            floor_us: None,
+            cpu: None,
+            searching: None,
+            aftermath: &Aftermath::default(),
+            memory_enforced: Some(true),
+            ceiling_per_s: Some(1e6),
+            open_loop: false,
+            time_scale: 1.0,
+        })
+    };
+    let sound = ReadBackRecord { noted: 9, one_in: 1, checked: 9, ..ReadBackRecord::default() };
+    assert_eq!(failed(&of(false, None)), ["operations answered"]);
+    assert!(failed(&of(true, Some(&sound))).is_empty());
+    let lossy = ReadBackRecord { missing: 2, ..sound };
+    assert_eq!(failed(&of(true, Some(&lossy))), ["acknowledged writes"]);
+}
+
+#[test]
+fn a_device_on_time_is_faithful() {
+    let certificate = certificate_of(&[device(1000, 1030)], 50_000.0, 0.0);
+    assert_eq!((certificate.verdict, failed(&certificate)), (Verdict::Faithful, vec![]));
+}
+
+#[test]
+fn a_late_device_is_doubtful_and_says_what_to_try() {
+    let certificate = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
+    assert_eq!(certificate.verdict, Verdict::Doubtful);
+    assert_eq!(failed(&certificate), ["device latency mean", "device latency p50", "device latency p99"]);
+    assert!(certificate.checks[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
+}
+
+#[test]
+fn a_device_faster_than_the_path_is_doubtful() {
+    assert_eq!(failed(&certificate_of(&[device(20, 21)], 50_000.0, 0.0)), ["path overhead"]);
+}
+
+#[test]
+fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
+    let devices = [device(1000, 1000)];
+    let certificate = |path_mean_us: f64| {
+        let reads = PathWait {
+            requests: 1000,
+            modelled_mean_us: 1000.0,
+            waited_mean_us: 970.0 + path_mean_us,
+            path_mean_us,
+            dated_back_mean_us: 30.0,
+            is_estimate: false,
+        };
+        let path = PathRecord { is_direct: true, reads, ..PathRecord::default() };
+        certify(&Evidence {
+            cpu: None,
+            searching: None,
+            devices: &devices,
+            paths: &[path],
+            measured: None,
+            floor_us: Some(10.0),
+            aftermath: &Aftermath::default(),
+            memory_enforced: Some(true),
+            ceiling_per_s: None,
+            open_loop: false,
+            hides_records: false,
+            nodes_went: false,
+            read_back: None,
+            time_scale: 4.0,
+        })
+    };
+    let as_expected = certificate(30.0);
+    assert_eq!((as_expected.verdict, failed(&as_expected)), (Verdict::Faithful, vec![]));
+    assert_eq!(as_expected.delivered_p50_us.map(f64::round), Some(1000.0));
+    // 300 µs more on the way, and nobody took them off.
+    let late = certificate(330.0);
+    assert_eq!(
+        failed(&late),
+        ["device latency mean", "device latency p50", "device latency p99", "read latency mean"]
+    );
+    assert!((late.delivered_p50_us.unwrap() - 1300.0).abs() < 2.0, "{late:?}");
+    let found = late.checks.iter().find(|check| check.name == "read latency mean").unwrap();
+    assert!(found.finding.contains("the way to the device and back took 330.0 µs"), "{}", found.finding);
+    assert!(found.remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
+}
+
+#[test]
+fn a_saturated_generator_and_stolen_time_are_doubtful() {
+    let certificate = certificate_of(&[device(1000, 1000)], 1500.0, 0.2);
+    assert_eq!(failed(&certificate), ["generator headroom", "stolen time"]);
+}
+
+#[test]
+fn a_job_is_certified_by_its_devices_alone() {
+    let devices = [device(1000, 1030)];
+    let certificate = certify(&Evidence {
+        devices: &devices,
+        paths: &[],
+        measured: None,
+        floor_us: Some(10.0),
+        cpu: None,
+        searching: None,
+        aftermath: &Aftermath::default(),
+        memory_enforced: Some(true),
+        ceiling_per_s: None,
+        open_loop: false,
+        hides_records: false,
+        nodes_went: false,
+        read_back: None,
+        time_scale: 8.0,
+    });
+    assert_eq!((certificate.verdict, failed(&certificate)), (Verdict::Faithful, vec![]));
+    assert!(certificate.checks.iter().all(|check| check.name != "operations answered"));
+}
+
+#[test]
+fn readers_without_authorisation_have_to_find_nothing() {
+    let of = |missing: u64| {
+        let stats = OperationStats { missing, ..OperationStats::default() };
+        let measured = Measured {
+            throughput_per_s: 1000.0,
+            operations: 1000,
+            by_operation: [("read".to_owned(), stats)].into(),
+            ..Measured::default()
+        };
+        certify(&Evidence {
+            devices: &[],
+            paths: &[],
+            measured: Some(&measured),
+            floor_us: None,
+            cpu: None,
+            searching: None,
+            aftermath: &Aftermath::default(),
+            memory_enforced: Some(true),
+            ceiling_per_s: None,
+            open_loop: false,
+            hides_records: true,
+            nodes_went: false,
+            read_back: None,
+            time_scale: 1.0,
+        })
+    };
+    assert_eq!(failed(&of(250)), Vec::<&str>::new());
+    assert_eq!(failed(&of(0)), ["hidden records"]);
+}
+
+fn of_cpu(lost_share: f64, emulation_busy_share: f64, enforced_by: &str) -> Certificate {
+    of_waiting(lost_share, emulation_busy_share, enforced_by, None)
+}
+
+fn of_waiting(
+    lost_share: f64,
+    emulation_busy_share: f64,
+    enforced_by: &str,
+    waited_share: Option<f64>,
+) -> Certificate {
+    let cpu = CpuRecord {
+        modelled_cores: 16,
+        due_cpus: 0.5,
+        held_to_cpus: 0.5,
+        enforced_by: enforced_by.to_owned(),
+        used_cpus: 0.4,
+        throttled_share: 0.2,
+        lost_share,
+        system_cpus: "0".to_owned(),
+        system_stolen_share: 0.3,
+        emulation_cpus: "1".to_owned(),
+        emulation_busy_share,
+        emulation_stolen_share: 0.1,
+        waited_share,
+    };
+    let measured = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
+    certify(&Evidence {
+        paths: &[],
+        devices: &[device(1000, 1000)],
+        measured: Some(&measured),
+        hides_records: false,
+        nodes_went: false,
+        read_back: None,
+        floor_us: Some(10.0),
+        cpu: Some(&cpu),
+        searching: None,
+        aftermath: &Aftermath { steal_share: 0.3, ..Aftermath::default() },
+        memory_enforced: Some(true),
+        ceiling_per_s: None,
+        open_loop: false,
+        time_scale: 4.0,
+    })
+}
+
+#[test]
+fn stolen_time_is_judged_by_what_it_did() {
+    assert_eq!(of_cpu(0.0, 0.5, "cgroup v2").verdict, Verdict::Faithful);
+    assert_eq!(failed(&of_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
+    assert_eq!(failed(&of_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
+    assert_eq!(failed(&of_cpu(0.0, 0.5, "none")), ["CPU budget"]);
+    assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.12))), ["wait for CPU"]);
+    assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.09))), Vec::<&str>::new());
+    // Slower motion holds nobody to anything.
+    assert_eq!(too_fast(&of_cpu(0.0, 0.5, "none")), None);
+}
+
+#[test]
+fn a_slower_motion_mends_what_came_too_late() {
+    assert_eq!(too_fast(&of_cpu(0.0, 0.5, "cgroup v2")), None);
+    let busy = too_fast(&of_cpu(0.0, 0.95, "cgroup v2")).unwrap();
+    assert!(
+        busy.starts_with("emulation CPU: 100 % of the time of CPU 1, where the load generator"),
+        "{busy}"
+    );
+    let late = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
+    assert!(too_fast(&late).unwrap().starts_with("device latency mean: modelled 1000 µs"));
+    // Nobody knows what stolen time did to a system that may have all CPUs.
+    assert_eq!(too_fast(&certificate_of(&[device(1000, 1000)], 50_000.0, 0.5)), None);
+}
+
+#[test]
+fn real_storage_is_said_to_be_real() {
+    assert_eq!(certificate_of(&[DeviceActivity::default()], 50_000.0, 0.0).verdict, Verdict::RealStorage);
+}
+
+#[test]
+fn what_was_not_measured_is_never_faithful() {
+    let devices = [device(1000, 1000)];
+    let certify_with = |measured: &Measured, aftermath: &Aftermath, enforced: bool| {
+        certify(&Evidence {
+            devices: &devices,
+            paths: &[],
+            measured: Some(measured),
+            hides_records: false,
+            nodes_went: false,
+            read_back: None,
+            floor_us: Some(10.0),
+            cpu: None,
+            searching: None,
+            aftermath,
+            memory_enforced: Some(enforced),
+            ceiling_per_s: None,
+            open_loop: true,
+            time_scale: 1.0,
+        })
+    };
+    let fine = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
+    let steady = Aftermath::default();
+    assert_eq!(certify_with(&fine, &steady, true).verdict, Verdict::Faithful);
+    assert_eq!(failed(&certify_with(&fine, &steady, false)), ["memory budget"]);
+    assert_eq!(failed(&certify_with(&Measured::default(), &steady, true)), ["operations answered"]);
+    let third_failed = certify_with(&Measured { errors: 500, ..fine.clone() }, &steady, true);
+    assert_eq!(failed(&third_failed), ["operations answered"]);
+    let finding = &third_failed.checks.iter().find(|check| !check.passed).unwrap().finding;
+    assert!(finding.starts_with("1500 operations, of which 500 failed and 0 found no record"), "{finding}");
+    let lost = Aftermath { lost_threads: 1, unstarted: 9, ..Aftermath::default() };
+    assert_eq!(failed(&certify_with(&fine, &lost, true)), ["clients", "offered rate"]);
+}

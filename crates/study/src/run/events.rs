@@ -1,0 +1,79 @@
+//! A study's events in a cell: nodes that go away and come back while it is measured.
+
+mod effect;
+
+use std::sync::atomic::AtomicBool;
+
+use underlay_attach::Registry;
+use underlay_config::units::format_duration;
+use underlay_record::{NodeEventRecord, NodeExit};
+
+use super::CellError;
+use crate::session::Servers;
+use crate::session::nodes::{NodeDesk, PlannedEvent};
+use crate::spec::{EventSpec, Study, SystemSpec};
+
+pub(super) use effect::{TIMELINE_PARTS, with_effects};
+
+/// The events of a study that concern a system; none for one without nodes that could go.
+pub(super) fn concerning(study: &Study, system: &SystemSpec) -> Vec<PlannedEvent> {
+    let events: Vec<&EventSpec> = study.events.iter().filter(|event| event.concerns(&system.name)).collect();
+    if events.is_empty() || system.planned_nodes().is_empty() {
+        return Vec::new();
+    }
+    events.into_iter().map(planned).collect()
+}
+
+fn planned(spec: &EventSpec) -> PlannedEvent {
+    PlannedEvent {
+        name: spec.name.clone(),
+        choice: spec.node.clone(),
+        how: spec.how,
+        at: spec.at,
+        duration: spec.duration,
+    }
+}
+
+/// What a reader of a failure must know; `None` without events.
+pub(super) fn note(events: &[PlannedEvent]) -> Option<String> {
+    let one = |event: &PlannedEvent| {
+        let how = match event.how {
+            NodeExit::Stop => "stopped",
+            NodeExit::Kill => "killed",
+        };
+        let length =
+            event.duration.map_or_else(String::new, |length| format!(" for {}", format_duration(length)));
+        format!("{}: {} {how} at {}{length}", event.name, event.choice, format_duration(event.at))
+    };
+    let list: Vec<String> = events.iter().map(one).collect();
+    (!list.is_empty()).then(|| format!("nodes away on command: {}", list.join("; ")))
+}
+
+/// Where the nodes of a system are commanded from while it is measured; `None` where it has none.
+pub(super) fn desk<'a>(servers: &'a Servers, time_scale: f64) -> Option<NodeDesk<'a>> {
+    servers.nodes().map(|nodes| NodeDesk::new(nodes, time_scale))
+}
+
+/// Does something while the events come about.
+pub(super) fn attended<T>(
+    desk: Option<&NodeDesk<'_>>,
+    events: &[PlannedEvent],
+    registry: &Registry,
+    stop: &AtomicBool,
+    act: impl FnOnce() -> T,
+) -> Result<T, CellError> {
+    match desk {
+        Some(desk) => Ok(desk.attend(events, registry, stop, act)?),
+        None => Ok(act()),
+    }
+}
+
+/// What went wrong with events, for the warnings of a cell.
+pub(super) fn problems(events: &[NodeEventRecord]) -> Vec<String> {
+    let problem = |event: &NodeEventRecord| {
+        let name = event.event.as_deref().map_or("by hand".to_owned(), |name| format!("event {name}"));
+        let node = event.node.as_deref().unwrap_or(&event.chosen);
+        Some(format!("{name}, {node}: {}", event.problem.as_ref()?))
+    };
+    events.iter().filter_map(problem).collect()
+}

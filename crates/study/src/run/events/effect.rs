@@ -1,0 +1,189 @@
+//! What clients noticed of a node that was away: before, during and after, and how long until others had taken over.
+
+use underlay_record::{Histogram, NodeEventEffect, NodeEventRecord, NodePhase};
+use underlay_workload::TimelineInterval;
+
+/// Into how many parts an interval of the time series is cut, to tell times finely.
+pub(crate) const TIMELINE_PARTS: u32 = 10;
+/// Others have taken over when throughput is back at this share of what it was. A node less may well cost a third.
+const FAILOVER_SHARE: f64 = 0.5;
+/// For so many parts in a row, and on the mean of an interval of the series: a part alone may have few operations.
+const STEADY_PARTS: usize = 3;
+
+/// The records with what the timeline shows of them.
+pub(crate) fn with_effects(
+    mut events: Vec<NodeEventRecord>,
+    timeline: &[TimelineInterval],
+    parts: u32,
+) -> Vec<NodeEventRecord> {
+    let effects: Vec<_> = (0..events.len()).map(|place| effect(&events, place, timeline, parts)).collect();
+    for (event, effect) in events.iter_mut().zip(effects) {
+        event.effect = effect;
+    }
+    events
+}
+
+fn effect(
+    events: &[NodeEventRecord],
+    place: usize,
+    timeline: &[TimelineInterval],
+    parts: u32,
+) -> Option<NodeEventEffect> {
+    let (event, end_s) = (&events[place], timeline.last()?.end_s);
+    let away_s = event.away_s.filter(|&away_s| away_s < end_s)?;
+    let back_s = event.served_s.map_or(end_s, |served_s| served_s.min(end_s));
+    let others = || events.iter().enumerate().filter(|&(other, _)| other != place).map(|(_, other)| other);
+    // Of those that went earlier, what came last: that they were back, or that they went.
+    let latest_s = |other: &NodeEventRecord| {
+        let gone_s = other.away_s.filter(|&gone_s| gone_s < away_s)?;
+        Some(other.served_s.filter(|&served_s| served_s <= away_s).unwrap_or(gone_s))
+    };
+    let from_s = others().filter_map(latest_s).fold(0.0, f64::max);
+    let next_s = |other: &NodeEventRecord| other.away_s.filter(|&gone_s| gone_s >= back_s);
+    let to_s = others().filter_map(next_s).fold(end_s, f64::min);
+    let before = phase(timeline, |one| one.begin_s >= from_s && one.end_s <= away_s);
+    let during = phase(timeline, |one| one.end_s > away_s && one.begin_s < back_s)?;
+    let after = phase(timeline, |one| one.begin_s >= back_s && one.end_s <= to_s);
+    let failover_s = before
+        .and_then(|before| failover_s(timeline, away_s, before.throughput_per_s * FAILOVER_SHARE, parts));
+    let interval_s = timeline.first().map_or(0.0, |first| first.end_s - first.begin_s);
+    Some(NodeEventEffect { before, during, after, failover_share: FAILOVER_SHARE, failover_s, interval_s })
+}
+
+fn phase(timeline: &[TimelineInterval], is_in: impl Fn(&TimelineInterval) -> bool) -> Option<NodePhase> {
+    let within: Vec<&TimelineInterval> = timeline.iter().filter(|one| is_in(one)).collect();
+    let (first, last) = (within.first()?, within.last()?);
+    let mut latency = Histogram::default();
+    within.iter().for_each(|one| latency.merge(&one.latency));
+    let us = latency.summary_us();
+    let length_s = last.end_s - first.begin_s;
+    Some(NodePhase {
+        from_s: first.begin_s,
+        to_s: last.end_s,
+        operations: us.count,
+        failed: within.iter().map(|one| one.failed).sum(),
+        throughput_per_s: us.count as f64 / length_s.max(f64::MIN_POSITIVE),
+        mean_us: us.mean,
+        p99_us: us.p99,
+    })
+}
+
+/// From `away_s` until throughput was `needed_per_s` again for a while; 0 where it was all the time.
+fn failover_s(timeline: &[TimelineInterval], away_s: f64, needed_per_s: f64, parts: u32) -> Option<f64> {
+    if needed_per_s <= 0.0 {
+        return None;
+    }
+    let first = timeline.iter().position(|one| one.end_s > away_s)?;
+    let is_enough = |some: &[TimelineInterval]| {
+        let length_s =
+            some.last().map_or(0.0, |last| last.end_s) - some.first().map_or(0.0, |one| one.begin_s);
+        some.iter().map(|one| one.latency.count()).sum::<u64>() as f64 >= needed_per_s * length_s
+    };
+    let steady = |at: usize| {
+        let (few, many) = (at + STEADY_PARTS, at + (parts as usize).max(STEADY_PARTS));
+        // What begins too close to the end is not known to last.
+        let few = timeline.get(at..few)?;
+        let many = timeline.get(at..many).unwrap_or(few);
+        Some(few.iter().all(|one| is_enough(std::slice::from_ref(one))) && is_enough(many))
+    };
+    let at = (first..timeline.len()).find(|&at| steady(at) == Some(true))?;
+    Some((timeline[at].begin_s - away_s).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PARTS: u32 = 4;
+
+    /// Intervals of a second with so many operations, of 1 ms each.
+    fn timeline(counts: &[u64]) -> Vec<TimelineInterval> {
+        let interval = |(begin, &count): (u32, &u64)| {
+            let mut latency = Histogram::default();
+            latency.record_n_ns(1_000_000, count);
+            let begin_s = f64::from(begin);
+            TimelineInterval { begin_s, end_s: begin_s + 1.0, latency, failed: u64::from(count == 0) }
+        };
+        (0..).zip(counts).map(interval).collect()
+    }
+
+    fn event(away_s: f64, served_s: Option<f64>) -> NodeEventRecord {
+        NodeEventRecord { away_s: Some(away_s), served_s, ..NodeEventRecord::default() }
+    }
+
+    fn only(away_s: f64, served_s: Option<f64>, counts: &[u64]) -> NodeEventEffect {
+        let events = with_effects(vec![event(away_s, served_s)], &timeline(counts), PARTS);
+        events[0].effect.clone().unwrap()
+    }
+
+    #[test]
+    fn a_master_that_is_lost_is_failed_over_from_when_others_answer() {
+        let counts = [100, 100, 100, 60, 0, 0, 0, 80, 90, 90, 90, 95, 100, 100, 100];
+        let effect = only(3.5, Some(11.2), &counts);
+        let [before, during, after] = [effect.before, Some(effect.during), effect.after].map(Option::unwrap);
+        assert_eq!(
+            (before.from_s, before.to_s, before.throughput_per_s, before.failed),
+            (0.0, 3.0, 100.0, 0)
+        );
+        assert_eq!((during.from_s, during.to_s, during.operations, during.failed), (3.0, 12.0, 505, 3));
+        assert_eq!((after.from_s, after.to_s, after.throughput_per_s), (12.0, 15.0, 100.0));
+        assert!((before.mean_us - 1000.0).abs() < 20.0 && (after.p99_us - 1000.0).abs() < 20.0);
+        assert_eq!((effect.failover_s, effect.interval_s, effect.failover_share), (Some(3.5), 1.0, 0.5));
+    }
+
+    #[test]
+    fn a_node_that_nobody_misses_is_failed_over_at_once_and_one_that_all_need_never() {
+        assert_eq!(only(2.5, None, &[90; 12]).failover_s, Some(0.0));
+        let never = only(2.5, None, &[90, 90, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((never.failover_s, never.after, never.during.failed), (None, None, 8));
+        // Throughput that comes in the last moment may not last.
+        assert_eq!(only(2.5, None, &[90, 90, 0, 0, 0, 0, 0, 0, 90, 90]).failover_s, None);
+        // A blip is not the end of it.
+        assert_eq!(only(2.5, None, &[90, 90, 0, 0, 90, 0, 0, 90, 90, 90, 90, 90]).failover_s, Some(4.5));
+        assert_eq!(only(0.2, None, &[90; 12]).before, None);
+        assert_eq!(only(0.2, None, &[90; 12]).failover_s, None);
+    }
+
+    #[test]
+    fn events_that_follow_one_another_are_told_apart() {
+        let events = vec![event(3.0, Some(5.0)), event(8.0, Some(9.0)), event(20.0, None)];
+        let events = with_effects(events, &timeline(&[10; 12]), PARTS);
+        let span = |phase: Option<NodePhase>| phase.map(|phase| (phase.from_s, phase.to_s));
+        let spans = |place: usize| {
+            let effect = events[place].effect.clone().unwrap();
+            (span(effect.before), span(Some(effect.during)), span(effect.after))
+        };
+        assert_eq!(spans(0), (Some((0.0, 3.0)), Some((3.0, 5.0)), Some((5.0, 8.0))));
+        assert_eq!(spans(1), (Some((5.0, 8.0)), Some((8.0, 9.0)), Some((9.0, 12.0))));
+        assert_eq!(events[2].effect, None, "after the end");
+        assert!(with_effects(vec![event(1.0, None)], &[], PARTS)[0].effect.is_none());
+    }
+
+    proptest! {
+        /// Phases never overlap, and with a single event they have every operation.
+        #[test]
+        fn every_operation_is_in_one_phase(
+            counts in proptest::collection::vec(0u64..50, 1..60),
+            away in 0.0f64..1.2,
+            length in 0.0f64..1.2,
+        ) {
+            let timeline = timeline(&counts);
+            let whole_s = counts.len() as f64;
+            let (away_s, served_s) = (away * whole_s, (away + length) * whole_s);
+            let events = with_effects(vec![event(away_s, Some(served_s))], &timeline, PARTS);
+            let Some(effect) = &events[0].effect else {
+                prop_assert!(away_s >= whole_s);
+                return Ok(());
+            };
+            let phases: Vec<NodePhase> = effect.before.into_iter().chain([effect.during]).chain(effect.after).collect();
+            prop_assert!(phases.is_sorted_by(|one, next| one.to_s <= next.from_s), "{:?}", phases);
+            let operations: u64 = phases.iter().map(|phase| phase.operations).sum();
+            prop_assert_eq!(operations, counts.iter().sum::<u64>());
+            if let Some(failover_s) = effect.failover_s {
+                prop_assert!((0.0..=whole_s - away_s).contains(&failover_s));
+            }
+        }
+    }
+}

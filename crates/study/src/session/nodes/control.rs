@@ -1,0 +1,129 @@
+//! Commands for the nodes of a system under load, from other processes of the same user: `underlay node`.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::Scope;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use underlay_attach::registry::{Owner, Resource};
+use underlay_attach::{AttachError, Note, OwnFolder, Registry};
+use underlay_files::control_socket::{Answer, ControlSocket};
+use underlay_record::NodeState;
+use underlay_sync::Mutex;
+
+use super::NodeDesk;
+
+/// The longest command, in bytes with its newline.
+const MAX_LINE_BYTES: u64 = 4096;
+const PURPOSE: &str = "nodes";
+const SOCKET: &str = "control";
+const POLL: Duration = Duration::from_millis(50);
+
+/// A command: `{"command":"kill","node":"shard1-node2"}`. Instead of a name there may be a choice as in studies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum NodeCommand {
+    List,
+    Stop { node: String },
+    Kill { node: String },
+    Start { node: String },
+}
+
+/// The answer to one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum NodeReply {
+    Nodes {
+        nodes: Vec<NodeState>,
+    },
+    /// Which node it was.
+    Done {
+        node: String,
+    },
+    Failed {
+        problem: String,
+    },
+}
+
+impl NodeReply {
+    pub(super) fn failed(problem: String) -> NodeReply {
+        NodeReply::Failed { problem }
+    }
+}
+
+type Asked = (NodeCommand, Sender<NodeReply>);
+
+/// Takes commands until it is dropped.
+pub(super) struct NodeControl {
+    socket: Option<ControlSocket>,
+    folder: Option<OwnFolder>,
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl NodeControl {
+    /// Listens on a socket of this user's alone, which the registry knows, for commands to `desk`. They are carried out by threads of
+    /// `scope`, which end with this.
+    ///
+    /// # Errors
+    /// When the socket can't be made.
+    pub(super) fn listen<'scope, 'env: 'scope>(
+        desk: &'scope NodeDesk<'env>,
+        registry: &Registry,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Result<NodeControl, AttachError> {
+        let folder = OwnFolder::temporary(PURPOSE, registry)?;
+        let path = folder.path().join(SOCKET);
+        let note = registry.note(Resource::Nodes { control: path.clone() })?;
+        let (sender, receiver) = mpsc::channel::<Asked>();
+        let sender = Mutex::new(sender);
+        let answer = move |line: &[u8]| Answer::from(ask(line, &sender));
+        let mut control =
+            NodeControl { socket: None, folder: Some(folder), registry: registry.clone(), note: Some(note) };
+        let listening = ControlSocket::listen(&path, MAX_LINE_BYTES, answer);
+        control.socket = Some(listening.map_err(|error| AttachError::io("listen on", &path, error))?);
+        scope.spawn(move || {
+            loop {
+                match receiver.recv_timeout(POLL) {
+                    // A start takes a while, and others may come meanwhile.
+                    Ok((command, reply)) => drop(scope.spawn(move || {
+                        // Fails only if the asker has gone.
+                        let _ = reply.send(desk.obey(&command));
+                    })),
+                    Err(RecvTimeoutError::Timeout) if !desk.shared.inner.lock().is_over => {}
+                    Err(_) => return,
+                }
+            }
+        });
+        Ok(control)
+    }
+}
+
+impl Drop for NodeControl {
+    fn drop(&mut self) {
+        self.socket.take();
+        self.folder.take();
+        if let Some(note) = self.note.take() {
+            self.registry.forget(note);
+        }
+    }
+}
+
+fn ask(line: &[u8], to: &Mutex<Sender<Asked>>) -> NodeReply {
+    let command = match serde_json::from_slice(line) {
+        Ok(command) => command,
+        Err(error) => return NodeReply::failed(format!("not a command: {error}")),
+    };
+    let over = || NodeReply::failed("the measurement has ended".to_owned());
+    let (reply, answer) = mpsc::channel();
+    if to.lock().send((command, reply)).is_err() {
+        return over();
+    }
+    answer.recv().unwrap_or_else(|_| over())
+}
+
+/// The sockets of living processes of this user that take commands for nodes, oldest first.
+pub fn controls(registry: &Registry) -> Vec<(Owner, PathBuf)> {
+    registry.node_controls().into_iter().filter(|(_, control)| control.exists()).collect()
+}

@@ -1,0 +1,196 @@
+use underlay_systems::system::SystemError;
+
+use super::*;
+
+/// Nodes that do as they are told; starting takes until it is allowed to end.
+struct Scripted {
+    conditions: Mutex<Vec<NodeCondition>>,
+    may_serve: AtomicBool,
+    changed: Condvar,
+}
+
+impl Scripted {
+    fn of(count: usize) -> Scripted {
+        Scripted {
+            conditions: Mutex::new(vec![NodeCondition::Serving; count]),
+            may_serve: AtomicBool::new(true),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn number(name: &str) -> Result<usize, SystemError> {
+        let number = name.strip_prefix("node").and_then(|number| number.parse::<usize>().ok());
+        number.map(|number| number - 1).ok_or_else(|| SystemError::failed("test", "looking", "no such node"))
+    }
+
+    fn away(&self, name: &str) -> Result<(), SystemError> {
+        let mut conditions = self.conditions.lock();
+        let condition = &mut conditions[Self::number(name)?];
+        if *condition == NodeCondition::Away {
+            return Err(SystemError::failed("test", "killing", format!("{name} does not run")));
+        }
+        *condition = NodeCondition::Away;
+        self.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl Nodes for Scripted {
+    fn list(&self) -> Result<Vec<NodeState>, SystemError> {
+        let conditions = self.conditions.lock();
+        let state = |(number, condition): (usize, &NodeCondition)| NodeState {
+            name: format!("node{number}"),
+            role: None,
+            shard: None,
+            condition: *condition,
+            process: None,
+        };
+        Ok((1..).zip(&*conditions).map(state).collect())
+    }
+    fn stop(&self, name: &str) -> Result<(), SystemError> {
+        self.away(name)
+    }
+    fn kill(&self, name: &str) -> Result<(), SystemError> {
+        self.away(name)
+    }
+    fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
+        let number = Self::number(name)?;
+        let mut conditions = self.conditions.lock();
+        conditions[number] = NodeCondition::Starting;
+        drop(conditions);
+        process_back();
+        conditions = self.conditions.lock();
+        while conditions[number] == NodeCondition::Starting && !self.may_serve.load(Ordering::SeqCst) {
+            conditions = self.changed.wait(conditions);
+        }
+        if conditions[number] == NodeCondition::Away {
+            return Err(SystemError::failed("test", "starting", format!("{name} was sent away")));
+        }
+        conditions[number] = NodeCondition::Serving;
+        Ok(())
+    }
+}
+
+fn event(node: &str, for_ms: Option<u64>) -> PlannedEvent {
+    PlannedEvent {
+        name: "lost".to_owned(),
+        choice: NodeChoice::parse(node).unwrap(),
+        how: NodeExit::Kill,
+        at: Duration::ZERO,
+        duration: for_ms.map(Duration::from_millis),
+    }
+}
+
+fn attended(
+    nodes: &Scripted,
+    events: &[PlannedEvent],
+    act: impl FnOnce(&NodeDesk<'_>, &AtomicBool),
+) -> Vec<NodeEventRecord> {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let (desk, stop) = (NodeDesk::new(nodes, 1.0), AtomicBool::new(false));
+    desk.attend(events, &registry, &stop, || {
+        desk.begin();
+        act(&desk, &stop);
+    })
+    .unwrap();
+    assert!(controls(&registry).is_empty());
+    desk.events()
+}
+
+fn until(holds: impl Fn() -> bool) {
+    while !holds() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_node_goes_and_comes_back_and_all_of_it_is_on_record() {
+    let nodes = Scripted::of(3);
+    let events = attended(&nodes, &[event("any node", Some(1))], |desk, _| {
+        until(|| desk.events().first().is_some_and(|event| event.served_s.is_some()));
+    });
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(
+        (event.node.as_deref(), event.chosen.as_str(), event.problem.as_ref()),
+        (Some("node1"), "any node", None)
+    );
+    let times = [event.away_s, event.ended_s, event.start_s, event.process_back_s, event.served_s]
+        .map(Option::unwrap);
+    assert!(times.is_sorted() && times[2] - times[0] >= 0.001, "{times:?}");
+    assert_eq!(nodes.list().unwrap()[0].condition, NodeCondition::Serving);
+}
+
+#[test]
+fn commands_by_hand_are_answered_and_recorded() {
+    let nodes = Scripted::of(3);
+    let events = attended(&nodes, &[], |desk, _| {
+        let say = |command: NodeCommand| desk.obey(&command);
+        let node = || "node2".to_owned();
+        let problem = |reply: NodeReply| match reply {
+            NodeReply::Failed { problem } => problem,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(say(NodeCommand::List), NodeReply::Nodes { nodes } if nodes.len() == 3));
+        assert!(problem(say(NodeCommand::Kill { node: "nod2".to_owned() })).contains("did you mean node2?"));
+        assert!(problem(say(NodeCommand::Start { node: node() })).contains("node2 is serving"));
+        assert!(
+            problem(say(NodeCommand::Stop { node: "master of shard 1".to_owned() })).contains("no node is")
+        );
+        assert_eq!(say(NodeCommand::Kill { node: node() }), NodeReply::Done { node: node() });
+        assert!(problem(say(NodeCommand::Stop { node: node() })).contains("does not run"));
+        assert_eq!(say(NodeCommand::Start { node: node() }), NodeReply::Done { node: node() });
+    });
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert!(event.event.is_none() && event.away_s.is_some() && event.served_s.is_some(), "{event:?}");
+}
+
+#[test]
+fn a_node_that_is_killed_while_it_starts_stays_away_and_both_are_told() {
+    let nodes = Scripted::of(2);
+    nodes.may_serve.store(false, Ordering::SeqCst);
+    let events = attended(&nodes, &[event("node1", Some(1))], |desk, _| {
+        until(|| nodes.list().unwrap()[0].condition == NodeCondition::Starting);
+        let killed = desk.obey(&NodeCommand::Kill { node: "node1".to_owned() });
+        assert_eq!(killed, NodeReply::Done { node: "node1".to_owned() });
+        until(|| desk.events()[0].problem.is_some());
+    });
+    assert_eq!((events.len(), events[0].served_s, events[1].start_s), (2, None, None));
+    assert!(events[0].problem.as_ref().unwrap().contains("was sent away"));
+}
+
+#[test]
+fn a_start_is_waited_for_at_the_end_but_not_by_who_stops() {
+    let nodes = Scripted::of(2);
+    nodes.may_serve.store(false, Ordering::SeqCst);
+    let events = std::thread::scope(|scope| {
+        attended(&nodes, &[event("node2", Some(1))], |_, _| {
+            until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
+            scope.spawn(|| {
+                nodes.may_serve.store(true, Ordering::SeqCst);
+                nodes.changed.notify_all();
+            });
+        })
+    });
+    assert!(events[0].served_s.is_some(), "{events:?}");
+
+    let nodes = Scripted::of(2);
+    nodes.may_serve.store(false, Ordering::SeqCst);
+    let events = attended(&nodes, &[event("node2", Some(1))], |_, stop| {
+        until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
+        stop.store(true, Ordering::SeqCst);
+    });
+    assert!(events[0].served_s.is_none() && events[0].problem.is_some(), "{events:?}");
+}
+
+#[test]
+fn what_is_planned_for_later_does_not_happen() {
+    let nodes = Scripted::of(2);
+    let late = PlannedEvent { at: Duration::from_secs(3600), ..event("node1", None) };
+    assert!(
+        attended(&nodes, &[late, event("node2", None)], |desk, _| until(|| !desk.events().is_empty())).len()
+            == 1
+    );
+    let conditions: Vec<_> = nodes.list().unwrap().into_iter().map(|node| node.condition).collect();
+    assert_eq!(conditions, [NodeCondition::Serving, NodeCondition::Away]);
+}

@@ -1,0 +1,185 @@
+//! Events: whether each meets a node, in time, and what will happen.
+
+use underlay_config::{Diagnostic, Diagnostics, Word};
+use underlay_record::NodeChoice;
+use underlay_systems::nodes::PlannedNode;
+
+use super::fault::check_time;
+use crate::spec::model::{EventSpec, StorageSource};
+use crate::spec::read::{EventSite, Sites, SystemSite};
+
+pub(super) fn check_all(sites: &Sites, findings: &mut Diagnostics) {
+    for site in &sites.events {
+        check(site, sites, findings);
+    }
+    for system in &sites.systems {
+        note_what_happens(system, sites, findings);
+    }
+}
+
+fn title(spec: &EventSpec) -> String {
+    format!("[event.{}]", spec.name)
+}
+
+fn check(site: &EventSite, sites: &Sites, findings: &mut Diagnostics) {
+    let spec = &site.spec;
+    // How long a batch job takes is not known before.
+    if sites.workloads.iter().any(|workload| workload.jobs.is_empty()) {
+        check_time(&title(spec), spec.at, &site.at_span, sites, findings);
+    }
+    if let (Some(name), Some(span)) = (&spec.system, &site.system_span) {
+        let names: Vec<&str> = sites.systems.iter().map(|system| system.spec.name.as_str()).collect();
+        if !names.contains(&name.as_str()) {
+            let message =
+                format!("{} is for a system `{}`, which does not exist", title(spec), name.escape_debug());
+            let known = format!("expected one of {}", names.join(", "));
+            findings.push(Diagnostic::unknown(span.clone(), message, Word::Value(name), names, known));
+            return;
+        }
+    }
+    let concerned: Vec<&SystemSite> =
+        sites.systems.iter().filter(|system| spec.concerns(&system.spec.name)).collect();
+    let of_several: Vec<(&SystemSite, Vec<PlannedNode>)> = concerned
+        .iter()
+        .map(|system| (*system, system.spec.planned_nodes()))
+        .filter(|(_, nodes)| !nodes.is_empty())
+        .collect();
+    if of_several.is_empty() {
+        // An unknown kind of system has been reported.
+        if concerned.iter().any(|system| system.capabilities.is_some()) {
+            findings.push(nothing_to_stop(site, &concerned));
+        }
+        return;
+    }
+    for (system, nodes) in of_several {
+        check_for(site, system, &nodes, sites, findings);
+    }
+}
+
+/// That the systems have no nodes that could go away one by one.
+fn nothing_to_stop(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
+    let names: Vec<String> =
+        concerned.iter().map(|system| format!("[system.{}]", system.spec.name)).collect();
+    let span = site.system_span.clone().unwrap_or(site.node_span.clone());
+    let have = if names.len() == 1 { "has" } else { "have" };
+    let elsewhere = concerned.iter().any(|system| {
+        system.capabilities.is_some_and(|capabilities| capabilities.runs_elsewhere(&system.spec.settings))
+    });
+    let (message, help) = if elsewhere {
+        (
+            format!("{} is for a cluster that runs already: {}", title(&site.spec), names.join(", ")),
+            "underlay stops and kills only what it has started",
+        )
+    } else {
+        (
+            format!(
+                "{} needs a system of several nodes, which {} {have} not",
+                title(&site.spec),
+                names.join(", ")
+            ),
+            "give a system that can have them `nodes = 3`: cassandra, accumulo, je-ha; hadoop has `datanodes`",
+        )
+    };
+    Diagnostic::error(span, message, "expected a system whose nodes can go away one by one").with_help(help)
+}
+
+fn check_for(
+    site: &EventSite,
+    system: &SystemSite,
+    nodes: &[PlannedNode],
+    sites: &Sites,
+    findings: &mut Diagnostics,
+) {
+    let spec = &site.spec;
+    let of = format!("[system.{}]", system.spec.name);
+    if let Some(span) = system.servers_span.clone().filter(|_| system.spec.servers > 1) {
+        let message = format!("{} is for one server, but {of} has {}", title(spec), system.spec.servers);
+        findings.push(
+            Diagnostic::error(site.node_span.clone(), message, "expected a study of one server")
+                .with_context(span, "the servers"),
+        );
+    }
+    for storage in &sites.storages {
+        if let StorageSource::Elsewhere(_) = &storage.spec.source {
+            let message = format!(
+                "{} is for a cluster that runs already, [storage.{}]",
+                title(spec),
+                storage.spec.name
+            );
+            findings.push(
+                Diagnostic::error(site.node_span.clone(), message, "expected nodes that this study starts")
+                    .with_context(storage.source_span.clone(), "it is there")
+                    .with_help("underlay stops and kills only what it has started"),
+            );
+        }
+    }
+    let fits = |node: &PlannedNode| match node.roles {
+        [] => spec.node.allows(&node.name, None, node.shard),
+        roles => roles.iter().any(|role| spec.node.allows(&node.name, Some(*role), node.shard)),
+    };
+    if nodes.iter().any(fits) {
+        return;
+    }
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let message = format!("{} names a node that {of} does not have: `{}`", title(spec), spec.node);
+    let known = format!("expected one of {}", names.join(", "));
+    findings.push(match &spec.node {
+        NodeChoice::Named(name) => {
+            Diagnostic::unknown(site.node_span.clone(), message, Word::Value(name), names, known)
+        }
+        NodeChoice::First { .. } => {
+            let mut roles: Vec<&str> =
+                nodes.iter().flat_map(|node| node.roles).map(|role| role.word()).collect();
+            roles.sort_unstable();
+            roles.dedup();
+            let shards = nodes.iter().filter_map(|node| node.shard).max();
+            let shards = shards.map_or_else(String::new, |shards| format!(" of shard 1 to {shards}"));
+            Diagnostic::error(site.node_span.clone(), message, known)
+                .with_help(format!("its nodes can be: {}{shards}", roles.join(", ")))
+        }
+    });
+}
+
+/// What clients will notice where more nodes are away at once than the system can do without. That is allowed: it is what people try.
+fn note_what_happens(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+    let nodes = system.spec.planned_nodes();
+    let Some(kind) = underlay_systems::find(&system.spec.kind).filter(|_| !nodes.is_empty()) else { return };
+    let settings = system.spec.with_nodes(system.spec.settings.clone());
+    for caution in kind.cautions(&settings) {
+        let message = format!("[system.{}]: {caution}", system.spec.name);
+        findings.push(Diagnostic::note(system.key_span.clone(), message, "this system"));
+    }
+    let shard_of = |spec: &EventSpec| match &spec.node {
+        NodeChoice::Named(name) => nodes.iter().find(|node| node.name == *name)?.shard,
+        NodeChoice::First { shard, .. } => *shard,
+    };
+    let events: Vec<&EventSite> =
+        sites.events.iter().filter(|site| site.spec.concerns(&system.spec.name)).collect();
+    let mut told: Vec<String> = Vec::new();
+    for site in &events {
+        let shard = shard_of(&site.spec);
+        let mut away: Vec<&NodeChoice> = Vec::new();
+        for other in events.iter().filter(|other| other.spec.is_under_way_at(site.spec.at)) {
+            let same_shard = match (shard, shard_of(&other.spec)) {
+                (Some(own), Some(others)) => own == others,
+                _ => true,
+            };
+            let is_counted =
+                matches!(other.spec.node, NodeChoice::Named(_)) && away.contains(&&other.spec.node);
+            if same_shard && !is_counted {
+                away.push(&other.spec.node);
+            }
+        }
+        let Some(what) = kind.without_nodes(&settings, shard, away.len()) else { continue };
+        if !told.contains(&what) {
+            let message = format!("while {} lasts: {what}", title(&site.spec));
+            let label = format!("{} away at once", quantity(away.len()));
+            findings.push(Diagnostic::note(site.node_span.clone(), message, label));
+            told.push(what);
+        }
+    }
+}
+
+fn quantity(nodes: usize) -> String {
+    if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
+}

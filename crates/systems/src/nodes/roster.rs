@@ -1,0 +1,322 @@
+//! Which nodes of a system are there: a place for each, with its process, without one, or with one to come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use underlay_record::NodeCondition;
+use underlay_sync::{Condvar, Mutex, MutexGuard};
+
+use super::unknown;
+use crate::child::ChildState;
+use crate::system::SystemError;
+
+/// What stands in a node's place while its process runs.
+pub(crate) trait NodeProcess {
+    fn state(&self) -> &Arc<ChildState>;
+}
+
+#[derive(Debug)]
+enum Place<T> {
+    Away,
+    /// It has no process that others may touch yet. True once nobody wants it any more.
+    Preparing(Arc<AtomicBool>),
+    Present {
+        node: Arc<T>,
+        serves: bool,
+    },
+}
+
+/// The places of all nodes in an order that stays the same.
+#[derive(Debug)]
+pub(crate) struct Roster<T> {
+    system: &'static str,
+    names: Vec<String>,
+    places: Mutex<Vec<Place<T>>>,
+    changed: Condvar,
+}
+
+impl<T: NodeProcess> Roster<T> {
+    /// Of nodes that serve.
+    pub(crate) fn new(system: &'static str, nodes: impl IntoIterator<Item = (String, Arc<T>)>) -> Roster<T> {
+        let (names, nodes): (Vec<String>, Vec<Arc<T>>) = nodes.into_iter().unzip();
+        let places = nodes.into_iter().map(|node| Place::Present { node, serves: true }).collect();
+        Roster { system, names, places: Mutex::new(places), changed: Condvar::new() }
+    }
+
+    /// Those that were not sent away, in order, with those that have ended by themselves.
+    pub(crate) fn present(&self) -> Vec<Arc<T>> {
+        self.places.lock().iter().filter_map(Place::node).cloned().collect()
+    }
+
+    /// The name of each node with how it is, and itself if it is present.
+    pub(crate) fn all(&self) -> Vec<(&str, NodeCondition, Option<Arc<T>>)> {
+        let places = self.places.lock();
+        let names = self.names.iter().map(String::as_str);
+        names.zip(&*places).map(|(name, place)| (name, place.condition(), place.node().cloned())).collect()
+    }
+
+    /// Whether this one is in its place still.
+    pub(crate) fn is_present(&self, node: &Arc<T>) -> bool {
+        self.places.lock().iter().filter_map(Place::node).any(|own| Arc::ptr_eq(own, node))
+    }
+
+    /// Fails with the first one that has ended by itself.
+    ///
+    /// # Errors
+    /// What its process says.
+    pub(crate) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        let present = self.present();
+        let ended = present.iter().find(|node| !node.state().is_running());
+        ended.map_or(Ok(()), |node| Err(node.state().failed(during, node.state().describe())))
+    }
+
+    /// Takes a node out, whose place is empty from now on: what becomes of its process is up to the caller. `None` if it was being
+    /// started and had no process that could be taken; it has none any more when this returns.
+    ///
+    /// # Errors
+    /// When there is no such node, it is away, or it has ended by itself.
+    pub(crate) fn take(&self, name: &str, during: &'static str) -> Result<Option<Arc<T>>, SystemError> {
+        let at = self.find(name, during)?;
+        let mut places = self.places.lock();
+        let mut was_preparing = false;
+        while let Place::Preparing(given_up) = &places[at] {
+            given_up.store(true, Ordering::Relaxed);
+            was_preparing = true;
+            places = self.changed.wait(places);
+        }
+        match &places[at] {
+            Place::Present { node, .. } if !node.state().is_running() => {
+                Err(node.state().failed(during, node.state().describe()))
+            }
+            Place::Present { node, .. } => {
+                let node = Arc::clone(node);
+                places[at] = Place::Away;
+                Ok(Some(node))
+            }
+            _ if was_preparing => Ok(None),
+            _ => Err(SystemError::failed(self.system, during, format!("{name} does not run"))),
+        }
+    }
+
+    /// Begins to start a node that is away or has ended by itself. Its place stays empty if this is dropped without a process.
+    ///
+    /// # Errors
+    /// When there is no such node, it runs, or it is being started.
+    pub(crate) fn prepare(
+        &self,
+        name: &str,
+        during: &'static str,
+    ) -> Result<Preparation<'_, T>, SystemError> {
+        let at = self.find(name, during)?;
+        let mut places = self.places.lock();
+        let refused = |problem: &str| SystemError::failed(self.system, during, format!("{name} {problem}"));
+        match &places[at] {
+            Place::Preparing(_) => return Err(refused("is being started")),
+            Place::Present { node, .. } if node.state().is_running() => return Err(refused("is running")),
+            Place::Present { .. } | Place::Away => {}
+        }
+        let given_up = Arc::new(AtomicBool::new(false));
+        places[at] = Place::Preparing(Arc::clone(&given_up));
+        Ok(Preparation { roster: self, at, during, given_up })
+    }
+
+    fn find(&self, name: &str, during: &'static str) -> Result<usize, SystemError> {
+        let found = self.names.iter().position(|own| own == name);
+        found.ok_or_else(|| unknown(self.system, during, name, self.names.iter().map(String::as_str)))
+    }
+}
+
+impl<T: NodeProcess> Place<T> {
+    fn node(&self) -> Option<&Arc<T>> {
+        match self {
+            Place::Present { node, .. } => Some(node),
+            Place::Away | Place::Preparing(_) => None,
+        }
+    }
+
+    fn condition(&self) -> NodeCondition {
+        match self {
+            Place::Away => NodeCondition::Away,
+            Place::Preparing(_) => NodeCondition::Starting,
+            Place::Present { node, .. } if !node.state().is_running() => NodeCondition::Ended,
+            Place::Present { serves: true, .. } => NodeCondition::Serving,
+            Place::Present { serves: false, .. } => NodeCondition::Starting,
+        }
+    }
+}
+
+/// A node about to have a process.
+pub(crate) struct Preparation<'a, T: NodeProcess> {
+    roster: &'a Roster<T>,
+    at: usize,
+    during: &'static str,
+    given_up: Arc<AtomicBool>,
+}
+
+impl<'a, T: NodeProcess> Preparation<'a, T> {
+    /// True once nobody wants it any more.
+    pub(crate) fn given_up(&self) -> &AtomicBool {
+        &self.given_up
+    }
+
+    /// The error of a start that ended early, which is that nobody wants it any more where that is so.
+    pub(crate) fn explained(&self, error: SystemError) -> SystemError {
+        if self.given_up.load(Ordering::Relaxed) { self.unwanted() } else { error }
+    }
+
+    /// It has a process, and does not do its part yet. The node is dropped where nobody wants it any more.
+    ///
+    /// # Errors
+    /// When it was stopped or killed meanwhile.
+    pub(crate) fn has(self, node: Arc<T>) -> Result<Arrival<'a, T>, SystemError> {
+        let mut places = self.places();
+        if self.given_up.load(Ordering::Relaxed) {
+            return Err(self.unwanted());
+        }
+        places[self.at] = Place::Present { node: Arc::clone(&node), serves: false };
+        Ok(Arrival { roster: self.roster, at: self.at, during: self.during, node })
+    }
+
+    fn unwanted(&self) -> SystemError {
+        let name = &self.roster.names[self.at];
+        let problem = format!("{name} was sent away while it was being started");
+        SystemError::failed(self.roster.system, self.during, problem)
+    }
+
+    fn places(&self) -> MutexGuard<'a, Vec<Place<T>>> {
+        self.roster.places.lock()
+    }
+}
+
+impl<T: NodeProcess> Drop for Preparation<'_, T> {
+    fn drop(&mut self) {
+        let mut places = self.places();
+        if let Place::Preparing(_) = places[self.at] {
+            places[self.at] = Place::Away;
+        }
+        self.roster.changed.notify_all();
+    }
+}
+
+/// A node that has a process.
+pub(crate) struct Arrival<'a, T: NodeProcess> {
+    roster: &'a Roster<T>,
+    at: usize,
+    during: &'static str,
+    node: Arc<T>,
+}
+
+impl<T: NodeProcess> Arrival<'_, T> {
+    /// It does its part.
+    ///
+    /// # Errors
+    /// When it was stopped or killed meanwhile.
+    pub(crate) fn serves(self) -> Result<(), SystemError> {
+        let mut places = self.roster.places.lock();
+        match &mut places[self.at] {
+            Place::Present { node, serves } if Arc::ptr_eq(node, &self.node) => {
+                *serves = true;
+                Ok(())
+            }
+            _ => Err(self.unwanted()),
+        }
+    }
+
+    /// The error of waiting for that, which is that nobody wants the node any more where that is so.
+    pub(crate) fn explained(&self, error: SystemError) -> SystemError {
+        let places = self.roster.places.lock();
+        let is_there = places[self.at].node().is_some_and(|node| Arc::ptr_eq(node, &self.node));
+        if is_there { error } else { self.unwanted() }
+    }
+
+    fn unwanted(&self) -> SystemError {
+        let name = &self.roster.names[self.at];
+        let problem = format!("{name} was sent away while it was being started");
+        SystemError::failed(self.roster.system, self.during, problem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::child::Child;
+    use crate::system::Resources;
+
+    const DURING: &str = "testing";
+
+    impl NodeProcess for Child {
+        fn state(&self) -> &Arc<ChildState> {
+            Child::state(self)
+        }
+    }
+
+    fn child(folder: &tempfile::TempDir) -> Arc<Child> {
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        Arc::new(Child::spawn("test", command, &folder.path().join("log"), &Resources::unlimited()).unwrap())
+    }
+
+    fn conditions(roster: &Roster<Child>) -> Vec<NodeCondition> {
+        roster.all().into_iter().map(|(_, condition, _)| condition).collect()
+    }
+
+    #[test]
+    fn a_node_goes_comes_back_and_nothing_is_done_twice() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let roster = Roster::new("test", ["a", "b"].map(|name| (name.to_owned(), child(&folder))));
+        let taken = roster.take("a", DURING).unwrap().unwrap();
+        assert_eq!(conditions(&roster), [NodeCondition::Away, NodeCondition::Serving]);
+        assert!(!roster.is_present(&taken) && roster.present().len() == 1);
+        taken.kill();
+        roster.check(DURING).unwrap();
+        let error = |outcome: Result<Option<Arc<Child>>, SystemError>| outcome.unwrap_err().to_string();
+        assert!(error(roster.take("a", DURING)).ends_with("a does not run"));
+        assert!(error(roster.take("c", DURING)).ends_with("there is no node 'c': expected one of a, b"));
+        let refused = |name: &str| roster.prepare(name, DURING).err().unwrap().to_string();
+        assert!(refused("b").ends_with("b is running"));
+        let preparation = roster.prepare("a", DURING).unwrap();
+        assert!(refused("a").ends_with("a is being started"));
+        let arrival = preparation.has(child(&folder)).unwrap();
+        assert_eq!(conditions(&roster)[0], NodeCondition::Starting);
+        assert!(refused("a").ends_with("a is running"));
+        arrival.serves().unwrap();
+        assert_eq!(conditions(&roster), [NodeCondition::Serving; 2]);
+        // By itself.
+        roster.present()[1].kill();
+        assert_eq!(conditions(&roster), [NodeCondition::Serving, NodeCondition::Ended]);
+        assert!(roster.check(DURING).is_err());
+        assert!(roster.take("b", DURING).is_err(), "who caused it would hide that it has ended");
+        drop(roster.prepare("b", DURING).unwrap());
+        assert_eq!(conditions(&roster)[1], NodeCondition::Away);
+    }
+
+    #[test]
+    fn a_start_ends_when_its_node_is_sent_away() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let roster = Roster::new("test", [("a".to_owned(), child(&folder))]);
+        drop(roster.take("a", DURING).unwrap());
+        // Before it has a process: the one who sends it away waits for the one who starts it.
+        let preparation = roster.prepare("a", DURING).unwrap();
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(|| roster.take("a", DURING).unwrap());
+            while !preparation.given_up().load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(!taking.is_finished());
+            let error = preparation.has(child(&folder)).err().unwrap().to_string();
+            assert!(error.ends_with("a was sent away while it was being started"), "{error}");
+            assert!(taking.join().unwrap().is_none());
+        });
+        assert_eq!(conditions(&roster), [NodeCondition::Away]);
+        // Afterwards.
+        let arrival = roster.prepare("a", DURING).unwrap().has(child(&folder)).unwrap();
+        roster.take("a", DURING).unwrap().unwrap().kill();
+        let told = arrival.explained(SystemError::starting("test", "it ended")).to_string();
+        assert!(told.ends_with("a was sent away while it was being started"), "{told}");
+        assert!(arrival.serves().is_err());
+        assert_eq!(conditions(&roster), [NodeCondition::Away]);
+    }
+}

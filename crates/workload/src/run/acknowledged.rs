@@ -1,0 +1,516 @@
+//! Which writes a system has acknowledged, noted while it is measured, and whether they are there afterwards.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use underlay_record::{LostWrite, LostWriteProblem, ReadBackRecord};
+use underlay_sync::Mutex;
+
+use crate::client::{Client, ClientError, FieldValues, Fields, FoundRecords, Outcome};
+use crate::draw::integrity::Expected;
+use crate::workload::Workload;
+
+/// So many records are noted at most, a few kilobytes each at the worst; of more, a sample.
+const MAX_NOTED: u64 = 20_000;
+const PARTS: usize = 64;
+/// Values of a field that were replaced, which tell an older value from a wrong one.
+const REPLACED_KEPT: usize = 8;
+/// Writes of a field of which nobody knows whether they were done. With more, any value may be right.
+const UNANSWERED_KEPT: usize = 256;
+const EXAMPLES: usize = 10;
+const READERS: u32 = 4;
+/// A record that can't be read is tried again, since another one may just have taken over.
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(200);
+/// So many in a row that can't be read: the rest is not worth waiting for.
+const HOPELESS: u64 = 20;
+
+/// A value by its hash; `None` where it was deleted.
+type Digest = Option<u64>;
+
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    digest: Digest,
+    begun: u64,
+    /// `None` while it is under way, and for good if it failed: it may be there or not.
+    answered: Option<u64>,
+}
+
+/// What one field may hold.
+#[derive(Debug, Default)]
+struct Field {
+    writes: Vec<Write>,
+    replaced: Vec<Digest>,
+    /// There were more writes than are kept.
+    may_be_anything: bool,
+}
+
+impl Field {
+    fn begin(&mut self, digest: Digest, begun: u64) {
+        if self.writes.len() >= UNANSWERED_KEPT {
+            self.may_be_anything = true;
+            return;
+        }
+        self.writes.push(Write { digest, begun, answered: None });
+    }
+
+    fn answered(&mut self, begun: u64, now: u64) {
+        let Some(write) = self.writes.iter_mut().find(|write| write.begun == begun) else { return };
+        write.answered = Some(now);
+        // Whatever was answered before this one began lies under it.
+        let replaced = &mut self.replaced;
+        self.writes.retain(|write| {
+            let stays = write.answered.is_none_or(|answered| answered > begun);
+            if !stays {
+                replaced.push(write.digest);
+            }
+            stays
+        });
+        let too_many = self.replaced.len().saturating_sub(REPLACED_KEPT);
+        self.replaced.drain(..too_many);
+    }
+
+    fn refused(&mut self, begun: u64) {
+        self.writes.retain(|write| write.begun != begun);
+    }
+
+    /// What is wrong with finding this. `is_sound`: it is a value that was written to this field at some time.
+    fn judge(&self, found: Digest, is_sound: &dyn Fn() -> bool) -> Option<LostWriteProblem> {
+        let nothing_promised = self.writes.iter().all(|write| write.answered.is_none());
+        if self.may_be_anything || nothing_promised || self.writes.iter().any(|write| write.digest == found) {
+            return None;
+        }
+        Some(match found {
+            None => LostWriteProblem::Missing,
+            Some(_) if self.replaced.contains(&found) || is_sound() => LostWriteProblem::Older,
+            Some(_) => LostWriteProblem::Wrong,
+        })
+    }
+}
+
+type Records = HashMap<Vec<u8>, HashMap<u32, Field>>;
+
+/// The writes of all clients of a run. Memory is bounded: of many records, a sample is noted.
+#[derive(Debug)]
+pub struct AcknowledgedWrites {
+    one_in: u64,
+    fields: u32,
+    expected: Option<Expected>,
+    /// Begins and answers of writes, in the order in which clients saw them.
+    tick: AtomicU64,
+    noted: AtomicU64,
+    parts: Vec<Mutex<Records>>,
+}
+
+/// How reading back is bounded.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadBack<'a> {
+    /// What is not read by then is left out. The last answers may take as long again as a client waits.
+    pub limit: Duration,
+    /// Ends it early.
+    pub stop: &'a AtomicBool,
+}
+
+impl AcknowledgedWrites {
+    /// Nothing yet, of a run of this workload.
+    pub fn of(workload: &Workload) -> AcknowledgedWrites {
+        AcknowledgedWrites {
+            one_in: workload.record_count.div_ceil(MAX_NOTED).max(1),
+            fields: workload.field_count,
+            expected: workload.data_integrity.then(|| Expected::of(workload)),
+            tick: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// A client whose writes are noted.
+    pub fn noted(self: &Arc<Self>, client: Box<dyn Client>) -> Box<dyn Client> {
+        Box::new(NotedClient { client, writes: Arc::clone(self) })
+    }
+
+    fn tick(&self) -> u64 {
+        self.tick.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The part that a record of the sample is in.
+    fn part(&self, key: &[u8]) -> Option<&Mutex<Records>> {
+        let hash = hash(key);
+        hash.is_multiple_of(self.one_in).then(|| &self.parts[(hash / self.one_in) as usize % PARTS])
+    }
+
+    /// Notes a write that is about to be sent. `None` where it is not of the sample.
+    fn begin(&self, key: &[u8], digests: &[(u32, Digest)]) -> Option<u64> {
+        let mut records = self.part(key)?.lock();
+        if !records.contains_key(key) {
+            // Twice as many as there were at first have been inserted meanwhile: the sample is large enough.
+            if self.noted.load(Ordering::Relaxed) >= 2 * MAX_NOTED {
+                return None;
+            }
+            self.noted.fetch_add(1, Ordering::Relaxed);
+        }
+        let begun = self.tick();
+        let record = records.entry(key.to_vec()).or_default();
+        for &(field, digest) in digests {
+            record.entry(field).or_default().begin(digest, begun);
+        }
+        Some(begun)
+    }
+
+    fn ended(&self, key: &[u8], begun: u64, answer: &Result<Outcome, ClientError>) {
+        let Some(part) = self.part(key) else { return };
+        let mut records = part.lock();
+        let now = self.tick();
+        let fields = records.get_mut(key).into_iter().flat_map(HashMap::values_mut);
+        for field in fields {
+            match answer {
+                Ok(Outcome::Found) => field.answered(begun, now),
+                Ok(Outcome::Missing | Outcome::Throttled) => field.refused(begun),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn digests(values: &FieldValues) -> Vec<(u32, Digest)> {
+        values.iter().map(|(field, value)| (field, Some(hash(value)))).collect()
+    }
+
+    /// Reads every noted record, with connections of its own, and says which of them are not as they were acknowledged. No client may
+    /// write meanwhile.
+    pub fn read_back(
+        &self,
+        connect: &(dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync),
+        how: &ReadBack<'_>,
+    ) -> ReadBackRecord {
+        let records: Vec<(Vec<u8>, HashMap<u32, Field>)> =
+            self.parts.iter().flat_map(|part| std::mem::take(&mut *part.lock())).collect();
+        let reading = Reading {
+            records: &records,
+            expected: self.expected.as_ref(),
+            next: AtomicUsize::new(0),
+            silent: AtomicU64::new(0),
+            deadline: Instant::now() + how.limit,
+            stop: how.stop,
+            found: Mutex::default(),
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..READERS {
+                let reading = &reading;
+                scope.spawn(move || reading.read(&|| connect(thread)));
+            }
+        });
+        let found = reading.found.into_inner();
+        let noted = records.len() as u64;
+        let unchecked = noted - found.checked - found.unreadable;
+        ReadBackRecord { noted, one_in: self.one_in, unchecked, ..found }
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What the threads that read back have in common.
+struct Reading<'a> {
+    records: &'a [(Vec<u8>, HashMap<u32, Field>)],
+    expected: Option<&'a Expected>,
+    next: AtomicUsize,
+    /// Records that could not be read since one could.
+    silent: AtomicU64,
+    deadline: Instant,
+    stop: &'a AtomicBool,
+    found: Mutex<ReadBackRecord>,
+}
+
+impl Reading<'_> {
+    fn read(&self, connect: &dyn Fn() -> Result<Box<dyn Client>, ClientError>) {
+        let (mut client, mut values) = (None, FieldValues::default());
+        while Instant::now() < self.deadline && !self.stop.load(Ordering::Relaxed) {
+            let Some((key, fields)) = self.records.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
+                return;
+            };
+            if self.silent.load(Ordering::Relaxed) >= HOPELESS {
+                self.found.lock().unreadable += 1;
+                continue;
+            }
+            match self.read_one(&mut client, connect, key, &mut values) {
+                Some(outcome) => {
+                    self.silent.store(0, Ordering::Relaxed);
+                    self.judge(key, fields, (outcome == Outcome::Found).then_some(&values));
+                }
+                None => {
+                    self.silent.fetch_add(1, Ordering::Relaxed);
+                    self.found.lock().unreadable += 1;
+                }
+            }
+        }
+    }
+
+    fn read_one(
+        &self,
+        client: &mut Option<Box<dyn Client>>,
+        connect: &dyn Fn() -> Result<Box<dyn Client>, ClientError>,
+        key: &[u8],
+        values: &mut FieldValues,
+    ) -> Option<Outcome> {
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                if Instant::now() >= self.deadline || self.stop.load(Ordering::Relaxed) {
+                    return None;
+                }
+                std::thread::sleep(PAUSE);
+            }
+            if client.is_none() {
+                *client = connect().ok();
+            }
+            match client.as_mut()?.read(key, Fields::All, values) {
+                Ok(outcome @ (Outcome::Found | Outcome::Missing)) => return Some(outcome),
+                Ok(Outcome::Throttled) | Err(ClientError::System(_) | ClientError::Timeout(_)) => {}
+                Err(ClientError::Lost(_)) => *client = None,
+            }
+        }
+        None
+    }
+
+    /// `values` is `None` where there is no such record.
+    fn judge(&self, key: &[u8], fields: &HashMap<u32, Field>, values: Option<&FieldValues>) {
+        let is_sound = || {
+            let verify = |(expected, values): (&Expected, &FieldValues)| {
+                expected.verify(key, Fields::All, values, &mut Vec::new()).is_ok()
+            };
+            self.expected.zip(values).is_some_and(verify)
+        };
+        let mut worst: Option<(LostWriteProblem, u32)> = None;
+        for (&field, written) in fields {
+            let value = values.and_then(|values| values.iter().find(|(number, _)| *number == field));
+            let problem = written.judge(value.map(|(_, value)| hash(value)), &is_sound);
+            worst = worst.max(problem.map(|problem| (problem, field)));
+        }
+        let mut found = self.found.lock();
+        found.checked += 1;
+        let Some((problem, field)) = worst else { return };
+        match problem {
+            LostWriteProblem::Missing => found.missing += 1,
+            LostWriteProblem::Older => found.older += 1,
+            LostWriteProblem::Wrong => found.wrong += 1,
+        }
+        if found.examples.len() < EXAMPLES {
+            let record = String::from_utf8_lossy(key).into_owned();
+            found.examples.push(LostWrite { record, field, problem });
+        }
+    }
+}
+
+struct NotedClient {
+    client: Box<dyn Client>,
+    writes: Arc<AcknowledgedWrites>,
+}
+
+impl NotedClient {
+    fn write(
+        &mut self,
+        key: &[u8],
+        digests: &[(u32, Digest)],
+        write: impl FnOnce(&mut dyn Client) -> Result<Outcome, ClientError>,
+    ) -> Result<Outcome, ClientError> {
+        let begun = self.writes.begin(key, digests);
+        let answer = write(self.client.as_mut());
+        if let Some(begun) = begun {
+            self.writes.ended(key, begun, &answer);
+        }
+        answer
+    }
+
+    /// Of values that are noted; hashing the others would only take time.
+    fn digests(&self, key: &[u8], values: &FieldValues) -> Vec<(u32, Digest)> {
+        self.writes.part(key).map_or_else(Vec::new, |_| AcknowledgedWrites::digests(values))
+    }
+}
+
+impl Client for NotedClient {
+    fn read(&mut self, key: &[u8], fields: Fields, values: &mut FieldValues) -> Result<Outcome, ClientError> {
+        self.client.read(key, fields, values)
+    }
+
+    fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+        self.client.scan(start, limit, fields)
+    }
+
+    fn scan_records(
+        &mut self,
+        start: &[u8],
+        limit: u32,
+        fields: Fields,
+        found: &mut FoundRecords,
+    ) -> Result<(Outcome, u32), ClientError> {
+        self.client.scan_records(start, limit, fields, found)
+    }
+
+    fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        let digests = self.digests(key, values);
+        self.write(key, &digests, |client| client.update(key, values))
+    }
+
+    fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+        let digests = self.digests(key, values);
+        self.write(key, &digests, |client| client.insert(key, values))
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+        let digests: Vec<(u32, Digest)> = (0..self.writes.fields).map(|field| (field, None)).collect();
+        self.write(key, &digests, |client| client.delete(key))
+    }
+
+    fn wants_values(&self) -> bool {
+        self.client.wants_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::run::memory_client::MemoryStore;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn values(text: &str) -> FieldValues {
+        let mut values = FieldValues::default();
+        values.push(0, text.as_bytes());
+        values
+    }
+
+    fn read_back(writes: &AcknowledgedWrites, store: &MemoryStore) -> ReadBackRecord {
+        let connect = |_| Ok(Box::new(store.client()) as Box<dyn Client>);
+        writes.read_back(&connect, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(false) })
+    }
+
+    /// Forgets, lies or fails as it is told.
+    struct Unreliable {
+        store: MemoryStore,
+        /// The next write is acknowledged, or fails, and is not done.
+        drops: Option<Result<Outcome, ClientError>>,
+    }
+
+    impl Client for Unreliable {
+        fn read(
+            &mut self,
+            key: &[u8],
+            fields: Fields,
+            values: &mut FieldValues,
+        ) -> Result<Outcome, ClientError> {
+            self.store.client().read(key, fields, values)
+        }
+        fn scan(&mut self, start: &[u8], limit: u32, fields: Fields) -> Result<(Outcome, u32), ClientError> {
+            self.store.client().scan(start, limit, fields)
+        }
+        fn update(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+            self.drops.take().unwrap_or_else(|| self.store.client().update(key, values))
+        }
+        fn insert(&mut self, key: &[u8], values: &FieldValues) -> Result<Outcome, ClientError> {
+            self.drops.take().unwrap_or_else(|| self.store.client().insert(key, values))
+        }
+        fn delete(&mut self, key: &[u8]) -> Result<Outcome, ClientError> {
+            self.store.client().delete(key)
+        }
+    }
+
+    fn unreliable(
+        writes: &Arc<AcknowledgedWrites>,
+        store: &MemoryStore,
+        drops: Option<Result<Outcome, ClientError>>,
+    ) -> Box<dyn Client> {
+        writes.noted(Box::new(Unreliable { store: store.clone(), drops }))
+    }
+
+    #[test]
+    fn what_is_lost_is_found_and_what_was_not_promised_is_not() {
+        let (store, writes) =
+            (MemoryStore::new(), Arc::new(AcknowledgedWrites::of(&Workload::new(100, 1, 9))));
+        let sound = || unreliable(&writes, &store, None);
+        let lying = || unreliable(&writes, &store, Some(Ok(Outcome::Found)));
+        let failing = || unreliable(&writes, &store, Some(Err(ClientError::System("no".to_owned()))));
+        for key in ["kept", "older", "wrong", "deleted", "uncertain"] {
+            sound().insert(key.as_bytes(), &values("first")).unwrap();
+        }
+        lying().insert(b"missing", &values("first")).unwrap();
+        lying().update(b"older", &values("second")).unwrap();
+        store.client().update(b"wrong", &values("by nobody")).unwrap();
+        sound().delete(b"deleted").unwrap();
+        failing().update(b"uncertain", &values("second")).unwrap_err();
+        failing().insert(b"never", &values("first")).unwrap_err();
+        let found = read_back(&writes, &store);
+        assert_eq!((found.noted, found.one_in, found.checked), (7, 1, 7));
+        assert_eq!((found.missing, found.older, found.wrong), (1, 1, 1), "{found:?}");
+        let mut names: Vec<&str> = found.examples.iter().map(|lost| lost.record.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["missing", "older", "wrong"]);
+        assert_eq!((found.unreadable, found.unchecked), (0, 0));
+    }
+
+    #[test]
+    fn many_records_are_sampled_and_nobody_waits_for_a_system_that_is_gone() {
+        let workload = Workload::new(10 * MAX_NOTED, 1, 9);
+        let writes = Arc::new(AcknowledgedWrites::of(&workload));
+        let store = MemoryStore::new();
+        let mut client = unreliable(&writes, &store, None);
+        for number in 0..1000 {
+            client.insert(format!("user{number}").as_bytes(), &values("v")).unwrap();
+        }
+        let gone = |_| Err(ClientError::Lost("gone".to_owned()));
+        let found = writes.read_back(&gone, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(false) });
+        assert_eq!(found.one_in, 10);
+        assert!((50..200).contains(&found.noted), "{found:?}");
+        assert_eq!((found.checked, found.unreadable), (0, found.noted));
+        client.insert(b"user1", &values("v")).unwrap();
+        let stopped = writes.read_back(&gone, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(true) });
+        assert_eq!(stopped.unchecked, stopped.noted);
+    }
+
+    proptest! {
+        /// A store that does what it says loses nothing, whatever is written in whatever order.
+        #[test]
+        fn a_sound_store_is_found_sound(steps in proptest::collection::vec((0u8..5, 0u8..4, any::<u8>()), 1..80)) {
+            let (store, writes) = (MemoryStore::new(), Arc::new(AcknowledgedWrites::of(&Workload::new(9, 1, 9))));
+            let mut client = unreliable(&writes, &store, None);
+            for (key, act, value) in steps {
+                let (key, values) = ([key], values(&value.to_string()));
+                match act {
+                    0 => drop(client.insert(&key, &values)),
+                    1 => drop(client.update(&key, &values)),
+                    2 => drop(client.delete(&key)),
+                    _ => {
+                        let lost = Some(Err(ClientError::Timeout(LIMIT)));
+                        let _ = unreliable(&writes, &store, lost).update(&key, &values);
+                    }
+                }
+            }
+            let found = read_back(&writes, &store);
+            prop_assert_eq!((found.lost(), found.checked), (0, found.noted), "{:?}", found);
+        }
+
+        /// Of writes at once, any may be the last; of those one after the other only the last.
+        #[test]
+        fn the_last_of_writes_in_order_is_the_only_one(count in 1usize..300) {
+            let mut field = Field::default();
+            for number in 0..count as u64 {
+                field.begin(Some(number), 2 * number + 1);
+                field.answered(2 * number + 1, 2 * number + 2);
+            }
+            let last = count as u64 - 1;
+            prop_assert_eq!(field.judge(Some(last), &|| false), None);
+            prop_assert_eq!(field.judge(None, &|| false), Some(LostWriteProblem::Missing));
+            if last > 0 {
+                prop_assert_eq!(field.judge(Some(last - 1), &|| false), Some(LostWriteProblem::Older));
+            }
+            prop_assert_eq!(field.judge(Some(u64::MAX), &|| false), Some(LostWriteProblem::Wrong));
+            prop_assert!(field.writes.len() <= 1 && field.replaced.len() <= REPLACED_KEPT);
+        }
+    }
+}
