@@ -14,6 +14,7 @@ use crate::measured::{Measured, SystemSample};
 use crate::network::NetworkRecord;
 use crate::path::PathRecord;
 use crate::search::SearchRecord;
+use crate::topology::TopologyRecord;
 
 /// A point of the matrix: one system on one storage under one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -329,6 +330,9 @@ pub struct RunRecord {
     /// Its gauges over the measured time; empty where it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub system_series: Vec<SystemSample>,
+    /// Where the system had its copies of the data; absent where it does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyRecord>,
     pub certificate: Option<Certificate>,
     /// What a reader must know of this measurement, each with what to try.
     pub warnings: Vec<String>,
