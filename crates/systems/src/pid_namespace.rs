@@ -2,10 +2,13 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::java::Java;
 use crate::program::on_path;
 use crate::system::SystemError;
+
+const POLL: Duration = Duration::from_millis(5);
 
 /// What else the namespace of a program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +79,19 @@ pub(crate) fn processes_below(process: u32) -> Vec<u32> {
     ids.filter(|id| inode(format!("/proc/{id}/ns/pid")) == inside).collect()
 }
 
+/// Waits up to `limit` until none of these processes is there: a namespace that lost its first process takes a moment to end the others.
+pub(crate) fn wait_until_gone(processes: &[u32], limit: Duration) {
+    let began = Instant::now();
+    let is_there = |id: &u32| Path::new(&format!("/proc/{id}")).exists();
+    while processes.iter().any(is_there) && began.elapsed() < limit {
+        std::thread::sleep(POLL);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::CommandExt as _;
     use std::process::Command;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -102,10 +113,8 @@ mod tests {
         assert!(!all.contains(&first.id()) && !all.contains(&std::process::id()));
         first.kill().unwrap();
         first.wait().unwrap();
-        while all.iter().any(|id| Path::new(&format!("/proc/{id}")).exists()) {
-            assert!(began.elapsed() < Duration::from_secs(60), "{all:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until_gone(&all, Duration::from_secs(60));
+        assert!(all.iter().all(|id| !Path::new(&format!("/proc/{id}")).exists()), "{all:?}");
         assert!(processes_below(u32::MAX).is_empty());
     }
 }

@@ -20,7 +20,7 @@ use crate::java::Java;
 use crate::java_server::{JavaProcess, JavaServer};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::NodeProcess;
-use crate::pid_namespace::processes_below;
+use crate::pid_namespace::{processes_below, wait_until_gone};
 use crate::system::{Resources, SystemError};
 
 pub(super) const STORE: &str = "underlay";
@@ -38,6 +38,8 @@ const SMALL_DIRECT_BYTES: u64 = 16 * MIB;
 /// For what a file system needs itself, and for the administration.
 const USABLE_SHARE: f64 = 0.95;
 const ADMIN_MIB: u64 = 256;
+/// How long it is waited until killed processes are gone, which never takes so long.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// The working directory of a storage node, as its processes see it.
 const HERE: &str = "/proc/self/cwd";
 
@@ -250,7 +252,20 @@ impl NodeProcess for StorageNode {
     }
 }
 
+impl Drop for StorageNode {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 impl StorageNode {
+    /// Kills the agent and all that it has started, and waits until they are gone.
+    pub(super) fn kill(&self) {
+        let processes = self.processes();
+        self.process.kill();
+        wait_until_gone(&processes, KILL_LIMIT);
+    }
+
     pub(super) fn wait_for_agent(&self, limit: Duration) -> Result<(), SystemError> {
         self.process.wait_for_listener(endpoint(self.place.number), limit)
     }

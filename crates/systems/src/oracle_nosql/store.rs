@@ -323,7 +323,7 @@ impl Nodes for Started {
     fn kill(&self, name: &str) -> Result<(), SystemError> {
         let deployed = self.roster(name, "killing a storage node")?;
         if let Some(node) = deployed.nodes.take(name, "killing a storage node")? {
-            node.process.kill();
+            node.kill();
         }
         Ok(())
     }
