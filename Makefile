@@ -15,7 +15,7 @@ KILLS = 500
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate schema vm clean help
+.PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
@@ -29,6 +29,7 @@ help:
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
 	@echo "make volume-kills 500 kills of the volume server under load, more with a failing member or a full pool: whatever it had answered must be there"
 	@echo "make je-ha-kills  20 kills of replicas and of masters of replicated Berkeley DB JE under load: whatever was acknowledged must be there"
+	@echo "make oracle-nosql-kills  the same of storage nodes of Oracle NoSQL Database, from the installation that KVHOME names"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
 	@echo "make volume-performance  measure what a volume over NVMe/TCP costs, and write docs/volume-performance.md"
@@ -101,6 +102,9 @@ volume-kills:
 je-ha-kills:
 	@scripts/install-packages test
 	@RUST_TEST_NOCAPTURE=1 UNDERLAY_JE_HA_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test je members_are_killed
+
+oracle-nosql-kills:
+	@RUST_TEST_NOCAPTURE=1 UNDERLAY_ORACLE_NOSQL_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test oracle_nosql storage_nodes_are_killed
 
 overhead:
 	@scripts/install-packages test

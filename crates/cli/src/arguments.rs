@@ -203,7 +203,7 @@ pub(crate) enum YcsbPhase {
 #[derive(Debug, Args)]
 pub(crate) struct YcsbArguments {
     pub phase: YcsbPhase,
-    /// The system: rocksdb, je, je-ha, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
+    /// The system: rocksdb, je, je-ha, oracle-nosql, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
     /// Hadoop runs jobs, not YCSB: use a study
     pub system: String,
     /// Where the system keeps its data: any directory, including one on a modelled disk (`underlay mount`). `null` needs none,

@@ -203,7 +203,7 @@ fn a_running_cluster_needs_neither_a_directory_nor_a_budget() {
     let output = playground.output(&["ycsb", "load", "cassandra"]);
     assert!(stderr(&output).contains("or --set endpoints="), "{}", stderr(&output));
     let help = stdout(&playground.output(&["ycsb", "--help"]));
-    for system in ["rocksdb", "je", "je-ha", "cassandra", "accumulo", "null", "Hadoop"] {
+    for system in ["rocksdb", "je", "je-ha", "oracle-nosql", "cassandra", "accumulo", "null", "Hadoop"] {
         assert!(help.contains(system), "the help does not name {system}:\n{help}");
     }
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use support::{Playground, stderr, stdout};
 
-const SYSTEMS: [&str; 7] = ["rocksdb", "je", "je-ha", "cassandra", "accumulo", "hadoop", "null"];
+const SYSTEMS: [&str; 8] =
+    ["rocksdb", "je", "je-ha", "oracle-nosql", "cassandra", "accumulo", "hadoop", "null"];
 const STORAGES: [&str; 8] = [
     "hdd,nvme",
     "ssd,optane,pmem",

@@ -16,6 +16,7 @@ use crate::node_event::NodeEventRecord;
 use crate::path::PathRecord;
 use crate::read_back::ReadBackRecord;
 use crate::search::SearchRecord;
+use crate::topology::TopologyRecord;
 
 /// A point of the matrix: one system on one storage under one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -337,6 +338,9 @@ pub struct RunRecord {
     /// Whether what was acknowledged is there; absent where the study has no event for this cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_back: Option<ReadBackRecord>,
+    /// Where the system had its copies of the data; absent where it does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyRecord>,
     pub certificate: Option<Certificate>,
     /// What a reader must know of this measurement, each with what to try.
     pub warnings: Vec<String>,

@@ -24,6 +24,7 @@ pub mod read_back;
 pub mod run;
 mod schema1;
 pub mod search;
+pub mod topology;
 
 pub use cell::{
     Arrangement, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart, Requests,
@@ -52,6 +53,7 @@ pub use run::{
     Claim, ClaimCheck, DevicePrice, Expectation, Figure, PlannedCell, ReferenceTable, Run, Shortened,
 };
 pub use search::{SearchRecord, SearchStep};
+pub use topology::{CopyRecord, ShardRecord, TopologyRecord};
 
 /// Raised by one whenever a reader of the previous version would misread a record. What former ones wrote is [read](read) as well.
 pub const SCHEMA_VERSION: u32 = 2;

@@ -97,7 +97,7 @@ fn major(version: &str) -> Option<u32> {
     }
 }
 
-/// A class path: folders of jars and folders of classes, searched in this order.
+/// A class path: jars, folders of jars and folders of classes, searched in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassPath {
     entries: Vec<Entry>,
@@ -105,6 +105,7 @@ pub struct ClassPath {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
+    Jar(PathBuf),
     Jars(PathBuf),
     Classes(PathBuf),
 }
@@ -112,6 +113,12 @@ enum Entry {
 impl ClassPath {
     pub fn new() -> ClassPath {
         ClassPath::default()
+    }
+
+    /// Appends a jar, which may name others in its manifest.
+    pub(crate) fn with_jar(mut self, file: impl Into<PathBuf>) -> ClassPath {
+        self.entries.push(Entry::Jar(file.into()));
+        self
     }
 
     /// Appends every jar in `folder`.
@@ -139,7 +146,7 @@ impl ClassPath {
             }
             match entry {
                 Entry::Jars(folder) => argument.push(folder.join("*")),
-                Entry::Classes(folder) => argument.push(folder),
+                Entry::Jar(path) | Entry::Classes(path) => argument.push(path),
             }
         }
         argument
@@ -150,6 +157,10 @@ impl ClassPath {
         let mut contents = Vec::new();
         for entry in &self.entries {
             match entry {
+                Entry::Jar(file) => {
+                    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+                    contents.push(format!("{name} {}", file.metadata()?.len()));
+                }
                 Entry::Jars(folder) => {
                     let mut jars = Vec::new();
                     for file in std::fs::read_dir(folder)? {
@@ -208,5 +219,8 @@ mod tests {
         assert_eq!(path.to_argument(), OsString::from(expected));
         assert_eq!(path.contents().unwrap(), ["job-1", "a.jar 0", "b.jar 3"]);
         assert!(ClassPath::new().with_jars(folder.path().join("missing")).contents().is_err());
+        let jar = folder.path().join("b.jar");
+        let path = ClassPath::new().with_jar(&jar);
+        assert_eq!((path.to_argument(), path.contents().unwrap()), (jar.into(), vec!["b.jar 3".to_owned()]));
     }
 }

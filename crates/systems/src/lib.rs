@@ -25,6 +25,8 @@ mod mount_namespace;
 pub mod network_namespace;
 pub mod nodes;
 pub mod null;
+pub mod oracle_nosql;
+mod pid_namespace;
 mod private_file;
 mod process_memory;
 mod program;
@@ -40,6 +42,7 @@ static SYSTEMS: &[&dyn System] = &[
     &rocksdb::INSTALLED,
     &je::INSTALLED,
     &je_ha::INSTALLED,
+    &oracle_nosql::INSTALLED,
     &cassandra::INSTALLED,
     &accumulo::INSTALLED,
     &hadoop::INSTALLED,

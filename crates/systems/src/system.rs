@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::JobRecord;
+use underlay_record::{JobRecord, TopologyRecord};
 use underlay_workload::client::Client;
 
 pub use crate::error::SystemError;
@@ -328,6 +328,10 @@ pub trait Running: Send + Sync {
     fn processes(&self) -> Vec<u32>;
     /// The settings in force, for the record.
     fn applied_settings(&self) -> BTreeMap<String, String>;
+    /// Where it has its copies of the data, for the record, without devices. Systems whose data have one place do not tell.
+    fn topology(&self) -> Option<TopologyRecord> {
+        None
+    }
     /// Checks that it is still working.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use underlay_workload::client::{Client, ClientError, FieldValues, Fields, FoundR
 const FIELDS: u32 = 3;
 
 /// The real systems that start at once. `null` keeps nothing, and has a test of its own below; those of several processes have test
-/// programs of their own, as `je-ha` in `je/group.rs`.
+/// programs of their own, as `je-ha` in `je/group.rs` and `oracle-nosql` in `oracle_nosql`.
 fn systems() -> Vec<Box<dyn System>> {
     vec![
         Box::new(Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine"))),
@@ -27,13 +27,18 @@ fn systems() -> Vec<Box<dyn System>> {
 fn refusing() -> Vec<Box<dyn System>> {
     let mut systems = systems();
     systems.push(Box::new(underlay_systems::je_ha::INSTALLED));
+    systems.push(Box::new(underlay_systems::oracle_nosql::INSTALLED));
     systems
 }
 
 /// With room for what the system is made of.
 fn resources_of(system: &dyn System) -> Resources {
     let is_java = system.versions().contains_key("java");
-    Resources::of(if is_java { 256 << 20 } else { 32 << 20 })
+    Resources::of(match (system.name(), is_java) {
+        ("oracle-nosql", _) => 512 << 20,
+        (_, true) => 256 << 20,
+        (_, false) => 32 << 20,
+    })
 }
 
 fn start_on(

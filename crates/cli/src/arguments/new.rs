@@ -21,7 +21,7 @@ pub(crate) struct NewArguments {
     /// The file to write, which must not exist yet; - prints it [default: NAME.toml]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// rocksdb, je, je-ha, cassandra, accumulo, hadoop, or null, which stores nothing
+    /// rocksdb, je, je-ha, oracle-nosql, cassandra, accumulo, hadoop, or null, which stores nothing
     #[arg(long, value_name = "SYSTEM", default_value = "rocksdb")]
     pub system: String,
     /// Storages to compare, the baseline first: hdd, ssd, nvme, optane, pmem, ebs, nvme-tcp; media and layouts from

@@ -7,9 +7,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_attach::host::{self, Capability, Need, Status};
-use underlay_attach::{AttachError, choice, overhead};
+use underlay_attach::{AttachError, Missing, choice, overhead};
 use underlay_report::quantity;
 use underlay_study::machine::{self, Placement};
+use underlay_systems::system::SystemError;
 
 use crate::exit_codes::{Failure, MISSING};
 use crate::output;
@@ -20,7 +21,8 @@ const USUAL_CORES: u32 = 16;
 const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 
 pub(crate) fn doctor(json: bool) -> Result<ExitCode, Failure> {
-    let capabilities = host::capabilities(Path::new("runs"));
+    let mut capabilities = host::capabilities(Path::new("runs"));
+    capabilities.push(oracle_nosql());
     let lacking = |capability: &&Capability| matches!(capability.status, Status::Missing(_));
     let required_lacking =
         capabilities.iter().filter(lacking).filter(|capability| capability.need == Need::Required).count();
@@ -39,6 +41,19 @@ pub(crate) fn doctor(json: bool) -> Result<ExitCode, Failure> {
         }
     }
     Ok(if required_lacking > 0 { ExitCode::from(MISSING) } else { ExitCode::SUCCESS })
+}
+
+/// The one system whose programs the user has to supply.
+fn oracle_nosql() -> Capability {
+    let found = underlay_systems::oracle_nosql::requirement();
+    let status = found.map_or_else(
+        |error| match error {
+            SystemError::Missing { missing, remedy, .. } => Status::Missing(Missing::new(missing, remedy)),
+            other => Status::Missing(Missing::new("Oracle NoSQL Database", other.to_string())),
+        },
+        Status::Ok,
+    );
+    Capability { name: "Oracle NoSQL", status, need: Need::Optional, needed_for: "the system oracle-nosql" }
 }
 
 /// Every way in which a modelled storage can be attached, and the one that would be.

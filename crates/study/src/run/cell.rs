@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{Confined, Processors, Registry, choice};
 use underlay_record::{
-    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord, Requests,
-    RunRecord, SCHEMA_VERSION, SearchRecord,
+    CellStatus, DeviceId, DirtyLimitRecord, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord,
+    Requests, RunRecord, SCHEMA_VERSION, SearchRecord, TopologyRecord,
 };
 use underlay_storage::stack::Pace;
 use underlay_sync::Mutex;
@@ -61,6 +61,7 @@ pub(super) struct Bench {
 pub(super) struct Observed {
     pub taken: WindowFigures,
     pub settings: BTreeMap<String, String>,
+    pub topology: Option<TopologyRecord>,
     pub memory_enforced_by: Option<&'static str>,
     pub memory_peak_bytes: Option<u64>,
     pub dirty_limits: Vec<DirtyLimitRecord>,
@@ -84,6 +85,7 @@ impl Observed {
         record.memory.peak_bytes = self.memory_peak_bytes;
         record.memory.dirty_limits = self.dirty_limits;
         record.settings = self.settings;
+        record.topology = self.topology.map(|topology| with_devices(topology, plan));
         record.system_figures = self.taken.figures;
         record.system_series = self.taken.series;
         record.devices = self.taken.devices;
@@ -278,6 +280,7 @@ impl Bench {
             system_series: Vec::new(),
             node_events: Vec::new(),
             read_back: None,
+            topology: None,
             certificate: None,
             warnings: Vec::new(),
         }
@@ -382,6 +385,7 @@ impl Bench {
             ));
         }
         let observed_settings = session.servers().applied_settings();
+        let topology = session.servers().topology();
         // Before the storages: a file system with open files cannot be unmounted.
         let finished = session.finish()?;
         let attachment = storages.name();
@@ -390,6 +394,7 @@ impl Bench {
         let observed = Observed {
             taken,
             settings: observed_settings,
+            topology,
             memory_enforced_by: finished.memory_enforced_by,
             memory_peak_bytes: finished.memory_peak_bytes,
             dirty_limits,
@@ -505,6 +510,16 @@ pub(super) fn explain(reason: String, session: &Session, storages: &Storages) ->
         text.push_str(&format!("\n{error}"));
     }
     CellError::Failed(text)
+}
+
+/// A system's topology with the device below each directory.
+fn with_devices(mut topology: TopologyRecord, plan: &CellPlan<'_>) -> TopologyRecord {
+    let devices = storage::devices_of_directories(plan.storage);
+    for copy in topology.shards.iter_mut().flat_map(|shard| &mut shard.copies) {
+        let index = copy.directory.and_then(|directory| usize::try_from(directory).ok());
+        copy.device = index.and_then(|index| devices.get(index).cloned().flatten()).map(DeviceId::new);
+    }
+    topology
 }
 
 /// The system of a cell, if this program has it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_record::JobRecord;
+use underlay_record::{JobRecord, TopologyRecord};
 use underlay_systems::nodes::Nodes;
 use underlay_systems::system::{
     JobRequest, JobWatch, Resources, Running, Settings, StoragePaths, System, SystemError,
@@ -70,6 +70,11 @@ impl Servers {
     pub fn applied_settings(&self) -> BTreeMap<String, String> {
         // All have the same settings, and `start` made sure that there is one.
         self.each[0].applied_settings()
+    }
+
+    /// Where the first server has its copies of the data.
+    pub fn topology(&self) -> Option<TopologyRecord> {
+        self.each[0].topology()
     }
 
     /// Whether all are well.

@@ -14,13 +14,14 @@ use super::config::{Config, SETTINGS, StoragePolicy};
 use super::job_client::{JobClient, Place, SOURCES};
 use super::jobs::JOBS;
 use super::site::{HEARTBEAT_MS, Site};
-use super::yarn::{Yarn, YarnPlan, java_home_program};
+use super::yarn::{Yarn, YarnPlan};
 use crate::artifacts::{self, HADOOP};
 use crate::hdfs::{Hdfs, Plan, StorageType, planned_nodes, without_datanodes};
 use crate::java::{ClassPath, Java};
 use crate::java_server::{argument_file, hosts_option};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
+use crate::pid_namespace::program_of;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached,
     check_roles, first_data_directory,
@@ -155,7 +156,7 @@ fn archive(
     classes: &Path,
     progress: &dyn Fn(&Progress),
 ) -> Result<ClassArchive, SystemError> {
-    let java = Java { program: java_home_program(java)?, version: java.version.clone() };
+    let java = Java { program: program_of(NAME, java)?, version: java.version.clone() };
     ClassArchive::of(&java, library, classes, progress)
 }
 

@@ -1,6 +1,6 @@
 //! A ResourceManager and a NodeManager. Containers end with the NodeManager.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer};
 use crate::mount_namespace::let_go_of_others;
 use crate::network_namespace::NetworkNamespace;
-use crate::program::on_path;
+use crate::pid_namespace::{Mounts, contained, program_of};
 use crate::system::{Resources, SystemError};
 
 const RESOURCE_MANAGER_CLASS: &str = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager";
@@ -74,7 +74,7 @@ impl Yarn {
         let resource_manager =
             server("ResourceManager", RESOURCE_MANAGER_CLASS, folder).start(java, resources)?;
         let folder = Yarn::node_folder(plan.scratch);
-        let program = java_home_program(java)?;
+        let program = program_of(NAME, java)?;
         let mut node_manager = server("NodeManager", NODE_MANAGER_CLASS, folder.clone());
         let home = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         node_manager.environment = vec![
@@ -82,9 +82,9 @@ impl Yarn {
             // Containers get it from the NodeManager.
             ("HADOOP_CONF_DIR".to_owned(), plan.configuration.display().to_string()),
         ];
-        let contained = contained(&program, &folder)?;
-        let node_manager =
-            node_manager.start(&Java { program: contained, version: java.version.clone() }, resources)?;
+        // Containers leave the process group of their NodeManager. Tasks read `/proc` for their counters.
+        let contained = contained(NAME, java, &folder, Mounts::Own)?;
+        let node_manager = node_manager.start(&contained, resources)?;
         let own: Vec<&Path> = plan.directories.iter().map(PathBuf::as_path).chain([plan.scratch]).collect();
         if let Err(error) = let_go_of_others(node_manager.state().pid(), &own, plan.limit) {
             // If it has ended, its log says why.
@@ -108,44 +108,6 @@ impl Yarn {
         self.node_manager.kill();
         self.resource_manager.kill();
     }
-}
-
-/// The absolute path of the `java` for containers.
-pub(super) fn java_home_program(java: &Java) -> Result<PathBuf, SystemError> {
-    let found = match java.program.is_absolute() {
-        true => Some(java.program.clone()),
-        false => on_path(&java.program.to_string_lossy()),
-    };
-    let resolved = found.and_then(|program| std::fs::canonicalize(program).ok());
-    resolved.ok_or_else(|| {
-        SystemError::starting(NAME, format!("can't find the program {}", java.program.display()))
-    })
-}
-
-/// Writes a script that runs Java in its own PID namespace. Containers leave the process group of their NodeManager and would outlive
-/// it. In a namespace whose first process is the NodeManager, the kernel kills all of them with it. The namespace has its own
-/// `/proc`, which tasks read for their counters. If mounts are shared, what the host unmounts is unmounted here as well, so that no
-/// device stays in use.
-fn contained(java: &Path, folder: &Path) -> Result<PathBuf, SystemError> {
-    let Some(unshare) = on_path("unshare") else {
-        return Err(SystemError::Missing {
-            system: NAME,
-            missing: "the program 'unshare', which keeps containers together".to_owned(),
-            remedy: "install util-linux (Debian: apt install util-linux)".to_owned(),
-        });
-    };
-    let script = folder.join("contained-java");
-    let text = format!(
-        "#!/bin/sh\nexec '{}' --pid --fork --kill-child --mount-proc --propagation slave -- '{}' \"$@\"\n",
-        unshare.display(),
-        java.display()
-    );
-    let written = std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&script, text))
-        .and_then(|()| std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)));
-    written
-        .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", script.display())))?;
-    Ok(script)
 }
 
 /// The ids of all processes in a network namespace: servers, containers and everything that they started.

@@ -12,6 +12,7 @@ mod sources;
 pub use client::JvmClient;
 pub use process::{JvmChild, Spec};
 pub(crate) use sources::{
-    ACCUMULO, ACCUMULO_DRIVER, JE, JE_EMBEDDED_DRIVER, JE_GROUP_DRIVER, JE_REPLICA_DRIVER,
+    ACCUMULO, ACCUMULO_DRIVER, JE, JE_EMBEDDED_DRIVER, JE_GROUP_DRIVER, JE_REPLICA_DRIVER, ORACLE_NOSQL,
+    ORACLE_NOSQL_DRIVER,
 };
 pub use sources::{MAY_CONNECT, MEMORY_DRIVER};

@@ -20,6 +20,7 @@ pub(crate) static CHILD: JavaSources = JavaSources {
         java!("underlay/jvm/MayConnect.java"),
         java!("underlay/jvm/MemoryDriver.java"),
         java!("underlay/jvm/NotDone.java"),
+        java!("underlay/jvm/RecordFormat.java"),
         java!("underlay/jvm/RemoteConnection.java"),
         java!("underlay/jvm/RemoteService.java"),
         java!("underlay/jvm/Reply.java"),
@@ -60,7 +61,6 @@ pub(crate) static JE: JavaSources = JavaSources {
         java!("underlay/je/FirstRecords.java"),
         java!("underlay/je/GroupConnection.java"),
         java!("underlay/je/GroupDriver.java"),
-        java!("underlay/je/RecordFormat.java"),
         java!("underlay/je/Records.java"),
         java!("underlay/je/ReplicaDriver.java"),
         java!("underlay/je/ReplicaNode.java"),
@@ -75,3 +75,18 @@ pub(crate) const JE_EMBEDDED_DRIVER: &str = "underlay.je.EmbeddedDriver";
 /// The class of the driver that is a member of a replication group, and of the one that is the client of several groups.
 pub(crate) const JE_REPLICA_DRIVER: &str = "underlay.je.ReplicaDriver";
 pub(crate) const JE_GROUP_DRIVER: &str = "underlay.je.GroupDriver";
+
+/// The driver for Oracle NoSQL Database: compiled against the child's classes and the client of the user's own installation.
+pub(crate) static ORACLE_NOSQL: JavaSources = JavaSources {
+    name: "oracle-nosql-driver",
+    files: &[
+        java!("underlay/oraclenosql/FieldRecords.java"),
+        java!("underlay/oraclenosql/Records.java"),
+        java!("underlay/oraclenosql/Requests.java"),
+        java!("underlay/oraclenosql/StoreDriver.java"),
+        java!("underlay/oraclenosql/ValueRecords.java"),
+    ],
+};
+
+/// The driver's class, which documents its properties.
+pub(crate) const ORACLE_NOSQL_DRIVER: &str = "underlay.oraclenosql.StoreDriver";

@@ -139,7 +139,7 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     assert_eq!(store.processes().len() as u64, MEMBERS);
     assert_eq!(store.applied_settings()["members_of_shard_2"], "node 2, node 1, node 3");
     assert!(directory.path().join("data-3/je-ha/shard2-node3").is_dir());
-    operations::mean_what_they_mean_in_a_map(&store);
+    operations::mean_what_they_mean_in_a_map(&store, true);
     only_who_knows_the_secret_is_served(&store);
     LOAD.load(&store, &ledger);
 

@@ -108,6 +108,15 @@ fn start_of(system: &dyn System) -> Start {
             run: ONCE,
             ..requests
         },
+        "oracle-nosql" => Start {
+            fixed_memory: Some("1.1 GB"),
+            settings: "nodes = 3                         # one shard of three copies\n",
+            data_bytes: 300 * MB,
+            room: 8.0,
+            times: Some(JAVA_TIMES),
+            run: ONCE,
+            ..requests
+        },
         "cassandra" => Start {
             fixed_memory: Some("520 MB"),
             data_bytes: 300 * MB,

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use underlay_record::{ChosenBy, DirtyLimitRecord, RunRecord, SlowMotion, cpus_in_words};
 
 use super::summary::badge;
-use super::{Page, swatch};
+use super::{Page, copies, swatch};
 use crate::cell::cost::{devices_in_words, roles_in_words};
 use crate::comparison::storage_records;
 use crate::findings::warnings::cell_name;
@@ -25,6 +25,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
         h3 { "Certificates" }
         (certificates(page))
         @if let Some(settings) = settings(page) { h3 { "Settings" } (settings) }
+        @if let Some(copies) = copies::section(page) { h3 { "Copies of the data" } (copies) }
         (system_figures(page))
         details { summary { "The study" } pre { (page.loaded.run.study_toml) } }
     })

@@ -4,6 +4,7 @@ pub mod ab;
 mod background;
 mod changing;
 mod charts;
+mod copies;
 mod cost;
 mod devices;
 mod directories;

@@ -14,6 +14,7 @@ import com.sleepycat.je.Put;
 import com.sleepycat.je.Transaction;
 
 import underlay.jvm.Driver;
+import underlay.jvm.RecordFormat;
 import underlay.jvm.Values;
 
 /** The operations of one connection on a database: a record is one value under one key. */

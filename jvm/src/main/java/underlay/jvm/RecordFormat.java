@@ -1,4 +1,4 @@
-package underlay.je;
+package underlay.jvm;
 
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
@@ -7,11 +7,8 @@ import java.util.Map;
 import java.util.SortedMap;
 import java.util.TreeMap;
 
-import underlay.jvm.Driver;
-import underlay.jvm.Values;
-
 /** The stored form of a record: its fields in order, each once, in the encoding of messages. */
-final class RecordFormat {
+public final class RecordFormat {
     private static final VarHandle SHORT = view(short[].class);
     private static final VarHandle INT = view(int[].class);
     private static final int COUNT_BYTES = 2;
@@ -21,12 +18,12 @@ final class RecordFormat {
     }
 
     /** The stored form of a whole record. Of a field that is given twice, the last value counts. */
-    static byte[] stored(Values values) {
+    public static byte[] stored(Values values) {
         return values.isOrdered() ? values.toBytes() : encoded(with(new TreeMap<>(), values));
     }
 
     /** The record {@code old} with these fields changed. */
-    static byte[] changed(byte[] old, Values values) {
+    public static byte[] changed(byte[] old, Values values) {
         SortedMap<Integer, byte[]> fields = new TreeMap<>();
         int at = COUNT_BYTES;
         for (int left = count(old); left > 0; left--) {
@@ -39,12 +36,12 @@ final class RecordFormat {
     }
 
     /** Whether these are all fields of a record, so that whatever it was before does not matter. */
-    static boolean isWhole(Values values, int fields) {
+    public static boolean isWhole(Values values, int fields) {
         return values.size() == fields && values.isOrdered() && (fields == 0 || values.field(fields - 1) == fields - 1);
     }
 
     /** Adds the wanted fields of a stored record. */
-    static void select(byte[] stored, int wanted, Values into) {
+    public static void select(byte[] stored, int wanted, Values into) {
         int at = COUNT_BYTES;
         for (int left = count(stored); left > 0; left--) {
             int length = length(stored, at);

@@ -1,0 +1,228 @@
+//! The administration of a store: deploying it, and asking how it is.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use underlay_sync::Mutex;
+
+use super::NAME;
+use super::config::Config;
+use super::places::name;
+use super::reports::{Status, Topology, parse};
+use super::storage_node::{Plan, STORE, endpoint};
+use crate::private_file::write_private;
+use crate::system::SystemError;
+
+const ZONE: &str = "underlay";
+/// Each look starts a Java process.
+const POLL: Duration = Duration::from_millis(500);
+/// How long one look may take: it waits for storage nodes that do not answer.
+const LOOK_LIMIT: Duration = Duration::from_secs(60);
+
+/// The tools of a store. One runs at a time, since each has its files.
+pub(super) struct Admin {
+    one_at_a_time: Mutex<()>,
+}
+
+impl Admin {
+    pub(super) fn new() -> Admin {
+        Admin { one_at_a_time: Mutex::new(()) }
+    }
+
+    /// Makes a store of storage nodes whose agents run.
+    pub(super) fn deploy(
+        &self,
+        plan: &Plan,
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<Topology, SystemError> {
+        const DURING: &str = "deploying the store";
+        let said = self.run_script(plan, DURING, &deployment(&plan.config, parameters))?;
+        let topology = self.topology(plan, DURING)?;
+        let (config, has) = (&plan.config, &topology.shards);
+        let nodes: usize = has.iter().map(|shard| shard.rns.len()).sum();
+        if has.len() as u64 != config.shards() || nodes as u64 != config.replication_nodes() {
+            let problem = format!(
+                "it has {} shards and {nodes} replication nodes instead of {} and {}: {}",
+                has.len(),
+                config.shards(),
+                config.replication_nodes(),
+                last_lines(&said)
+            );
+            return Err(SystemError::failed(NAME, DURING, problem));
+        }
+        Ok(topology)
+    }
+
+    /// Changes the parameters of all replication nodes, which start again one by one.
+    pub(super) fn change(
+        &self,
+        plan: &Plan,
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<(), SystemError> {
+        const DURING: &str = "changing the parameters of replication nodes";
+        let script = format!("hidden\nplan change-parameters -all-rns -wait -params {}\n", words(parameters));
+        let said = self.run_script(plan, DURING, &script)?;
+        match said.contains("ended successfully") || said.contains("No parameters") {
+            true => Ok(()),
+            false => Err(SystemError::failed(NAME, DURING, last_lines(&said))),
+        }
+    }
+
+    pub(super) fn topology(&self, plan: &Plan, during: &'static str) -> Result<Topology, SystemError> {
+        let said = self.run_admin(plan, during, &["show", "topology", "-json"])?;
+        parse(&said).map_err(|problem| {
+            SystemError::failed(NAME, during, format!("it does not show its topology: {problem}"))
+        })
+    }
+
+    /// What is wrong with the store in its own eyes.
+    pub(super) fn verify(&self, plan: &Plan, during: &'static str) -> Result<Status, SystemError> {
+        let said = self.run_admin(plan, during, &["verify", "configuration", "-json"])?;
+        parse(&said)
+            .map_err(|problem| SystemError::failed(NAME, during, format!("it can't be verified: {problem}")))
+    }
+
+    /// How the store is, as any of the storage nodes with these numbers tells.
+    pub(super) fn ping(
+        &self,
+        plan: &Plan,
+        during: &'static str,
+        nodes: &[u64],
+    ) -> Result<Result<Status, String>, SystemError> {
+        let helpers: Vec<String> = nodes.iter().map(|&number| endpoint(number).to_string()).collect();
+        let said = self.run(plan, during, "ping", &["ping", "-helper-hosts", &helpers.join(","), "-json"])?;
+        Ok(parse(&said))
+    }
+
+    /// Looks until the store `is_ready`, as long as `check` finds nothing wrong with its processes.
+    pub(super) fn wait(
+        &self,
+        plan: &Plan,
+        (during, limit): (&'static str, Duration),
+        nodes: &dyn Fn() -> Vec<u64>,
+        check: &dyn Fn() -> Result<(), SystemError>,
+        is_ready: &dyn Fn(&Status) -> bool,
+    ) -> Result<Status, SystemError> {
+        let began = Instant::now();
+        loop {
+            check()?;
+            let status = self.ping(plan, during, &nodes())?;
+            let problem = match status {
+                Ok(status) if is_ready(&status) => return Ok(status),
+                Ok(status) => status.in_words(),
+                Err(problem) => problem,
+            };
+            if began.elapsed() > limit {
+                let problem = format!("it is not ready after {:.0} s: {problem}", limit.as_secs_f64());
+                check()?;
+                return Err(SystemError::failed(NAME, during, problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn run_script(&self, plan: &Plan, during: &'static str, script: &str) -> Result<String, SystemError> {
+        let path = plan.scratch.join("script");
+        write_private(&path, script).map_err(|error| {
+            SystemError::failed(NAME, during, format!("can't write {}: {error}", path.display()))
+        })?;
+        let said = self.run_admin(plan, during, &["load", "-file", &path.display().to_string()])?;
+        match said.contains("Script error") {
+            true => Err(SystemError::failed(NAME, during, last_lines(&said))),
+            false => Ok(said),
+        }
+    }
+
+    fn run_admin(&self, plan: &Plan, during: &'static str, words: &[&str]) -> Result<String, SystemError> {
+        let (host, port) = (endpoint(1).ip().to_string(), endpoint(1).port().to_string());
+        let all = [&["runadmin", "-host", &host, "-port", &port][..], words].concat();
+        self.run(plan, during, "runadmin", &all)
+    }
+
+    /// What a tool prints, whatever its exit status is: that tells how the store is.
+    fn run(
+        &self,
+        plan: &Plan,
+        during: &'static str,
+        name: &str,
+        words: &[&str],
+    ) -> Result<String, SystemError> {
+        let _alone = self.one_at_a_time.lock();
+        let tool = plan.tool(name, words.iter().map(|&word| word.to_owned()).collect());
+        let process = tool.start(&plan.java, &crate::system::Resources::unlimited())?;
+        let state = process.state();
+        let limit = if name == "ping" { LOOK_LIMIT.min(plan.limit) } else { plan.limit };
+        if !state.wait(limit) {
+            let problem = format!("{name} did not finish within {:.0} s", limit.as_secs_f64());
+            return Err(state.failed(during, problem));
+        }
+        let read = std::fs::read(tool.log());
+        read.map(|said| String::from_utf8_lossy(&said).into_owned()).map_err(|error| {
+            SystemError::failed(NAME, during, format!("what {name} printed is lost: {error}"))
+        })
+    }
+}
+
+/// The commands that make a store.
+fn deployment(config: &Config, parameters: &BTreeMap<String, String>) -> String {
+    let mut lines = vec![
+        // Some parameters can be set only like this.
+        "hidden".to_owned(),
+        format!("configure -name {STORE}"),
+        format!("change-policy -params {}", words(parameters)),
+        format!("plan deploy-zone -name {ZONE} -rf {} -wait", config.replication()),
+    ];
+    for number in 1..=config.nodes {
+        let (host, port) = (endpoint(number).ip(), endpoint(number).port());
+        lines.push(format!("plan deploy-sn -znname {ZONE} -host {host} -port {port} -wait"));
+        if number == 1 {
+            lines.push(format!("plan deploy-admin -sn {} -wait", name(1)));
+            lines.push(format!("pool create -name {STORE}"));
+        }
+        lines.push(format!("pool join -name {STORE} -sn {}", name(number)));
+    }
+    lines.extend([
+        format!("topology create -name {STORE} -pool {STORE} -partitions {}", config.partitions()),
+        format!("topology preview -name {STORE}"),
+        format!("plan deploy-topology -name {STORE} -wait"),
+    ]);
+    lines.join("\n") + "\n"
+}
+
+fn words(parameters: &BTreeMap<String, String>) -> String {
+    let words: Vec<String> = parameters.iter().map(|(name, value)| format!("\"{name}={value}\"")).collect();
+    words.join(" ")
+}
+
+/// The end of what a tool printed, where it says what went wrong.
+fn last_lines(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(8)..].join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_make_what_the_settings_say() {
+        let config = Config { nodes: 3, capacity: 2, given_partitions: Some(60), ..Config::default() };
+        let parameters = BTreeMap::from([("cacheSize".to_owned(), "34603008".to_owned())]);
+        let script = deployment(&config, &parameters);
+        let lines: Vec<&str> = script.lines().collect();
+        assert_eq!(
+            lines[..4],
+            [
+                "hidden",
+                "configure -name underlay",
+                "change-policy -params \"cacheSize=34603008\"",
+                "plan deploy-zone -name underlay -rf 3 -wait",
+            ]
+        );
+        assert_eq!(lines.iter().filter(|line| line.starts_with("plan deploy-sn ")).count(), 3);
+        assert_eq!(lines.iter().filter(|line| line.starts_with("plan deploy-admin ")).count(), 1);
+        assert!(script.contains("plan deploy-sn -znname underlay -host 127.0.0.2 -port 5200 -wait\n"));
+        assert!(script.ends_with("topology create -name underlay -pool underlay -partitions 60\ntopology preview -name underlay\nplan deploy-topology -name underlay -wait\n"));
+        assert_eq!(last_lines("a\n\n b \n"), "a; b");
+    }
+}

@@ -1,0 +1,170 @@
+//! The client process: Oracle NoSQL Database's own client, from the user's installation.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::NAME;
+use super::config::{Config, Existing};
+use super::home::Home;
+use crate::credentials;
+use crate::java::{ClassPath, Java};
+use crate::java_server;
+use crate::jvm::{self, JvmChild, Spec};
+use crate::may_connect::Allowed;
+use crate::network_namespace::NetworkNamespace;
+use crate::private_file::write_private;
+use crate::system::{Progress, Resources, SystemError};
+
+/// The client process is not part of the system, so its memory does not count towards the budget.
+const HEAP_BYTES: u64 = 256 << 20;
+/// The environment variables for an existing store that is secured: the file of its security properties, as Oracle NoSQL Database's own
+/// clients take them, and a user with a password if the file does not name them.
+const LOGIN_FILE: &str = "ORACLE_NOSQL_SECURITY";
+pub(super) const USERNAME: &str = "ORACLE_NOSQL_USERNAME";
+pub(super) const PASSWORD: &str = "ORACLE_NOSQL_PASSWORD";
+
+/// Who one is at an existing store.
+#[derive(Default)]
+pub(super) struct Login {
+    file: Option<PathBuf>,
+    user: Option<(String, String)>,
+}
+
+impl Login {
+    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Login, SystemError> {
+        let file = variable(LOGIN_FILE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        if let Some(path) = &file
+            && let Err(error) = std::fs::File::open(path)
+        {
+            let missing = format!("the security properties of the store ({}: {error})", path.display());
+            let remedy = format!("set {LOGIN_FILE} to a file of security properties that this user can read");
+            return Err(SystemError::Missing { system: NAME, missing, remedy });
+        }
+        let user = credentials::read(variable, [USERNAME, PASSWORD]).map_err(|missing| {
+            let remedy = format!("set both {USERNAME} and {PASSWORD}, or neither");
+            credentials::missing(NAME, missing, remedy)
+        })?;
+        Ok(Login { file, user })
+    }
+
+    /// The variables that its secrets come from, if there are any.
+    pub(super) fn named(&self) -> Option<[&'static str; 2]> {
+        match (&self.user, &self.file) {
+            (Some(_), _) => Some([USERNAME, PASSWORD]),
+            (None, Some(_)) => Some([LOGIN_FILE, USERNAME]),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Compiles the driver against the client of the installation: what the client process finds its classes by.
+pub(super) fn class_path(home: &Home, progress: &dyn Fn(&Progress)) -> Result<ClassPath, SystemError> {
+    Java::find(NAME)?;
+    let child = JvmChild::prepare(NAME, progress)?;
+    let needed = home.client().with_classes(child);
+    let driver = jvm::ORACLE_NOSQL.classes(NAME, &needed, progress)?;
+    Ok(home.client().with_classes(driver))
+}
+
+/// How to start the client process.
+pub(super) struct ClientPlan<'a> {
+    pub config: &'a Config,
+    pub home: &'a Home,
+    pub fields: u32,
+    pub timeout: Duration,
+    pub limit: Duration,
+    pub scratch: &'a Path,
+}
+
+impl ClientPlan<'_> {
+    /// Starts it for `store`, in the network of a store that was started here. `allowed` is what it may connect to; `None`: anything.
+    pub(super) fn start(
+        &self,
+        store: &Existing,
+        login: &Login,
+        namespace: Option<&NetworkNamespace>,
+        allowed: Option<&Allowed>,
+    ) -> Result<JvmChild, SystemError> {
+        let written = |error: std::io::Error| {
+            SystemError::starting(NAME, format!("can't write to {}: {error}", self.scratch.display()))
+        };
+        std::fs::create_dir_all(self.scratch).map_err(written)?;
+        // Its log is for what goes wrong; of each connection that is lost the client would tell at length.
+        let logging = self.scratch.join("client-logging.properties");
+        write_private(&logging, "handlers=java.util.logging.ConsoleHandler\n.level=SEVERE\n")
+            .map_err(written)?;
+        let mut options = vec![format!("-Djava.util.logging.config.file={}", logging.display())];
+        if namespace.is_some() {
+            // There is no name service in the namespace.
+            let hosts = self.scratch.join("client-hosts");
+            write_private(&hosts, &java_server::hosts()).map_err(written)?;
+            options.extend([java_server::hosts_option(&hosts), "-Djava.net.preferIPv4Stack=true".to_owned()]);
+        }
+        let mut properties = self.properties(store, login);
+        if let Some(allowed) = allowed {
+            properties.insert(jvm::MAY_CONNECT.to_owned(), allowed.to_words());
+        }
+        JvmChild::start(&Spec {
+            system: NAME,
+            part: None,
+            driver: jvm::ORACLE_NOSQL_DRIVER,
+            class_path: class_path(self.home, &|_| {})?,
+            properties,
+            options,
+            scratch: self.scratch,
+            heap_bytes: HEAP_BYTES,
+            resources: &Resources::unlimited(),
+            namespace,
+            timeout: self.timeout,
+            start_limit: self.limit,
+            give_up: None,
+        })
+    }
+
+    fn properties(&self, store: &Existing, login: &Login) -> BTreeMap<String, String> {
+        // It is to say what went wrong before the load generator gives up.
+        let timeout = self.timeout.mul_f64(0.9);
+        let mut properties = BTreeMap::from(
+            [
+                ("store", store.store.clone()),
+                ("helpers", store.helpers.join(",")),
+                ("fields", self.fields.to_string()),
+                ("keys", self.config.fields.word().to_owned()),
+                ("durability", self.config.write_durability()),
+                ("consistency", self.config.consistency.to_owned()),
+                ("timeout-ms", timeout.as_millis().max(1).to_string()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        if let Some(file) = &login.file {
+            properties.insert("login-file".to_owned(), file.display().to_string());
+        }
+        if let Some((user, password)) = &login.user {
+            properties.insert("user".to_owned(), user.clone());
+            properties.insert("password".to_owned(), password.clone());
+        }
+        properties
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_complete_and_its_file_is_there() {
+        let of = |set: &'static [(&'static str, &'static str)]| {
+            Login::read(move |name| {
+                set.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(of(&[]).unwrap().named(), None);
+        assert_eq!(of(&[(USERNAME, "ann"), (PASSWORD, "x")]).unwrap().named(), Some([USERNAME, PASSWORD]));
+        assert_eq!(of(&[(LOGIN_FILE, "/dev/null")]).unwrap().named(), Some([LOGIN_FILE, USERNAME]));
+        let problem = |outcome: Result<Login, SystemError>| outcome.err().unwrap().to_string();
+        assert!(problem(of(&[(USERNAME, "ann")])).contains(PASSWORD));
+        let missing = problem(of(&[(LOGIN_FILE, "/no/such")]));
+        assert!(missing.contains("/no/such") && missing.contains(LOGIN_FILE), "{missing}");
+    }
+}

@@ -1,0 +1,188 @@
+//! The installation of Oracle NoSQL Database that the user supplies: no registry has its server.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use underlay_sync::Mutex;
+
+use super::NAME;
+use crate::java::{ClassPath, Java, without_options_of_the_user};
+use crate::system::SystemError;
+
+/// Names the directory of the installation.
+pub(super) const VARIABLE: &str = "KVHOME";
+const SERVER: &str = "lib/kvstore.jar";
+const CLIENT: &str = "lib/kvclient.jar";
+/// Earlier ones have no reports in this form, or do not run on the Java that is needed here.
+const OLDEST: (u32, u32) = (23, 1);
+/// The major version of the newest that was tried.
+const NEWEST: u32 = 25;
+/// The command that prints the version needs hardly any memory.
+const HEAP: &str = "-Xmx32m";
+
+/// A directory with a server and a client of a version that is supported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    directory: PathBuf,
+    version: String,
+}
+
+impl Home {
+    /// The installation that the environment names.
+    ///
+    /// # Errors
+    /// What is missing there, and how to get it.
+    pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Home, SystemError> {
+        let named = variable(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let Some(directory) = named else {
+            return Err(missing(format!("an installation of its own ({VARIABLE} is not set)")));
+        };
+        // Servers run elsewhere, where a relative path means something else.
+        let directory = std::fs::canonicalize(&directory).map_err(|error| {
+            missing(format!("an installation of its own ({} can't be read: {error})", directory.display()))
+        })?;
+        for (jar, what) in [(SERVER, "its server"), (CLIENT, "its client")] {
+            if let Err(error) = std::fs::File::open(directory.join(jar)) {
+                let path = directory.join(jar);
+                return Err(missing(format!("{what} ({} can't be read: {error})", path.display())));
+            }
+        }
+        let version = version_of(&directory)?;
+        check(&directory, &version)?;
+        Ok(Home { directory, version })
+    }
+
+    /// `25.3.21`
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The classes of servers and tools.
+    pub(super) fn server(&self) -> ClassPath {
+        ClassPath::new().with_jar(self.directory.join(SERVER))
+    }
+
+    /// The classes of clients.
+    pub(super) fn client(&self) -> ClassPath {
+        ClassPath::new().with_jar(self.directory.join(CLIENT))
+    }
+}
+
+/// For `underlay doctor`: where the installation is and its version.
+///
+/// # Errors
+/// What is missing, and how to get it.
+pub fn requirement() -> Result<String, SystemError> {
+    let home = Home::find(|name| std::env::var(name).ok())?;
+    Ok(format!("{} in {}", home.version, home.directory.display()))
+}
+
+fn missing(missing: String) -> SystemError {
+    let (year, release) = OLDEST;
+    SystemError::Missing {
+        system: NAME,
+        missing,
+        remedy: format!(
+            "download Oracle NoSQL Database {year}.{release} to {NEWEST}.x (Community or Enterprise Edition), unpack it, and set {VARIABLE} to \
+             the directory that has {SERVER} and {CLIENT}"
+        ),
+    }
+}
+
+/// Asked once per process.
+fn version_of(directory: &Path) -> Result<String, SystemError> {
+    static KNOWN: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
+    if let Some(version) = KNOWN.lock().get(directory) {
+        return Ok(version.clone());
+    }
+    let java = Java::find(NAME)?;
+    let mut command = Command::new(&java.program);
+    command.args([HEAP, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-jar"]).arg(directory.join(SERVER));
+    command.arg("version").stdin(Stdio::null());
+    without_options_of_the_user(&mut command);
+    let unreadable = |problem: String| {
+        missing(format!("an installation of its own ({}: {problem})", directory.join(SERVER).display()))
+    };
+    let output = command.output().map_err(|error| unreadable(format!("can't be run: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match version_in(&text) {
+        Some(version) => {
+            KNOWN.lock().insert(directory.to_owned(), version.to_owned());
+            Ok(version.to_owned())
+        }
+        None => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let said = errors.lines().chain(text.lines()).find(|line| !line.trim().is_empty());
+            let said = said.map(|line| format!(", but says: {}", line.trim())).unwrap_or_default();
+            Err(unreadable(format!("does not print its version{said}")))
+        }
+    }
+}
+
+/// The first word of `25.3.21 2025-11-23 18:01:16 UTC  Build id: 60eebbcaec4d Edition: Community`.
+fn version_in(text: &str) -> Option<&str> {
+    let word = text.lines().find_map(|line| line.split_whitespace().next())?;
+    numbers(word).map(|_| word)
+}
+
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+fn check(directory: &Path, version: &str) -> Result<(), SystemError> {
+    let is_known = numbers(version).is_some_and(|numbers| numbers >= OLDEST && numbers.0 <= NEWEST);
+    if is_known {
+        return Ok(());
+    }
+    Err(missing(format!("a version that it knows ({} has {version})", directory.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(directory: &Path) -> String {
+        let name = directory.to_str().unwrap().to_owned();
+        Home::find(move |variable| (variable == VARIABLE).then(|| name.clone())).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_how_to_get_it() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let unset = Home::find(|_| None).unwrap_err();
+        assert!(matches!(unset, SystemError::Missing { .. }));
+        let unset = unset.to_string();
+        assert!(unset.contains("KVHOME is not set") && unset.contains("download Oracle NoSQL"), "{unset}");
+        assert!(of(&folder.path().join("none")).contains("none can't be read"));
+        assert!(of(folder.path()).contains("its server ("), "{}", of(folder.path()));
+        std::fs::create_dir(folder.path().join("lib")).unwrap();
+        std::fs::write(folder.path().join(SERVER), "no jar").unwrap();
+        assert!(of(folder.path()).contains("kvclient.jar can't be read"), "{}", of(folder.path()));
+        std::fs::write(folder.path().join(CLIENT), "no jar").unwrap();
+        let no_jar = of(folder.path());
+        assert!(no_jar.contains("does not print its version, but says: "), "{no_jar}");
+    }
+
+    #[test]
+    fn versions_are_read_and_held_to_what_is_known() {
+        let line = "25.3.21 2025-11-23 18:01:16 UTC  Build id: 60eebbcaec4d Edition: Community\n";
+        assert_eq!(version_in(line), Some("25.3.21"));
+        assert_eq!((version_in("Error: unable to access jarfile"), version_in("")), (None, None));
+        for (version, is_known) in
+            [("25.3.21", true), ("23.1.21", true), ("22.3.3", false), ("19.5", false), ("26.1.0", false)]
+        {
+            let outcome = check(Path::new("/opt/kv"), version);
+            assert_eq!(outcome.is_ok(), is_known, "{version}");
+            if let Err(error) = outcome {
+                let error = error.to_string();
+                assert!(error.contains(version) && error.contains("23.1 to 25.x"), "{error}");
+            }
+        }
+    }
+}

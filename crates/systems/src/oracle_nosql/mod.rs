@@ -1,0 +1,19 @@
+#![doc = include_str!("docs.md")]
+
+mod admin;
+mod client;
+mod config;
+mod figures;
+mod formed;
+mod home;
+mod memory;
+mod places;
+mod reports;
+mod start;
+mod storage_node;
+mod store;
+
+pub use home::{Home, requirement};
+pub use start::{INSTALLED, OracleNosql};
+
+const NAME: &str = "oracle-nosql";

@@ -1,0 +1,246 @@
+//! Starting a store with its client, or connecting to an existing one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use underlay_record::NodeRole;
+
+use super::NAME;
+use super::admin::Admin;
+use super::client::{ClientPlan, Login, class_path};
+use super::config::{Config, Existing, SETTINGS};
+use super::figures::Statistics;
+use super::formed;
+use super::home::Home;
+use super::places::{name, places};
+use super::reports::Topology;
+use super::storage_node::{Plan, STORE, StorageNode, at_once, endpoint};
+use super::store::{Deployed, Started};
+use crate::java::Java;
+use crate::network_namespace::NetworkNamespace;
+use crate::nodes::PlannedNode;
+use crate::pid_namespace::{Mounts, contained};
+use crate::system::{
+    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
+};
+
+/// A client's timeout if the settings have none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Deploying starts many processes one after the other, and starting replays logs: this limit only tells a stuck process from a slow one.
+const MIN_LIMIT: Duration = Duration::from_secs(240);
+/// In slow motion everything takes longer. The client's timeout is stretched already, so limits of this many timeouts are as well.
+const LIMIT_TIMEOUTS: u32 = 20;
+const DURING: &str = "starting";
+
+/// The system `oracle-nosql`. Its programs are the user's.
+#[derive(Clone, Copy, Debug)]
+pub struct OracleNosql {
+    variable: fn(&str) -> Option<String>,
+}
+
+/// The one that studies use.
+pub static INSTALLED: OracleNosql = OracleNosql::with_variables(|name| std::env::var(name).ok());
+
+impl OracleNosql {
+    /// Takes the directory of the installation, and the login to an existing store, from these variables instead of the environment.
+    pub const fn with_variables(variable: fn(&str) -> Option<String>) -> OracleNosql {
+        OracleNosql { variable }
+    }
+
+    fn home(&self) -> Result<Home, SystemError> {
+        Home::find(self.variable)
+    }
+}
+
+impl System for OracleNosql {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            delete: true,
+            many_directories: true,
+            many_nodes: true,
+            settings: SETTINGS,
+            elsewhere: Some("helpers"),
+            spreads_data: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        let home = self.home().ok().map(|home| (NAME.to_owned(), home.version().to_owned()));
+        let java = Java::find(NAME).ok().map(|java| ("java".to_owned(), java.version));
+        home.into_iter().chain(java).collect()
+    }
+
+    fn start_and_stop(&self) -> Duration {
+        Duration::from_secs(90)
+    }
+
+    fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
+        // Stopping writes everything out.
+        &[("durability", "NO_SYNC"), ("replica_durability", "NO_SYNC")]
+    }
+
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+        Config::resolve(settings, None).err().unwrap_or_default()
+    }
+
+    fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, _slow_motion: f64) -> Vec<String> {
+        match Config::resolve(settings, None) {
+            Ok(config) if config.existing().is_none() => vec![
+                "Oracle NoSQL Database's agents and administration look after their processes by this machine's clock, as do JE's \
+                 daemons that write and wake up by time"
+                    .to_owned(),
+            ],
+            _ => Vec::new(),
+        }
+    }
+
+    fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
+        let Ok(config) = Config::resolve(settings, None) else { return Vec::new() };
+        // With a single copy there is nobody to take over.
+        if config.existing().is_some() || config.replication() < 2 {
+            return Vec::new();
+        }
+        let planned = |number: u64| PlannedNode {
+            name: name(number),
+            roles: &[NodeRole::Master, NodeRole::Replica],
+            shard: (config.shards() == 1).then_some(1),
+        };
+        (1..=config.nodes).map(planned).collect()
+    }
+
+    fn without_nodes(
+        &self,
+        settings: &BTreeMap<String, String>,
+        _shard: Option<u32>,
+        away: usize,
+    ) -> Option<String> {
+        Config::resolve(settings, None).ok()?.without(away as u64)
+    }
+
+    fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+        class_path(&self.home()?, progress).map(drop)
+    }
+
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        resources: &Resources,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
+        let config = Config::resolve(&settings.values, Some(resources.budget_bytes))
+            .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        let timeout = if settings.timeout.is_zero() { DEFAULT_TIMEOUT } else { settings.timeout };
+        let limit = MIN_LIMIT.max(timeout.saturating_mul(LIMIT_TIMEOUTS));
+        let scratch = paths.scratch.join(NAME);
+        if let Some(existing) = config.existing() {
+            // Checked before anything is connected to.
+            let login = Login::read(self.variable)?;
+            let helpers = ("helpers", existing.helpers.as_slice());
+            let allowed = settings.may_connect.check(NAME, helpers, login.named())?;
+            let home = self.home()?;
+            let plan = ClientPlan {
+                config: &config,
+                home: &home,
+                fields: settings.fields,
+                timeout,
+                limit,
+                scratch: &scratch,
+            };
+            let client = plan.start(&existing, &login, None, allowed.as_ref().map(|(allowed, _)| allowed))?;
+            return Ok(Box::new(Started::new(client, config, None)));
+        }
+        // A directory that can't be used is told before a missing installation, which costs a download.
+        let places = places(paths, &config)?;
+        let former = formed::read(&config, &places)?;
+        let parameters = config.node_parameters(timeout, settings.slow_motion);
+        let plan = self.plan(config, resources, &scratch, limit)?;
+        for place in &places {
+            plan.make_folder(place)?;
+        }
+        if former.is_none() {
+            at_once(&places, |place| plan.configure(place))?;
+        }
+        let mut nodes: Vec<StorageNode> = Vec::new();
+        for place in &places {
+            nodes.push(plan.start(place)?);
+        }
+        for node in &nodes {
+            node.wait_for_agent(limit)?;
+        }
+        let admin = Admin::new();
+        let check = || nodes.iter().try_for_each(|node| node.process.check(DURING));
+        let explained = |error: SystemError| check().err().unwrap_or(error);
+        let wait = || {
+            let all = || (1..=plan.config.nodes).collect();
+            let (shards, copies) = (plan.config.shards(), plan.config.replication_nodes());
+            admin.wait(&plan, (DURING, limit), &all, &check, &|status| status.is_healthy(shards, copies))
+        };
+        match &former {
+            None => drop(admin.deploy(&plan, &parameters).map_err(explained)?),
+            Some(former) => {
+                wait()?;
+                if former.parameters != parameters {
+                    admin.change(&plan, &parameters).map_err(explained)?;
+                }
+            }
+        }
+        wait()?;
+        let topology: Topology = admin.topology(&plan, DURING).map_err(explained)?;
+        let status = admin.verify(&plan, DURING).map_err(explained)?;
+        formed::note(&plan.config, &places, &parameters)?;
+        let own = Existing {
+            helpers: (1..=plan.config.nodes).map(|number| endpoint(number).to_string()).collect(),
+            store: STORE.to_owned(),
+        };
+        let client = ClientPlan {
+            config: &plan.config,
+            home: &plan.home,
+            fields: settings.fields,
+            timeout,
+            limit,
+            scratch: &plan.scratch,
+        };
+        let client = client.start(&own, &Login::default(), Some(&plan.network), None).map_err(explained)?;
+        let statistics = Statistics::new(places.iter().map(|place| plan.logs(place)).collect());
+        let config = plan.config.clone();
+        let deployed = Deployed::new(plan, admin, nodes, (topology, status), statistics);
+        Ok(Box::new(Started::new(client, config, Some(deployed))))
+    }
+}
+
+impl OracleNosql {
+    fn plan(
+        &self,
+        config: Config,
+        resources: &Resources,
+        scratch: &Path,
+        limit: Duration,
+    ) -> Result<Plan, SystemError> {
+        let home = self.home()?;
+        let java = Java::find(NAME)?;
+        std::fs::create_dir_all(scratch).map_err(|error| {
+            SystemError::starting(NAME, format!("can't make the directory {}: {error}", scratch.display()))
+        })?;
+        // Servers run in directories of their own.
+        let scratch = std::path::absolute(scratch).map_err(|error| {
+            SystemError::starting(NAME, format!("can't find the directory {}: {error}", scratch.display()))
+        })?;
+        Ok(Plan {
+            // An agent lets its processes go on when it is killed, and starts them again when they are.
+            contained: contained(NAME, &java, &scratch, Mounts::Shared)?,
+            network: NetworkNamespace::create(NAME)?,
+            java,
+            home,
+            config,
+            resources: resources.clone(),
+            scratch,
+            limit,
+        })
+    }
+}

@@ -1,0 +1,319 @@
+//! The processes of a storage node: an agent, which starts the replication nodes and the administration that it hosts.
+//!
+//! Oracle NoSQL Database keeps absolute paths in its data, and the same data are found at another path in each run. So it gets paths by
+//! way of its working directory (`/proc/self/cwd/storage1`), which has links to where they are this time.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::NAME;
+use super::config::Config;
+use super::home::Home;
+use super::memory::{ADMIN_HEAP_BYTES, AGENT_HEAP_BYTES, MIB};
+use super::places::{Place, Storage};
+use crate::child::ChildState;
+use crate::java::Java;
+use crate::java_server::{JavaProcess, JavaServer};
+use crate::network_namespace::NetworkNamespace;
+use crate::nodes::NodeProcess;
+use crate::pid_namespace::{processes_below, wait_until_gone};
+use crate::system::{Resources, SystemError};
+
+pub(super) const STORE: &str = "underlay";
+const MAIN: &str = "oracle.kv.impl.util.KVStoreMain";
+/// Storage nodes have their own addresses, as if on their own machines. But parts of them listen on every address, so they have
+/// their own ports as well: the registry's, those of replication, and those of services.
+const FIRST_PORT: u16 = 5000;
+const PORTS_OF_A_NODE: u16 = 200;
+const PORTS_OF_REPLICATION: u16 = 40;
+/// The heap of tools, which hold no data.
+const TOOL_HEAP_BYTES: u64 = 96 * MIB;
+/// Commands and parameters are taken apart by regular expressions, which need a deep stack for long ones.
+const STACK: &str = "-Xss2m";
+const SMALL_DIRECT_BYTES: u64 = 16 * MIB;
+/// For what a file system needs itself, and for the administration.
+const USABLE_SHARE: f64 = 0.95;
+const ADMIN_MIB: u64 = 256;
+/// How long it is waited until killed processes are gone, which never takes so long.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// The working directory of a storage node, as its processes see it.
+const HERE: &str = "/proc/self/cwd";
+
+/// What all storage nodes have in common.
+pub(super) struct Plan {
+    pub config: Config,
+    pub home: Home,
+    /// For tools, and for what starts other processes.
+    pub java: Java,
+    pub contained: Java,
+    pub network: Arc<NetworkNamespace>,
+    pub resources: Resources,
+    pub scratch: PathBuf,
+    /// How long starting or stopping may take.
+    pub limit: Duration,
+}
+
+/// The endpoint of a storage node's registry.
+pub(super) fn endpoint(number: u64) -> SocketAddr {
+    let last = u8::try_from(number).unwrap_or(u8::MAX);
+    let before = u16::from(last.saturating_sub(1));
+    (Ipv4Addr::new(127, 0, 0, last), FIRST_PORT + before * PORTS_OF_A_NODE).into()
+}
+
+impl Plan {
+    /// A process in the working directory of the storage node `name`, with the options that all have in common.
+    fn program(&self, node: &str, name: &str, arguments: Vec<String>) -> JavaServer {
+        JavaServer {
+            system: NAME,
+            name: name.to_owned(),
+            class: MAIN.to_owned(),
+            arguments,
+            class_path: self.home.server(),
+            heap_bytes: TOOL_HEAP_BYTES,
+            direct_bytes: Some(SMALL_DIRECT_BYTES),
+            options: vec![STACK.to_owned()],
+            environment: Vec::new(),
+            quick_start: true,
+            folder: self.folder(node),
+            namespace: Some(Arc::clone(&self.network)),
+        }
+    }
+
+    /// A tool that belongs to no storage node.
+    pub(super) fn tool(&self, name: &str, arguments: Vec<String>) -> JavaServer {
+        self.program("tools", name, arguments)
+    }
+
+    fn folder(&self, node: &str) -> PathBuf {
+        self.scratch.join(node)
+    }
+
+    /// Where the servers of a storage node log, and write their statistics down.
+    pub(super) fn logs(&self, place: &Place) -> PathBuf {
+        self.folder(&place.name()).join("log")
+    }
+
+    /// Makes the working directory of a storage node anew, with links to its directories. Logs are kept off the storage under test.
+    pub(super) fn make_folder(&self, place: &Place) -> Result<(), SystemError> {
+        let folder = self.folder(&place.name());
+        let made = || -> io::Result<()> {
+            match std::fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            for made in ["log", "collector"] {
+                std::fs::create_dir_all(folder.join(made))?;
+            }
+            symlink(std::path::absolute(&place.home)?, folder.join("home"))?;
+            for (number, storage) in (1..).zip(&place.storages) {
+                symlink(std::path::absolute(&storage.directory)?, folder.join(format!("storage{number}")))?;
+            }
+            Ok(())
+        };
+        made().map_err(|error| {
+            SystemError::starting(NAME, format!("can't make the directory {}: {error}", folder.display()))
+        })
+    }
+
+    /// Writes the boot configuration of a new storage node.
+    pub(super) fn configure(&self, place: &Place) -> Result<(), SystemError> {
+        let root = place.home.join("root");
+        let made = || -> io::Result<()> {
+            let of_node = root.join(STORE).join(place.name());
+            std::fs::create_dir_all(&of_node)?;
+            std::fs::create_dir(place.home.join("admin"))?;
+            symlink(Path::new(HERE).join("log"), root.join(STORE).join("log"))?;
+            symlink(Path::new(HERE).join("collector"), of_node.join("collector"))
+        };
+        made().map_err(|error| {
+            SystemError::starting(NAME, format!("can't write to {}: {error}", root.display()))
+        })?;
+        let arguments = self.boot_arguments(place)?;
+        let tool = self.program(&place.name(), &format!("makebootconfig {}", place.name()), arguments);
+        let said = tool.run(&self.java, "writing its boot configuration", self.limit)?;
+        match root.join("config.xml").is_file() {
+            true => Ok(()),
+            false => {
+                let problem = format!("there is no boot configuration for {}: {}", place.name(), said.trim());
+                Err(SystemError::starting(NAME, problem))
+            }
+        }
+    }
+
+    fn boot_arguments(&self, place: &Place) -> Result<Vec<String>, SystemError> {
+        let (address, port) = (endpoint(place.number).ip(), endpoint(place.number).port());
+        let services = port + PORTS_OF_REPLICATION;
+        let nodes = self.config.division().storage_node_mib(self.config.capacity);
+        let mut words = vec![
+            "makebootconfig".to_owned(),
+            "-root".to_owned(),
+            "home/root".to_owned(),
+            "-host".to_owned(),
+            address.to_string(),
+            "-port".to_owned(),
+            port.to_string(),
+            "-harange".to_owned(),
+            format!("{},{}", port + 1, services - 1),
+            "-servicerange".to_owned(),
+            format!("{services},{}", port + PORTS_OF_A_NODE - 1),
+            "-admin-web-port".to_owned(),
+            "-1".to_owned(),
+            "-capacity".to_owned(),
+            self.config.capacity.to_string(),
+            "-memory_mb".to_owned(),
+            nodes.to_string(),
+            // Nobody else can enter the network that it is in.
+            "-store-security".to_owned(),
+            "none".to_owned(),
+            // It knows only Java of certain vendors, and fewer MiB than a budget may have. What is wrong shows all the same.
+            "-force".to_owned(),
+            "-admindir".to_owned(),
+            format!("{HERE}/home/admin"),
+            "-admindirsize".to_owned(),
+            format!("{ADMIN_MIB}-MB"),
+        ];
+        for (number, storage) in (1..).zip(&place.storages) {
+            words.extend(["-storagedir".to_owned(), format!("{HERE}/storage{number}")]);
+            words.extend(["-storagedirsize".to_owned(), format!("{}-MB", size_mib(storage)?)]);
+        }
+        if place.number != 1 {
+            words.push("-noadmin".to_owned());
+        }
+        Ok(words)
+    }
+
+    /// Starts the agent of a storage node. It need not answer yet when this returns.
+    pub(super) fn start(&self, place: &Place) -> Result<StorageNode, SystemError> {
+        let words = ["start", "-root", "home/root"].map(str::to_owned).to_vec();
+        let name = format!("storage node {}", place.number);
+        let mut agent = self.program(&place.name(), &name, words);
+        agent.heap_bytes = AGENT_HEAP_BYTES;
+        let of_services = self.options_of_services(&agent.folder);
+        agent.options.push(format!("-Doracle.kv.jvm.extraargs={of_services}"));
+        let process = agent.start(&self.contained, &self.resources)?;
+        Ok(StorageNode { place: place.clone(), process })
+    }
+
+    /// Java's options for the processes that an agent starts. Replication nodes have further ones, which override these.
+    fn options_of_services(&self, folder: &Path) -> String {
+        let heap_mib = ADMIN_HEAP_BYTES / MIB;
+        let hosts = crate::java_server::hosts_option(&folder.join("hosts"));
+        let temporary = folder.join("tmp");
+        let mut options = vec![
+            "-Xms16m".to_owned(),
+            format!("-Xmx{heap_mib}m"),
+            "-XX:+UseSerialGC".to_owned(),
+            STACK.to_owned(),
+            "-XX:ReservedCodeCacheSize=64m".to_owned(),
+            "-XX:MaxDirectMemorySize=64m".to_owned(),
+            "-XX:+ExitOnOutOfMemoryError".to_owned(),
+            "-XX:-UsePerfData".to_owned(),
+            "-Djava.net.preferIPv4Stack=true".to_owned(),
+            format!("-Djava.io.tmpdir={}", temporary.display()),
+            hosts,
+        ];
+        options.extend(self.resources.java_option());
+        options.join(";")
+    }
+
+    /// Shuts a storage node down with all that it hosts.
+    pub(super) fn stop(&self, node: &StorageNode) -> Result<(), SystemError> {
+        const DURING: &str = "stopping";
+        let words = ["stop", "-root", "home/root"].map(str::to_owned).to_vec();
+        let name = node.place.name();
+        self.program(&name, &format!("stop {name}"), words).run(&self.java, DURING, self.limit)?;
+        node.process.wait_for_end(self.limit)
+    }
+}
+
+/// The part of a volume that each of its replication nodes may fill.
+fn size_mib(storage: &Storage) -> Result<u64, SystemError> {
+    let volume = rustix::fs::statvfs(&storage.directory).map_err(|error| {
+        let directory = storage.directory.display();
+        SystemError::starting(NAME, format!("can't find out how large the volume of {directory} is: {error}"))
+    })?;
+    let bytes = (volume.f_blocks * volume.f_frsize) as f64 * USABLE_SHARE / storage.sharing.max(1) as f64;
+    Ok((bytes as u64 / MIB).saturating_sub(ADMIN_MIB / storage.sharing.max(1)).max(1))
+}
+
+/// A storage node with its processes. Dropping it kills them.
+pub(super) struct StorageNode {
+    pub place: Place,
+    pub process: JavaProcess,
+}
+
+impl NodeProcess for StorageNode {
+    fn state(&self) -> &Arc<ChildState> {
+        self.process.state()
+    }
+}
+
+impl Drop for StorageNode {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl StorageNode {
+    /// Kills the agent and all that it has started, and waits until they are gone.
+    pub(super) fn kill(&self) {
+        let processes = self.processes();
+        self.process.kill();
+        wait_until_gone(&processes, KILL_LIMIT);
+    }
+
+    pub(super) fn wait_for_agent(&self, limit: Duration) -> Result<(), SystemError> {
+        self.process.wait_for_listener(endpoint(self.place.number), limit)
+    }
+
+    /// The agent with all that it has started.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        match self.state().is_running() {
+            true => processes_below(self.state().pid()),
+            false => Vec::new(),
+        }
+    }
+}
+
+/// Runs `work` for each of these at once and returns the first error.
+pub(super) fn at_once<T: Sync>(
+    all: &[T],
+    work: impl Fn(&T) -> Result<(), SystemError> + Sync,
+) -> Result<(), SystemError> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = all.iter().map(|one| scope.spawn(move || work(one))).collect();
+        let outcomes = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let outcomes: Vec<_> = outcomes.collect();
+        outcomes.into_iter().collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storage_nodes_have_their_own_addresses_and_ports() {
+        assert_eq!(endpoint(1).to_string(), "127.0.0.1:5000");
+        assert_eq!(endpoint(3).to_string(), "127.0.0.3:5400");
+        assert_eq!(endpoint(32).port(), 11_200);
+    }
+
+    #[test]
+    fn a_volume_is_divided_among_its_replication_nodes() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let of = |sharing| {
+            size_mib(&Storage { directory: folder.path().to_owned(), volume: None, sharing }).unwrap()
+        };
+        assert!(of(3) * 3 <= of(1) + ADMIN_MIB && of(3) * 4 > of(1), "{} {}", of(1), of(3));
+        let missing = Storage { directory: folder.path().join("none"), volume: None, sharing: 1 };
+        assert!(size_mib(&missing).unwrap_err().to_string().contains("none"));
+    }
+}

@@ -1,0 +1,401 @@
+//! A running store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use underlay_record::{CopyRecord, NodeCondition, NodeRole, NodeState, ShardRecord, TopologyRecord};
+use underlay_sync::Mutex;
+use underlay_workload::client::Client;
+
+use super::NAME;
+use super::admin::Admin;
+use super::config::Config;
+use super::figures::Statistics;
+use super::places::Place;
+use super::reports::{Replica, ReplicaStatus, Shard, Status, Topology, number_of, shard_of};
+use super::storage_node::{Plan, StorageNode, at_once};
+use crate::figures::CURRENT;
+use crate::jvm::JvmChild;
+use crate::nodes::{NodeProcess as _, Nodes, Roster, unknown};
+use crate::process_memory::resident_bytes;
+use crate::system::{Running, SystemError};
+
+/// How long the client process may take to end.
+const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
+/// Where the client process says which replication nodes are masters.
+const MASTER: &str = "master.";
+/// Cleaning and checkpoints come in waves: without any for so long there are none left.
+const QUIET: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(500);
+
+/// The storage nodes of a store that was started here.
+pub(super) struct Deployed {
+    nodes: Roster<StorageNode>,
+    places: Vec<Place>,
+    topology: Topology,
+    /// When it had just started.
+    status: Status,
+    statistics: Mutex<Statistics>,
+    admin: Admin,
+    plan: Plan,
+}
+
+/// A store with a client. The client process is dropped first, before the storage nodes.
+pub(super) struct Started {
+    client: JvmChild,
+    config: Config,
+    /// `None` for an existing store.
+    deployed: Option<Deployed>,
+}
+
+impl Deployed {
+    pub(super) fn new(
+        plan: Plan,
+        admin: Admin,
+        nodes: Vec<StorageNode>,
+        (topology, status): (Topology, Status),
+        statistics: Statistics,
+    ) -> Deployed {
+        let places = nodes.iter().map(|node| node.place.clone()).collect();
+        let nodes = Roster::new(NAME, nodes.into_iter().map(|node| (node.place.name(), Arc::new(node))));
+        Deployed { nodes, places, topology, status, statistics: Mutex::new(statistics), admin, plan }
+    }
+
+    fn running(&self) -> Vec<u64> {
+        let present = self.nodes.present();
+        present.iter().filter(|node| node.state().is_running()).map(|node| node.place.number).collect()
+    }
+
+    /// Where the store had its copies, and which of them were masters, when it had just started.
+    fn topology(&self) -> TopologyRecord {
+        let copy = |replica: &Replica| {
+            let place = self.places.iter().find(|place| place.name() == replica.sn_id);
+            let storage = place.and_then(|place| place.storage_of(&replica.resource_id));
+            CopyRecord {
+                name: replica.resource_id.clone(),
+                node: replica.sn_id.clone(),
+                role: self.role_at_start(&replica.resource_id),
+                directory: storage.and_then(|storage| storage.volume),
+                device: None,
+            }
+        };
+        let shard = |shard: &Shard| {
+            let mut copies: Vec<CopyRecord> = shard.rns.iter().map(copy).collect();
+            copies.sort_by_key(|copy| copy.role != Some(NodeRole::Master));
+            let number = number_of(&shard.resource_id).and_then(|number| u32::try_from(number).ok());
+            ShardRecord { shard: number.unwrap_or(0), partitions: Some(shard.num_partitions), copies }
+        };
+        TopologyRecord {
+            shards: self.topology.shards.iter().map(shard).collect(),
+            findings: self.status.findings(),
+        }
+    }
+
+    fn role_at_start(&self, replication_node: &str) -> Option<NodeRole> {
+        let own = |(_, replica): &(&str, &ReplicaStatus)| replica.resource_id == replication_node;
+        self.status.replicas().find(own).and_then(|(_, replica)| replica.role())
+    }
+
+    /// The storage node of a replication node.
+    fn node_of(&self, replication_node: &str) -> Option<u64> {
+        let mut all = self.topology.shards.iter().flat_map(|shard| &shard.rns);
+        number_of(&all.find(|replica| replica.resource_id == replication_node)?.sn_id)
+    }
+
+    fn statistics(&self, during: &'static str) -> Result<BTreeMap<String, f64>, SystemError> {
+        self.statistics.lock().figures().map_err(|error| {
+            SystemError::failed(
+                NAME,
+                during,
+                format!("can't read the statistics of replication nodes: {error}"),
+            )
+        })
+    }
+
+    /// Waits until every replication node has what the master of its shard has now.
+    fn catch_up(&self, during: &'static str, limit: Duration) -> Result<(), SystemError> {
+        let check = || self.nodes.check(during);
+        let (shards, copies) = (self.plan.config.shards(), self.plan.config.replication_nodes());
+        let nodes = || self.running();
+        let healthy = self
+            .admin
+            .wait(&self.plan, (during, limit), &nodes, &check, &|status| status.is_healthy(shards, copies))?;
+        let goals: BTreeMap<String, u64> = healthy
+            .replicas()
+            .map(|(_, replica)| shard_of(&replica.resource_id).to_owned())
+            .filter_map(|shard| Some((shard.clone(), healthy.last_of(&shard)?)))
+            .collect();
+        self.admin
+            .wait(&self.plan, (during, limit), &nodes, &check, &|status| has_reached(status, &goals, None))?;
+        Ok(())
+    }
+
+    /// Waits until nothing has been cleaned, and no checkpoint made, for a while.
+    fn wait_for_quiet(&self, during: &'static str, limit: Duration) -> Result<(), SystemError> {
+        let began = Instant::now();
+        let busy =
+            |figures: &BTreeMap<String, f64>| ["cleaned_files", "checkpoints"].map(|name| figures[name]);
+        let (mut last, mut since) = (busy(&self.statistics(during)?), Instant::now());
+        while since.elapsed() < QUIET {
+            std::thread::sleep(POLL);
+            self.nodes.check(during)?;
+            let now = busy(&self.statistics(during)?);
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            if began.elapsed() > limit {
+                let problem =
+                    format!("replication nodes still clean their logs after {:.0} s", limit.as_secs_f64());
+                return Err(SystemError::failed(NAME, during, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.nodes.present().iter().flat_map(|node| node.processes()).collect()
+    }
+}
+
+/// Whether these replication nodes, or those of one storage node, serve and have all that was written up to these changes.
+fn has_reached(status: &Status, goals: &BTreeMap<String, u64>, of_node: Option<&str>) -> bool {
+    let mut own =
+        status.replicas().filter(|(node, _)| of_node.is_none_or(|wanted| wanted == *node)).peekable();
+    own.peek().is_some()
+        && own.all(|(_, replica)| {
+            let goal = goals.get(shard_of(&replica.resource_id)).copied().unwrap_or(0);
+            replica.serves() && replica.sequence_number.is_some_and(|last| last >= goal)
+        })
+}
+
+impl Started {
+    pub(super) fn new(client: JvmChild, config: Config, deployed: Option<Deployed>) -> Started {
+        Started { client, config, deployed }
+    }
+
+    /// The cause of a client's error if a storage node has ended, otherwise the error itself.
+    fn explained<T>(&self, during: &'static str, outcome: Result<T, SystemError>) -> Result<T, SystemError> {
+        outcome.map_err(|error| match &self.deployed {
+            Some(deployed) => deployed.nodes.check(during).err().unwrap_or(error),
+            None => error,
+        })
+    }
+
+    /// Those of the client, with which storage node has the master of which shard in place of what it says of each replication node.
+    fn of_client(&self, mut figures: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+        let masters: Vec<String> = figures
+            .iter()
+            .filter_map(|(name, &is_one)| {
+                (is_one > 0.0).then(|| name.strip_prefix(MASTER))?.map(str::to_owned)
+            })
+            .collect();
+        figures.retain(|name, _| !name.starts_with(MASTER));
+        for master in masters {
+            let number = number_of(shard_of(&master));
+            let node = match &self.deployed {
+                Some(deployed) => deployed.node_of(&master),
+                // The number in `rn2`, which is all that is known of an existing store.
+                None => master.split("-rn").nth(1).and_then(|number| number.parse().ok()),
+            };
+            if let (Some(number), Some(node)) = (number, node) {
+                figures.insert(format!("{CURRENT}master_of_shard_{number}"), node as f64);
+            }
+        }
+        figures
+    }
+
+    /// The masters that the client knows, by the number of their storage node.
+    fn masters(&self) -> Vec<u64> {
+        let gauges = self.client.gauges().unwrap_or_default();
+        let known = self.of_client(gauges).into_iter();
+        known.filter(|(name, _)| name.contains("master_of_shard_")).map(|(_, node)| node as u64).collect()
+    }
+}
+
+impl Running for Started {
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+        Ok(Box::new(self.explained("connecting", self.client.connect(&[]))?))
+    }
+
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        let is_one_of_several = self.deployed.is_some() && self.config.replication() > 1;
+        is_one_of_several.then_some(self as &dyn Nodes)
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.deployed.as_ref().map(Deployed::processes).unwrap_or_default()
+    }
+
+    fn applied_settings(&self) -> BTreeMap<String, String> {
+        let mut applied = self.config.applied();
+        if let Some(deployed) = &self.deployed {
+            deployed.plan.resources.record_java_option(&mut applied);
+        }
+        applied
+    }
+
+    fn topology(&self) -> Option<TopologyRecord> {
+        self.deployed.as_ref().map(Deployed::topology)
+    }
+
+    fn health(&self) -> Result<(), SystemError> {
+        if let Some(deployed) = &self.deployed {
+            deployed.nodes.check("running")?;
+        }
+        self.client.health()
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        const DURING: &str = "reading its figures";
+        let mut figures = self.of_client(self.explained(DURING, self.client.figures())?);
+        if let Some(deployed) = &self.deployed {
+            figures.extend(deployed.statistics(DURING)?);
+            let resident = deployed.processes().into_iter().filter_map(resident_bytes).sum::<u64>();
+            figures.insert("current_resident_bytes".to_owned(), resident as f64);
+        }
+        Ok(figures)
+    }
+
+    fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        const DURING: &str = "reading its figures";
+        let mut gauges = self.of_client(self.explained(DURING, self.client.gauges())?);
+        if let Some(deployed) = &self.deployed {
+            let figures = deployed.statistics(DURING)?;
+            gauges.extend(figures.into_iter().filter(|(name, _)| name.starts_with(CURRENT)));
+        }
+        Ok(gauges)
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        const DURING: &str = "settling";
+        let Some(deployed) = &self.deployed else { return Ok(()) };
+        let began = Instant::now();
+        deployed.catch_up(DURING, limit)?;
+        deployed.wait_for_quiet(DURING, limit.saturating_sub(began.elapsed()))
+    }
+
+    fn abort(&self) {
+        // All requests go through the client. The storage nodes end when this is dropped.
+        self.client.kill();
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), SystemError> {
+        let client = self.client.stop(CLIENT_STOP_LIMIT);
+        let Some(deployed) = &self.deployed else { return client };
+        let outcome = deployed
+            .nodes
+            .check("stopping")
+            .and_then(|()| at_once(&deployed.nodes.present(), |node| deployed.plan.stop(node)));
+        // If both failed, a storage node is the cause.
+        outcome.and(client)
+    }
+}
+
+impl Nodes for Started {
+    fn list(&self) -> Result<Vec<NodeState>, SystemError> {
+        let Some(deployed) = &self.deployed else { return Ok(Vec::new()) };
+        let masters = self.masters();
+        let all = deployed.nodes.all().into_iter().zip(&deployed.places);
+        let state =
+            |((name, condition, node), place): ((&str, NodeCondition, Option<Arc<StorageNode>>), &Place)| {
+                let role = if masters.contains(&place.number) { NodeRole::Master } else { NodeRole::Replica };
+                let running = node.filter(|node| node.state().is_running());
+                NodeState {
+                    name: name.to_owned(),
+                    role: (condition == NodeCondition::Serving && !masters.is_empty()).then_some(role),
+                    shard: (deployed.plan.config.shards() == 1).then_some(1),
+                    condition,
+                    process: running.map(|node| node.state().pid()),
+                }
+            };
+        Ok(all.map(state).collect())
+    }
+
+    fn stop(&self, name: &str) -> Result<(), SystemError> {
+        let deployed = self.roster(name, "stopping a storage node")?;
+        match deployed.nodes.take(name, "stopping a storage node")? {
+            Some(node) => deployed.plan.stop(&node),
+            None => Ok(()),
+        }
+    }
+
+    fn kill(&self, name: &str) -> Result<(), SystemError> {
+        let deployed = self.roster(name, "killing a storage node")?;
+        if let Some(node) = deployed.nodes.take(name, "killing a storage node")? {
+            node.kill();
+        }
+        Ok(())
+    }
+
+    fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
+        const DURING: &str = "starting a storage node";
+        let deployed = self.roster(name, DURING)?;
+        let limit = deployed.plan.limit;
+        let preparation = deployed.nodes.prepare(name, DURING)?;
+        let place = deployed.places.iter().find(|place| place.name() == name);
+        let place = place.ok_or_else(|| unknown(NAME, DURING, name, []))?;
+        let goals = deployed.goals(DURING)?;
+        let node = deployed.plan.start(place).map_err(|error| preparation.explained(error))?;
+        let arrival = preparation.has(Arc::new(node))?;
+        process_back();
+        let nodes = || deployed.running();
+        let check = || match deployed.nodes.all().into_iter().find(|(own, ..)| *own == name) {
+            Some((_, _, Some(node))) => node.process.check(DURING),
+            _ => Err(SystemError::failed(NAME, DURING, format!("{name} is away"))),
+        };
+        let is_back = |status: &Status| has_reached(status, &goals, Some(name));
+        let back = deployed.admin.wait(&deployed.plan, (DURING, limit), &nodes, &check, &is_back);
+        back.map_err(|error| arrival.explained(error))?;
+        arrival.serves()
+    }
+}
+
+impl Started {
+    fn roster(&self, name: &str, during: &'static str) -> Result<&Deployed, SystemError> {
+        self.deployed.as_ref().ok_or_else(|| unknown(NAME, during, name, []))
+    }
+}
+
+impl Deployed {
+    /// The last change of each shard, as far as a master is known.
+    fn goals(&self, during: &'static str) -> Result<BTreeMap<String, u64>, SystemError> {
+        let Ok(status) = self.admin.ping(&self.plan, during, &self.running())? else {
+            return Ok(BTreeMap::new());
+        };
+        let shards = self.topology.shards.iter().map(|shard| shard.resource_id.clone());
+        Ok(shards.filter_map(|shard| Some((shard.clone(), status.last_of(&shard)?))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::places::name;
+    use super::super::reports::parse;
+    use super::*;
+
+    #[test]
+    fn a_storage_node_is_back_when_its_copies_have_what_the_others_have() {
+        let of = |last: u64, second: &str| -> Status {
+            let own = |number: u64, state: &str, last: u64| {
+                format!(
+                    r#"{{ "resourceId": "sn{number}", "rnStatus": [{{ "resourceId": "rg1-rn{number}", "status": "RUNNING",
+                        "state": "{state}", "sequenceNumber": {last} }}] }}"#
+                )
+            };
+            let nodes = [own(1, "MASTER", 90), own(2, second, last)].join(",");
+            parse(&format!(
+                r#"{{ "returnValue": {{ "shardStatus": {{ "healthy": 1, "total": 1 }}, "snStatus": [{nodes}] }} }}"#
+            ))
+            .unwrap()
+        };
+        let goals = BTreeMap::from([("rg1".to_owned(), 90)]);
+        assert!(has_reached(&of(90, "REPLICA"), &goals, Some("sn2")));
+        assert!(!has_reached(&of(89, "REPLICA"), &goals, Some("sn2")));
+        assert!(has_reached(&of(89, "REPLICA"), &goals, Some("sn1")));
+        assert!(!has_reached(&of(89, "REPLICA"), &goals, None));
+        assert!(!has_reached(&of(90, "UNKNOWN"), &goals, Some("sn2")));
+        assert!(!has_reached(&of(90, "REPLICA"), &goals, Some("sn3")), "it does not answer yet");
+        assert_eq!((name(3).as_str(), number_of(&name(3))), ("sn3", Some(3)));
+    }
+}

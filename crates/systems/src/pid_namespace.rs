@@ -1,0 +1,120 @@
+//! Java programs that start others: all of them are in one PID namespace, and the kernel ends them with the first.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::java::Java;
+use crate::program::on_path;
+use crate::system::SystemError;
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// What else the namespace of a program has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mounts {
+    /// The host's.
+    Shared,
+    /// Its own, with a `/proc` of its own processes. If mounts are shared, what the host unmounts is unmounted here as well, so that
+    /// no device stays in use.
+    Own,
+}
+
+/// Writes a script `contained-java` into `folder` that runs Java as the first process of a PID namespace. What a program starts may
+/// leave its process group and would outlive it; in a namespace it can't.
+pub(crate) fn contained(
+    system: &'static str,
+    java: &Java,
+    folder: &Path,
+    mounts: Mounts,
+) -> Result<Java, SystemError> {
+    let Some(unshare) = on_path("unshare") else {
+        return Err(SystemError::Missing {
+            system,
+            missing: "the program 'unshare', which keeps its processes together".to_owned(),
+            remedy: "install util-linux (Debian: apt install util-linux)".to_owned(),
+        });
+    };
+    let program = program_of(system, java)?;
+    let script = folder.join("contained-java");
+    let own = match mounts {
+        Mounts::Shared => "",
+        Mounts::Own => " --mount-proc --propagation slave",
+    };
+    let text = format!(
+        "#!/bin/sh\nexec '{}' --pid --fork --kill-child{own} -- '{}' \"$@\"\n",
+        unshare.display(),
+        program.display()
+    );
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&script, text))
+        .and_then(|()| std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)));
+    written.map_err(|error| {
+        SystemError::starting(system, format!("can't write {}: {error}", script.display()))
+    })?;
+    Ok(Java { program: script, version: java.version.clone() })
+}
+
+/// The absolute path of `java`.
+pub(crate) fn program_of(system: &'static str, java: &Java) -> Result<PathBuf, SystemError> {
+    let found = match java.program.is_absolute() {
+        true => Some(java.program.clone()),
+        false => on_path(&java.program.to_string_lossy()),
+    };
+    let resolved = found.and_then(|program| std::fs::canonicalize(program).ok());
+    resolved.ok_or_else(|| {
+        SystemError::starting(system, format!("can't find the program {}", java.program.display()))
+    })
+}
+
+/// The ids of all processes in the namespace that `process`, a script of [`contained`], has made.
+pub(crate) fn processes_below(process: u32) -> Vec<u32> {
+    let inode = |path: String| std::fs::metadata(path).map(|data| data.ino()).ok();
+    let inside = inode(format!("/proc/{process}/ns/pid_for_children"));
+    if inside.is_none() || inside == inode("/proc/self/ns/pid".to_owned()) {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| inode(format!("/proc/{id}/ns/pid")) == inside).collect()
+}
+
+/// Waits up to `limit` until none of these processes is there: a namespace that lost its first process takes a moment to end the others.
+pub(crate) fn wait_until_gone(processes: &[u32], limit: Duration) {
+    let began = Instant::now();
+    let is_there = |id: &u32| Path::new(&format!("/proc/{id}")).exists();
+    while processes.iter().any(is_there) && began.elapsed() < limit {
+        std::thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn what_it_starts_ends_with_it() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let shell = Java { program: "sh".into(), version: String::new() };
+        let script = contained("test", &shell, folder.path(), Mounts::Shared).unwrap();
+        let mut command = Command::new(script.program);
+        // One that leaves its group.
+        command.args(["-c", "setsid sleep 600 & wait"]).process_group(0);
+        let mut first = command.spawn().unwrap();
+        let began = Instant::now();
+        while processes_below(first.id()).len() < 2 {
+            assert!(began.elapsed() < Duration::from_secs(60), "{:?}", processes_below(first.id()));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let all = processes_below(first.id());
+        assert!(!all.contains(&first.id()) && !all.contains(&std::process::id()));
+        first.kill().unwrap();
+        first.wait().unwrap();
+        wait_until_gone(&all, Duration::from_secs(60));
+        assert!(all.iter().all(|id| !Path::new(&format!("/proc/{id}")).exists()), "{all:?}");
+        assert!(processes_below(u32::MAX).is_empty());
+    }
+}

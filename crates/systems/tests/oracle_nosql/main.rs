@@ -1,0 +1,110 @@
+//! Oracle NoSQL Database, from the installation that `KVHOME` names. Without it only what needs none is tested, since no registry has
+//! the server.
+
+mod existing;
+#[path = "../cassandra/ledger.rs"]
+mod ledger;
+#[path = "../je/operations.rs"]
+mod operations;
+mod three_nodes;
+
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use underlay_systems::oracle_nosql::{INSTALLED, OracleNosql};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _, SystemError};
+use underlay_workload::client::{FieldValues, Fields, Outcome};
+
+pub const MIB: u64 = 1 << 20;
+pub const FIELDS: u32 = 3;
+pub const SETTLE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Whether there is an installation. Says so where there is none: such a test shows nothing.
+pub fn is_installed() -> bool {
+    let installed = std::env::var_os("KVHOME").is_some_and(|home| !home.is_empty());
+    if !installed {
+        println!("not tested: KVHOME names no installation of Oracle NoSQL Database");
+    }
+    installed
+}
+
+pub fn settings(pairs: &[(&str, &str)]) -> Settings {
+    Settings {
+        values: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        fields: FIELDS,
+        field_bytes: 200,
+        timeout: Duration::from_secs(30),
+        ..Settings::default()
+    }
+}
+
+/// A store on as many directories as three.
+pub fn try_start(
+    directory: &Path,
+    pairs: &[(&str, &str)],
+    budget_bytes: u64,
+) -> Result<Box<dyn Running>, SystemError> {
+    let data = ["data-1", "data-2", "data-3"].map(|name| directory.join(name));
+    data.iter().for_each(|storage| std::fs::create_dir_all(storage).unwrap());
+    let paths =
+        StoragePaths { data: data.into(), scratch: directory.join("scratch"), ..StoragePaths::default() };
+    INSTALLED.start(&paths, &Resources::of(budget_bytes), &settings(pairs))
+}
+
+pub fn whole_record(text: &str) -> FieldValues {
+    let mut values = FieldValues::default();
+    (0..FIELDS).for_each(|field| values.push(field, format!("{text}{field}").as_bytes()));
+    values
+}
+
+#[test]
+fn without_an_installation_it_says_how_to_get_one() {
+    let system = OracleNosql::with_variables(|_| None);
+    let directory = TempDir::new().unwrap();
+    let data = vec![directory.path().join("data")];
+    std::fs::create_dir(&data[0]).unwrap();
+    let paths = StoragePaths { data, scratch: directory.path().join("scratch"), ..StoragePaths::default() };
+    let of_start = system.start(&paths, &Resources::of(1024 * MIB), &settings(&[])).err().unwrap();
+    let elsewhere = settings(&[("helpers", "127.0.0.1:1"), ("store", "none")]);
+    let of_existing = system.start(&paths, &Resources::of(0), &elsewhere).err().unwrap();
+    for error in [of_start, of_existing, system.prepare(&|_| {}).unwrap_err()] {
+        assert!(matches!(error, SystemError::Missing { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("KVHOME is not set") && text.contains("download Oracle NoSQL Database"),
+            "{text}"
+        );
+    }
+    assert!(!system.versions().contains_key("oracle-nosql"));
+}
+
+#[test]
+fn fields_are_minor_keys_on_a_store_of_one_node() {
+    if !is_installed() {
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let pairs = [("fields", "minor"), ("partitions", "5")];
+    let store = try_start(directory.path(), &pairs, 700 * MIB).unwrap_or_else(|error| panic!("{error}"));
+    operations::mean_what_they_mean_in_a_map(store.as_ref(), false);
+    let mut client = store.connect().unwrap();
+    client.insert(b"user", &whole_record("x")).unwrap();
+    let refused = client.scan(b"user", 1, Fields::All).unwrap_err().to_string();
+    assert!(refused.contains("no scan in the order of keys"), "{refused}");
+    assert!(store.nodes().is_none(), "with a single copy there is nobody to take over");
+    let processes = store.processes();
+    assert_eq!(processes.len(), 3, "an agent, an administration and a replication node");
+    store.stop().unwrap();
+    assert!(processes.iter().all(|process| !Path::new(&format!("/proc/{process}")).exists()));
+    let other = [("fields", "value"), ("partitions", "5")];
+    let refused = try_start(directory.path(), &other, 700 * MIB).err().unwrap().to_string();
+    assert!(refused.contains("fields = minor") && refused.contains("fields = value"), "{refused}");
+    // What was loaded is there, with more memory and other parameters.
+    let more = [&pairs[..], &[("log_file_mib", "20")]].concat();
+    let store = try_start(directory.path(), &more, 800 * MIB).unwrap_or_else(|error| panic!("{error}"));
+    let mut values = FieldValues::default();
+    let found = store.connect().unwrap().read(b"user", Fields::All, &mut values);
+    assert_eq!((found, values), (Ok(Outcome::Found), whole_record("x")));
+    store.stop().unwrap();
+}

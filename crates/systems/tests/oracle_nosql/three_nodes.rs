@@ -1,0 +1,190 @@
+//! Three storage nodes with two shards, of which some are killed under load.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use underlay_record::{NodeCondition, NodeRole, NodeState};
+use underlay_systems::system::{Running, SystemError};
+use underlay_workload::RunError;
+use underlay_workload::client::{FieldValues, Fields, Outcome};
+
+use crate::ledger::{Ledger, Load};
+use crate::{FIELDS, MIB, SETTLE_LIMIT, is_installed, operations, try_start, whole_record};
+
+const BUDGET_BYTES: u64 = 1600 * MIB;
+const LOAD: Load = Load { records: 1000, fields: FIELDS, operations: 2000 };
+/// Until a shard has another master, on a busy machine.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(120);
+/// Enough that some are of each shard.
+const WRITES_AFTER: u32 = 50;
+/// How many storage nodes of each kind are killed, one after the other: 1, or what this says.
+const KILLS_VARIABLE: &str = "UNDERLAY_ORACLE_NOSQL_KILLS";
+const SHAPE: [(&str, &str); 4] =
+    [("nodes", "3"), ("capacity", "2"), ("checkpointer_bytes_mib", "4"), ("reserved_mib", "16")];
+
+fn start(directory: &Path, more: &[(&str, &str)]) -> Result<Box<dyn Running>, SystemError> {
+    try_start(directory, &[&SHAPE[..], more].concat(), BUDGET_BYTES)
+}
+
+fn started(directory: &Path, more: &[(&str, &str)]) -> Box<dyn Running> {
+    start(directory, more).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A storage node that has a master, or one that has replicas alone.
+fn node(store: &dyn Running, role: NodeRole) -> Option<NodeState> {
+    store.nodes().unwrap().list().unwrap().into_iter().find(|node| node.role == Some(role))
+}
+
+/// Kills it under load and starts it again; nothing that was acknowledged may be lost meanwhile. How long it took until both shards
+/// took writes without it.
+fn one_kill(store: &dyn Running, ledger: &Arc<Ledger>, victim: &NodeState) -> Duration {
+    let took = Cell::new(Duration::ZERO);
+    let harm = || {
+        signal(victim.process.unwrap(), Signal::KILL);
+        took.set(write_to_all_shards(store, &victim.name));
+    };
+    let outcome = LOAD.until_harmed(store, ledger, &harm);
+    assert!(matches!(outcome, Some(RunError::Stopped)), "{outcome:?}");
+    let error = store.health().unwrap_err().to_string();
+    assert!(error.contains("storage node ") && error.contains("SIGKILL"), "{error}");
+    assert_eq!(ledger.losses(store), [""; 0]);
+    store.nodes().unwrap().start(&victim.name, &|| {}).unwrap();
+    store.health().unwrap();
+    assert_eq!(ledger.losses(store), [""; 0]);
+    took.get()
+}
+
+fn write_to_all_shards(store: &dyn Running, without: &str) -> Duration {
+    let (mut client, killed) = (store.connect().unwrap(), Instant::now());
+    for number in 0..WRITES_AFTER {
+        let key = format!("after {number}");
+        // One that was under way fails, since nobody knows whether it was done.
+        while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(Outcome::Found) {
+            assert!(killed.elapsed() < FAILOVER_LIMIT, "no writes without {without}");
+        }
+    }
+    killed.elapsed()
+}
+
+#[test]
+fn storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() {
+    if !is_installed() {
+        return;
+    }
+    let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let ledger = Arc::<Ledger>::default();
+    let store = started(directory.path(), &[]);
+    what_was_deployed_is_told(store.as_ref(), directory.path());
+    operations::mean_what_they_mean_in_a_map(store.as_ref(), false);
+    LOAD.load(store.as_ref(), &ledger);
+
+    let kills = std::env::var(KILLS_VARIABLE).map_or(1, |kills| kills.parse().unwrap());
+    for _ in 0..kills {
+        for role in [NodeRole::Replica, NodeRole::Master] {
+            // Where each storage node has a master of some shard, none has replicas alone.
+            let Some(victim) = node(store.as_ref(), role) else { continue };
+            let (name, took) = (&victim.name, one_kill(store.as_ref(), &ledger, &victim));
+            println!(
+                "oracle-nosql: {name} ({role}) was killed: all shards took writes again after {took:.2?}"
+            );
+        }
+    }
+    nodes_go_and_come_back(store.as_ref());
+    store.settle(SETTLE_LIMIT).unwrap();
+    let figures = store.figures().unwrap();
+    for name in ["log_fsyncs", "log_written_bytes", "record_fetches", "current_cache_bytes", "client_calls"] {
+        assert!(figures[name] > 0.0, "{name}: {figures:#?}");
+    }
+    let gauges = store.gauges().unwrap();
+    assert!(gauges.keys().all(|name| figures.contains_key(name)), "{gauges:#?}");
+    assert!((1.0..=3.0).contains(&gauges["current_master_of_shard_2"]), "{gauges:#?}");
+
+    // As if the directories were the images of a study, of machines that all crash at this moment.
+    let processes = store.processes();
+    processes.iter().for_each(|process| signal(*process, Signal::STOP));
+    copy(directory.path(), moved.path());
+    drop(store);
+    assert!(processes.iter().all(|process| !Path::new(&format!("/proc/{process}")).exists()));
+    again_from_copies(moved.path(), &ledger);
+}
+
+fn what_was_deployed_is_told(store: &dyn Running, directory: &Path) {
+    store.health().unwrap();
+    let applied = store.applied_settings();
+    assert_eq!((&*applied["shards"], &*applied["partitions"]), ("2", "40"));
+    let topology = store.topology().unwrap();
+    assert_eq!(topology.shards.iter().map(|shard| shard.shard).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(topology.shards.iter().filter_map(|shard| shard.partitions).sum::<u64>(), 40);
+    for shard in &topology.shards {
+        let roles: Vec<_> = shard.copies.iter().filter_map(|copy| copy.role).collect();
+        assert_eq!(roles, [NodeRole::Master, NodeRole::Replica, NodeRole::Replica], "{topology:#?}");
+        for node in 1..=3 {
+            let own = shard.copies.iter().find(|copy| copy.node == format!("sn{node}")).unwrap();
+            assert_eq!(own.directory, Some(node - 1));
+            let folder = directory.join(format!("data-{node}/oracle-nosql/sn{node}"));
+            let storages = ["storage1", "storage2"].map(|storage| folder.join(storage).join(&own.name));
+            assert!(storages.iter().any(|storage| storage.is_dir()), "{own:?}");
+        }
+    }
+    assert!(topology.findings.iter().any(|finding| finding.contains("Admins")), "{topology:#?}");
+    let processes = store.processes();
+    assert_eq!(processes.len(), 10, "three agents, an administration and six replication nodes");
+}
+
+fn nodes_go_and_come_back(store: &dyn Running) {
+    let nodes = store.nodes().unwrap();
+    let names: Vec<String> = nodes.list().unwrap().into_iter().map(|node| node.name).collect();
+    assert_eq!(names, ["sn1", "sn2", "sn3"]);
+    nodes.stop("sn3").unwrap();
+    let away = &nodes.list().unwrap()[2];
+    assert_eq!((away.condition, away.role, away.process), (NodeCondition::Away, None, None));
+    store.health().unwrap();
+    assert!(nodes.kill("sn3").unwrap_err().to_string().contains("does not run"));
+    assert!(nodes.stop("sn9").unwrap_err().to_string().contains("expected one of sn1, sn2, sn3"));
+    nodes.start("sn3", &|| {}).unwrap();
+    assert!(nodes.start("sn3", &|| {}).unwrap_err().to_string().contains("is running"));
+    assert_eq!(nodes.list().unwrap()[2].condition, NodeCondition::Serving);
+}
+
+fn again_from_copies(moved: &Path, ledger: &Ledger) {
+    let other = start(moved, &[("partitions", "60")]).err().unwrap().to_string();
+    assert!(other.contains("partitions = 40") && other.contains("partitions = 60"), "{other}");
+    let store = started(moved, &[("consistency", "none"), ("log_file_mib", "20")]);
+    store.settle(SETTLE_LIMIT).unwrap();
+    assert_eq!(ledger.losses(store.as_ref()), [""; 0]);
+    let (mut client, mut values) = (store.connect().unwrap(), FieldValues::default());
+    let key = format!("after {}", WRITES_AFTER - 1);
+    assert_eq!(client.read(key.as_bytes(), Fields::All, &mut values), Ok(Outcome::Found));
+    assert_eq!(values, whole_record(&key));
+    let processes = store.processes();
+    store.stop().unwrap();
+    assert!(processes.iter().all(|process| !Path::new(&format!("/proc/{process}")).exists()));
+}
+
+fn signal(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(process).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Of what is stored only: the logs of processes are made anew.
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        let kind = entry.file_type().unwrap();
+        if entry.file_name() == "scratch" {
+            continue;
+        }
+        if kind.is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(entry.path()).unwrap(), target).unwrap();
+        } else if kind.is_dir() {
+            std::fs::create_dir_all(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
