@@ -34,6 +34,11 @@ impl ReadBackRecord {
     pub fn lost(&self) -> u64 {
         self.missing + self.older + self.wrong
     }
+
+    /// Whether nothing is lost as far as was read, and every record could be read that there was time for.
+    pub fn is_sound(&self) -> bool {
+        self.lost() == 0 && self.unreadable == 0 && (self.checked > 0 || self.noted == 0)
+    }
 }
 
 /// An acknowledged write that is not there.
@@ -74,7 +79,9 @@ impl fmt::Display for ReadBackRecord {
             write!(f, ", a sample of one in {}", self.one_in)?;
         }
         match self.lost() {
-            0 => f.write_str(": all acknowledged writes are there")?,
+            0 if self.checked == self.noted => f.write_str(": all acknowledged writes are there")?,
+            0 if self.checked == 0 => {}
+            0 => f.write_str(": their acknowledged writes are there")?,
             _ => {
                 write!(f, ": {} missing, {} older, {} wrong", self.missing, self.older, self.wrong)?;
                 if let Some(first) = self.examples.first() {
@@ -108,5 +115,21 @@ mod tests {
             "5 written records were read back, a sample of one in 3: 1 missing, 0 older, 0 wrong (the first: record user7 field 2 \
              is missing); 2 could not be read"
         );
+        assert!(!lost.is_sound());
+    }
+
+    #[test]
+    fn what_was_not_read_is_not_said_to_be_there() {
+        let some =
+            ReadBackRecord { noted: 7, one_in: 1, checked: 5, unchecked: 2, ..ReadBackRecord::default() };
+        assert_eq!(
+            some.to_string(),
+            "5 written records were read back: their acknowledged writes are there; 2 were not reached in time"
+        );
+        assert!(some.is_sound());
+        let none = ReadBackRecord { noted: 7, one_in: 1, unreadable: 7, ..ReadBackRecord::default() };
+        assert_eq!(none.to_string(), "0 written records were read back; 7 could not be read");
+        assert!(!none.is_sound() && !ReadBackRecord { checked: 6, unreadable: 1, ..none }.is_sound());
+        assert!(ReadBackRecord::default().is_sound());
     }
 }

@@ -190,7 +190,7 @@ impl Bench {
             ceiling_per_s: Some(ceiling_per_s),
             open_loop: plan.cell().rate_per_s().is_some() || observed.search.is_some(),
             hides_records: plan.hides_records(),
-            nodes_went: !observed.node_events.is_empty(),
+            nodes_went: observed.node_events.iter().any(|event| event.away_s.is_some()),
             read_back: observed.read_back.as_ref(),
             time_scale: plan.scale.time,
         });

@@ -180,7 +180,7 @@ impl Bench {
             ceiling_per_s: None,
             open_loop: false,
             hides_records: false,
-            nodes_went: !node_events.is_empty(),
+            nodes_went: node_events.iter().any(|event| event.away_s.is_some()),
             read_back: None,
             time_scale: plan.scale.time,
         });

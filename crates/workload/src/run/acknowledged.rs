@@ -19,14 +19,14 @@ const PARTS: usize = 64;
 /// Values of a field that were replaced, which tell an older value from a wrong one.
 const REPLACED_KEPT: usize = 8;
 /// Writes of a field of which nobody knows whether they were done. With more, any value may be right.
-const UNANSWERED_KEPT: usize = 256;
+const UNANSWERED_KEPT: usize = 32;
 const EXAMPLES: usize = 10;
 const READERS: u32 = 4;
 /// A record that can't be read is tried again, since another one may just have taken over.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 /// So many in a row that can't be read: the rest is not worth waiting for.
-const HOPELESS: u64 = 20;
+const HOPELESS: u64 = 40;
 
 /// A value by its hash; `None` where it was deleted.
 type Digest = Option<u64>;
@@ -268,7 +268,8 @@ impl Reading<'_> {
             if client.is_none() {
                 *client = connect().ok();
             }
-            match client.as_mut()?.read(key, Fields::All, values) {
+            let Some(connected) = client.as_mut() else { continue };
+            match connected.read(key, Fields::All, values) {
                 Ok(outcome @ (Outcome::Found | Outcome::Missing)) => return Some(outcome),
                 Ok(Outcome::Throttled) | Err(ClientError::System(_) | ClientError::Timeout(_)) => {}
                 Err(ClientError::Lost(_)) => *client = None,
