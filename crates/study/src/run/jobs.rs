@@ -187,6 +187,7 @@ impl Bench {
         let observed = Observed {
             taken,
             settings: servers.applied_settings(),
+            topology: servers.topology(),
             memory_enforced_by: session.memory_enforced_by(),
             memory_peak_bytes: session.memory_peak_bytes(),
             dirty_limits: storages.dirty_limits().to_vec(),

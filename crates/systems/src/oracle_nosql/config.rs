@@ -104,12 +104,11 @@ pub(crate) struct Existing {
 
 impl Config {
     /// The configuration of `values` under a budget of all processes together, or every mistake. Without a budget it is too early to
-    /// judge that, and how many nodes there are if `values` doesn't say so.
+    /// judge that.
     pub(crate) fn resolve(
         values: &BTreeMap<String, String>,
         budget_bytes: Option<u64>,
     ) -> Result<Config, Mistakes> {
-        let nodes_known = budget_bytes.is_some() || values.contains_key("nodes");
         let (config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         let place = ["helpers", "store"];
@@ -121,7 +120,7 @@ impl Config {
             for key in values.keys().filter(|key| known(key) && !OF_RUNNING.contains(&key.as_str())) {
                 mistake(key, "expected not to be set: the store at helpers has its own".to_owned());
             }
-        } else if nodes_known && config.replication() > config.nodes {
+        } else if config.replication() > config.nodes {
             mistake(
                 "replication",
                 format!(
@@ -130,7 +129,7 @@ impl Config {
                 ),
             );
         } else {
-            if nodes_known && config.partitions() < config.shards() {
+            if config.partitions() < config.shards() {
                 let shards = config.shards();
                 mistake("partitions", format!("expected at least one for each of the {shards} shards"));
             }
@@ -349,8 +348,7 @@ mod tests {
             assert_eq!(found[0].0, "replication");
             assert!(found[0].1.contains("number of nodes, 3"), "{found:?}");
         }
-        // How many nodes there are is told later.
-        assert!(Config::resolve(&values(&[("replication", "5")]), None).is_ok());
+        assert!(mistakes(&[("replication", "2")], None)[0].1.contains("number of nodes, 1"));
         let few = mistakes(&[("nodes", "3"), ("capacity", "3"), ("partitions", "2")], None);
         assert_eq!(few[0].0, "partitions");
         let small = mistakes(&[("nodes", "3")], Some(900 * MIB));

@@ -206,7 +206,9 @@ pub(in crate::spec) fn with_nodes(
     mut values: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let capabilities = system.capabilities();
-    if capabilities.many_nodes && capabilities.elsewhere.is_none() {
+    // A cluster that runs already has its own, and a system that may be one takes a single node without being told.
+    let is_told = capabilities.elsewhere.is_none() || (nodes > 1 && !capabilities.runs_elsewhere(&values));
+    if capabilities.many_nodes && is_told {
         values.insert("nodes".to_owned(), nodes.to_string());
     }
     values
