@@ -156,6 +156,10 @@ impl NodeProcess for JavaProcess {
     fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
+
+    fn kill(&self) {
+        self.child.kill();
+    }
 }
 
 impl JavaProcess {

@@ -22,7 +22,7 @@ pub trait Nodes: Send + Sync {
     /// When there is no such node, it is away already, or it had to be killed.
     fn stop(&self, name: &str) -> Result<(), SystemError>;
 
-    /// Kills a node (SIGKILL), also one that is being started: who started it gets an error. From now on the system is healthy
+    /// Kills a node (SIGKILL), also one that is being started or stopped: who started it gets an error. From now on the system is healthy
     /// without it.
     ///
     /// # Errors

@@ -140,10 +140,6 @@ impl Bench {
             window.measuring_ended();
             outcome
         })?;
-        // The next job is to find all nodes again.
-        if let Some(desk) = &desk {
-            desk.restore().map_err(CellError::Failed)?;
-        }
         let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
         // Whatever happened, the rest need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
@@ -162,6 +158,12 @@ impl Bench {
                 return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
             }
         };
+        // The next job is to find all nodes again.
+        if let Some(desk) = &desk {
+            let restored = desk.restore(stop);
+            check_stop(stop)?;
+            restored.map_err(CellError::Failed)?;
+        }
         storages.health()?;
         let mut taken = window.taken()?;
         for device in &mut taken.devices {

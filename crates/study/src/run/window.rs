@@ -132,7 +132,14 @@ impl<'a> Window<'a> {
                 continue;
             }
             // A system that gives none any more says so when the cell ends.
-            let Ok(figures) = self.servers.gauges() else { return };
+            let Ok(figures) = self.servers.gauges() else {
+                // A node that goes or comes may not answer for a while.
+                if self.nodes.is_none() {
+                    return;
+                }
+                next = Some(Instant::now() + interval);
+                continue;
+            };
             if figures.is_empty() {
                 return;
             }

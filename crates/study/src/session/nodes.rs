@@ -216,15 +216,30 @@ impl<'a> NodeDesk<'a> {
         (place, outcome)
     }
 
-    /// Starts every node that is away.
+    /// Starts every node that is away, until `stop` says that nobody wants them any more.
     ///
     /// # Errors
     /// When one does not come up.
-    pub fn restore(&self) -> Result<(), String> {
+    pub fn restore(&self, stop: &AtomicBool) -> Result<(), String> {
         let away = self.list()?.into_iter().filter(|node| node.condition == NodeCondition::Away);
-        away.map(|node| self.nodes.start(&node.name, &|| {}))
-            .collect::<Result<(), _>>()
-            .map_err(|error| error.to_string())
+        for node in away {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::scope(|scope| {
+                let starting = scope.spawn(|| self.nodes.start(&node.name, &|| {}));
+                while !starting.is_finished() {
+                    if stop.load(Ordering::Relaxed) {
+                        // It may have come up meanwhile, which does no harm.
+                        let _ = self.nodes.kill(&node.name);
+                    }
+                    std::thread::sleep(POLL);
+                }
+                let outcome = starting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                outcome.map_err(|error| error.to_string())
+            })?;
+        }
+        Ok(())
     }
 
     fn is_away(&self, name: Option<&str>) -> bool {
@@ -239,6 +254,10 @@ impl<'a> NodeDesk<'a> {
             let now_s = self.now_s(&inner);
             let record = &mut inner.events[place];
             let Some(name) = record.node.clone() else { return Ok(()) };
+            // Somebody did so by hand.
+            if record.start_s.is_some() {
+                return Ok(());
+            }
             record.start_s = Some(now_s);
             inner.starting.push(name.clone());
             name
@@ -294,7 +313,8 @@ impl<'a> NodeDesk<'a> {
         let Some(node) = nodes.iter().find(|node| node.name == *name) else {
             return Err(no_such(choice, &nodes));
         };
-        if !matches!(node.condition, NodeCondition::Away | NodeCondition::Ended) {
+        // One that has ended by itself, too: a start would hide that from whoever asks whether the system is well.
+        if node.condition != NodeCondition::Away {
             return Err(format!("{name} is {}", node.condition));
         }
         let place = {

@@ -178,7 +178,7 @@ impl Nodes for Started {
         if of_hdfs {
             return cluster.hdfs.kill(name);
         }
-        if let Some(server) = cluster.servers.tablet_servers.take(name, DURING)? {
+        if let Some(server) = cluster.servers.tablet_servers.take_to_kill(name, DURING)? {
             server.kill();
         }
         Ok(())

@@ -182,6 +182,10 @@ impl NodeProcess for Node {
     fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
+
+    fn kill(&self) {
+        self.child.kill();
+    }
 }
 
 /// Takes away the right to lock memory. Cassandra locks everything that it has mapped when it starts if it may, and root may: besides

@@ -233,7 +233,7 @@ impl Nodes for Ring {
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
-        if let Some(node) = self.nodes.take(name, "killing a node")? {
+        if let Some(node) = self.nodes.take_to_kill(name, "killing a node")? {
             node.kill();
         }
         Ok(())

@@ -411,7 +411,7 @@ impl Nodes for Hdfs {
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
-        if let Some(process) = self.datanodes.take(name, "killing a DataNode")? {
+        if let Some(process) = self.datanodes.take_to_kill(name, "killing a DataNode")? {
             process.kill();
         }
         Ok(())

@@ -118,6 +118,10 @@ impl NodeProcess for Started {
     fn state(&self) -> &Arc<ChildState> {
         self.child.state()
     }
+
+    fn kill(&self) {
+        self.child.kill();
+    }
 }
 
 impl Started {

@@ -88,7 +88,7 @@ impl Store {
     /// # Errors
     /// When there is no such member, or it does not run.
     pub fn kill_member(&self, name: &str) -> Result<(), SystemError> {
-        if let Some(member) = self.members.take(name, "killing a member")? {
+        if let Some(member) = self.members.take_to_kill(name, "killing a member")? {
             member.child.kill();
         }
         Ok(())

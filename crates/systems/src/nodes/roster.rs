@@ -13,11 +13,16 @@ use crate::system::SystemError;
 /// What stands in a node's place while its process runs.
 pub(crate) trait NodeProcess {
     fn state(&self) -> &Arc<ChildState>;
+
+    /// Kills its process, and returns when that has ended.
+    fn kill(&self);
 }
 
 #[derive(Debug)]
 enum Place<T> {
     Away,
+    /// Sent away: its process may still be ending. It is away in earnest once that has ended.
+    Leaving(Arc<T>),
     /// It has no process that others may touch yet. True once nobody wants it any more.
     Preparing(Arc<AtomicBool>),
     Present {
@@ -70,12 +75,33 @@ impl<T: NodeProcess> Roster<T> {
         ended.map_or(Ok(()), |node| Err(node.state().failed(during, node.state().describe())))
     }
 
-    /// Takes a node out, whose place is empty from now on: what becomes of its process is up to the caller. `None` if it was being
+    /// Takes a node out to be stopped: ending its process is up to the caller, and it can't be started before that has ended. `None` if it was being
     /// started and had no process that could be taken; it has none any more when this returns.
     ///
     /// # Errors
     /// When there is no such node, it is away, or it has ended by itself.
     pub(crate) fn take(&self, name: &str, during: &'static str) -> Result<Option<Arc<T>>, SystemError> {
+        self.take_from(name, during, false)
+    }
+
+    /// As [`take`](Self::take) to be killed, also while it is being stopped.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn take_to_kill(
+        &self,
+        name: &str,
+        during: &'static str,
+    ) -> Result<Option<Arc<T>>, SystemError> {
+        self.take_from(name, during, true)
+    }
+
+    fn take_from(
+        &self,
+        name: &str,
+        during: &'static str,
+        may_be_leaving: bool,
+    ) -> Result<Option<Arc<T>>, SystemError> {
         let at = self.find(name, during)?;
         let mut places = self.places.lock();
         let mut was_preparing = false;
@@ -90,9 +116,10 @@ impl<T: NodeProcess> Roster<T> {
             }
             Place::Present { node, .. } => {
                 let node = Arc::clone(node);
-                places[at] = Place::Away;
+                places[at] = Place::Leaving(Arc::clone(&node));
                 Ok(Some(node))
             }
+            Place::Leaving(node) if may_be_leaving && node.state().is_running() => Ok(Some(Arc::clone(node))),
             _ if was_preparing => Ok(None),
             _ => Err(SystemError::failed(self.system, during, format!("{name} does not run"))),
         }
@@ -101,7 +128,7 @@ impl<T: NodeProcess> Roster<T> {
     /// Begins to start a node that is away or has ended by itself. Its place stays empty if this is dropped without a process.
     ///
     /// # Errors
-    /// When there is no such node, it runs, or it is being started.
+    /// When there is no such node, it runs, also if it is about to end, or it is being started.
     pub(crate) fn prepare(
         &self,
         name: &str,
@@ -113,7 +140,8 @@ impl<T: NodeProcess> Roster<T> {
         match &places[at] {
             Place::Preparing(_) => return Err(refused("is being started")),
             Place::Present { node, .. } if node.state().is_running() => return Err(refused("is running")),
-            Place::Present { .. } | Place::Away => {}
+            Place::Leaving(node) if node.state().is_running() => return Err(refused("has not ended yet")),
+            Place::Present { .. } | Place::Leaving(_) | Place::Away => {}
         }
         let given_up = Arc::new(AtomicBool::new(false));
         places[at] = Place::Preparing(Arc::clone(&given_up));
@@ -130,13 +158,13 @@ impl<T: NodeProcess> Place<T> {
     fn node(&self) -> Option<&Arc<T>> {
         match self {
             Place::Present { node, .. } => Some(node),
-            Place::Away | Place::Preparing(_) => None,
+            Place::Away | Place::Leaving(_) | Place::Preparing(_) => None,
         }
     }
 
     fn condition(&self) -> NodeCondition {
         match self {
-            Place::Away => NodeCondition::Away,
+            Place::Away | Place::Leaving(_) => NodeCondition::Away,
             Place::Preparing(_) => NodeCondition::Starting,
             Place::Present { node, .. } if !node.state().is_running() => NodeCondition::Ended,
             Place::Present { serves: true, .. } => NodeCondition::Serving,
@@ -171,6 +199,9 @@ impl<'a, T: NodeProcess> Preparation<'a, T> {
     pub(crate) fn has(self, node: Arc<T>) -> Result<Arrival<'a, T>, SystemError> {
         let mut places = self.places();
         if self.given_up.load(Ordering::Relaxed) {
+            drop(places);
+            // Before its place becomes empty: whoever waits for that takes it for ended.
+            node.kill();
             return Err(self.unwanted());
         }
         places[self.at] = Place::Present { node: Arc::clone(&node), serves: false };
@@ -198,7 +229,7 @@ impl<T: NodeProcess> Drop for Preparation<'_, T> {
     }
 }
 
-/// A node that has a process.
+/// A node that has a process. Dropped before it does its part, that is ended.
 pub(crate) struct Arrival<'a, T: NodeProcess> {
     roster: &'a Roster<T>,
     at: usize,
@@ -236,6 +267,23 @@ impl<T: NodeProcess> Arrival<'_, T> {
     }
 }
 
+impl<T: NodeProcess> Drop for Arrival<'_, T> {
+    fn drop(&mut self) {
+        let mut places = self.roster.places.lock();
+        match &places[self.at] {
+            // One that has ended by itself stays in its place, for all to see.
+            Place::Present { node, serves: false }
+                if Arc::ptr_eq(node, &self.node) && node.state().is_running() =>
+            {
+                places[self.at] = Place::Leaving(Arc::clone(&self.node));
+            }
+            _ => return,
+        }
+        drop(places);
+        self.node.kill();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -250,6 +298,10 @@ mod tests {
     impl NodeProcess for Child {
         fn state(&self) -> &Arc<ChildState> {
             Child::state(self)
+        }
+
+        fn kill(&self) {
+            Child::kill(self);
         }
     }
 
@@ -270,12 +322,15 @@ mod tests {
         let taken = roster.take("a", DURING).unwrap().unwrap();
         assert_eq!(conditions(&roster), [NodeCondition::Away, NodeCondition::Serving]);
         assert!(!roster.is_present(&taken) && roster.present().len() == 1);
-        taken.kill();
+        let refused = |name: &str| roster.prepare(name, DURING).err().unwrap().to_string();
+        assert!(refused("a").ends_with("a has not ended yet"), "two processes on one directory");
+        assert!(roster.take("a", DURING).is_err());
+        roster.take_to_kill("a", DURING).unwrap().unwrap().kill();
+        assert!(!taken.state().is_running());
         roster.check(DURING).unwrap();
         let error = |outcome: Result<Option<Arc<Child>>, SystemError>| outcome.unwrap_err().to_string();
         assert!(error(roster.take("a", DURING)).ends_with("a does not run"));
         assert!(error(roster.take("c", DURING)).ends_with("there is no node 'c': expected one of a, b"));
-        let refused = |name: &str| roster.prepare(name, DURING).err().unwrap().to_string();
         assert!(refused("b").ends_with("b is running"));
         let preparation = roster.prepare("a", DURING).unwrap();
         assert!(refused("a").ends_with("a is being started"));
@@ -297,7 +352,7 @@ mod tests {
     fn a_start_ends_when_its_node_is_sent_away() {
         let folder = tempfile::TempDir::new().unwrap();
         let roster = Roster::new("test", [("a".to_owned(), child(&folder))]);
-        drop(roster.take("a", DURING).unwrap());
+        roster.take("a", DURING).unwrap().unwrap().kill();
         // Before it has a process: the one who sends it away waits for the one who starts it.
         let preparation = roster.prepare("a", DURING).unwrap();
         std::thread::scope(|scope| {
@@ -317,6 +372,11 @@ mod tests {
         let told = arrival.explained(SystemError::starting("test", "it ended")).to_string();
         assert!(told.ends_with("a was sent away while it was being started"), "{told}");
         assert!(arrival.serves().is_err());
+        assert_eq!(conditions(&roster), [NodeCondition::Away]);
+        // A start that was given up.
+        let node = child(&folder);
+        drop(roster.prepare("a", DURING).unwrap().has(Arc::clone(&node)).unwrap());
+        assert!(!node.state().is_running());
         assert_eq!(conditions(&roster), [NodeCondition::Away]);
     }
 }

@@ -250,6 +250,10 @@ impl NodeProcess for StorageNode {
     fn state(&self) -> &Arc<ChildState> {
         self.process.state()
     }
+
+    fn kill(&self) {
+        StorageNode::kill(self);
+    }
 }
 
 impl Drop for StorageNode {
