@@ -116,21 +116,16 @@ impl Plan {
         };
         made().map_err(|error| {
             SystemError::starting(NAME, format!("can't make the directory {}: {error}", folder.display()))
-        })
+        })?;
+        link_logs(place)
     }
 
     /// Writes the boot configuration of a new storage node.
     pub(super) fn configure(&self, place: &Place) -> Result<(), SystemError> {
         let root = place.home.join("root");
-        let made = || -> io::Result<()> {
-            let of_node = root.join(STORE).join(place.name());
-            std::fs::create_dir_all(&of_node)?;
-            std::fs::create_dir(place.home.join("admin"))?;
-            symlink(Path::new(HERE).join("log"), root.join(STORE).join("log"))?;
-            symlink(Path::new(HERE).join("collector"), of_node.join("collector"))
-        };
-        made().map_err(|error| {
-            SystemError::starting(NAME, format!("can't write to {}: {error}", root.display()))
+        let administration = place.home.join("admin");
+        std::fs::create_dir(&administration).map_err(|error| {
+            SystemError::starting(NAME, format!("can't make {}: {error}", administration.display()))
         })?;
         let arguments = self.boot_arguments(place)?;
         let tool = self.program(&place.name(), &format!("makebootconfig {}", place.name()), arguments);
@@ -230,6 +225,40 @@ impl Plan {
     }
 }
 
+/// Leads what a storage node logs from its root to its working directory. Links are made at each start, since a copy of the data need
+/// not have them: then the servers would log to the storage under test.
+fn link_logs(place: &Place) -> Result<(), SystemError> {
+    let store = place.home.join("root").join(STORE);
+    let links = [
+        (store.join("log"), Path::new(HERE).join("log")),
+        (store.join(place.name()).join("collector"), Path::new(HERE).join("collector")),
+    ];
+    for (link, target) in links {
+        let made = || -> io::Result<()> {
+            std::fs::create_dir_all(link.parent().unwrap_or(&store))?;
+            match std::fs::symlink_metadata(&link) {
+                Ok(found) if found.is_symlink() => std::fs::remove_file(&link)?,
+                Ok(_) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::AlreadyExists,
+                        "it is not a link, so the store has been started by other means; move it away and start again",
+                    ));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            symlink(target, &link)
+        };
+        made().map_err(|error| {
+            SystemError::starting(
+                NAME,
+                format!("can't link {} to the run's directory: {error}", link.display()),
+            )
+        })?;
+    }
+    Ok(())
+}
+
 /// The part of a volume that each of its replication nodes may fill.
 fn size_mib(storage: &Storage) -> Result<u64, SystemError> {
     let volume = rustix::fs::statvfs(&storage.directory).map_err(|error| {
@@ -304,6 +333,26 @@ mod tests {
         assert_eq!(endpoint(1).to_string(), "127.0.0.1:5000");
         assert_eq!(endpoint(3).to_string(), "127.0.0.3:5400");
         assert_eq!(endpoint(32).port(), 11_200);
+    }
+
+    #[test]
+    fn logs_leave_the_storage_also_where_a_copy_has_no_links() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let place = Place { number: 2, home: folder.path().to_owned(), storages: Vec::new() };
+        let links = ["root/underlay/log", "root/underlay/sn2/collector"].map(|link| folder.path().join(link));
+        let targets = || links.clone().map(|link| std::fs::read_link(link).unwrap());
+        link_logs(&place).unwrap();
+        assert_eq!(targets(), ["/proc/self/cwd/log", "/proc/self/cwd/collector"].map(PathBuf::from));
+        std::fs::remove_file(&links[0]).unwrap();
+        std::fs::remove_file(&links[1]).unwrap();
+        symlink("/elsewhere", &links[1]).unwrap();
+        link_logs(&place).unwrap();
+        assert_eq!(targets(), ["/proc/self/cwd/log", "/proc/self/cwd/collector"].map(PathBuf::from));
+        std::fs::remove_file(&links[0]).unwrap();
+        std::fs::create_dir(&links[0]).unwrap();
+        let refused = link_logs(&place).unwrap_err().to_string();
+        assert!(refused.contains("root/underlay/log") && refused.contains("move it away"), "{refused}");
+        assert!(links[0].is_dir());
     }
 
     #[test]
