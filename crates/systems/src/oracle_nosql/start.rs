@@ -186,6 +186,8 @@ impl System for OracleNosql {
             Some(former) => {
                 wait()?;
                 if former.parameters != parameters {
+                    // Until all have them, none are known to be in force: a start after a crash sets them again.
+                    formed::note(&plan.config, &places, &BTreeMap::new())?;
                     admin.change(&plan, &parameters).map_err(explained)?;
                 }
             }
