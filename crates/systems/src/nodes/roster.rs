@@ -55,11 +55,6 @@ impl<T: NodeProcess> Roster<T> {
         names.zip(&*places).map(|(name, place)| (name, place.condition(), place.node().cloned())).collect()
     }
 
-    /// Whether all are present.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.places.lock().iter().all(|place| place.node().is_some())
-    }
-
     /// Fails with the first one that has ended by itself.
     ///
     /// # Errors
@@ -269,7 +264,7 @@ mod tests {
         let roster = Roster::new("test", ["a", "b"].map(|name| (name.to_owned(), child(&folder))));
         let taken = roster.take("a", DURING).unwrap().unwrap();
         assert_eq!(conditions(&roster), [NodeCondition::Away, NodeCondition::Serving]);
-        assert!(!roster.is_complete() && roster.present().len() == 1);
+        assert_eq!(roster.present().len(), 1);
         taken.kill();
         roster.check(DURING).unwrap();
         let error = |outcome: Result<Option<Arc<Child>>, SystemError>| outcome.unwrap_err().to_string();
