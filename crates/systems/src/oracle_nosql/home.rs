@@ -70,12 +70,12 @@ impl Home {
 
     /// The classes of servers and tools.
     pub(super) fn server(&self) -> ClassPath {
-        ClassPath::new().with_jar(self.directory.join(SERVER))
+        ClassPath::new().with_jar(&self.version, self.directory.join(SERVER))
     }
 
     /// The classes of clients.
     pub(super) fn client(&self) -> ClassPath {
-        ClassPath::new().with_jar(self.directory.join(CLIENT))
+        ClassPath::new().with_jar(&self.version, self.directory.join(CLIENT))
     }
 }
 
