@@ -41,6 +41,34 @@ pub fn check_trusted_path_to(path: &Path) -> io::Result<()> {
     open_trusted_path(path, &User::of_this_process()).map(drop)
 }
 
+/// As [`check_trusted_path`], of a file that is to be run, and of the way to it. For root the file itself has to belong to root, or to
+/// the caller of `sudo`, and nobody else may write to it. Links to it are followed.
+///
+/// # Errors
+/// As `check_trusted_path`, and when the file can't be found.
+pub fn check_trusted_file(path: &Path) -> io::Result<()> {
+    let user = User::of_this_process();
+    let absolute = std::path::absolute(path)?;
+    // Both ways count: the one to a link, which others could replace, and the one to what it leads to.
+    let resolved = std::fs::canonicalize(&absolute)?;
+    for file in [&absolute, &resolved] {
+        let (Some(folder), Some(_)) = (file.parent(), file.file_name()) else {
+            return Err(io::ErrorKind::IsADirectory.into());
+        };
+        check_trusted_path(folder)?;
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(rustix::fs::CWD, &resolved, flags, Mode::empty())?;
+    let mistrust = user.mistrust(&file, &fstat(&file)?).filter(|_| user.number == 0);
+    mistrust.map_or(Ok(()), |why| {
+        let path = absolute.display();
+        let problem = format!(
+            "{path} {why}, so it could be exchanged before root runs it: give it to root, and take write permission from all others"
+        );
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
+    })
+}
+
 /// Who this process works for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {

@@ -7,7 +7,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use underlay_files::{
-    Access, Folder, append, check_trusted_path, check_trusted_path_to, remove_tree, replace_with, write,
+    Access, Folder, append, check_trusted_file, check_trusted_path, check_trusted_path_to, remove_tree,
+    replace_with, write,
 };
 
 const SOMEONE: u32 = 65_534;
@@ -78,6 +79,48 @@ fn a_way_that_someone_else_can_change_is_refused() {
     assert!(refusal(check_trusted_path_to(&at("theirs/ours"))).contains("belongs to user 65534"));
     Folder::make(&sticky.join("new/newer"), Access::Private).unwrap();
     assert!(refusal(Folder::open(&sticky)).contains("everybody"), "it is no folder of ours alone");
+}
+
+#[test]
+fn a_file_that_someone_else_can_change_is_not_run_by_root() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (name, mode, owner, group) in [
+        ("ours.jar", 0o644, 0, 0),
+        ("theirs.jar", 0o644, SOMEONE, 0),
+        ("open.jar", 0o666, 0, 0),
+        ("group.jar", 0o664, 0, SOMEONE),
+    ] {
+        fs::write(at(name), "").unwrap();
+        fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        chown(at(name), Some(owner), Some(group)).unwrap();
+    }
+    made(at("theirs"), 0o755, SOMEONE);
+    fs::write(at("theirs/ours.jar"), "").unwrap();
+    symlink(at("ours.jar"), at("theirs/link.jar")).unwrap();
+    symlink(at("ours.jar"), at("link.jar")).unwrap();
+    symlink(at("theirs.jar"), at("bad-link.jar")).unwrap();
+    symlink(at("theirs/ours.jar"), at("far-link.jar")).unwrap();
+
+    for safe in ["ours.jar", "link.jar"] {
+        check_trusted_file(&at(safe)).unwrap_or_else(|error| panic!("{safe}: {error}"));
+    }
+    for (path, why) in [
+        ("theirs.jar", "belongs to user 65534"),
+        ("bad-link.jar", "belongs to user 65534"),
+        ("open.jar", "can be written to by everybody"),
+        ("group.jar", "can be written to by group 65534"),
+        ("theirs/ours.jar", "belongs to user 65534"),
+        ("theirs/link.jar", "belongs to user 65534"),
+        ("far-link.jar", "belongs to user 65534"),
+    ] {
+        let said = refusal(check_trusted_file(&at(path)));
+        assert!(said.contains(why), "{path}: {said}");
+    }
+    assert!(check_trusted_file(&at("none.jar")).is_err());
 }
 
 #[test]

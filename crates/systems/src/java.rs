@@ -105,7 +105,7 @@ pub struct ClassPath {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
-    Jar(PathBuf),
+    Jar { file: PathBuf, version: String },
     Jars(PathBuf),
     Classes(PathBuf),
 }
@@ -115,9 +115,9 @@ impl ClassPath {
         ClassPath::default()
     }
 
-    /// Appends a jar, which may name others in its manifest.
-    pub(crate) fn with_jar(mut self, file: impl Into<PathBuf>) -> ClassPath {
-        self.entries.push(Entry::Jar(file.into()));
+    /// Appends a jar that may name others in its manifest, whose name and size can be the same in another version.
+    pub(crate) fn with_jar(mut self, version: &str, file: impl Into<PathBuf>) -> ClassPath {
+        self.entries.push(Entry::Jar { file: file.into(), version: version.to_owned() });
         self
     }
 
@@ -146,20 +146,21 @@ impl ClassPath {
             }
             match entry {
                 Entry::Jars(folder) => argument.push(folder.join("*")),
-                Entry::Jar(path) | Entry::Classes(path) => argument.push(path),
+                Entry::Jar { file: path, .. } | Entry::Classes(path) => argument.push(path),
             }
         }
         argument
     }
 
-    /// What identifies this class path: names and sizes of the jars, names of the folders of classes.
+    /// What identifies this class path: names and sizes of the jars, with versions that are known, names of the folders of classes.
     pub(crate) fn contents(&self) -> std::io::Result<Vec<String>> {
         let mut contents = Vec::new();
         for entry in &self.entries {
             match entry {
-                Entry::Jar(file) => {
+                Entry::Jar { file, version } => {
                     let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
                     contents.push(format!("{name} {}", file.metadata()?.len()));
+                    contents.push(version.clone());
                 }
                 Entry::Jars(folder) => {
                     let mut jars = Vec::new();
@@ -220,7 +221,8 @@ mod tests {
         assert_eq!(path.contents().unwrap(), ["job-1", "a.jar 0", "b.jar 3"]);
         assert!(ClassPath::new().with_jars(folder.path().join("missing")).contents().is_err());
         let jar = folder.path().join("b.jar");
-        let path = ClassPath::new().with_jar(&jar);
-        assert_eq!((path.to_argument(), path.contents().unwrap()), (jar.into(), vec!["b.jar 3".to_owned()]));
+        let path = ClassPath::new().with_jar("25.3.21", &jar);
+        assert_eq!(path.to_argument(), OsString::from(&jar));
+        assert_eq!(path.contents().unwrap(), ["b.jar 3", "25.3.21"]);
     }
 }

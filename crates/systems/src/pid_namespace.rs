@@ -82,9 +82,22 @@ pub(crate) fn processes_below(process: u32) -> Vec<u32> {
 /// Waits up to `limit` until none of these processes is there: a namespace that lost its first process takes a moment to end the others.
 pub(crate) fn wait_until_gone(processes: &[u32], limit: Duration) {
     let began = Instant::now();
-    let is_there = |id: &u32| Path::new(&format!("/proc/{id}")).exists();
-    while processes.iter().any(is_there) && began.elapsed() < limit {
+    while processes.iter().any(|id| !is_gone(*id)) && began.elapsed() < limit {
         std::thread::sleep(POLL);
+    }
+}
+
+/// Whether a process has ended, also where nobody has collected it: it holds nothing any more, and some containers have a first process
+/// that collects none.
+fn is_gone(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything (proc_pid_stat(5)).
+    let state = stat.rsplit_once(')').and_then(|(_, fields)| fields.trim_start().chars().next());
+    match state {
+        None | Some('X') => true,
+        // The first thread may have ended before the others.
+        Some('Z') => std::fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count) <= 1,
+        Some(_) => false,
     }
 }
 
@@ -114,7 +127,15 @@ mod tests {
         first.kill().unwrap();
         first.wait().unwrap();
         wait_until_gone(&all, Duration::from_secs(60));
-        assert!(all.iter().all(|id| !Path::new(&format!("/proc/{id}")).exists()), "{all:?}");
+        assert!(all.iter().all(|id| is_gone(*id)), "{all:?}");
+        assert!(!is_gone(std::process::id()) && is_gone(u32::MAX));
+        let mut uncollected = Command::new("true").spawn().unwrap();
+        let began = Instant::now();
+        while !is_gone(uncollected.id()) {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(POLL);
+        }
+        assert!(uncollected.wait().unwrap().success());
         assert!(processes_below(u32::MAX).is_empty());
     }
 }

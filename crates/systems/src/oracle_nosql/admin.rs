@@ -19,6 +19,37 @@ const POLL: Duration = Duration::from_millis(500);
 /// How long one look may take: it waits for storage nodes that do not answer.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 
+/// Parameters by Oracle NoSQL Database's names.
+pub(super) struct Parameters {
+    pub replication_nodes: BTreeMap<String, String>,
+    pub storage_nodes: BTreeMap<String, String>,
+}
+
+impl Parameters {
+    pub(super) fn all(&self) -> BTreeMap<String, String> {
+        self.replication_nodes.clone().into_iter().chain(self.storage_nodes.clone()).collect()
+    }
+
+    /// The commands that put these in force where `former` are. Replication nodes start again one by one.
+    fn changes(&self, former: &BTreeMap<String, String>, nodes: u64) -> Vec<String> {
+        let differ = |wanted: &BTreeMap<String, String>| {
+            wanted.iter().any(|(name, value)| former.get(name) != Some(value))
+        };
+        let mut whose: Vec<(String, &BTreeMap<String, String>)> = Vec::new();
+        if differ(&self.storage_nodes) {
+            let services = (1..=nodes).map(|number| format!("-service {}", name(number)));
+            whose.extend(services.map(|service| (service, &self.storage_nodes)));
+        }
+        if differ(&self.replication_nodes) {
+            whose.push(("-all-rns".to_owned(), &self.replication_nodes));
+        }
+        let command = |(whose, parameters): (String, &BTreeMap<String, String>)| {
+            format!("plan change-parameters {whose} -wait -params {}", words(parameters))
+        };
+        whose.into_iter().map(command).collect()
+    }
+}
+
 /// The tools of a store. One runs at a time, since each has its files.
 pub(super) struct Admin {
     one_at_a_time: Mutex<()>,
@@ -30,13 +61,9 @@ impl Admin {
     }
 
     /// Makes a store of storage nodes whose agents run.
-    pub(super) fn deploy(
-        &self,
-        plan: &Plan,
-        parameters: &BTreeMap<String, String>,
-    ) -> Result<Topology, SystemError> {
+    pub(super) fn deploy(&self, plan: &Plan, parameters: &Parameters) -> Result<Topology, SystemError> {
         const DURING: &str = "deploying the store";
-        let said = self.run_script(plan, DURING, &deployment(&plan.config, parameters))?;
+        let said = self.run_script(plan, DURING, &deployment(&plan.config, &parameters.all()))?;
         let topology = self.topology(plan, DURING)?;
         let (config, has) = (&plan.config, &topology.shards);
         let nodes: usize = has.iter().map(|shard| shard.rns.len()).sum();
@@ -53,19 +80,21 @@ impl Admin {
         Ok(topology)
     }
 
-    /// Changes the parameters of all replication nodes, which start again one by one.
+    /// Puts `parameters` in force where `former` are.
     pub(super) fn change(
         &self,
         plan: &Plan,
-        parameters: &BTreeMap<String, String>,
+        former: &BTreeMap<String, String>,
+        parameters: &Parameters,
     ) -> Result<(), SystemError> {
-        const DURING: &str = "changing the parameters of replication nodes";
-        let script = format!("hidden\nplan change-parameters -all-rns -wait -params {}\n", words(parameters));
-        let said = self.run_script(plan, DURING, &script)?;
-        match said.contains("ended successfully") || said.contains("No parameters") {
-            true => Ok(()),
-            false => Err(SystemError::failed(NAME, DURING, last_lines(&said))),
+        const DURING: &str = "changing the parameters of the store";
+        for command in parameters.changes(former, plan.config.nodes) {
+            let said = self.run_script(plan, DURING, &format!("hidden\n{command}\n"))?;
+            if !said.contains("ended successfully") && !said.contains("No parameters") {
+                return Err(SystemError::failed(NAME, DURING, last_lines(&said)));
+            }
         }
+        Ok(())
     }
 
     pub(super) fn topology(&self, plan: &Plan, during: &'static str) -> Result<Topology, SystemError> {
@@ -223,6 +252,19 @@ mod tests {
         assert_eq!(lines.iter().filter(|line| line.starts_with("plan deploy-admin ")).count(), 1);
         assert!(script.contains("plan deploy-sn -znname underlay -host 127.0.0.2 -port 5200 -wait\n"));
         assert!(script.ends_with("topology create -name underlay -pool underlay -partitions 60\ntopology preview -name underlay\nplan deploy-topology -name underlay -wait\n"));
+        let parameters = Parameters {
+            replication_nodes: parameters,
+            storage_nodes: BTreeMap::from([("serviceStopWait".to_owned(), "240_SECONDS".to_owned())]),
+        };
+        assert_eq!(parameters.changes(&parameters.all(), 3), [""; 0]);
+        let of_cache = "plan change-parameters -all-rns -wait -params \"cacheSize=34603008\"";
+        assert_eq!(parameters.changes(&parameters.storage_nodes, 3), [of_cache]);
+        let all = parameters.changes(&BTreeMap::new(), 3);
+        assert_eq!((all.len(), all[3].as_str()), (4, of_cache));
+        assert_eq!(
+            all[1],
+            "plan change-parameters -service sn2 -wait -params \"serviceStopWait=240_SECONDS\""
+        );
         assert_eq!(last_lines("a\n\n b \n"), "a; b");
     }
 }

@@ -93,6 +93,11 @@ impl Statistics {
         Ok(figures)
     }
 
+    /// How many replication nodes have a table.
+    pub(super) fn tables(&self) -> u64 {
+        self.tables.len() as u64
+    }
+
     fn states(&self) -> BTreeMap<String, f64> {
         let mut figures = BTreeMap::new();
         for (name, _) in STATES {
@@ -186,11 +191,13 @@ mod tests {
         };
         let mut statistics = Statistics::new(nodes.to_vec());
         assert_eq!(statistics.figures().unwrap()["cleaned_files"], 0.0);
+        assert_eq!(statistics.tables(), 0);
         add(0, "rg1-rn1.je.stat.csv", HEAD);
         add(0, "rg1-rn1.je.stat.csv", "2026-11-23 18:00:01.000 UTC,100,-1,2,5,1, \n");
         add(0, "admin1.je.stat.csv", &format!("{HEAD}x,7,7,7,7,7,7\n"));
         add(1, "rg1-rn2.je.stat.csv", &format!("{HEAD}x,50,60,1,1, ,{{a:1;b:2}}\ny,60,70,0,1"));
         let figures = statistics.figures().unwrap();
+        assert_eq!(statistics.tables(), 2);
         assert_eq!((figures["cleaned_files"], figures["log_writes"]), (3.0, 7.0));
         assert_eq!(
             (figures["current_cache_bytes"], figures["current_log_utilization_percent"]),

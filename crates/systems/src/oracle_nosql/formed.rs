@@ -1,4 +1,4 @@
-//! The mark that the home of each storage node gets when the store has been deployed: what the data there belong to.
+//! The mark that each directory of a storage node gets when the store has been deployed: what the data there belong to.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,6 +24,8 @@ struct Shape {
     partitions: u64,
     fields: String,
     node: u64,
+    /// Which storage of the node, from 1; 0 is its home.
+    storage: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,21 +36,26 @@ struct Mark {
 }
 
 impl Shape {
-    fn of(config: &Config, place: &Place) -> Shape {
+    fn of(config: &Config, node: u64, storage: u64) -> Shape {
         Shape {
             nodes: config.nodes,
             capacity: config.capacity,
             replication: config.replication(),
             partitions: config.partitions(),
             fields: config.fields.word().to_owned(),
-            node: place.number,
+            node,
+            storage,
         }
     }
 }
 
 impl std::fmt::Display for Shape {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Shape { nodes, capacity, replication, partitions, fields, node } = self;
+        let Shape { nodes, capacity, replication, partitions, fields, node, storage } = self;
+        match storage {
+            0 => write!(out, "the home of ")?,
+            _ => write!(out, "storage {storage} of ")?,
+        }
         write!(
             out,
             "storage node {node} of {nodes} (capacity = {capacity}, replication = {replication}, partitions = {partitions}, fields = {fields})"
@@ -68,13 +75,23 @@ pub(super) fn note(
     places: &[Place],
     parameters: &BTreeMap<String, String>,
 ) -> Result<(), SystemError> {
-    places.iter().try_for_each(|place| {
-        let mark = Mark { shape: Shape::of(config, place), parameters: parameters.clone() };
-        let path = place.home.join(MARK);
+    directories(config, places).into_iter().try_for_each(|(shape, directory)| {
+        let mark = Mark { shape, parameters: parameters.clone() };
+        let path = directory.join(MARK);
         let text = serde_json::to_string(&mark).map_err(io::Error::from);
         text.and_then(|text| write_private(&path, &text))
             .map_err(|error| SystemError::starting(NAME, format!("can't write {}: {error}", path.display())))
     })
+}
+
+/// All directories of these places, each with what belongs there.
+fn directories<'a>(config: &Config, places: &'a [Place]) -> Vec<(Shape, &'a Path)> {
+    let of_place = |place: &'a Place| {
+        let storages = place.storages.iter().map(|storage| storage.directory.as_path());
+        let all = std::iter::once(place.home.as_path()).chain(storages);
+        (0..).zip(all).map(move |(storage, directory)| (Shape::of(config, place.number, storage), directory))
+    };
+    places.iter().flat_map(of_place).collect()
 }
 
 /// The store that these places have; `None` if they are empty.
@@ -82,41 +99,35 @@ pub(super) fn note(
 /// # Errors
 /// When they have a part of a store, or one of another shape.
 pub(super) fn read(config: &Config, places: &[Place]) -> Result<Option<Former>, SystemError> {
-    let marks = places.iter().map(|place| mark(&place.home)).collect::<Result<Vec<_>, _>>()?;
-    let mut former = None;
-    for (place, mark) in places.iter().zip(marks) {
-        let home = place.home.display();
-        match mark {
-            Some(Mark { shape, parameters }) => {
-                let expected = Shape::of(config, place);
-                if shape != expected {
-                    let problem = format!(
-                        "{home} has the data of {shape}, but the settings put {expected} there: use the settings and the storages that \
-                         the data were loaded with, or load anew into empty storages"
-                    );
-                    return Err(SystemError::starting(NAME, problem));
-                }
-                former.get_or_insert(Former { parameters });
+    let all = directories(config, places);
+    let marks = all.iter().map(|(_, directory)| mark(directory)).collect::<Result<Vec<_>, _>>()?;
+    let is_deployed = marks.iter().any(Option::is_some);
+    let mut former: Option<Former> = None;
+    for ((expected, directory), mark) in all.iter().zip(marks) {
+        let place = directory.display();
+        let problem = match mark {
+            Some(Mark { shape, .. }) if shape != *expected => format!(
+                "{place} has the data of {shape}, but the settings put {expected} there: use the settings and the storages that the data \
+                 were loaded with, or load anew into empty storages"
+            ),
+            Some(Mark { parameters, .. }) => {
+                // Where noting them was interrupted, nobody knows which are in force.
+                let agrees = former.as_ref().is_none_or(|former| former.parameters == parameters);
+                former = Some(Former { parameters: if agrees { parameters } else { BTreeMap::new() } });
+                continue;
             }
-            None if former.is_some() || !is_empty(&place.home)? => {
-                let problem = format!(
-                    "{home} has no store that was deployed to the end: a first start was interrupted, or this storage is not the one that \
-                     belongs to the others. Empty all storages and start again"
-                );
-                return Err(SystemError::starting(NAME, problem));
-            }
-            None => {}
-        }
+            None if !is_empty(directory)? => format!(
+                "{place} has no store that was deployed to the end: a first start was interrupted, or this storage is not the one that \
+                 belongs to the others. Empty all storages and start again"
+            ),
+            None if is_deployed => format!(
+                "{place} is empty, and other storages are not: use the storages that the data were loaded with, or empty all of them"
+            ),
+            None => continue,
+        };
+        return Err(SystemError::starting(NAME, problem));
     }
-    // The first places of a store that has more of them now would otherwise look new.
-    let complete = former.is_some() && mark(&places[0].home)?.is_none();
-    match complete {
-        true => Err(SystemError::starting(
-            NAME,
-            format!("{} is empty, and other storages are not: empty all of them", places[0].home.display()),
-        )),
-        false => Ok(former),
-    }
+    Ok(former)
 }
 
 fn is_empty(directory: &Path) -> Result<bool, SystemError> {
@@ -125,8 +136,8 @@ fn is_empty(directory: &Path) -> Result<bool, SystemError> {
         .map_err(|error| SystemError::starting(NAME, format!("can't list {}: {error}", directory.display())))
 }
 
-fn mark(home: &Path) -> Result<Option<Mark>, SystemError> {
-    let path = home.join(MARK);
+fn mark(directory: &Path) -> Result<Option<Mark>, SystemError> {
+    let path = directory.join(MARK);
     let failed = |problem: String| {
         let path = path.display();
         SystemError::starting(
@@ -165,11 +176,38 @@ mod tests {
             error.contains("(capacity = 1, replication = 3, partitions = 20, fields = value)"),
             "{error}"
         );
-        assert!(error.contains("put storage node 1 of 3 (capacity = 1, replication = 1"), "{error}");
-        std::fs::remove_file(own[1].home.join(MARK)).unwrap();
-        assert!(refused(&config, &own).contains("Empty all storages"));
-        std::fs::remove_file(own[0].home.join(MARK)).unwrap();
-        assert!(refused(&config, &own).contains("is empty, and other storages are not"));
+        assert!(
+            error.contains("put the home of storage node 1 of 3 (capacity = 1, replication = 1"),
+            "{error}"
+        );
+        // Each of these alone shows that something is missing or in another place.
+        for directory in
+            [&own[0].home, &own[1].home, &own[0].storages[0].directory, &own[2].storages[0].directory]
+        {
+            let (mark, data) = (directory.join(MARK), directory.join("00000000.jdb"));
+            let text = std::fs::read(&mark).unwrap();
+            std::fs::remove_file(&mark).unwrap();
+            let error = refused(&config, &own);
+            assert!(error.contains(&format!("{} is empty, and other", directory.display())), "{error}");
+            std::fs::write(&data, "").unwrap();
+            assert!(refused(&config, &own).contains("Empty all storages"));
+            std::fs::remove_file(&data).unwrap();
+            std::fs::write(&mark, text).unwrap();
+        }
+        let [first, second] = [0, 1].map(|place| own[place].storages[0].directory.join(MARK));
+        let text = std::fs::read(&first).unwrap();
+        std::fs::copy(&second, &first).unwrap();
+        let error = refused(&config, &own);
+        assert!(error.contains("has the data of storage 1 of storage node 2"), "{error}");
+        std::fs::write(&first, text).unwrap();
+        // Noting other parameters was interrupted: they differ from all, so they are set again.
+        note(&config, &own[..1], &BTreeMap::from([("cacheSize".to_owned(), "2".to_owned())])).unwrap();
+        assert_eq!(read(&config, &own).unwrap(), Some(Former { parameters: BTreeMap::new() }));
+
+        for (_, directory) in directories(&config, &own) {
+            std::fs::remove_file(directory.join(MARK)).unwrap();
+        }
+        assert_eq!(read(&config, &own).unwrap(), None);
         std::fs::write(own[0].home.join("config.xml"), "").unwrap();
         assert!(refused(&config, &own).contains("a first start was interrupted"));
         std::fs::write(own[0].home.join(MARK), "{").unwrap();

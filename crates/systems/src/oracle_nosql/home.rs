@@ -1,8 +1,10 @@
 //! The installation of Oracle NoSQL Database that the user supplies: no registry has its server.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use underlay_sync::Mutex;
 
@@ -20,6 +22,9 @@ const OLDEST: (u32, u32) = (23, 1);
 const NEWEST: u32 = 25;
 /// The command that prints the version needs hardly any memory.
 const HEAP: &str = "-Xmx32m";
+/// It takes a second, more on a busy machine. What takes this long is something else.
+const VERSION_LIMIT: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(20);
 
 /// A directory with a server and a client of a version that is supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +53,7 @@ impl Home {
                 return Err(missing(format!("{what} ({} can't be read: {error})", path.display())));
             }
         }
+        check_trusted(&directory)?;
         let version = version_of(&directory)?;
         check(&directory, &version)?;
         Ok(Home { directory, version })
@@ -64,12 +70,12 @@ impl Home {
 
     /// The classes of servers and tools.
     pub(super) fn server(&self) -> ClassPath {
-        ClassPath::new().with_jar(self.directory.join(SERVER))
+        ClassPath::new().with_jar(&self.version, self.directory.join(SERVER))
     }
 
     /// The classes of clients.
     pub(super) fn client(&self) -> ClassPath {
-        ClassPath::new().with_jar(self.directory.join(CLIENT))
+        ClassPath::new().with_jar(&self.version, self.directory.join(CLIENT))
     }
 }
 
@@ -94,6 +100,22 @@ fn missing(missing: String) -> SystemError {
     }
 }
 
+/// What root runs must be out of reach of everyone else: each jar, since those that are named on the class path name others.
+fn check_trusted(directory: &Path) -> Result<(), SystemError> {
+    let refused = |path: &Path, error: io::Error| {
+        SystemError::starting(NAME, format!("can't use {} ({VARIABLE}): {error}", path.display()))
+    };
+    let lib = directory.join("lib");
+    underlay_files::check_trusted_path(&lib).map_err(|error| refused(&lib, error))?;
+    for entry in std::fs::read_dir(&lib).map_err(|error| refused(&lib, error))? {
+        let path = entry.map_err(|error| refused(&lib, error))?.path();
+        if path.extension().is_some_and(|extension| extension == "jar") {
+            underlay_files::check_trusted_file(&path).map_err(|error| refused(&path, error))?;
+        }
+    }
+    Ok(())
+}
+
 /// Asked once per process.
 fn version_of(directory: &Path) -> Result<String, SystemError> {
     static KNOWN: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
@@ -103,12 +125,12 @@ fn version_of(directory: &Path) -> Result<String, SystemError> {
     let java = Java::find(NAME)?;
     let mut command = Command::new(&java.program);
     command.args([HEAP, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-jar"]).arg(directory.join(SERVER));
-    command.arg("version").stdin(Stdio::null());
+    command.arg("version");
     without_options_of_the_user(&mut command);
     let unreadable = |problem: String| {
         missing(format!("an installation of its own ({}: {problem})", directory.join(SERVER).display()))
     };
-    let output = command.output().map_err(|error| unreadable(format!("can't be run: {error}")))?;
+    let output = output_within(command, VERSION_LIMIT).map_err(unreadable)?;
     let text = String::from_utf8_lossy(&output.stdout);
     match version_in(&text) {
         Some(version) => {
@@ -122,6 +144,27 @@ fn version_of(directory: &Path) -> Result<String, SystemError> {
             Err(unreadable(format!("does not print its version{said}")))
         }
     }
+}
+
+/// What a short command prints; it is killed after `limit`.
+fn output_within(mut command: Command, limit: Duration) -> Result<Output, String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("can't be run: {error}"))?;
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => break,
+            Ok(None) if began.elapsed() < limit => std::thread::sleep(POLL),
+            Ok(None) => {
+                // It fails only if the process has just ended.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("does not print its version within {:.0} s", limit.as_secs_f64()));
+            }
+            Err(error) => return Err(format!("can't be waited for: {error}")),
+        }
+    }
+    child.wait_with_output().map_err(|error| format!("can't be read: {error}"))
 }
 
 /// The first word of `25.3.21 2025-11-23 18:01:16 UTC  Build id: 60eebbcaec4d Edition: Community`.
@@ -167,6 +210,43 @@ mod tests {
         std::fs::write(folder.path().join(CLIENT), "no jar").unwrap();
         let no_jar = of(folder.path());
         assert!(no_jar.contains("does not print its version, but says: "), "{no_jar}");
+    }
+
+    #[test]
+    fn root_runs_no_jar_that_others_can_write_to() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::TempDir::new().unwrap();
+        let lib = folder.path().join("lib");
+        std::fs::create_dir(&lib).unwrap();
+        std::fs::set_permissions(&lib, std::fs::Permissions::from_mode(0o755)).unwrap();
+        for name in ["kvstore.jar", "kvclient.jar", "je.jar"] {
+            std::fs::write(lib.join(name), "").unwrap();
+            std::fs::set_permissions(lib.join(name), std::fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        check_trusted(folder.path()).unwrap();
+        std::fs::set_permissions(lib.join("je.jar"), std::fs::Permissions::from_mode(0o666)).unwrap();
+        let outcome = check_trusted(folder.path());
+        // Others run it with their own rights.
+        assert_eq!(outcome.is_err(), rustix::process::geteuid().is_root(), "{outcome:?}");
+        if let Err(error) = outcome {
+            let error = error.to_string();
+            assert!(
+                error.contains("je.jar can be written to by everybody") && error.contains("KVHOME"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_hangs_is_killed() {
+        let mut hangs = Command::new("sleep");
+        hangs.arg("600");
+        let error = output_within(hangs, Duration::from_millis(50)).unwrap_err();
+        assert!(error.contains("does not print its version within"), "{error}");
+        let mut prints = Command::new("echo");
+        prints.arg("25.3.21");
+        assert_eq!(output_within(prints, VERSION_LIMIT).unwrap().stdout, b"25.3.21\n");
+        assert!(output_within(Command::new("/no/such"), VERSION_LIMIT).unwrap_err().contains("can't be run"));
     }
 
     #[test]

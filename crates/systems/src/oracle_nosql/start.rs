@@ -7,7 +7,7 @@ use std::time::Duration;
 use underlay_record::NodeRole;
 
 use super::NAME;
-use super::admin::Admin;
+use super::admin::{Admin, Parameters};
 use super::client::{ClientPlan, Login, class_path};
 use super::config::{Config, Existing, SETTINGS};
 use super::figures::Statistics;
@@ -158,8 +158,10 @@ impl System for OracleNosql {
         // A directory that can't be used is told before a missing installation, which costs a download.
         let places = places(paths, &config)?;
         let former = formed::read(&config, &places)?;
-        let parameters = config.node_parameters(timeout, settings.slow_motion);
+        let of_replication_nodes = config.node_parameters(timeout, settings.slow_motion);
         let plan = self.plan(config, resources, &scratch, limit)?;
+        let parameters =
+            Parameters { replication_nodes: of_replication_nodes, storage_nodes: plan.parameters() };
         for place in &places {
             plan.make_folder(place)?;
         }
@@ -185,15 +187,17 @@ impl System for OracleNosql {
             None => drop(admin.deploy(&plan, &parameters).map_err(explained)?),
             Some(former) => {
                 wait()?;
-                if former.parameters != parameters {
-                    admin.change(&plan, &parameters).map_err(explained)?;
+                if former.parameters != parameters.all() {
+                    // Until all have them, none are known to be in force: a start after a crash sets them again.
+                    formed::note(&plan.config, &places, &BTreeMap::new())?;
+                    admin.change(&plan, &former.parameters, &parameters).map_err(explained)?;
                 }
             }
         }
         wait()?;
         let topology: Topology = admin.topology(&plan, DURING).map_err(explained)?;
         let status = admin.verify(&plan, DURING).map_err(explained)?;
-        formed::note(&plan.config, &places, &parameters)?;
+        formed::note(&plan.config, &places, &parameters.all())?;
         let own = Existing {
             helpers: (1..=plan.config.nodes).map(|number| endpoint(number).to_string()).collect(),
             store: STORE.to_owned(),

@@ -3,7 +3,9 @@
 //! Oracle NoSQL Database keeps absolute paths in its data, and the same data are found at another path in each run. So it gets paths by
 //! way of its working directory (`/proc/self/cwd/storage1`), which has links to where they are this time.
 
-use std::io;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -40,6 +42,8 @@ const USABLE_SHARE: f64 = 0.95;
 const ADMIN_MIB: u64 = 256;
 /// How long it is waited until killed processes are gone, which never takes so long.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// More than an agent logs while it stops.
+const MOST_LOG_BYTES: u64 = 16 << 20;
 /// The working directory of a storage node, as its processes see it.
 const HERE: &str = "/proc/self/cwd";
 
@@ -116,21 +120,16 @@ impl Plan {
         };
         made().map_err(|error| {
             SystemError::starting(NAME, format!("can't make the directory {}: {error}", folder.display()))
-        })
+        })?;
+        link_logs(place)
     }
 
     /// Writes the boot configuration of a new storage node.
     pub(super) fn configure(&self, place: &Place) -> Result<(), SystemError> {
         let root = place.home.join("root");
-        let made = || -> io::Result<()> {
-            let of_node = root.join(STORE).join(place.name());
-            std::fs::create_dir_all(&of_node)?;
-            std::fs::create_dir(place.home.join("admin"))?;
-            symlink(Path::new(HERE).join("log"), root.join(STORE).join("log"))?;
-            symlink(Path::new(HERE).join("collector"), of_node.join("collector"))
-        };
-        made().map_err(|error| {
-            SystemError::starting(NAME, format!("can't write to {}: {error}", root.display()))
+        let administration = place.home.join("admin");
+        std::fs::create_dir(&administration).map_err(|error| {
+            SystemError::starting(NAME, format!("can't make {}: {error}", administration.display()))
         })?;
         let arguments = self.boot_arguments(place)?;
         let tool = self.program(&place.name(), &format!("makebootconfig {}", place.name()), arguments);
@@ -220,14 +219,91 @@ impl Plan {
         options.join(";")
     }
 
+    /// The parameters of storage nodes: how long an agent lets a service write everything out before it kills it.
+    pub(super) fn parameters(&self) -> BTreeMap<String, String> {
+        let wait = format!("{}_SECONDS", self.limit.as_secs());
+        BTreeMap::from([("serviceStopWait".to_owned(), wait)])
+    }
+
     /// Shuts a storage node down with all that it hosts.
+    ///
+    /// # Errors
+    /// When a service has not ended by itself, among others: then it may not have written everything out.
     pub(super) fn stop(&self, node: &StorageNode) -> Result<(), SystemError> {
         const DURING: &str = "stopping";
         let words = ["stop", "-root", "home/root"].map(str::to_owned).to_vec();
         let name = node.place.name();
+        let log = self.logs(&node.place).join(format!("{name}_0.log"));
+        let before_bytes = std::fs::metadata(&log).map_or(0, |found| found.len());
         self.program(&name, &format!("stop {name}"), words).run(&self.java, DURING, self.limit)?;
-        node.process.wait_for_end(self.limit)
+        node.process.wait_for_end(self.limit)?;
+        let said = said_since(&log, before_bytes).map_err(|error| {
+            let problem = format!("can't read how the services of {name} ended: {}: {error}", log.display());
+            SystemError::failed(NAME, DURING, problem)
+        })?;
+        match unclean_end(&said) {
+            None => Ok(()),
+            Some(line) => {
+                let problem =
+                    format!("a service of {name} did not end by itself and may have lost data: {line}");
+                Err(SystemError::failed(NAME, DURING, problem))
+            }
+        }
     }
+}
+
+/// What a log has behind its first `before_bytes`, or all of one that was begun anew.
+fn said_since(log: &Path, before_bytes: u64) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    if file.metadata()?.len() >= before_bytes {
+        file.seek(SeekFrom::Start(before_bytes))?;
+    }
+    let mut said = Vec::new();
+    file.take(MOST_LOG_BYTES).read_to_end(&mut said)?;
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The line of an agent's log that tells that it killed a service, or how one failed.
+fn unclean_end(said: &str) -> Option<&str> {
+    let has_failed = |line: &str| {
+        let code = line.split_once("exited, exit code: ").map(|(_, code)| code.trim());
+        code.is_some_and(|code| code != "0") || line.contains("it will be killed")
+    };
+    said.lines().find(|line| has_failed(line))
+}
+
+/// Leads what a storage node logs from its root to its working directory. Links are made at each start, since a copy of the data need
+/// not have them: then the servers would log to the storage under test.
+fn link_logs(place: &Place) -> Result<(), SystemError> {
+    let store = place.home.join("root").join(STORE);
+    let links = [
+        (store.join("log"), Path::new(HERE).join("log")),
+        (store.join(place.name()).join("collector"), Path::new(HERE).join("collector")),
+    ];
+    for (link, target) in links {
+        let made = || -> io::Result<()> {
+            std::fs::create_dir_all(link.parent().unwrap_or(&store))?;
+            match std::fs::symlink_metadata(&link) {
+                Ok(found) if found.is_symlink() => std::fs::remove_file(&link)?,
+                Ok(_) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::AlreadyExists,
+                        "it is not a link, so the store has been started by other means; move it away and start again",
+                    ));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            symlink(target, &link)
+        };
+        made().map_err(|error| {
+            SystemError::starting(
+                NAME,
+                format!("can't link {} to the run's directory: {error}", link.display()),
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// The part of a volume that each of its replication nodes may fill.
@@ -308,6 +384,44 @@ mod tests {
         assert_eq!(endpoint(1).to_string(), "127.0.0.1:5000");
         assert_eq!(endpoint(3).to_string(), "127.0.0.3:5400");
         assert_eq!(endpoint(32).port(), 11_200);
+    }
+
+    #[test]
+    fn logs_leave_the_storage_also_where_a_copy_has_no_links() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let place = Place { number: 2, home: folder.path().to_owned(), storages: Vec::new() };
+        let links = ["root/underlay/log", "root/underlay/sn2/collector"].map(|link| folder.path().join(link));
+        let targets = || links.clone().map(|link| std::fs::read_link(link).unwrap());
+        link_logs(&place).unwrap();
+        assert_eq!(targets(), ["/proc/self/cwd/log", "/proc/self/cwd/collector"].map(PathBuf::from));
+        std::fs::remove_file(&links[0]).unwrap();
+        std::fs::remove_file(&links[1]).unwrap();
+        symlink("/elsewhere", &links[1]).unwrap();
+        link_logs(&place).unwrap();
+        assert_eq!(targets(), ["/proc/self/cwd/log", "/proc/self/cwd/collector"].map(PathBuf::from));
+        std::fs::remove_file(&links[0]).unwrap();
+        std::fs::create_dir(&links[0]).unwrap();
+        let refused = link_logs(&place).unwrap_err().to_string();
+        assert!(refused.contains("root/underlay/log") && refused.contains("move it away"), "{refused}");
+        assert!(links[0].is_dir());
+    }
+
+    #[test]
+    fn a_service_that_was_killed_did_not_end_well() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let log = folder.path().join("sn1_0.log");
+        let killed = "[sn1] rg1-rn1: ProcessMonitor: exited, exit code: 137\n";
+        let ended =
+            "[sn1] rg1-rn1: ProcessMonitor: exited, exit code: 0\n[sn1] restart requested for exit code: 0\n";
+        std::fs::write(&log, [killed, ended].concat()).unwrap();
+        // What was killed before was meant to be.
+        let since = said_since(&log, killed.len() as u64).unwrap();
+        assert_eq!((since.as_str(), unclean_end(&since)), (ended, None));
+        let all = said_since(&log, 1 << 20).unwrap();
+        assert_eq!(unclean_end(&all), Some(killed.trim_end()));
+        let late = "[sn1] Service did not exiting cleanly in 240000 milliseconds, it will be killed";
+        assert_eq!(unclean_end(&[ended, late].concat()), Some(late));
+        assert!(said_since(&folder.path().join("none"), 0).is_err());
     }
 
     #[test]

@@ -131,9 +131,32 @@ impl Deployed {
         Ok(())
     }
 
+    /// Waits until every replication node has written statistics down, without which none would look busy.
+    fn wait_for_statistics(&self, during: &'static str, limit: Duration) -> Result<(), SystemError> {
+        let (began, expected) = (Instant::now(), self.plan.config.replication_nodes());
+        loop {
+            self.statistics(during)?;
+            let found = self.statistics.lock().tables();
+            if found >= expected {
+                return Ok(());
+            }
+            self.nodes.check(during)?;
+            if began.elapsed() > limit {
+                let problem = format!(
+                    "{found} of {expected} replication nodes have written statistics to {} after {:.0} s",
+                    self.plan.scratch.display(),
+                    limit.as_secs_f64()
+                );
+                return Err(SystemError::failed(NAME, during, problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     /// Waits until nothing has been cleaned, and no checkpoint made, for a while.
     fn wait_for_quiet(&self, during: &'static str, limit: Duration) -> Result<(), SystemError> {
         let began = Instant::now();
+        self.wait_for_statistics(during, limit)?;
         let busy =
             |figures: &BTreeMap<String, f64>| ["cleaned_files", "checkpoints"].map(|name| figures[name]);
         let (mut last, mut since) = (busy(&self.statistics(during)?), Instant::now());
@@ -322,7 +345,7 @@ impl Nodes for Started {
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
         let deployed = self.roster(name, "killing a storage node")?;
-        if let Some(node) = deployed.nodes.take(name, "killing a storage node")? {
+        if let Some(node) = deployed.nodes.take_to_kill(name, "killing a storage node")? {
             node.kill();
         }
         Ok(())

@@ -78,8 +78,8 @@ mod tests {
         for (system, settings) in refused {
             assert_eq!(
                 check(system, &settings).unwrap_err(),
-                "workers need a system that is already running: expected cassandra with --set endpoints=..., \
-                 accumulo with --set zookeepers=..., or null"
+                "workers need a system that is already running: expected oracle-nosql with --set helpers=..., \
+                 cassandra with --set endpoints=..., accumulo with --set zookeepers=..., or null"
             );
         }
     }

@@ -69,13 +69,9 @@ final class Requests {
         }
     }
 
-    private static boolean hadNoEffect(Throwable refused) {
-        for (Throwable cause = refused; cause != null; cause = cause.getCause()) {
-            if (cause instanceof DurabilityException durability) {
-                return durability.getNoSideEffects();
-            }
-        }
-        return false;
+    /** Its causes say nothing: those of a timeout are of earlier attempts, and the last one may have been done. */
+    private static boolean hadNoEffect(FaultException refused) {
+        return refused instanceof DurabilityException durability && durability.getNoSideEffects();
     }
 
     /** Parts of keys are text: each byte becomes the letter of its number, which keeps their order. */
