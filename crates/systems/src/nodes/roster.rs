@@ -60,14 +60,11 @@ impl<T: NodeProcess> Roster<T> {
         names.zip(&*places).map(|(name, place)| (name, place.condition(), place.node().cloned())).collect()
     }
 
-<<<<<<< HEAD
     /// Whether this one is in its place still.
     pub(crate) fn is_present(&self, node: &Arc<T>) -> bool {
         self.places.lock().iter().filter_map(Place::node).any(|own| Arc::ptr_eq(own, node))
     }
 
-=======
->>>>>>> oracle
     /// Fails with the first one that has ended by itself.
     ///
     /// # Errors
@@ -324,17 +321,12 @@ mod tests {
         let roster = Roster::new("test", ["a", "b"].map(|name| (name.to_owned(), child(&folder))));
         let taken = roster.take("a", DURING).unwrap().unwrap();
         assert_eq!(conditions(&roster), [NodeCondition::Away, NodeCondition::Serving]);
-<<<<<<< HEAD
         assert!(!roster.is_present(&taken) && roster.present().len() == 1);
         let refused = |name: &str| roster.prepare(name, DURING).err().unwrap().to_string();
         assert!(refused("a").ends_with("a has not ended yet"), "two processes on one directory");
         assert!(roster.take("a", DURING).is_err());
         roster.take_to_kill("a", DURING).unwrap().unwrap().kill();
         assert!(!taken.state().is_running());
-=======
-        assert_eq!(roster.present().len(), 1);
-        taken.kill();
->>>>>>> oracle
         roster.check(DURING).unwrap();
         let error = |outcome: Result<Option<Arc<Child>>, SystemError>| outcome.unwrap_err().to_string();
         assert!(error(roster.take("a", DURING)).ends_with("a does not run"));
