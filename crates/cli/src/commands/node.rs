@@ -1,7 +1,7 @@
 //! `underlay node`: nodes of a system under load that go away and come back.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ fn nothing() -> String {
     )
 }
 
-fn ask(control: &PathBuf, command: &NodeCommand) -> Result<NodeReply, Failure> {
+fn ask(control: &Path, command: &NodeCommand) -> Result<NodeReply, Failure> {
     let asked = Connection::<NodeCommand, NodeReply>::open(control, REPLY_LIMIT);
     match asked.and_then(|mut connection| connection.ask(command)) {
         Ok(reply) => Ok(reply),
@@ -98,14 +98,14 @@ fn is_over(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | ConnectionRefused | UnexpectedEof)
 }
 
-fn nodes_of(control: &PathBuf) -> Result<Vec<NodeState>, Failure> {
+fn nodes_of(control: &Path) -> Result<Vec<NodeState>, Failure> {
     match ask(control, &NodeCommand::List)? {
         NodeReply::Nodes { nodes } => Ok(nodes),
         reply => Err(refused(reply)),
     }
 }
 
-fn done(control: &PathBuf, command: &NodeCommand) -> Result<String, Failure> {
+fn done(control: &Path, command: &NodeCommand) -> Result<String, Failure> {
     match ask(control, command)? {
         NodeReply::Done { node } => Ok(node),
         reply => Err(refused(reply)),

@@ -54,10 +54,7 @@ impl Store {
     /// All members, shard by shard, with those that do not run.
     pub fn members(&self) -> Vec<MemberState> {
         let places = self.all.iter().zip(self.members.all());
-        let state = |((member, directory), (name, condition, own)): (
-            &(Member, PathBuf),
-            (&str, _, Option<Arc<Started>>),
-        )| {
+        let states = places.map(|((member, directory), (name, condition, own))| {
             let own = own.filter(|one| one.state().is_running());
             MemberState {
                 name: name.to_owned(),
@@ -68,8 +65,8 @@ impl Store {
                 process: own.as_ref().map(|one| one.state().pid()),
                 is_master: own.is_some_and(|one| one.is_master()),
             }
-        };
-        places.map(state).collect()
+        });
+        states.collect()
     }
 
     /// Shuts a member down as an operator would. The store is healthy without it.

@@ -109,17 +109,13 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
     })
 }
 
-/// What someone may well ask for: its name, and what can be had in its place.
-fn planned(kind: &str) -> Option<(&'static str, &'static str)> {
+/// Said of Spark, which someone may well ask for.
+const INSTEAD_OF_SPARK: &str = "the layouts `spark-ceph-node` and `spark-shuffle` describe its published storage; `hadoop` runs shuffles on them";
+
+/// The system that somebody means who calls it something else.
+fn another_name(kind: &str) -> Option<&'static str> {
     match kind.to_ascii_lowercase().as_str() {
-        "spark" => Some((
-            "Spark",
-            "the layouts `spark-ceph-node` and `spark-shuffle` describe its published storage; `hadoop` runs shuffles on them",
-        )),
-        "oracle-nosql" | "oraclenosql" | "oracle" | "kvstore" => Some((
-            "Oracle NoSQL",
-            "studies/oracle-nosql-flash.toml sets `rocksdb` beside its published figures",
-        )),
+        "oraclenosql" | "oracle" | "kvstore" => Some("oracle-nosql"),
         _ => None,
     }
 }
@@ -129,13 +125,14 @@ fn find_system(kind: &Spanned<String>, findings: &mut Diagnostics) -> Option<&'s
     if found.is_none() {
         let names = underlay_systems::names();
         let list = format!("expected one of {}", names.join(", "));
-        if let Some((name, why)) = planned(&kind.value) {
-            let message = format!("Underlay does not run {name} yet");
-            findings.push(Diagnostic::error(kind.span.clone(), message, list).with_help(why));
+        if kind.value.eq_ignore_ascii_case("spark") {
+            let message = "Underlay does not run Spark yet";
+            findings.push(Diagnostic::error(kind.span.clone(), message, list).with_help(INSTEAD_OF_SPARK));
             return None;
         }
         let message = format!("unknown system `{}`", kind.value.escape_debug());
-        findings.push(match closest(&kind.value, names.iter().copied()) {
+        let meant = another_name(&kind.value).or_else(|| closest(&kind.value, names.iter().copied()));
+        findings.push(match meant {
             Some(meant) => Diagnostic::error(kind.span.clone(), message, format!("did you mean `{meant}`?"))
                 .with_help(list),
             None => Diagnostic::error(kind.span.clone(), message, list)
