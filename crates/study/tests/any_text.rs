@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use underlay_study::plan;
 use underlay_study::spec::Study;
 
-const SOUND: &str = include_str!("../../../studies/oracle-nosql-flash.toml");
+const SOUND: &str = include_str!("../../../studies/oracle-nosql-flash-rocksdb.toml");
 const EVERY_KEY: &str = r#"name = "every-key"
 title = "Größe ✓"
 baseline = "nvme"

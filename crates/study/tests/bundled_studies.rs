@@ -77,36 +77,46 @@ fn the_quickstart_is_three_storages_under_data_beyond_memory() {
 }
 
 #[test]
-fn the_oracle_study_has_the_matrix_of_its_paper() {
-    let study = study("oracle-nosql-flash.toml", false);
-    let StorageSource::Modelled { devices, layout, .. } = &study.storages[0].source else {
-        panic!("the disks are modelled");
-    };
-    assert!(matches!(layout, Layout::Stripe { .. }));
-    assert_eq!((devices[0].count, devices[0].capacity_bytes), (6, Some(1_000_000_000_000)));
-    let cells = plan::expand(&study);
-    // Two storages: A, B, C over two distributions and four sizes, and one load and one delete.
-    assert_eq!(cells.len(), 2 * (3 * 2 * 4 + 2));
-    let reference = study.reference.as_ref().unwrap();
-    assert_eq!(reference.departures.len(), 6);
-    // Every figure of the paper's tables has its cell.
-    for figure in &reference.figures {
-        let cell = cells.iter().find(|cell| {
-            let requests = cell.requests().unwrap();
-            requests.mix == figure.mix
-                && cell.storage == figure.storage
-                && figure.distribution.as_ref().is_none_or(|name| *name == requests.distribution)
-                && figure.data.as_ref().is_none_or(|data| cell.data.as_ref() == Some(data))
-        });
-        assert!(cell.is_some(), "no cell for {figure:?}");
+fn the_oracle_study_has_the_matrix_of_its_paper_on_each_of_three_systems() {
+    for (file, per_node, short) in [
+        ("oracle-nosql-flash.toml", true, 8),
+        ("oracle-nosql-flash-je-ha.toml", true, 24),
+        ("oracle-nosql-flash-rocksdb.toml", false, 52),
+    ] {
+        let full = study(file, false);
+        let StorageSource::Modelled { devices, layout, .. } = &full.storages[0].source else {
+            panic!("the disks are modelled");
+        };
+        assert!(matches!(layout, Layout::Stripe { .. }));
+        assert_eq!((devices[0].count, devices[0].capacity_bytes), (6, Some(1_000_000_000_000)));
+        assert!(full.storages.iter().all(|storage| storage.per_node == per_node), "{file}");
+        // Of each node.
+        let system = &full.systems[0];
+        assert_eq!(system.memory_bytes / u64::from(system.nodes), 128_000_000_000, "{file}");
+        let cells = plan::expand(&full);
+        // Two storages: A, B, C over two distributions and four sizes, and one load and one delete.
+        assert_eq!(cells.len(), 2 * (3 * 2 * 4 + 2));
+        assert_eq!(plan::expand(&study(file, true)).len(), short, "{file}");
+        // Every figure of the paper's tables has its cell.
+        for figure in &full.reference.as_ref().unwrap().figures {
+            let cell = cells.iter().find(|cell| {
+                let requests = cell.requests().unwrap();
+                requests.mix == figure.mix
+                    && cell.storage == figure.storage
+                    && figure.distribution.as_ref().is_none_or(|name| *name == requests.distribution)
+                    && figure.data.as_ref().is_none_or(|data| cell.data.as_ref() == Some(data))
+            });
+            assert!(cell.is_some(), "{file}: no cell for {figure:?}");
+        }
+        assert!(cells.iter().any(|cell| cell.label() == "a, zipfian, 256 GB"));
+        assert!(cells.iter().any(|cell| cell.label() == "load, 1 TB"));
     }
-    assert!(cells.iter().any(|cell| cell.label() == "a, zipfian, 256 GB"));
-    assert!(cells.iter().any(|cell| cell.label() == "load, 1 TB"));
 }
 
 #[test]
 fn the_short_form_changes_what_it_names_and_nothing_else() {
-    let (full, short) = (study("oracle-nosql-flash.toml", false), study("oracle-nosql-flash.toml", true));
+    let (full, short) =
+        (study("oracle-nosql-flash-rocksdb.toml", false), study("oracle-nosql-flash-rocksdb.toml", true));
     assert_eq!((full.run.repetitions, short.run.repetitions), (3, 1));
     assert!(short.run.duration < full.run.duration);
     assert_eq!((full.run.cache, full.run.seed), (Cache::Warm, short.run.seed));

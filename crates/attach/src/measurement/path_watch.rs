@@ -30,7 +30,7 @@ use crate::serving::daemon_process::Connection;
 
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// What is dated back grows by so much at most in each.
-const MAX_STEP_US: f64 = 10.0;
+const MAX_STEP_US: f64 = 25.0;
 /// A device may be in the middle of a slow request.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -273,9 +273,9 @@ mod tests {
     #[test]
     fn what_is_dated_back_rises_slowly_and_falls_at_once() {
         assert_eq!(stepped(20.0, 24.0), 24.0);
-        assert_eq!(stepped(20.0, 80.0), 30.0);
+        assert_eq!(stepped(20.0, 80.0), 45.0);
         assert_eq!(stepped(80.0, 20.0), 20.0);
-        assert_eq!(stepped(95.0, 4000.0), MAX_PATH_US);
+        assert_eq!(stepped(240.0, 4000.0), MAX_PATH_US);
         assert_eq!(stepped(5.0, -3.0), 0.0);
     }
 }

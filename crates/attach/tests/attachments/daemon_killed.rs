@@ -168,6 +168,7 @@ fn flushed_files_on_xfs_survive() {
     let mut random = Random(u64::from(std::process::id()) + 1);
     let backing = BackingSpec::File(fixture.path("backing"));
     let mut wanted = spec(stack(&[("data", 320 * MIB, backing)]), Filesystem::Xfs, fixture.path("mnt"));
+    let mut losses = 0;
     let mut flushed: Vec<String> = Vec::new();
     for round in 0..6 {
         let attachment = &attachments[round as usize % attachments.len()];
@@ -186,12 +187,16 @@ fn flushed_files_on_xfs_survive() {
         flushed.extend(without_hanging("the writer", move || write_files(directory, round)));
         killer.join().unwrap();
         // It tells that something may be lost, and takes everything away all the same.
-        let told = attached.detach().unwrap_err().to_string();
-        assert!(told.contains("lost"), "{told}");
-        attached.detach().unwrap();
+        if let Err(told) = attached.detach() {
+            assert!(told.to_string().contains("lost"), "{told}");
+            attached.detach().unwrap();
+            losses += 1;
+        }
         fixture.assert_nothing_left();
     }
     assert!(!flushed.is_empty());
+    // Not each time: a writer that was stopped while it read, just after a flush, had nothing to lose.
+    assert!(losses > 0, "no detach said that something may be lost");
 }
 
 /// The names of the files whose flush, and that of their directory, was acknowledged.

@@ -146,8 +146,8 @@ fn what_is_delivered_has_the_delay_in_it() {
     }
     let (modelled, delivered) = (activity.modelled.unwrap(), activity.delivered.unwrap());
     let waited = path::waited(&paths, &delivered).unwrap();
-    // At most 100 µs of this machine's clock were taken off.
-    let expected_us = delay_us - 100.0 / DILATION;
+    // At most 250 µs of this machine's clock were taken off.
+    let expected_us = delay_us - 250.0 / DILATION;
     for quantile in [0.5, 0.99] {
         let late_us = waited.quantile_us(quantile) - modelled.quantile_us(quantile);
         assert!(late_us > 0.8 * expected_us, "{late_us} µs, {:?}", paths[0]);
@@ -167,7 +167,7 @@ fn what_is_dated_back_follows_what_the_way_costs() {
     // More than may be taken off, so that it can only rise.
     devices.served().unwrap().delay_answers(Duration::from_micros(300)).unwrap();
     let begun = Instant::now();
-    let most_us = 100.0 / DILATION;
+    let most_us = 250.0 / DILATION;
     loop {
         let now_us = reads(&devices).reads.dated_back_mean_us;
         assert!(now_us < 1.1 * most_us, "{now_us}");

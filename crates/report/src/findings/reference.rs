@@ -1,5 +1,6 @@
 //! Published figures beside ours.
 
+pub mod accuracy;
 pub mod data;
 
 use underlay_record::metric::{RequestKinds, Statistic};

@@ -16,6 +16,7 @@ use underlay_record::{RatePart, ReferenceTable, Verdict};
 use crate::comparison::search;
 use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row};
 use crate::findings::claims::{self, ClaimVerdict};
+use crate::findings::reference::accuracy::Accuracy;
 use crate::findings::reference::{self, Beside, Reading};
 use crate::findings::warnings;
 use crate::load::LoadedRun;
@@ -29,6 +30,8 @@ pub use jobs::{BreakEvenExport, DirectoryExport, JobExport, PricesExport, Storag
 pub struct Export {
     pub run: RunExport,
     pub cells: Vec<CellExport>,
+    /// How close ours come to the published ratios; null without any to compare.
+    pub accuracy: Option<Accuracy>,
     /// What the reference's paper says in words.
     pub claims: Vec<ClaimExport>,
     /// What jobs cost at the prices of different times; empty for a run without jobs, or without prices.
@@ -222,6 +225,7 @@ pub fn export(loaded: &LoadedRun) -> Export {
         contradictions: one.contradictions,
     });
     let claims = claims.collect();
+    let accuracy = Accuracy::of(&figures);
     Export {
         run: RunExport {
             name: run.name.clone(),
@@ -238,6 +242,7 @@ pub fn export(loaded: &LoadedRun) -> Export {
             planned: loaded.planned(),
         },
         cells,
+        accuracy,
         claims,
         prices: jobs::prices(table, &comparison),
         warnings,

@@ -22,6 +22,7 @@ use crate::comparison::{
 };
 use crate::findings::answer;
 use crate::findings::claims::{self, Judged};
+use crate::findings::reference::accuracy::Accuracy;
 use crate::findings::reference::{self, Beside};
 use crate::findings::warnings::{self, Severity, Warning};
 use crate::load::LoadedRun;
@@ -51,6 +52,12 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     for line in wrap(&answer::of_comparison(loaded, &comparison), width, "") {
         out += &paint.bold(&line);
         out.push('\n');
+    }
+    let beside = loaded.run.reference.as_ref().map(|table| reference::beside(table, &comparison));
+    if let Some(accuracy) = beside.as_deref().and_then(Accuracy::of) {
+        for line in wrap(&accuracy.in_words(), width, "") {
+            out += &format!("{line}\n");
+        }
     }
 
     // The widest layout that fits is taken for every table, so that they look alike.
@@ -93,8 +100,8 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
     out += &network::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);
     out += &prices::text(&comparison, loaded.run.reference.as_ref(), width, paint);
-    if let Some(table) = &loaded.run.reference {
-        out += &reference_text(&comparison, &reference::beside(table, &comparison), table, width, paint);
+    if let (Some(table), Some(beside)) = (&loaded.run.reference, &beside) {
+        out += &reference_text(&comparison, beside, table, width, paint);
         out += &claims_text(&claims::judge(table, &comparison), width, paint);
     }
     out += &warning_lines(&warnings::collect(loaded, &comparison), width, paint);

@@ -40,7 +40,9 @@ impl Trial {
         let (storage, _) = storages
             .filter_map(|storage| Some((storage, rate_per_s(fastest_medium(storage)?, threads))))
             .max_by(|one, other| one.1.total_cmp(&other.1))?;
-        let servers = study.systems.iter().map(|system| system.servers).max().unwrap_or(1);
+        let times =
+            study.systems.iter().map(|system| system.servers.saturating_mul(storage.under(system).nodes));
+        let times = times.max().unwrap_or(1);
         let own = devices_of(storage).iter();
         let media = own.flat_map(|devices| std::iter::repeat_n(&devices.medium, devices.count as usize));
         let of_all: Vec<&Medium> = match &storage.source {
@@ -48,7 +50,7 @@ impl Trial {
             StorageSource::Volume(_) => media.take(MAX_DEVICES).collect(),
             _ => {
                 let each: Vec<&Medium> = media.collect();
-                each.repeat(servers as usize).into_iter().take(MAX_DEVICES).collect()
+                each.repeat((times as usize).min(MAX_DEVICES)).into_iter().take(MAX_DEVICES).collect()
             }
         };
         let devices = of_all

@@ -10,7 +10,7 @@ use underlay_record::{
     DeviceActivity, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord, PathRecord,
 };
 use underlay_storage::stack::Pace;
-use underlay_systems::system::StoragePaths;
+use underlay_systems::system::{NodePaths, StoragePaths};
 
 use super::cell_plan::CellPlan;
 use super::prepared::{Data, Prepared, copy_onto_paths};
@@ -23,6 +23,8 @@ use crate::spec::{FaultSpec, PoolVolume, StorageSource, StorageSpec};
 pub(super) struct Storages {
     /// One for each server. It goes before what serves it.
     servers: Vec<Attached>,
+    /// How many nodes of a server have equal parts of its storage to themselves; 1 where all share it.
+    nodes: usize,
     /// What roles of the system have, server by server.
     roles: Vec<Role>,
     pool: Option<Pool>,
@@ -70,8 +72,9 @@ impl Storages {
             fs::create_dir_all(&folder)?;
             Ok(folder)
         };
+        let nodes = plan.storage.nodes.max(1) as usize;
         let mut storages =
-            Storages { servers: Vec::new(), roles: Vec::new(), pool: None, dirty_limits: Vec::new() };
+            Storages { servers: Vec::new(), nodes, roles: Vec::new(), pool: None, dirty_limits: Vec::new() };
         for server in 0..plan.system.servers {
             for (role, storage) in plan.roles() {
                 let folder = server_folder(server)?.join(role);
@@ -92,7 +95,7 @@ impl Storages {
                     Data::Images(images) => Source::Images(images),
                     Data::Trees(trees) => Source::Trees(trees),
                 });
-                storages.servers.push(attach_devices(plan, plan.storage, prepared, &folder, registry)?);
+                storages.servers.push(attach_devices(plan, &plan.storage, prepared, &folder, registry)?);
             }
             return Ok(storages);
         };
@@ -106,16 +109,16 @@ impl Storages {
         storages.pool = Some(Pool { server, volume: volume.clone(), time_scale: plan.scale.time });
         for server in 0..plan.system.servers {
             let way = storages.pool.as_ref().expect("made just now").server.volume(server);
-            let stack = storage::stack_of_volume(plan.storage, way, plan.scale.time, plan.seed);
+            let stack = storage::stack_of_volume(&plan.storage, way, plan.scale.time, plan.seed);
             let mount_root = server_folder(server)?.join("mnt");
-            let spec = storage::attach_spec(plan.storage, stack, &mount_root, source.is_none());
+            let spec = storage::attach_spec(&plan.storage, stack, &mount_root, source.is_none());
             let attachment = choice::choose_for(&spec.stack, plan.study.run.attachment.as_deref())?;
             storages.servers.push(attachment.attach(&spec, registry)?);
         }
         Ok(storages)
     }
 
-    /// Every storage of a server gets the whole limit: its devices share it.
+    /// Every storage of a server, or of a node of it, gets the whole limit: its devices share it.
     fn limit_dirty(
         &mut self,
         plan: &CellPlan<'_>,
@@ -126,9 +129,12 @@ impl Storages {
             let found = plan.roles().into_iter().find(|(name, _)| *name == role);
             found.map_or_else(|| role.to_owned(), |(_, storage)| storage.name.clone())
         };
-        let compared = self.servers.iter_mut().map(|attached| (plan.storage.name.clone(), attached));
-        let roles = self.roles.iter_mut().map(|role| (name_of(&role.name), &mut role.attached));
-        for (storage, attached) in compared.chain(roles) {
+        // Each node has memory of its own.
+        let of_nodes_bytes = limit_bytes.saturating_mul(self.nodes as u64);
+        let compared =
+            self.servers.iter_mut().map(|attached| (plan.storage.name.clone(), of_nodes_bytes, attached));
+        let roles = self.roles.iter_mut().map(|role| (name_of(&role.name), limit_bytes, &mut role.attached));
+        for (storage, limit_bytes, attached) in compared.chain(roles) {
             let unset = DirtyLimitRecord { storage, device_bytes: None, devices: 0, reason: None };
             let limit = match attached.limit_dirty(limit_bytes, registry) {
                 Ok(set) => {
@@ -175,7 +181,11 @@ impl Storages {
     pub(super) fn paths_of(&self, server: usize, scratch: PathBuf) -> StoragePaths {
         let attached = self.servers.get(server);
         let data = attached.map_or_else(Vec::new, |attached| attached.paths().to_vec());
-        StoragePaths { data, roles: self.roles_of(server), scratch, ..StoragePaths::default() }
+        let mut of_nodes = data.chunks((data.len() / self.nodes).max(1)).map(<[PathBuf]>::to_vec);
+        let data = of_nodes.next().unwrap_or_default();
+        // The check of a study sees to it that nodes with storages of their own have no roles.
+        let further = of_nodes.map(|data| NodePaths { data, ..NodePaths::default() });
+        StoragePaths { data, roles: self.roles_of(server), further_nodes: further.collect(), scratch }
     }
 
     /// Every directory that servers have been given.

@@ -38,6 +38,11 @@ use crate::spec::Cache;
 const CACHE_FILLS: u64 = 1;
 const PAGE_BYTES: u64 = 4096;
 const MIN_FILL_OPERATIONS: u64 = 1_000;
+/// Systems that cache records, and not pages, need an operation for each: where those of all nodes together are no more than this, so many
+/// are done.
+const MAX_RECORD_FILLS: u64 = 200_000;
+/// Random operations leave out a third of the records in one round, and a seventh in two.
+const RECORD_ROUNDS: u64 = 2;
 /// Compaction of what the fill wrote may take this long.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 /// Reading back what was acknowledged may take this long; what is left is counted.
@@ -78,7 +83,8 @@ impl Observed {
     /// A completed cell's record, to which its figures and its certificate are still to come.
     pub(super) fn into_record(self, bench: &Bench, plan: &CellPlan<'_>, wall: Duration) -> RunRecord {
         let mut record = bench.record(plan, CellStatus::Completed, wall);
-        record.storage = storage::describe(plan.storage, &plan.roles(), plan.system.servers, self.attachment);
+        record.storage =
+            storage::describe(&plan.storage, &plan.roles(), plan.system.servers, self.attachment);
         if let Some(group) = self.memory_enforced_by {
             record.memory.enforced_by = group.to_owned();
         }
@@ -164,7 +170,7 @@ impl Bench {
         check_stop(stop)?;
         observer.cell_started(plan.planned, plan.position as usize + 1);
         let begun = Instant::now();
-        let faults = faults::note(&faults::concerning(plan.study, plan.storage));
+        let faults = faults::note(&faults::concerning(plan.study, &plan.storage));
         let events = events::note(&events::concerning(plan.study, plan.system));
         let driven = match self.measure(plan, system, source.as_ref(), &folder, observer, stop) {
             Err(error) => {
@@ -268,7 +274,7 @@ impl Bench {
                 dirty_limits: Vec::new(),
             },
             cpu: None,
-            storage: storage::describe(plan.storage, &plan.roles(), plan.system.servers, "none"),
+            storage: storage::describe(&plan.storage, &plan.roles(), plan.system.servers, "none"),
             measured: None,
             search: None,
             job: None,
@@ -468,7 +474,10 @@ impl Bench {
         if plan.study.run.cache == Cache::Warm && !plan.cell().visits_every_record() {
             // No more than there is to read: a budget that holds everything is full after once through it.
             let cached_bytes = plan.budget_bytes.min(plan.data_bytes_here);
-            let each = (CACHE_FILLS * cached_bytes / PAGE_BYTES).max(MIN_FILL_OPERATIONS);
+            let pages = CACHE_FILLS * cached_bytes / PAGE_BYTES;
+            let copies = plan.records_here.saturating_mul(u64::from(plan.system.nodes));
+            let records = Some(copies.saturating_mul(RECORD_ROUNDS)).filter(|all| *all <= MAX_RECORD_FILLS);
+            let each = pages.max(records.unwrap_or(0)).max(MIN_FILL_OPERATIONS);
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
             let filled =
@@ -514,7 +523,7 @@ pub(super) fn explain(reason: String, session: &Session, storages: &Storages) ->
 
 /// A system's topology with the device below each directory.
 fn with_devices(mut topology: TopologyRecord, plan: &CellPlan<'_>) -> TopologyRecord {
-    let devices = storage::devices_of_directories(plan.storage);
+    let devices = storage::devices_of_directories(&plan.storage);
     for copy in topology.shards.iter_mut().flat_map(|shard| &mut shard.copies) {
         let index = copy.directory.and_then(|directory| usize::try_from(directory).ok());
         copy.device = index.and_then(|index| devices.get(index).cloned().flatten()).map(DeviceId::new);

@@ -19,7 +19,8 @@ pub(super) struct CellPlan<'a> {
     pub planned: &'a PlannedCell,
     pub position: u32,
     pub system: &'a SystemSpec,
-    pub storage: &'a StorageSpec,
+    /// With the devices of all nodes where each has its own.
+    pub storage: StorageSpec,
     pub workload: &'a WorkloadSpec,
     /// A batch job instead of requests.
     pub job: Option<&'a JobSpec>,
@@ -48,7 +49,7 @@ impl<'a> CellPlan<'a> {
             planned,
             position,
             system: entry.system,
-            storage: entry.storage,
+            storage: entry.storage.under(entry.system),
             workload: entry.workload,
             job,
             scale: study.scale,

@@ -171,7 +171,8 @@ impl Datasets {
         if let Some(prepared) = self.imaged.get(&key) {
             return Ok(prepared.clone());
         }
-        let prepared = if system.capabilities().spreads_data {
+        // Nodes with storages of their own each keep a part that no single directory shows.
+        let prepared = if system.capabilities().spreads_data || plan.storage.nodes > 1 {
             self.spread(plan, system, observer, stop)?
         } else {
             Prepared::new(Data::Images(self.filled(plan, system, observer, stop)?))
@@ -270,9 +271,9 @@ impl Datasets {
             // What a cell clones is the pool alone.
             return Ok(folder.join("pool"));
         }
-        let stack = storage::stack(plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
+        let stack = storage::stack(&plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)
             .expect("images are made for modelled storage only");
-        let spec = storage::attach_spec(plan.storage, stack, &self.root.join("mnt"), true);
+        let spec = storage::attach_spec(&plan.storage, stack, &self.root.join("mnt"), true);
         let mut attached = choice::choose_for(&spec.stack, plan.study.run.attachment.as_deref())?
             .attach(&spec, &self.registry)?;
         attached.set_pace(Pace::Immediate)?;

@@ -67,7 +67,7 @@ pub(super) struct UnderWay {
 impl Schedule {
     /// On the storage of the only server: a study of several has no faults.
     pub(super) fn of(plan: &CellPlan<'_>, attached: Option<&Attached>) -> Result<Schedule, CellError> {
-        let faults = concerning(plan.study, plan.storage);
+        let faults = concerning(plan.study, &plan.storage);
         let (Some(attached), false) = (attached, faults.is_empty()) else {
             return Ok(Schedule { served: None, events: Vec::new() });
         };
@@ -75,7 +75,7 @@ impl Schedule {
             CellError::Failed(format!("the attachment {} takes no commands for faults", attached.name()))
         })?;
         let all: Vec<String> = served.faults()?.into_iter().map(|device| device.device).collect();
-        let listed = storage::device_names(plan.storage);
+        let listed = storage::device_names(&plan.storage);
         let mut events = Vec::new();
         for (index, spec) in faults.into_iter().enumerate() {
             let devices = match spec.device {

@@ -145,7 +145,7 @@ impl Bench {
         let _ = storages.set_pace(Pace::Immediate);
         let _ = session.release_cpu();
         check_stop(stop)?;
-        let faults = faults::note(&faults::concerning(plan.study, plan.storage));
+        let faults = faults::note(&faults::concerning(plan.study, &plan.storage));
         let node_events = desk.as_ref().map_or_else(Vec::new, NodeDesk::events);
         let job = match outcome {
             Some(Ok(job)) => job,
@@ -252,7 +252,7 @@ fn in_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     job.wall_s = job.duration_s;
     job.duration_s /= time;
     job.phases_s.values_mut().for_each(|phase_s| *phase_s /= time);
-    let devices = storage::devices_of_directories(plan.storage);
+    let devices = storage::devices_of_directories(&plan.storage);
     let roles = plan.roles();
     for directory in &mut job.directories {
         let index = directory.directory as usize;

@@ -24,10 +24,11 @@ fn entries(storage: &StorageSpec) -> &[crate::spec::DeviceSpec] {
     }
 }
 
-/// The modelled devices of a storage in order, of a volume those of its pool: (name, medium, unscaled capacity).
+/// The modelled devices of a storage in order, node by node where each has its own; of a volume those of its pool: (name, medium,
+/// unscaled capacity).
 fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
     let mut named = Vec::new();
-    for spec in entries(storage) {
+    for spec in std::iter::repeat_n(entries(storage), storage.nodes as usize).flatten() {
         for _ in 0..spec.count {
             let name = format!("{}.{}", spec.medium.name, named.len());
             named.push((name, &spec.medium, spec.capacity_bytes.unwrap_or(spec.medium.capacity_bytes())));
@@ -62,33 +63,50 @@ pub fn stack(
         .into_iter()
         .map(|(name, medium, capacity_bytes)| device(name, medium, capacity_bytes))
         .collect();
-    let volumes = match layout {
-        Layout::Stripe { chunk_bytes } => vec![VolumeSpec::striped(&storage.name, specs, *chunk_bytes)],
-        Layout::Split { chunk_bytes, directories } => {
-            let volume = VolumeSpec::striped(&storage.name, specs, *chunk_bytes);
-            vec![VolumeSpec { directories: *directories, ..volume }]
-        }
-        Layout::Mirror => {
-            let members = specs.into_iter().map(Node::Device).collect();
-            vec![VolumeSpec::new(&storage.name, Node::Mirror { members })]
-        }
-        Layout::Jbod => {
-            let directories = entries(storage)
-                .iter()
-                .flat_map(|entry| std::iter::repeat_n(entry.directories, entry.count as usize));
-            let each = specs.into_iter().zip(directories).enumerate();
-            each.map(|(index, (device, directories))| {
-                let volume = VolumeSpec::new(format!("{}-{index}", storage.name), Node::Device(device));
-                VolumeSpec { directories, ..volume }
-            })
-            .collect()
-        }
-    };
+    let of_a_node = (specs.len() / storage.nodes.max(1) as usize).max(1);
+    let nodes = specs.chunks(of_a_node).enumerate();
+    let volumes = nodes.flat_map(|(node, specs)| {
+        let name = match storage.nodes {
+            0 | 1 => storage.name.clone(),
+            _ => format!("{}-node{}", storage.name, node + 1),
+        };
+        volumes_of(&name, layout, entries(storage), specs.to_vec())
+    });
     let over = |(index, volume): (usize, VolumeSpec)| {
         let root = with_layers(volume.root, layers, index, &device);
         VolumeSpec { root, ..volume }
     };
-    Some(StackSpec { volumes: volumes.into_iter().enumerate().map(over).collect(), dilation, seed })
+    Some(StackSpec { volumes: volumes.enumerate().map(over).collect(), dilation, seed })
+}
+
+/// Devices put together as the layout says, without layers.
+fn volumes_of(
+    name: &str,
+    layout: &Layout,
+    entries: &[crate::spec::DeviceSpec],
+    specs: Vec<DeviceSpec>,
+) -> Vec<VolumeSpec> {
+    match layout {
+        Layout::Stripe { chunk_bytes } => vec![VolumeSpec::striped(name, specs, *chunk_bytes)],
+        Layout::Split { chunk_bytes, directories } => {
+            let volume = VolumeSpec::striped(name, specs, *chunk_bytes);
+            vec![VolumeSpec { directories: *directories, ..volume }]
+        }
+        Layout::Mirror => {
+            let members = specs.into_iter().map(Node::Device).collect();
+            vec![VolumeSpec::new(name, Node::Mirror { members })]
+        }
+        Layout::Jbod => {
+            let directories =
+                entries.iter().flat_map(|entry| std::iter::repeat_n(entry.directories, entry.count as usize));
+            let each = specs.into_iter().zip(directories).enumerate();
+            each.map(|(index, (device, directories))| {
+                let volume = VolumeSpec::new(format!("{name}-{index}"), Node::Device(device));
+                VolumeSpec { directories, ..volume }
+            })
+            .collect()
+        }
+    }
 }
 
 /// A volume under the storage's layers, from the devices up. Each volume has its own cache device.
@@ -217,7 +235,10 @@ pub fn describe(
             let of_each = (0..all).flat_map(|server| {
                 described(storage).into_iter().map(move |device| of(device, server, None))
             });
-            let words = in_words(layout, devices, layers, single);
+            let mut words = in_words(layout, devices, layers, single);
+            if storage.nodes > 1 {
+                words.push_str(&format!(", for each of {} nodes", storage.nodes));
+            }
             let arrangement = match layout {
                 Layout::Split { .. } => Arrangement::Split,
                 _ if single => Arrangement::Single,
@@ -277,7 +298,7 @@ fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
     let each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
     match &storage.source {
         StorageSource::Modelled { layout: Layout::Mirror, .. } => {
-            each.min().map(|one| one * u64::from(servers))
+            each.min().map(|one| one * u64::from(servers) * u64::from(storage.nodes))
         }
         StorageSource::Modelled { .. } => Some(each.sum::<u64>() * u64::from(servers)),
         StorageSource::Volume(volume) => {
@@ -378,6 +399,27 @@ mod tests {
         assert_eq!(described, names);
         // Of a mirror of two with a cache, the size of one.
         assert_eq!(record.usable_bytes, Some(6_000_000_000_000));
+    }
+
+    #[test]
+    fn each_node_may_have_devices_to_itself() {
+        let alone = storage(
+            "devices = [{ medium = \"hdd-7200-sata\", count = 2 }]\nper = \"node\"\nlayout = \"stripe\"\n\
+             cache = { medium = \"optane-p4800x\", capacity = \"64 GB\", mode = \"read\" }",
+        );
+        assert!(alone.per_node);
+        let of_three = StorageSpec { nodes: 3, ..alone.clone() };
+        let stack = stack(&of_three, Path::new("/images"), 1000.0, 1.0, 7).unwrap();
+        let names: Vec<&str> = stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        assert_eq!(names, ["it-node1", "it-node2", "it-node3"]);
+        assert_eq!(image_files(&stack).len(), 9);
+        let second: Vec<&str> =
+            stack.volumes[1].devices().iter().map(|device| device.name.as_str()).collect();
+        assert_eq!(second, ["optane-p4800x.cache-1", "hdd-7200-sata.2", "hdd-7200-sata.3"]);
+        let (one, three) = (describe(&alone, &[], 1, "fuse+loop"), describe(&of_three, &[], 1, "fuse+loop"));
+        assert!(three.layout.ends_with("read cache of 64 GB, for each of 3 nodes"), "{}", three.layout);
+        assert_eq!(three.usable_bytes, one.usable_bytes.map(|bytes| 3 * bytes));
+        assert_eq!(three.devices.len(), 9);
     }
 
     #[test]

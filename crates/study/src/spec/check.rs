@@ -4,6 +4,7 @@ mod event;
 mod fault;
 mod find_rate;
 mod jobs;
+mod nodes;
 mod rate;
 mod servers;
 mod short;
@@ -81,6 +82,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
     event::check_all(sites, findings);
     servers::check_settings_of_storages(sites, findings);
     servers::check_endpoints(sites, findings);
+    nodes::check(sites, findings);
     note_foreign_reference(sites, findings);
 }
 
@@ -186,6 +188,7 @@ fn check_dirty_limit(storage: &StorageSite, sites: &Sites, findings: &mut Diagno
         StorageSource::Modelled { .. } | StorageSource::Volume(_) => 1,
         StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return,
     };
+    // Each node's devices have a limit of their own, as its memory.
     let part = scaled_down(limit_bytes, sites.scale.value.data) / devices.max(1);
     if part >= DEVICE_MIN_BYTES {
         return;
@@ -335,6 +338,8 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
     }
     let overhead = FILESYSTEM_BYTES.saturating_mul(volumes.len() as u64);
     let room_here = volumes.iter().copied().fold(0, u64::saturating_add).saturating_sub(overhead);
+    // Of a storage per node, as much as all nodes together can hold before the first is full.
+    let room_here = (room_here as f64 / nodes::share_of_a_node(storage, sites)) as u64;
     for workload in &sites.workloads {
         jobs::check_room(storage, room_here, workload, scale, findings);
         let written = [Update, Insert, ReadModifyWrite, Delete];

@@ -140,6 +140,10 @@ pub struct SystemSpec {
 pub struct StorageSpec {
     pub name: String,
     pub source: StorageSource,
+    /// Each node of a system has these devices to itself; otherwise all nodes of a server share them.
+    pub per_node: bool,
+    /// How many sets of these devices a server has: 1 until a system is known, by [`under`](Self::under).
+    pub nodes: u32,
     /// Settings of the system on this storage, which replace the system's own.
     pub settings: BTreeMap<String, String>,
 }
@@ -458,6 +462,12 @@ impl FaultSpec {
 }
 
 impl StorageSpec {
+    /// The storage of a server of this system: of all its nodes where each has devices to itself.
+    pub(crate) fn under(&self, system: &SystemSpec) -> StorageSpec {
+        let nodes = if self.per_node { system.nodes.max(1) } else { 1 };
+        StorageSpec { nodes, ..self.clone() }
+    }
+
     /// Whether its devices are models, so that time and faults can be commanded.
     pub fn is_modelled(&self) -> bool {
         !matches!(self.source, StorageSource::Paths(_) | StorageSource::Elsewhere(_))

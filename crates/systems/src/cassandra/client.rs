@@ -93,7 +93,7 @@ impl CassandraClient {
         let Some(ring) = &self.ring else { return error };
         match ring.upgrade() {
             Some(ring) => ring.loss().map_or(error, ClientError::Lost),
-            None => ClientError::Lost("its nodes are gone".to_owned()),
+            None => ClientError::Lost("cassandra has been stopped".to_owned()),
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Storage {
     pub directory: PathBuf,
-    /// Which of the storage's directories it is in, from 0; `None` where each node has a storage of its own.
+    /// Which of all directories that the store was given it is in, node by node where each has its own, from 0.
     pub volume: Option<u32>,
     /// How many replication nodes share the volume that it is on.
     pub sharing: u64,
@@ -69,7 +69,8 @@ pub(super) fn places(paths: &StoragePaths, config: &Config) -> Result<Vec<Place>
         }
         let directory = make_on(NAME, on, &folder.join(format!("storage{}", before + 1)))?;
         let sharing = volumes.iter().filter(|other| **other == on).count() as u64;
-        let volume = paths.data.iter().position(|volume| volume == on).filter(|_| apart == 1);
+        let further = paths.further_nodes.iter().flat_map(|node| &node.data);
+        let volume = paths.data.iter().chain(further).position(|volume| volume == on);
         let volume = volume.and_then(|volume| u32::try_from(volume).ok());
         if let Some(place) = places.last_mut() {
             place.storages.push(Storage { directory, volume, sharing });

@@ -39,7 +39,7 @@ use crate::machine::error::AttachError;
 pub const MAX_LINE_BYTES: u64 = 4096;
 
 /// Dating back by more would say that a busy moment was this machine's nature.
-pub(crate) const MAX_PATH_US: f64 = 100.0;
+pub(crate) const MAX_PATH_US: f64 = 250.0;
 pub(crate) const MAX_MIB_US: f64 = 1000.0;
 
 /// Ten seconds.

@@ -4,12 +4,14 @@ use underlay_config::closest;
 
 use crate::exit_codes::Failure;
 
-const STUDIES: [(&str, &str); 5] = [
+const STUDIES: [(&str, &str); 7] = [
     ("quickstart", include_str!("../../../../../studies/quickstart.toml")),
     ("accumulo-flash", include_str!("../../../../../studies/accumulo-flash.toml")),
     ("cassandra-nvme-tcp", include_str!("../../../../../studies/cassandra-nvme-tcp.toml")),
     ("mapreduce-ssd", include_str!("../../../../../studies/mapreduce-ssd.toml")),
     ("oracle-nosql-flash", include_str!("../../../../../studies/oracle-nosql-flash.toml")),
+    ("oracle-nosql-flash-je-ha", include_str!("../../../../../studies/oracle-nosql-flash-je-ha.toml")),
+    ("oracle-nosql-flash-rocksdb", include_str!("../../../../../studies/oracle-nosql-flash-rocksdb.toml")),
 ];
 
 /// What `--like` takes.

@@ -187,6 +187,7 @@ pub fn render(loaded: &LoadedRun) -> String {
                     p.answer { (answer::what_changed(&page.comparison)) }
                     @let caveat = answer::caveat(loaded, &page.comparison);
                     @if !caveat.is_empty() { p.caveat { "⚠ " (caveat) } }
+                    @if let Some(accuracy) = published::accuracy(&page) { p.accuracy { (accuracy.in_words()) } }
                     (summary::facts(&page))
                     nav aria-label="Sections" {
                         @for (id, name, _) in &sections { a href={ "#" (id) } { (name) } }

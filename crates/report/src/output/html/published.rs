@@ -8,9 +8,16 @@ use super::drawing::Words;
 use super::throughput::GROUPS_ACROSS;
 use super::{Page, figure, swatch};
 use crate::findings::claims::{self, ClaimVerdict, Judged};
+use crate::findings::reference::accuracy::Accuracy;
 use crate::findings::reference::{self, Beside, Reading};
 use crate::output::terminal::{figure_label, published_ratio};
 use crate::quantity::{self, ABSENT};
+
+/// How close all ratios come to the published ones.
+pub(super) fn accuracy(page: &Page) -> Option<Accuracy> {
+    let table = page.loaded.run.reference.as_ref()?;
+    Accuracy::of(&reference::beside(table, &page.comparison))
+}
 
 pub(super) fn section(page: &Page) -> Option<Markup> {
     let table = page.loaded.run.reference.as_ref()?;

@@ -76,7 +76,10 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
                 );
             }
             StorageSource::Modelled { devices, .. } => {
-                let count: u32 = devices.iter().map(|device| device.count).sum();
+                let of_a_node: u32 = devices.iter().map(|device| device.count).sum();
+                // Those that every system of the study has.
+                let fewest = sites.systems.iter().map(|system| storage.spec.under(&system.spec).nodes).min();
+                let count = of_a_node.saturating_mul(fewest.unwrap_or(1));
                 if let (Some(device), Some(span)) = (spec.device, &site.device_span)
                     && device >= count as usize
                 {

@@ -4,6 +4,7 @@
 use underlay_config::{Diagnostic, Diagnostics, Word};
 use underlay_workload::{Mix, OperationKind};
 
+use super::nodes;
 use crate::spec::model::StorageSource;
 use crate::spec::read::{Sites, SystemSite, WorkloadSite, check_settings, with_nodes};
 
@@ -111,6 +112,23 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
         let Some(storage) = sites.storages.iter().find(|storage| storage.spec.name == name.value) else {
             continue;
         };
+        if let Some(apart) = nodes::apart(system, sites) {
+            let message =
+                format!("{place} is for all nodes together, but [storage.{}] is not", apart.spec.name);
+            let label = "a role needs `per = \"server\"` on every storage";
+            findings.push(
+                Diagnostic::error(name.span.clone(), message, label)
+                    .with_context(apart.source_span.clone(), "each node has this one to itself"),
+            );
+        }
+        if storage.spec.per_node {
+            let message =
+                format!("{place} names [storage.{}], which has `per = \"node\"`", storage.spec.name);
+            findings.push(
+                Diagnostic::error(name.span.clone(), message, "expected a storage that all nodes share")
+                    .with_context(storage.source_span.clone(), "this one is each node's"),
+            );
+        }
         if !matches!(storage.spec.source, StorageSource::Modelled { .. }) || storage.directories() != 1 {
             let message = format!("{place} names [storage.{}]", storage.spec.name);
             let label = "expected a storage of `devices` that is one directory";

@@ -34,7 +34,11 @@ pub(in crate::spec) fn read(
         .filter_map(|(name, mut section)| {
             let own =
                 section.take("system").map(|field| (field.key_span.clone(), read_system(&field, findings)));
+            let per = section.take("per");
             let mut site = read_storage(name, section, media, &pools, findings)?;
+            if let Some(field) = per {
+                site.spec.per_node = read_per_node(&field, &site, findings)?;
+            }
             if let Some((span, settings)) = own {
                 site.spec.settings =
                     settings.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
@@ -55,6 +59,22 @@ fn read_system(field: &Field<'_>, findings: &mut Diagnostics) -> SettingsSite {
         .into_iter()
         .filter_map(|field| Some((field.key.clone(), (field.setting(findings)?, field.key_span))))
         .collect()
+}
+
+/// `per`: whether each node has the devices to itself.
+fn read_per_node(field: &Field<'_>, site: &StorageSite, findings: &mut Diagnostics) -> Option<bool> {
+    let word = field.word(&["server", "node"], findings)?;
+    if word.value == "node" && !matches!(site.spec.source, StorageSource::Modelled { .. }) {
+        let message = format!("{} goes with `devices` and `preset` only", field.place);
+        let label = match site.spec.source {
+            StorageSource::Volume(_) => "each server has one volume of a pool",
+            _ => "this storage is there already, for all nodes together",
+        };
+        let finding = Diagnostic::error(field.span.clone(), message, label);
+        findings.push(finding.with_context(site.source_span.clone(), "this storage"));
+        return None;
+    }
+    Some(word.value == "node")
 }
 
 fn read_storage(
@@ -261,7 +281,13 @@ impl StorageSpec {
         }
         let (layers, filesystem) = (Layers::default(), Filesystem::Xfs);
         let source = StorageSource::Modelled { devices, layout, layers, initial, filesystem };
-        StorageSpec { name: preset.name.clone(), source, settings: Default::default() }
+        StorageSpec {
+            name: preset.name.clone(),
+            source,
+            per_node: false,
+            nodes: 1,
+            settings: Default::default(),
+        }
     }
 }
 

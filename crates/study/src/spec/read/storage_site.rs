@@ -30,7 +30,7 @@ impl StorageSite {
         cache_span: Option<Range<usize>>,
     ) -> Self {
         StorageSite {
-            spec: StorageSpec { name, source, settings: Default::default() },
+            spec: StorageSpec { name, source, per_node: false, nodes: 1, settings: Default::default() },
             source_span,
             layout_span,
             cache_span,
@@ -40,7 +40,7 @@ impl StorageSite {
         }
     }
 
-    /// Unscaled capacities of the volumes that a server will see; empty for real paths.
+    /// Unscaled capacities of the volumes that a server will see, or each node of it that has its own; empty for real paths.
     pub(crate) fn volumes_bytes(&self) -> Vec<u64> {
         let (devices, layout) = match &self.spec.source {
             StorageSource::Modelled { devices, layout, .. } => (devices, layout),
@@ -58,7 +58,7 @@ impl StorageSite {
         }
     }
 
-    /// How many directories a system will get.
+    /// How many directories a system will get, or each node of it that has its own.
     pub(crate) fn directories(&self) -> usize {
         match &self.spec.source {
             StorageSource::Modelled { layout: Layout::Split { directories, .. }, .. } => {

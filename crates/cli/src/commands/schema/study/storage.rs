@@ -25,6 +25,11 @@ pub(super) fn storage() -> Value {
             ),
             key("chunk", size(), "Of a stripe or split; 512 KiB when left out. Not scaled."),
             key("directories", whole(1, Some(64)), "Of a split."),
+            key(
+                "per",
+                words(["server", "node"]),
+                "Whether all nodes of a server share these devices (the default), or each node of a system has them to itself.",
+            ),
             key("cache", cache(), "A cache on a device of its own before each volume."),
             key("compress", words(["lz4", "zstd"]), "Each volume is stored compressed."),
             key("link", link(), "A network before each volume."),

@@ -1,0 +1,110 @@
+//! Storages that each node of a system has to itself.
+
+use underlay_config::{Diagnostic, Diagnostics};
+
+use crate::spec::model::{StorageSource, SystemSpec};
+use crate::spec::read::{Sites, StorageSite, SystemSite};
+
+/// More devices than anyone models on one host.
+const MAX_DEVICES: u64 = 256;
+/// Copies that replicated JE and Oracle NoSQL Database keep where the study doesn't say, if there are as many nodes.
+const USUAL_REPLICATION: u64 = 3;
+
+/// The share of a data set that the fullest node with a storage of its own has, by the system where it is largest; 1 where nodes share.
+pub(super) fn share_of_a_node(storage: &StorageSite, sites: &Sites) -> f64 {
+    let shares = sites.systems.iter().map(|system| share(storage, &system.spec));
+    shares.fold(0.0, f64::max).clamp(f64::MIN_POSITIVE, 1.0)
+}
+
+fn share(storage: &StorageSite, system: &SystemSpec) -> f64 {
+    let nodes = u64::from(storage.spec.under(system).nodes);
+    if nodes <= 1 {
+        return 1.0;
+    }
+    let settings = storage.spec.settings_of(system);
+    let number = |key: &str| settings.get(key).and_then(|text| text.parse::<u64>().ok());
+    let by_shards = matches!(system.kind.as_str(), "je-ha" | "oracle-nosql");
+    let usual = if by_shards { USUAL_REPLICATION.min(nodes) } else { 1 };
+    let replication =
+        number("replication").or_else(|| number("replication_factor")).unwrap_or(usual).clamp(1, nodes);
+    if !by_shards {
+        return replication as f64 / nodes as f64;
+    }
+    let capacity = number("capacity").unwrap_or(1);
+    let shards = number("shards").unwrap_or(capacity.saturating_mul(nodes) / replication).max(1);
+    // Whole members of shards are placed, so one node may have one more than another.
+    shards.saturating_mul(replication).div_ceil(nodes) as f64 / shards as f64
+}
+
+/// A storage that each node of this system would have to itself.
+pub(super) fn apart<'a>(system: &SystemSite, sites: &'a Sites) -> Option<&'a StorageSite> {
+    let compared = sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
+    compared.into_iter().find(|storage| storage.spec.under(&system.spec).nodes > 1)
+}
+
+/// Whether `per = "node"` means something, and what the systems can do with it.
+pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
+    for storage in sites.storages.iter().filter(|storage| storage.spec.per_node) {
+        let title = format!("[storage.{}]", storage.spec.name);
+        let most =
+            sites.systems.iter().map(|system| storage.spec.under(&system.spec).nodes).max().unwrap_or(1);
+        let of_a_node: u64 = match &storage.spec.source {
+            StorageSource::Modelled { devices, .. } => devices.iter().map(|one| u64::from(one.count)).sum(),
+            _ => 0,
+        };
+        if of_a_node.saturating_mul(u64::from(most)) > MAX_DEVICES {
+            let message =
+                format!("{title} comes to {} devices for {most} nodes", of_a_node * u64::from(most));
+            let label = format!("expected {MAX_DEVICES} at most");
+            findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
+        }
+        if most <= 1 {
+            let message = format!("{title} has `per = \"node\"`, but no system has several nodes");
+            let note =
+                Diagnostic::note(storage.source_span.clone(), message, "there is one set of these devices");
+            findings.push(note.with_help("`nodes = 3` in a system's section says how many it has"));
+        }
+        for system in &sites.systems {
+            check_datanodes(storage, &title, system, findings);
+        }
+    }
+}
+
+/// DataNodes are what has storages of its own in HDFS, however many nodes there are above it.
+fn check_datanodes(storage: &StorageSite, title: &str, system: &SystemSite, findings: &mut Diagnostics) {
+    let settings = storage.spec.settings_of(&system.spec);
+    let number = |key: &str| settings.get(key).and_then(|text| text.parse::<u32>().ok());
+    let nodes = storage.spec.under(&system.spec).nodes;
+    let datanodes = match system.spec.kind.as_str() {
+        "accumulo" => {
+            number("datanodes").unwrap_or(system.spec.nodes.max(number("replication").unwrap_or(1)))
+        }
+        // It takes one storage for all.
+        "hadoop" => 0,
+        _ => return,
+    };
+    if datanodes == nodes {
+        return;
+    }
+    let (message, help) = match datanodes {
+        0 => (
+            format!(
+                "{title} is for each node, but the DataNodes of [system.{}] share their storage",
+                system.spec.name
+            ),
+            "leave `per` out: each DataNode has directories of its own on all devices".to_owned(),
+        ),
+        _ => (
+            format!(
+                "{title} is for each of {nodes} nodes, but [system.{}] has {datanodes} DataNodes",
+                system.spec.name
+            ),
+            format!("give the system `nodes = {datanodes}` and as many `datanodes`, or leave `per` out"),
+        ),
+    };
+    findings.push(
+        Diagnostic::error(storage.source_span.clone(), message, "expected a storage that all of them share")
+            .with_context(system.key_span.clone(), "the system")
+            .with_help(help),
+    );
+}
