@@ -32,12 +32,11 @@ impl Accuracy {
 
     pub fn in_words(&self) -> String {
         format!(
-            "Of {} compared with published ones, the median is off by a factor of {:.2}; {} ({:.0} %) {} within 25 %.",
+            "{} beside the paper's: off by a factor of {:.2} in the median, {} ({:.0} %) within 25 %.",
             quantity::plural(self.ratios, "ratio"),
             self.median_factor,
             self.within_quarter,
             100.0 * self.within_quarter as f64 / self.ratios as f64,
-            if self.within_quarter == 1 { "is" } else { "are" },
         )
     }
 }
@@ -84,7 +83,7 @@ mod tests {
         let found = found.unwrap();
         assert_eq!((found.ratios, found.within_quarter), (3, 1));
         assert!((found.median_factor - 2.0).abs() < 1e-9, "{found:?}");
-        let words = "Of 3 ratios compared with published ones, the median is off by a factor of 2.00; 1 (33 %) is within 25 %.";
+        let words = "3 ratios beside the paper's: off by a factor of 2.00 in the median, 1 (33 %) within 25 %.";
         assert_eq!(found.in_words(), words);
         let even = Accuracy::of(&[one(1.0, Some(2.0)), one(1.0, Some(8.0))]).unwrap();
         assert!((even.median_factor - 4.0).abs() < 1e-9);
