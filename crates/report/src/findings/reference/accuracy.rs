@@ -83,7 +83,8 @@ mod tests {
         let found = found.unwrap();
         assert_eq!((found.ratios, found.within_quarter), (3, 1));
         assert!((found.median_factor - 2.0).abs() < 1e-9, "{found:?}");
-        let words = "3 ratios beside the paper's: off by a factor of 2.00 in the median, 1 (33 %) within 25 %.";
+        let words =
+            "3 ratios beside the paper's: off by a factor of 2.00 in the median, 1 (33 %) within 25 %.";
         assert_eq!(found.in_words(), words);
         let even = Accuracy::of(&[one(1.0, Some(2.0)), one(1.0, Some(8.0))]).unwrap();
         assert!((even.median_factor - 4.0).abs() < 1e-9);
