@@ -9,7 +9,7 @@ use underlay_storage::predict::{self, ClosedLoop, Pattern};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
 
 use super::placement::Placement;
-use crate::spec::{DeviceSpec as StudyDevices, StorageSource, StorageSpec, Study};
+use crate::spec::{StorageSource, StorageSpec, Study};
 
 /// More threads and devices than these make a trial long, and show no more.
 const MAX_THREADS: u32 = 128;
@@ -43,7 +43,7 @@ impl Trial {
         let times =
             study.systems.iter().map(|system| system.servers.saturating_mul(storage.under(system).nodes));
         let times = times.max().unwrap_or(1);
-        let own = devices_of(storage).iter();
+        let own = storage.devices().iter();
         let media = own.flat_map(|devices| std::iter::repeat_n(&devices.medium, devices.count as usize));
         let of_all: Vec<&Medium> = match &storage.source {
             // All servers share one pool.
@@ -90,16 +90,9 @@ impl Trial {
     }
 }
 
-fn devices_of(storage: &StorageSpec) -> &[StudyDevices] {
-    match &storage.source {
-        StorageSource::Modelled { devices, .. } => devices,
-        StorageSource::Volume(volume) => &volume.pool.devices,
-        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => &[],
-    }
-}
-
 fn fastest_medium(storage: &StorageSpec) -> Option<&Medium> {
-    devices_of(storage)
+    storage
+        .devices()
         .iter()
         .map(|devices| &devices.medium)
         .max_by(|one, other| rate_per_s(one, 1).total_cmp(&rate_per_s(other, 1)))

@@ -15,20 +15,11 @@ use underlay_config::units::{format_bytes, rounded_bytes};
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
-/// The entries of a storage's devices, of a volume those of its pool; none for any other.
-fn entries(storage: &StorageSpec) -> &[crate::spec::DeviceSpec] {
-    match &storage.source {
-        StorageSource::Modelled { devices, .. } => devices,
-        StorageSource::Volume(volume) => &volume.pool.devices,
-        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => &[],
-    }
-}
-
 /// The modelled devices of a storage in order, node by node where each has its own; of a volume those of its pool: (name, medium,
 /// unscaled capacity).
 fn devices(storage: &StorageSpec) -> Vec<(String, &Medium, u64)> {
     let mut named = Vec::new();
-    for spec in std::iter::repeat_n(entries(storage), storage.nodes as usize).flatten() {
+    for spec in std::iter::repeat_n(storage.devices(), storage.nodes as usize).flatten() {
         for _ in 0..spec.count {
             let name = format!("{}.{}", spec.medium.name, named.len());
             named.push((name, &spec.medium, spec.capacity_bytes.unwrap_or(spec.medium.capacity_bytes())));
@@ -70,7 +61,7 @@ pub fn stack(
             0 | 1 => storage.name.clone(),
             _ => format!("{}-node{}", storage.name, node + 1),
         };
-        volumes_of(&name, layout, entries(storage), specs.to_vec())
+        volumes_of(&name, layout, storage.devices(), specs.to_vec())
     });
     let over = |(index, volume): (usize, VolumeSpec)| {
         let root = with_layers(volume.root, layers, index, &device);

@@ -473,6 +473,15 @@ impl StorageSpec {
         !matches!(self.source, StorageSource::Paths(_) | StorageSource::Elsewhere(_))
     }
 
+    /// The entries of its modelled devices, of one node where each has its own; of a volume those of its pool.
+    pub(crate) fn devices(&self) -> &[DeviceSpec] {
+        match &self.source {
+            StorageSource::Modelled { devices, .. } => devices,
+            StorageSource::Volume(volume) => &volume.pool.devices,
+            StorageSource::Paths(_) | StorageSource::Elsewhere(_) => &[],
+        }
+    }
+
     /// Whether it is under a cluster that is already running, and not attached by the study.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.source, StorageSource::Elsewhere(_))

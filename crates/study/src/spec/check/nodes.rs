@@ -2,7 +2,7 @@
 
 use underlay_config::{Diagnostic, Diagnostics};
 
-use crate::spec::model::{StorageSource, SystemSpec};
+use crate::spec::model::SystemSpec;
 use crate::spec::read::{Sites, StorageSite, SystemSite};
 
 /// More devices than anyone models on one host.
@@ -38,8 +38,8 @@ fn share(storage: &StorageSite, system: &SystemSpec) -> f64 {
 
 /// A storage that each node of this system would have to itself.
 pub(super) fn apart<'a>(system: &SystemSite, sites: &'a Sites) -> Option<&'a StorageSite> {
-    let compared = sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
-    compared.into_iter().find(|storage| storage.spec.under(&system.spec).nodes > 1)
+    let mut compared = sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
+    compared.find(|storage| storage.spec.under(&system.spec).nodes > 1)
 }
 
 /// Whether `per = "node"` means something, and what the systems can do with it.
@@ -48,10 +48,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         let title = format!("[storage.{}]", storage.spec.name);
         let most =
             sites.systems.iter().map(|system| storage.spec.under(&system.spec).nodes).max().unwrap_or(1);
-        let of_a_node: u64 = match &storage.spec.source {
-            StorageSource::Modelled { devices, .. } => devices.iter().map(|one| u64::from(one.count)).sum(),
-            _ => 0,
-        };
+        let of_a_node: u64 = storage.spec.devices().iter().map(|one| u64::from(one.count)).sum();
         if of_a_node.saturating_mul(u64::from(most)) > MAX_DEVICES {
             let message =
                 format!("{title} comes to {} devices for {most} nodes", of_a_node * u64::from(most));
