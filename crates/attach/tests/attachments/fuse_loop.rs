@@ -298,6 +298,7 @@ fn the_overhead_can_be_measured() {
     let found = overhead::measure_with(&attachment, &fixture.registry, Duration::from_millis(300)).unwrap();
     assert!(found.path_p50_us > 0.0 && found.path_p50_us <= found.path_p99_us, "{found:?}");
     assert!(found.timer_lateness_p99_us > 0.0, "{found:?}");
-    assert!((0.0..=100.0).contains(&found.dated_back_us), "{found:?}");
+    // No daemon takes more: a host whose path costs more answers late, and its certificate says so.
+    assert!((0.0..=250.0).contains(&found.dated_back_us), "{found:?}");
     fixture.assert_nothing_left();
 }
