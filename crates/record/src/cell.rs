@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::BenchmarkRecord;
 use crate::certificate::Certificate;
 use crate::cpu::CpuRecord;
 use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
@@ -48,6 +49,8 @@ pub enum Work {
     Requests(Requests),
     /// A batch job: its record has a `job`, and nothing `measured`.
     Job(Job),
+    /// A command of the user's: its record has a `benchmark`, and nothing `measured`.
+    Benchmark(Benchmark),
 }
 
 /// Requests over a data set.
@@ -63,6 +66,12 @@ pub struct Requests {
     /// compacts by itself alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compacts_at: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Benchmark {
+    /// As the study names its workload.
+    pub name: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -122,19 +131,25 @@ impl Cell {
         matches!(self.work, Work::Job(_))
     }
 
+    /// Whether it is a benchmark of the user's, and so has a `benchmark` in its record and nothing `measured`.
+    pub fn is_benchmark(&self) -> bool {
+        matches!(self.work, Work::Benchmark(_))
+    }
+
     /// What it asks for where that is requests.
     pub fn requests(&self) -> Option<&Requests> {
         match &self.work {
             Work::Requests(requests) => Some(requests),
-            Work::Job(_) => None,
+            Work::Job(_) | Work::Benchmark(_) => None,
         }
     }
 
-    /// Its mix, or its job.
+    /// Its mix, its job or its benchmark.
     pub fn mix_or_job(&self) -> &str {
         match &self.work {
             Work::Requests(requests) => &requests.mix,
             Work::Job(job) => &job.name,
+            Work::Benchmark(benchmark) => &benchmark.name,
         }
     }
 
@@ -309,7 +324,7 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuRecord>,
     pub storage: StorageRecord,
-    /// Absent when the cell did not complete, and where it was a batch job.
+    /// Absent when the cell did not complete, and where it was a batch job or a benchmark of the user's.
     pub measured: Option<Measured>,
     /// How the rate was found that it was measured at; absent where none was looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -317,6 +332,9 @@ pub struct RunRecord {
     /// Absent when the cell did not complete, and where it was no batch job.
     #[serde(default)]
     pub job: Option<JobRecord>,
+    /// Absent when the cell did not complete, and where it was no benchmark of the user's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub benchmark: Option<BenchmarkRecord>,
     pub devices: Vec<DeviceActivity>,
     #[serde(default)]
     pub layers: Vec<LayerActivity>,

@@ -17,7 +17,7 @@ impl Cell {
     pub fn label_in_mix(&self) -> String {
         match &self.work {
             Work::Requests(requests) if !self.named.workload => self.properties(requests, true).join(", "),
-            Work::Job(_) if !self.named.workload => String::new(),
+            Work::Job(_) | Work::Benchmark(_) if !self.named.workload => String::new(),
             _ => self.label(),
         }
     }

@@ -3,6 +3,7 @@
 //! Every duration, rate and latency here is in *modelled* time: slow motion has been divided out already.
 //! What was spent on this machine's clock says so in its name (`wall_s`).
 
+pub mod benchmark;
 pub mod cell;
 pub mod certificate;
 pub mod cpu;
@@ -26,8 +27,9 @@ mod schema1;
 pub mod search;
 pub mod topology;
 
+pub use benchmark::{BenchmarkFigure, BenchmarkRecord, Better, Dilation, FigureSample};
 pub use cell::{
-    Arrangement, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart, Requests,
+    Arrangement, Benchmark, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart, Requests,
     RunRecord, Scale, StorageRecord, Work,
 };
 pub use certificate::{Certificate, Check, Verdict};

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
-use underlay_record::{Cell, Job, Named, PlannedCell, Requests, Work};
+use underlay_record::{Benchmark, Cell, Job, Named, PlannedCell, Requests, Work};
 use underlay_workload::Mix;
 
 use crate::spec::{
-    ChangingRate, DataSize, FindRate, JobSpec, Rate, StorageSpec, Study, SystemSpec, WorkloadSpec,
+    BenchmarkSpec, ChangingRate, DataSize, FindRate, JobSpec, Rate, StorageSpec, Study, SystemSpec, WorkloadSpec,
 };
 
 /// A cell with the parts of the study that it is made of.
@@ -24,11 +24,12 @@ pub struct Entry<'a> {
     pub asked: CellWork<'a>,
 }
 
-/// What a cell asks for: requests over a data set, or a batch job.
+/// What a cell asks for: requests over a data set, a batch job, or a command of the user's.
 #[derive(Clone, Copy, Debug)]
 pub enum CellWork<'a> {
     Requests(&'a DataSize),
     Job(&'a JobSpec),
+    Benchmark(&'a BenchmarkSpec),
 }
 
 /// Every combination of the study once, in the order of the file.
@@ -48,7 +49,10 @@ pub fn measuring_wall(study: &Study) -> Duration {
         Some(wanted) => each + wanted.shortest(study.run.duration, study.scale.time),
         None => each,
     };
-    let once: Duration = points.map(of).sum();
+    let benchmarks = study.workloads.iter().filter(|workload| workload.benchmark.is_some()).count();
+    // Most are told how long to run by {duration_s}.
+    let of_benchmarks = study.run.duration * u32::try_from(benchmarks).unwrap_or(u32::MAX);
+    let once: Duration = points.map(of).sum::<Duration>() + of_benchmarks;
     let times = study.systems.len() * study.storages.len();
     once * u32::try_from(times).unwrap_or(u32::MAX)
 }
@@ -148,6 +152,9 @@ pub fn dataset_key(study: &Study, cell: &Cell) -> String {
 /// The same of an entry of the study's matrix.
 pub fn dataset_key_of(study: &Study, entry: &Entry<'_>) -> String {
     let Entry { cell, system, storage, workload, .. } = entry;
+    if let CellWork::Benchmark(benchmark) = entry.asked {
+        return command_key(study, entry, benchmark);
+    }
     // Every server holds as many, so one set serves all.
     let records = cell.requests().map_or(0, |requests| requests.records);
     let records = study.records_here(records / u64::from(system.servers));
@@ -165,6 +172,22 @@ pub fn dataset_key_of(study: &Study, entry: &Entry<'_>) -> String {
         workload.visibility.as_ref().map(|visibility| &visibility.expression)
     );
     named_key(cell, records, &parts)
+}
+
+/// That of a program which commands load: by whatever they can know of the cell.
+fn command_key(study: &Study, entry: &Entry<'_>, benchmark: &BenchmarkSpec) -> String {
+    let Entry { cell, system, storage, .. } = entry;
+    let data_bytes = study.bytes_here(benchmark.data_bytes);
+    let parts = format!(
+        "{} {} {:?} {:?} {data_bytes} {} {}",
+        system.name,
+        study.budget_here(system),
+        system.roles,
+        storage.settings_of(system),
+        study.run.seed,
+        storage.name,
+    );
+    named_key(cell, data_bytes, &parts)
 }
 
 fn named_key(cell: &Cell, records: u64, parts: &str) -> String {
@@ -192,6 +215,12 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
                 let asked = CellWork::Requests(point.size);
                 entries.push(Entry { cell, system, storage, workload: point.workload, asked });
             }
+            for workload in &study.workloads {
+                let Some(benchmark) = &workload.benchmark else { continue };
+                let cell = benchmark_cell(system, storage, workload, benchmark.data_bytes);
+                let asked = CellWork::Benchmark(benchmark);
+                entries.push(Entry { cell, system, storage, workload, asked });
+            }
             let batches = study.workloads.iter().filter(|workload| !workload.jobs.is_empty());
             let several = batches.clone().count() > 1;
             for workload in batches {
@@ -206,6 +235,20 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
         }
     }
     entries
+}
+
+fn benchmark_cell(system: &SystemSpec, storage: &StorageSpec, workload: &WorkloadSpec, data_bytes: u64) -> Cell {
+    Cell {
+        id: format!("{}/{}/{}", system.name, storage.name, workload.name),
+        system: system.name.clone(),
+        storage: storage.name.clone(),
+        workload: workload.name.clone(),
+        servers: system.servers,
+        data_bytes,
+        data: None,
+        work: Work::Benchmark(Benchmark { name: workload.name.clone() }),
+        named: Named::default(),
+    }
 }
 
 /// `named` when the study has several workloads of jobs.

@@ -52,6 +52,8 @@ pub struct Session {
     /// They go before their budgets: a group that has processes can't be removed.
     servers: Servers,
     budgets: Vec<Budget>,
+    /// Groups without limits for clients that are programs of the user's: whatever they leave behind is found there.
+    client_groups: Vec<Budget>,
     unenforced: Option<Missing>,
 }
 
@@ -85,6 +87,12 @@ impl Session {
             Enforcement::None => (Vec::new(), None),
             Enforcement::Kernel { name, registry } => budgets(&places, name, registry)?,
         };
+        let client_groups = match (enforcement, budgets.is_empty()) {
+            (Enforcement::Kernel { name, registry }, false) if system.capabilities().by_command => {
+                client_groups(places.len(), name, registry)?
+            }
+            _ => Vec::new(),
+        };
         // Pages that this process read or wrote while it put data there are charged to nobody's budget: a server would
         // find them for free.
         page_cache::drop_file_caches(&places.iter().flat_map(directories).collect::<Vec<_>>())?;
@@ -97,11 +105,12 @@ impl Session {
                     join_files: budgets.get(server).map(Budget::join_files).unwrap_or_default(),
                     processors: share.as_ref().map(|share| share.cpu.cpus.iter().collect()),
                     modelled_cores: share.map(|share| share.modelled_cores),
+                    client_join_files: client_groups.get(server).map(Budget::join_files).unwrap_or_default(),
                 };
                 (paths, resources)
             })
             .collect();
-        Ok(Session { servers: Servers::start(system, &grounds, settings)?, budgets, unenforced })
+        Ok(Session { servers: Servers::start(system, &grounds, settings)?, budgets, client_groups, unenforced })
     }
 
     /// Why nobody holds the servers to their budgets in full, where the kernel should have.
@@ -227,14 +236,14 @@ impl Session {
     /// # Errors
     /// The first thing that went wrong.
     pub fn finish(self) -> Result<Finished, SessionError> {
-        let Session { servers, mut budgets, .. } = self;
+        let Session { servers, mut budgets, mut client_groups, .. } = self;
         let mut cleared = servers.stop().map_err(SessionError::from);
         // Before the groups are removed, which know the peaks.
         let finished = Finished {
             memory_enforced_by: budgets.first().map(Budget::enforced_by),
             memory_peak_bytes: budgets.iter().filter_map(Budget::peak_bytes).max(),
         };
-        for budget in &mut budgets {
+        for budget in budgets.iter_mut().chain(&mut client_groups) {
             cleared = cleared.and(budget.remove().map_err(SessionError::from));
         }
         cleared.map(|()| finished)
@@ -268,6 +277,14 @@ fn budgets(
         }
     }
     Ok((budgets, unenforced))
+}
+
+/// As much memory as no host has.
+const UNLIMITED_BYTES: u64 = 1 << 50;
+
+fn client_groups(count: usize, name: &str, registry: &Registry) -> Result<Vec<Budget>, AttachError> {
+    let limits = Limits { memory_bytes: UNLIMITED_BYTES, cpu: None };
+    (0..count).map(|server| Budget::create(&format!("{name}-clients-{server}"), &limits, registry)).collect()
 }
 
 /// Everything that a server stores on.

@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid,
 };
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::fs::{Gid, Uid};
+use rustix::thread::{
+    CpuSet, sched_setaffinity, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use underlay_sync::{Condvar, Mutex, slices};
 
 use crate::system::{Resources, SystemError};
@@ -29,6 +32,16 @@ const JAVA_ENDED_AS_ASKED: i32 = 128 + 15;
 
 /// Runs first on the thread that forks.
 type Prepare = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// How a child comes into being, and what ends with it.
+#[derive(Default)]
+struct Birth {
+    prepare: Option<Prepare>,
+    /// What it leaves behind in its process group is killed when it ends.
+    ends_group: bool,
+    /// Whom it becomes last of all.
+    user: Option<(Uid, Gid)>,
+}
 
 /// What is known about the process. Everything that may have to explain its silence shares this.
 #[derive(Debug)]
@@ -85,7 +98,7 @@ impl Child {
         resources: &Resources,
     ) -> Result<Child, SystemError> {
         command.process_group(0);
-        Self::spawn_by(system, name, command, log, resources, None)
+        Self::spawn_by(system, name, command, log, resources, Birth::default())
     }
 
     /// Like [`spawn`](Self::spawn), for a program that creates its own session: whatever it leaves behind there is killed when it
@@ -96,7 +109,31 @@ impl Child {
         log: &Path,
         prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<Child, SystemError> {
-        Self::spawn_by(system, system, command, log, &Resources::unlimited(), Some(Box::new(prepare)))
+        let birth = Birth { prepare: Some(Box::new(prepare)), ends_group: true, user: None };
+        Self::spawn_by(system, system, command, log, &Resources::unlimited(), birth)
+    }
+
+    /// Like [`spawn`](Self::spawn), for a program in a session of its own that becomes `user` once it is in its groups. `prepare` runs
+    /// on the thread that forks, as in [`spawn_apart`](Self::spawn_apart). What it started and left behind stays.
+    pub(crate) fn spawn_session(
+        system: &'static str,
+        name: &str,
+        mut command: Command,
+        log: &Path,
+        resources: &Resources,
+        user: Option<(Uid, Gid)>,
+        prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<Child, SystemError> {
+        // SAFETY: between fork and exec the closure makes one system call.
+        unsafe {
+            command.pre_exec(|| {
+                // Away from our terminal, which a program could put input into.
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
+        let birth = Birth { prepare: Some(Box::new(prepare)), ends_group: false, user };
+        Self::spawn_by(system, name, command, log, resources, birth)
     }
 
     fn spawn_by(
@@ -105,8 +142,9 @@ impl Child {
         mut command: Command,
         log: &Path,
         resources: &Resources,
-        prepare: Option<Prepare>,
+        birth: Birth,
     ) -> Result<Child, SystemError> {
+        let Birth { prepare, ends_group, user } = birth;
         let failed = move |problem: String| SystemError::starting(system, problem);
         let output = File::create(log)
             .map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
@@ -123,7 +161,7 @@ impl Child {
         let affinity = resources.processors.as_deref().map(affinity).transpose().map_err(failed)?;
         let parent = getpid();
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        // SAFETY: between fork and exec the closure makes four kinds of system call on data that it owns; it
+        // SAFETY: between fork and exec the closure makes a few kinds of system call on data that it owns; it
         // takes no lock and allocates nothing.
         unsafe {
             command.pre_exec(move || {
@@ -142,6 +180,14 @@ impl Child {
                     // Other programs on these CPUs must not keep it waiting. A kernel that refuses costs latency alone.
                     let _ = slices::shorten();
                 }
+                if let Some((uid, gid)) = user {
+                    set_no_new_privs(true)?;
+                    set_thread_groups(&[])?;
+                    set_thread_res_gid(gid, gid, gid)?;
+                    set_thread_res_uid(uid, uid, uid)?;
+                    // Whoever becomes another user loses it.
+                    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                }
                 Ok(())
             });
         }
@@ -150,7 +196,6 @@ impl Child {
         let (sender, receiver) = mpsc::channel();
         // PR_SET_PDEATHSIG fires when the thread that forked ends, not the process: this thread stays until the child has ended.
         let keeper = std::thread::Builder::new().name(format!("{system}-keeper")).spawn(move || {
-            let is_apart = prepare.is_some();
             let mut child = match prepare.map_or(Ok(()), |prepare| prepare()).and_then(|()| command.spawn()) {
                 Ok(child) => child,
                 Err(error) => {
@@ -177,7 +222,7 @@ impl Child {
             let waited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), waited) {}
             let mut end = state.end.lock();
-            if is_apart {
+            if ends_group {
                 // Until the child is reaped, its pid and so the group can't have been reused. Fails only if the group is empty.
                 let _ = kill_process_group(pid, Signal::KILL);
             }

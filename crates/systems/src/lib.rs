@@ -6,8 +6,10 @@
 
 pub mod accumulo;
 pub mod artifacts;
+pub mod benchmark;
 pub mod cassandra;
 pub mod child;
+pub mod command;
 mod compiled;
 pub mod connection;
 mod credentials;
@@ -46,6 +48,7 @@ static SYSTEMS: &[&dyn System] = &[
     &cassandra::INSTALLED,
     &accumulo::INSTALLED,
     &hadoop::INSTALLED,
+    &command::Command,
     &null::Null,
 ];
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{JobRecord, TopologyRecord};
+use underlay_record::{BenchmarkRecord, JobRecord, TopologyRecord};
 use underlay_workload::client::Client;
 
+use crate::benchmark::BenchmarkPlan;
 pub use crate::error::SystemError;
 use crate::may_connect::MayConnect;
 use crate::nodes::{Nodes, PlannedNode};
@@ -88,12 +89,20 @@ pub struct Resources {
     pub processors: Option<Vec<u32>>,
     /// The cores of the modelled machine, by which a Java program sizes its pools of threads. By default it counts this host's.
     pub modelled_cores: Option<u32>,
+    /// Like `join_files`, of groups without limits for programs that are clients of the system: whatever they start is found there.
+    pub client_join_files: Vec<PathBuf>,
 }
 
 impl Resources {
     /// A memory budget that nobody enforces, on the CPUs of this process.
     pub fn of(budget_bytes: u64) -> Resources {
-        Resources { budget_bytes, join_files: Vec::new(), processors: None, modelled_cores: None }
+        Resources {
+            budget_bytes,
+            join_files: Vec::new(),
+            processors: None,
+            modelled_cores: None,
+            client_join_files: Vec::new(),
+        }
     }
 
     /// For processes that aren't part of the system under test, such as tools and clients.
@@ -153,6 +162,8 @@ pub struct Capabilities {
     pub cell_visibility: bool,
     /// Its servers can filter scans by a pattern: [`Settings::scan_filter`].
     pub scan_filter: bool,
+    /// It has no [`Client`]s: its data set is loaded and its workloads are run by commands.
+    pub by_command: bool,
 }
 
 impl Capabilities {
@@ -304,6 +315,28 @@ pub struct JobProgress {
     pub done: f64,
 }
 
+/// A benchmark of the user's as a study asks for it, after scaling.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchmarkRequest {
+    /// As the study names its workload.
+    pub name: String,
+    pub plan: BenchmarkPlan,
+    pub data_bytes: u64,
+    pub seed: u64,
+    /// How long it is to be measured, by this machine's clock.
+    pub duration: Duration,
+}
+
+/// What a program's data set is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadRequest {
+    pub data_bytes: u64,
+    pub seed: u64,
+}
+
+/// Asked again and again while a command runs; returns whether it should continue.
+pub type CommandWatch<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// Called with a job's progress; returns whether the job should continue.
 pub type JobWatch<'a> = &'a (dyn Fn(&JobProgress) -> bool + Sync);
 
@@ -319,6 +352,23 @@ pub trait Running: Send + Sync {
     /// them by slow motion. `None` for a system that has no jobs.
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         None
+    }
+    /// Has the system's own command put a data set there. `None` for a system that is loaded by clients.
+    fn load_data(&self, _load: &LoadRequest, _watch: CommandWatch<'_>) -> Option<Result<(), SystemError>> {
+        None
+    }
+    /// Runs a benchmark of the user's to its end and takes its figures, by this machine's clock: the study divides slow motion out.
+    /// `None` for a system that runs none.
+    fn run_benchmark(
+        &self,
+        _benchmark: &BenchmarkRequest,
+        _watch: CommandWatch<'_>,
+    ) -> Option<Result<BenchmarkRecord, SystemError>> {
+        None
+    }
+    /// The ends of logs that are worth keeping, by name.
+    fn logs(&self) -> Vec<(String, String)> {
+        Vec::new()
     }
     /// Its nodes, where they can go away and come back one by one.
     fn nodes(&self) -> Option<&dyn Nodes> {

@@ -48,6 +48,7 @@ fn is_same_but_for_rate(a: &Cell, b: &Cell) -> bool {
     let work = |cell: &Cell| match &cell.work {
         Work::Requests(requests) => Work::Requests(Requests { rate: Rate::Unthrottled, ..requests.clone() }),
         Work::Job(job) => Work::Job(job.clone()),
+        Work::Benchmark(benchmark) => Work::Benchmark(benchmark.clone()),
     };
     a.system == b.system && a.data_bytes == b.data_bytes && work(a) == work(b)
 }

@@ -211,6 +211,11 @@ impl Bench {
         &self.work
     }
 
+    /// Where cells' records go.
+    pub(super) fn records(&self) -> &Path {
+        &self.records
+    }
+
     /// From here on this thread, and all threads and processes that it starts, stay on the emulation's CPUs until the answer is
     /// dropped; the system's processes are placed one by one.
     pub(super) fn confine(&self) -> Result<Option<Confined>, CellError> {
@@ -278,6 +283,7 @@ impl Bench {
             measured: None,
             search: None,
             job: None,
+            benchmark: None,
             devices: Vec::new(),
             layers: Vec::new(),
             network: None,

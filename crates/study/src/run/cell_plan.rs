@@ -8,7 +8,7 @@ use underlay_workload::{Mix, OperationKind};
 
 use super::CellError;
 use crate::plan::{self, CellWork};
-use crate::spec::{JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
+use crate::spec::{BenchmarkSpec, JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
 /// A client waits this long for an answer, in modelled time: stretched by slow motion.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,6 +24,8 @@ pub(super) struct CellPlan<'a> {
     pub workload: &'a WorkloadSpec,
     /// A batch job instead of requests.
     pub job: Option<&'a JobSpec>,
+    /// A command of the user's instead of requests.
+    pub benchmark: Option<&'a BenchmarkSpec>,
     pub scale: Scale,
     pub seed: u64,
     /// Of one server; so are the next two.
@@ -37,12 +39,18 @@ impl<'a> CellPlan<'a> {
     /// `None` when the study has no such cell.
     pub(super) fn new(study: &'a Study, planned: &'a PlannedCell, position: u32) -> Option<Self> {
         let entry = plan::entries(study).into_iter().find(|entry| entry.cell.id == planned.cell.id)?;
+        let mut benchmark = None;
         let (job, records_here, data_bytes_here) = match entry.asked {
             CellWork::Requests(size) => {
                 let records = study.records_here(entry.system.share(size.records));
                 (None, records, records * entry.workload.record_bytes())
             }
             CellWork::Job(job) => (Some(job), 0, study.bytes_here(job.data_bytes)),
+            CellWork::Benchmark(asked) => {
+                benchmark = Some(asked);
+                let data_bytes = if asked.data_bytes == 0 { 0 } else { study.bytes_here(asked.data_bytes) };
+                (None, 0, data_bytes)
+            }
         };
         Some(CellPlan {
             study,
@@ -52,6 +60,7 @@ impl<'a> CellPlan<'a> {
             storage: entry.storage.under(entry.system),
             workload: entry.workload,
             job,
+            benchmark,
             scale: study.scale,
             // Every storage gets the same order of requests; repetitions get one each.
             seed: study.run.seed.wrapping_add(u64::from(planned.repetition)),
@@ -85,8 +94,13 @@ impl<'a> CellPlan<'a> {
             && Mix::parse(self.cell().mix_or_job()).is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
     }
 
-    /// `load` begins with an empty storage, everything else with the loaded data.
+    /// `load` begins with an empty storage, everything else with the loaded data. A program that has nothing to prepare or load
+    /// begins with nothing.
     pub(super) fn begins_empty(&self) -> bool {
+        if self.benchmark.is_some() {
+            let settings = self.storage.settings_of(self.system);
+            return ["prepare", "load"].iter().all(|verb| !settings.contains_key(*verb));
+        }
         self.cell().mix_or_job() == "load"
     }
 }

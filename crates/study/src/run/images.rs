@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::Path;
 
 use rustix::fs::{SeekFrom, copy_file_range, ftruncate, seek};
@@ -60,7 +61,7 @@ fn copy_range(source: &File, target: &File, start: u64, end: u64) -> io::Result<
     Ok(())
 }
 
-/// Copies the files and folders below `from` into the existing folder `to`, and syncs nothing.
+/// Copies the files, folders and links below `from` into the existing folder `to` with their owners and modes, and syncs nothing.
 pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -69,11 +70,25 @@ pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
         if kind.is_dir() {
             fs::create_dir_all(&target)?;
             copy_tree(&entry.path(), &target)?;
+            copy_owner(&entry.path(), &target)?;
         } else if kind.is_file() {
             fs::copy(entry.path(), &target)?;
+            copy_owner(&entry.path(), &target)?;
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target)?;
         }
     }
     Ok(())
+}
+
+/// Programs that run as other users refuse data of the wrong one.
+fn copy_owner(from: &Path, to: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(from)?;
+    let ours = fs::symlink_metadata(to)?;
+    if (found.uid(), found.gid()) != (ours.uid(), ours.gid()) {
+        lchown(to, Some(found.uid()), Some(found.gid()))?;
+    }
+    fs::set_permissions(to, found.permissions())
 }
 
 /// Bytes in the files below a folder.
@@ -93,7 +108,7 @@ pub(super) fn tree_bytes(path: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+    use std::os::unix::fs::FileExt as _;
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! Running a study: cell by cell, each recorded as it ends.
 
 mod attached;
+mod benchmark;
 mod cell;
 mod cell_folder;
 mod cell_plan;

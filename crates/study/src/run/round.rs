@@ -186,11 +186,15 @@ impl CellRecorder<'_> {
         datasets: &mut Datasets,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
-        let mut record = bench.run(plan, datasets, self.observer, stop)?;
+        let run = |bench: &mut Bench, datasets: &mut Datasets| match plan.benchmark {
+            Some(benchmark) => bench.run_benchmark(plan, benchmark, datasets, self.observer, stop),
+            None => bench.run(plan, datasets, self.observer, stop),
+        };
+        let mut record = run(bench, datasets)?;
         if let Some(given_up) = self.too_fast(plan, &record) {
             let cell = &given_up.cell;
             self.observer.notice(&format!("measuring {cell} again, because of {}", given_up.finding));
-            record = bench.run(plan, datasets, self.observer, stop)?;
+            record = run(bench, datasets)?;
         }
         self.keep(plan, &record)
     }

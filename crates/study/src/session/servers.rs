@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_record::{JobRecord, TopologyRecord};
+use underlay_record::{BenchmarkRecord, JobRecord, TopologyRecord};
 use underlay_systems::nodes::Nodes;
 use underlay_systems::system::{
-    JobRequest, JobWatch, Resources, Running, Settings, StoragePaths, System, SystemError,
+    BenchmarkRequest, CommandWatch, JobRequest, JobWatch, LoadRequest, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
 use underlay_workload::client::Client;
 
@@ -65,6 +65,31 @@ impl Servers {
     /// When the job fails.
     pub fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         self.each[0].run_job(job, watch)
+    }
+
+    /// Has the first server's own command load its data; `None` when clients do.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub fn load_data(&self, load: &LoadRequest, watch: CommandWatch<'_>) -> Option<Result<(), SystemError>> {
+        self.each[0].load_data(load, watch)
+    }
+
+    /// Runs a benchmark of the user's on the first server; `None` when it has none.
+    ///
+    /// # Errors
+    /// When the benchmark fails, or a figure of it is missing.
+    pub fn run_benchmark(
+        &self,
+        benchmark: &BenchmarkRequest,
+        watch: CommandWatch<'_>,
+    ) -> Option<Result<BenchmarkRecord, SystemError>> {
+        self.each[0].run_benchmark(benchmark, watch)
+    }
+
+    /// The logs of the first server by name, each up to a limit.
+    pub fn logs(&self) -> Vec<(String, String)> {
+        self.each[0].logs()
     }
 
     pub fn applied_settings(&self) -> BTreeMap<String, String> {

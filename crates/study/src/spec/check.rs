@@ -1,5 +1,6 @@
 //! What can only be told from the whole study: whether its parts fit each other.
 
+mod benchmark;
 mod event;
 mod fault;
 mod find_rate;
@@ -56,6 +57,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         for workload in &sites.workloads {
             check_capabilities(system, workload, findings);
             jobs::check(system, workload, findings);
+            benchmark::check(system, workload, findings);
             visibility::check(system, workload, findings);
             note_data_in_memory(system, workload, sites, findings);
         }
@@ -128,6 +130,7 @@ fn check_size_of_matrix(sites: &Sites, findings: &mut Diagnostics) {
         .iter()
         .fold(1u64, |product, &length| product.saturating_mul(length as u64))
         .saturating_add(workload.jobs.len() as u64)
+        .saturating_add(u64::from(workload.is_benchmark))
     };
     let workloads = sites.workloads.iter().map(of_workload).fold(0, u64::saturating_add);
     let cells = workloads

@@ -19,6 +19,7 @@ use underlay_storage::faults::Fault;
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::InitialState;
+use underlay_systems::benchmark::BenchmarkPlan;
 use underlay_systems::nodes::PlannedNode;
 use underlay_systems::system::Visibility;
 use underlay_workload::Arrivals;
@@ -281,6 +282,8 @@ pub struct WorkloadSpec {
     pub name: String,
     /// Batch jobs instead of requests: everything below is then empty. Empty where it is requests.
     pub jobs: Vec<JobSpec>,
+    /// A command of the user's instead of requests.
+    pub benchmark: Option<BenchmarkSpec>,
     /// `load`, `a` to `f`, `delete`; never empty.
     pub mixes: Vec<String>,
     /// Request distributions; empty when each mix uses the one that YCSB gives it.
@@ -319,6 +322,14 @@ pub struct JobSpec {
     pub compressibility: f64,
     /// A job that takes longer has failed. Wall time of this machine, not scaled.
     pub limit: Duration,
+}
+
+/// A benchmark that is a command of the user's: one cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchmarkSpec {
+    pub plan: BenchmarkPlan,
+    /// What the system is loaded with, on the modelled machine, unscaled; 0 where the study does not say.
+    pub data_bytes: u64,
 }
 
 /// One size of the data set.
@@ -373,6 +384,9 @@ impl Study {
             }
             for job in study.workloads.iter_mut().flat_map(|workload| &mut workload.jobs) {
                 job.limit = job.limit.mul_f64(time);
+            }
+            for benchmark in study.workloads.iter_mut().filter_map(|workload| workload.benchmark.as_mut()) {
+                benchmark.plan.limit = benchmark.plan.limit.mul_f64(time);
             }
             for rate in study.workloads.iter_mut().flat_map(|workload| &mut workload.rates) {
                 if let Rate::Changing(changing) = rate {

@@ -1,5 +1,6 @@
 //! From the text of a study to its sections: whatever can be told from one section alone is told here.
 
+mod benchmark;
 mod devices;
 mod event;
 mod execution;

@@ -108,6 +108,9 @@ pub(in crate::spec) fn cut_down(short: Short, mut sites: Sites) -> Sites {
             }
             continue;
         }
+        if workload.is_benchmark {
+            continue;
+        }
         replace(&mut workload.distributions, &short.distributions);
         replace(&mut workload.threads, &short.threads);
         replace(&mut workload.rates, &short.rates);

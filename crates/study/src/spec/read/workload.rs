@@ -1,4 +1,4 @@
-//! `[workload.NAME]`: YCSB mixes over one shape of record, or batch jobs.
+//! `[workload.NAME]`: YCSB mixes over one shape of record, batch jobs, or a command of the user's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,8 +8,9 @@ use underlay_systems::system::Visibility;
 use underlay_workload::properties::{self, Origin, Properties, Scope};
 use underlay_workload::{Arrivals, Mix, RequestDistribution, Workload};
 
+use super::benchmark::BenchmarkSite;
 use super::jobs::JobSite;
-use super::{find_rate, jobs, rate, visibility};
+use super::{benchmark, find_rate, jobs, rate, visibility};
 use crate::spec::model::{DataSize, FindRate, KEY_BYTES, Rate, WorkloadSpec};
 
 const MAX_THREADS: u32 = 1024;
@@ -70,6 +71,9 @@ pub(in crate::spec) struct WorkloadSite {
     /// Batch jobs; `jobs` may then be empty only after a mistake.
     pub is_batch: bool,
     pub jobs: Vec<JobSite>,
+    /// A command of the user's; `benchmark` may then be absent only after a mistake.
+    pub is_benchmark: bool,
+    pub benchmark: Option<BenchmarkSite>,
     pub mixes: Vec<Spanned<&'static str>>,
     pub distributions: Vec<Spanned<&'static str>>,
     pub threads: Vec<Spanned<u32>>,
@@ -93,6 +97,8 @@ impl WorkloadSite {
             key_span,
             is_batch: true,
             jobs,
+            is_benchmark: false,
+            benchmark: None,
             mixes: Vec::new(),
             distributions: Vec::new(),
             threads: Vec::new(),
@@ -109,9 +115,15 @@ impl WorkloadSite {
         }
     }
 
+    /// A benchmark, which has nothing of what requests have.
+    fn command(name: String, key_span: Range<usize>, benchmark: Option<BenchmarkSite>) -> Self {
+        let nothing = WorkloadSite::batch(name, key_span, Vec::new());
+        WorkloadSite { is_batch: false, is_benchmark: true, benchmark, ..nothing }
+    }
+
     /// Whether anything of it runs.
     pub(crate) fn is_empty(&self) -> bool {
-        self.mixes.is_empty() && self.jobs.is_empty()
+        self.mixes.is_empty() && self.jobs.is_empty() && self.benchmark.is_none()
     }
 
     pub(crate) fn record_bytes(&self) -> u64 {
@@ -132,6 +144,7 @@ impl WorkloadSite {
         WorkloadSpec {
             name: self.name,
             jobs: self.jobs.into_iter().map(|job| job.spec).collect(),
+            benchmark: self.benchmark.map(|benchmark| benchmark.spec),
             mixes: self.mixes.iter().map(|mix| mix.value.to_owned()).collect(),
             distributions: self.distributions.iter().map(|given| given.value.to_owned()).collect(),
             threads: values(self.threads),
@@ -167,7 +180,16 @@ pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) 
 
 fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> WorkloadSite {
     let key_span = section.span.clone();
-    let kind = section.take("kind").and_then(|field| field.word(&["ycsb", "jobs"], findings));
+    let kind =
+        section.take("kind").and_then(|field| field.word(&["ycsb", "jobs", "command", "fio"], findings));
+    if let Some(kind) = kind.as_ref().filter(|kind| matches!(kind.value, "command" | "fio")) {
+        let benchmark = match kind.value {
+            "fio" => benchmark::read_fio(&mut section, findings),
+            _ => benchmark::read_command(&mut section, findings),
+        };
+        section.finish(findings);
+        return WorkloadSite::command(name, key_span, benchmark);
+    }
     // A section that names jobs has said what it is.
     if kind.map_or_else(|| section.has("jobs"), |kind| kind.value == "jobs") {
         let jobs = jobs::read(&mut section, findings);
@@ -223,6 +245,8 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         key_span,
         is_batch: false,
         jobs: Vec::new(),
+        is_benchmark: false,
+        benchmark: None,
         mixes,
         distributions,
         threads,

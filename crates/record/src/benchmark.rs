@@ -1,0 +1,188 @@
+//! What a benchmark that is a command of the user's reported.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A benchmark, from the start of its command to its end, in modelled time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BenchmarkRecord {
+    /// As the study names its workload.
+    pub name: String,
+    pub duration_s: f64,
+    pub wall_s: f64,
+    /// In the order of the study; the first is what storages are compared by at first sight.
+    pub figures: Vec<BenchmarkFigure>,
+    /// The end of what it printed.
+    pub output_tail: String,
+}
+
+/// One figure of a benchmark.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BenchmarkFigure {
+    /// `throughput`, `latency p99`
+    pub name: String,
+    pub value: f64,
+    /// `transactions/s`, `ms`
+    pub unit: String,
+    pub better: Better,
+    pub slow_motion: Dilation,
+    /// The figure as the benchmark printed it, before slow motion was divided out.
+    pub wall_value: f64,
+    /// Over time, where the benchmark prints its progress.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<FigureSample>,
+}
+
+/// A figure at a moment of modelled time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FigureSample {
+    pub t_s: f64,
+    pub value: f64,
+}
+
+/// Which values of a figure are good ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    #[default]
+    Higher,
+    Lower,
+}
+
+/// What slow motion does to a figure, and so what was done to divide it out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dilation {
+    /// A time, which became longer: it is divided by the factor.
+    Time,
+    /// A rate, which became smaller: it is multiplied by the factor.
+    Rate,
+    /// Neither: it is left as it is.
+    #[default]
+    None,
+}
+
+/// Units that are times or rates by themselves.
+const TIMES: [&str; 12] = ["s", "ms", "us", "µs", "ns", "min", "h", "sec", "seconds", "msec", "usec", "nsec"];
+const RATES: [&str; 6] = ["tps", "qps", "ops", "iops", "rps", "fps"];
+/// Units that have nothing to do with time.
+const PLAIN: [&str; 15] =
+    ["%", "", "1", "B", "kB", "KB", "KiB", "MB", "MiB", "GB", "GiB", "count", "operations", "transactions", "x"];
+
+impl Better {
+    /// Both, with the words that studies use.
+    pub const NAMES: [(&'static str, Better); 2] = [("higher", Better::Higher), ("lower", Better::Lower)];
+
+    /// `higher` or `lower`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Better::Higher => "higher",
+            Better::Lower => "lower",
+        }
+    }
+}
+
+impl Dilation {
+    /// All, with the words that studies use.
+    pub const NAMES: [(&'static str, Dilation); 3] =
+        [("time", Dilation::Time), ("rate", Dilation::Rate), ("none", Dilation::None)];
+
+    /// What a unit says of it; `None` where it says nothing.
+    pub fn of_unit(unit: &str) -> Option<Dilation> {
+        let is_one_of = |known: &[&str]| known.iter().any(|one| *one == unit);
+        if is_one_of(&TIMES) {
+            Some(Dilation::Time)
+        } else if RATES.iter().any(|one| unit.eq_ignore_ascii_case(one)) || is_rate(unit) {
+            Some(Dilation::Rate)
+        } else if is_one_of(&PLAIN) {
+            Some(Dilation::None)
+        } else {
+            None
+        }
+    }
+
+    /// A value as it would have been without slow motion by this factor.
+    pub fn undone(self, value: f64, factor: f64) -> f64 {
+        match self {
+            Dilation::Time => value / factor,
+            Dilation::Rate => value * factor,
+            Dilation::None => value,
+        }
+    }
+
+    /// What was done to a figure, in words.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Dilation::Time => "divided by slow motion",
+            Dilation::Rate => "multiplied by slow motion",
+            Dilation::None => "not affected by slow motion",
+        }
+    }
+}
+
+/// `MB/s`, `transactions/min`
+fn is_rate(unit: &str) -> bool {
+    unit.rsplit_once('/').is_some_and(|(_, per)| TIMES.contains(&per.trim()))
+}
+
+impl BenchmarkRecord {
+    /// What was measured on this machine's clock, with slow motion by this factor divided out.
+    #[must_use]
+    pub fn without_slow_motion(mut self, factor: f64) -> BenchmarkRecord {
+        self.wall_s = self.duration_s;
+        self.duration_s /= factor;
+        for figure in &mut self.figures {
+            figure.wall_value = figure.value;
+            figure.value = figure.slow_motion.undone(figure.value, factor);
+            for sample in &mut figure.series {
+                sample.t_s /= factor;
+                sample.value = figure.slow_motion.undone(sample.value, factor);
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_says_what_slow_motion_does_to_it() {
+        for unit in ["ms", "s", "µs", "min"] {
+            assert_eq!(Dilation::of_unit(unit), Some(Dilation::Time), "{unit}");
+        }
+        for unit in ["tps", "IOPS", "MB/s", "transactions/min", "new orders / min"] {
+            assert_eq!(Dilation::of_unit(unit), Some(Dilation::Rate), "{unit}");
+        }
+        for unit in ["%", "count", "MiB"] {
+            assert_eq!(Dilation::of_unit(unit), Some(Dilation::None), "{unit}");
+        }
+        for unit in ["bogo", "MB/core", "frames"] {
+            assert_eq!(Dilation::of_unit(unit), None, "{unit}");
+        }
+    }
+
+    #[test]
+    fn slow_motion_is_divided_out_of_each_figure_as_its_kind_needs() {
+        let figure = |value, slow_motion, series: &[(f64, f64)]| BenchmarkFigure {
+            value,
+            slow_motion,
+            series: series.iter().map(|&(t_s, value)| FigureSample { t_s, value }).collect(),
+            ..BenchmarkFigure::default()
+        };
+        let figures = vec![
+            figure(100.0, Dilation::Rate, &[(4.0, 50.0)]),
+            figure(100.0, Dilation::Time, &[]),
+            figure(100.0, Dilation::None, &[(4.0, 50.0)]),
+        ];
+        let taken = BenchmarkRecord { duration_s: 20.0, figures, ..BenchmarkRecord::default() };
+        let told = taken.without_slow_motion(4.0);
+        assert_eq!((told.duration_s, told.wall_s), (5.0, 20.0));
+        let values: Vec<f64> = told.figures.iter().map(|one| one.value).collect();
+        assert_eq!(values, [400.0, 25.0, 100.0]);
+        assert!(told.figures.iter().all(|one| one.wall_value == 100.0));
+        assert_eq!(told.figures[0].series, [FigureSample { t_s: 1.0, value: 200.0 }]);
+        assert_eq!(told.figures[2].series, [FigureSample { t_s: 1.0, value: 50.0 }]);
+    }
+}

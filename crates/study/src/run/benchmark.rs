@@ -1,0 +1,173 @@
+//! A benchmark of the user's: storage attached, the program started inside its budget, its command run to the end and watched.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use underlay_files::{Access, Folder};
+use underlay_record::RunRecord;
+use underlay_storage::stack::Pace;
+use underlay_systems::system::BenchmarkRequest;
+use underlay_workload::Aftermath;
+use underlay_workload::machine_use::MachineSnapshot;
+
+use super::attached::Storages;
+use super::cell::{Bench, Observed, explain, find_system, prepare};
+use super::cell_folder::CellFolder;
+use super::cell_plan::CellPlan;
+use super::certificate::{Evidence, certify};
+use super::cpu::CpuMeter;
+use super::dataset::Datasets;
+use super::drive::Hooks as _;
+use super::window::Window;
+use super::{CellError, Live, Observer, check_stop, faults};
+use crate::session::Session;
+use crate::spec::{BenchmarkSpec, Cache};
+
+/// How finely devices are sampled over the time that the study names.
+const SAMPLES: f64 = 120.0;
+const SAMPLE_MIN: Duration = Duration::from_millis(100);
+
+impl Bench {
+    /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
+    pub(super) fn run_benchmark(
+        &mut self,
+        plan: &CellPlan<'_>,
+        benchmark: &BenchmarkSpec,
+        datasets: &mut Datasets,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<RunRecord, CellError> {
+        let system = find_system(plan)?;
+        prepare(system, observer)?;
+        self.measure_path(plan, observer)?;
+        let source = match plan.begins_empty() {
+            true => None,
+            false => Some(datasets.images(plan, system, observer, stop)?),
+        };
+        let _confined = self.confine()?;
+        let folder = self.work().join("cell");
+        let _folder = CellFolder::make(&folder)?;
+        check_stop(stop)?;
+        observer.cell_started(plan.planned, plan.position as usize + 1);
+        let begun = Instant::now();
+        let storages = Storages::attach(plan, source.as_ref(), &folder, self.registry())?;
+        storages.set_pace(Pace::Immediate)?;
+        let mut warnings = Vec::new();
+        let session = self.start(plan, system, &storages, &folder, &mut warnings)?;
+        let measured = self.measure_benchmark(plan, benchmark, (&session, &storages), observer, stop);
+        let kept = self.keep_logs(plan, &session);
+        let (mut record, more) = match measured {
+            Ok(measured) => measured,
+            Err(error) => {
+                let faults = faults::note(&faults::concerning(plan.study, &plan.storage));
+                return Err(error.with(&faults.map_or_else(String::new, |told| format!("\n{told}"))));
+            }
+        };
+        // Before the storages: a file system with open files cannot be unmounted.
+        session.finish()?;
+        storages.detach()?;
+        record.wall_s = begun.elapsed().as_secs_f64();
+        record.warnings.extend(warnings.into_iter().chain(more).chain(kept.err()));
+        Ok(record)
+    }
+
+    /// The command from its start to its end.
+    fn measure_benchmark(
+        &self,
+        plan: &CellPlan<'_>,
+        benchmark: &BenchmarkSpec,
+        (session, storages): (&Session, &Storages),
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<(RunRecord, Option<String>), CellError> {
+        let servers = session.servers();
+        if plan.study.run.cache == Cache::Cold {
+            session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
+        }
+        storages.set_pace(Pace::Modelled)?;
+        session.hold_cpu()?;
+        check_stop(stop)?;
+        let schedule = faults::Schedule::of(plan, storages.servers().first())?;
+        let sample = plan.study.run.duration.div_f64(SAMPLES).max(SAMPLE_MIN);
+        let cpu = CpuMeter::of(plan, self.placement(), session);
+        let interval_s = sample.as_secs_f64() / plan.scale.time;
+        let window = Window::new(servers, storages, cpu, interval_s, (schedule, None));
+        let request = BenchmarkRequest {
+            name: plan.workload.name.clone(),
+            plan: benchmark.plan.clone(),
+            data_bytes: plan.data_bytes_here,
+            seed: plan.seed,
+            duration: plan.study.run.duration,
+        };
+        let machine = MachineSnapshot::take();
+        let begun = Instant::now();
+        let expected_s = plan.study.run.duration.as_secs_f64();
+        window.measuring_begins();
+        let outcome = servers.run_benchmark(&request, &|| {
+            let done = begun.elapsed().as_secs_f64() / expected_s;
+            observer.live(&Live { phase: "measuring".into(), progress: Some(done.min(1.0)), ..Live::default() });
+            !stop.load(Ordering::Relaxed)
+        });
+        if matches!(outcome, Some(Ok(_))) {
+            window.measuring_ended();
+        }
+        let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
+        // Whatever happened, the rest need not take modelled time.
+        let _ = storages.set_pace(Pace::Immediate);
+        let _ = session.release_cpu();
+        check_stop(stop)?;
+        let measured = match outcome {
+            Some(Ok(measured)) => measured,
+            Some(Err(error)) => return Err(explain(error.to_string(), session, storages)),
+            None => return Err(CellError::Failed(format!("{} runs no commands", plan.system.kind))),
+        };
+        servers.health()?;
+        storages.health()?;
+        let taken = window.taken()?;
+        let aftermath = Aftermath { steal_share, ..Aftermath::default() };
+        let certificate = certify(&Evidence {
+            devices: &taken.devices,
+            paths: &taken.paths,
+            measured: None,
+            floor_us: self.floor_us(plan),
+            cpu: taken.cpu.as_ref(),
+            searching: None,
+            aftermath: &aftermath,
+            memory_enforced: Some(session.memory_enforced_by().is_some()),
+            ceiling_per_s: None,
+            open_loop: false,
+            hides_records: false,
+            nodes_went: false,
+            read_back: None,
+            time_scale: plan.scale.time,
+        });
+        let observed = Observed {
+            taken,
+            settings: servers.applied_settings(),
+            topology: None,
+            memory_enforced_by: session.memory_enforced_by(),
+            memory_peak_bytes: session.memory_peak_bytes(),
+            dirty_limits: storages.dirty_limits().to_vec(),
+            attachment: storages.name(),
+            search: None,
+            searching: None,
+            node_events: Vec::new(),
+            read_back: None,
+            warnings: Vec::new(),
+        };
+        let mut record = observed.into_record(self, plan, begun.elapsed());
+        record.certificate = Some(certificate);
+        record.benchmark = Some(measured.without_slow_motion(plan.scale.time));
+        Ok((record, faults::note(&faults::concerning(plan.study, &plan.storage))))
+    }
+
+    /// Keeps the program's logs beside the cell's record.
+    fn keep_logs(&self, plan: &CellPlan<'_>, session: &Session) -> Result<(), String> {
+        let logs = session.servers().logs();
+        let text: String = logs.iter().map(|(name, text)| format!("==> {name} <==\n{}\n\n", text.trim_end())).collect();
+        let name = std::path::Path::new(&plan.planned.file).with_extension("log");
+        let kept = Folder::open(self.records())
+            .and_then(|folder| folder.replace(&name.to_string_lossy(), Access::Readable, text.as_bytes()));
+        kept.map_err(|error| format!("the logs of this cell were not kept: {error}"))
+    }
+}

@@ -1,0 +1,237 @@
+//! `[workload.NAME]` of a benchmark that is a command of the user's, or a job of fio.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use underlay_config::{Diagnostic, Diagnostics, Field, Section};
+use underlay_record::{Better, Dilation};
+use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, Reading, Take};
+use underlay_systems::command::placeholders;
+
+use crate::spec::model::BenchmarkSpec;
+
+/// On this machine's clock.
+const LIMIT: Duration = Duration::from_secs(3600);
+const MAX_NAME: usize = 40;
+const MAX_UNIT: usize = 24;
+/// Where fio writes its figures.
+const FIO_OUTPUT: &str = "{scratch}/fio.json";
+
+/// A benchmark with the place that later checks point at.
+#[derive(Clone)]
+pub(in crate::spec) struct BenchmarkSite {
+    pub spec: BenchmarkSpec,
+}
+
+/// `kind = "command"`, whose other keys are read already.
+pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<BenchmarkSite> {
+    let run = section.require("run", "run = \"pgbench -p {port} -T {duration_s}\"", findings);
+    let run = run.and_then(|field| read_template(&field, "a command for the shell", findings));
+    let job = section.take("job").and_then(|field| read_template(&field, "the text of a file", findings));
+    let budget = section.take("budget").map(|field| field.word(&["client", "system"], findings));
+    let figures = section.require("figures", "figures.throughput = { pattern = 'tps = ([0-9.]+)', unit = \"tps\", better = \"higher\" }", findings);
+    let figures = figures.and_then(|field| read_figures(&field, findings));
+    let (limit, data_bytes) = read_limits(section, findings);
+    let in_budget = match budget {
+        Some(word) => word?.value == "system",
+        None => false,
+    };
+    let plan = BenchmarkPlan { run: run?, job, in_budget, limit: limit?, figures: figures? };
+    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? } })
+}
+
+/// `kind = "fio"`
+pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<BenchmarkSite> {
+    let example = "job = \"[random-reads]\\ndirectory={data}\\nrw=randread ...\"";
+    let field = section.require("job", example, findings);
+    let job = field.as_ref().and_then(|field| read_template(field, "the text of a job file", findings));
+    let (limit, data_bytes) = read_limits(section, findings);
+    let (field, job) = (field?, job?);
+    let figures = fio_figures(&job);
+    if figures.is_empty() {
+        field.invalid("expected a job with `rw = read`, `randwrite` or another kind of access", findings);
+        return None;
+    }
+    // What a user's own configuration says would make figures differ between machines.
+    let run = format!("fio --output-format=json --output={FIO_OUTPUT} {{job}} && cat {FIO_OUTPUT}");
+    let plan = BenchmarkPlan { run, job: Some(job), in_budget: true, limit: limit?, figures };
+    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? } })
+}
+
+fn read_limits(section: &mut Section<'_>, findings: &mut Diagnostics) -> (Option<Duration>, Option<u64>) {
+    let limit = match section.take("limit") {
+        Some(field) => field.duration(false, findings).map(|limit| limit.value),
+        None => Some(LIMIT),
+    };
+    let data_bytes = match section.take("data") {
+        Some(field) => field.bytes(findings).map(|bytes| bytes.value),
+        None => Some(0),
+    };
+    (limit, data_bytes)
+}
+
+/// The figures of fio for the kinds of access that a job has.
+fn fio_figures(job: &str) -> Vec<FigurePlan> {
+    let mut kinds = Vec::new();
+    for line in job.lines() {
+        let Some((key, value)) = line.split_once('=') else { continue };
+        if !matches!(key.trim(), "rw" | "readwrite") {
+            continue;
+        }
+        let value = value.trim().split(':').next().unwrap_or_default();
+        let both = matches!(value, "rw" | "readwrite" | "randrw" | "trimwrite");
+        for (kind, word) in [("read", "read"), ("write", "write")] {
+            if (both || value.ends_with(word)) && !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+    }
+    let figure = |name: String, path: String, unit: &str, better, slow_motion, take| FigurePlan {
+        name,
+        unit: unit.to_owned(),
+        better,
+        slow_motion,
+        file: Some(FIO_OUTPUT.to_owned()),
+        reading: Reading::Json(path),
+        progress: None,
+        take,
+    };
+    let of_kind = |kind: &&str| {
+        let rate = |name: &str, key: &str, unit: &str| {
+            let path = format!("jobs[*].{kind}.{key}");
+            figure(format!("{kind} {name}"), path, unit, Better::Higher, Dilation::Rate, Take::Sum)
+        };
+        let latency = |name: &str, key: &str| {
+            let path = format!("jobs[*].{kind}.clat_ns.{key}");
+            // Of several jobs the slowest: percentiles can't be added.
+            figure(format!("{kind} {name}"), path, "ns", Better::Lower, Dilation::Time, Take::Max)
+        };
+        vec![
+            rate("operations", "iops", "operations/s"),
+            rate("bandwidth", "bw_bytes", "B/s"),
+            latency("mean", "mean"),
+            latency("p50", "percentile[\"50.000000\"]"),
+            latency("p99", "percentile[\"99.000000\"]"),
+            latency("p99.9", "percentile[\"99.900000\"]"),
+        ]
+    };
+    kinds.iter().flat_map(of_kind).collect()
+}
+
+/// A text with placeholders.
+fn read_template(field: &Field<'_>, expected: &str, findings: &mut Diagnostics) -> Option<String> {
+    let text = field.text(expected, findings)?;
+    if text.value.trim().is_empty() || text.value.contains('\0') {
+        field.invalid(format!("expected {expected}"), findings);
+        return None;
+    }
+    if let Some(word) = placeholders::unknown(&text.value) {
+        let message = format!("{{{word}}} in {} is no placeholder", field.place);
+        let names: Vec<&str> = placeholders::names().collect();
+        let meant = underlay_config::closest(word, names.iter().copied());
+        let label = match meant {
+            Some(meant) => format!("did you mean {{{meant}}}?"),
+            None => format!("expected one of {}", names.join(", ")),
+        };
+        let help = format!("where the braces are the command's own, write {{{{{word}}}}}");
+        findings.push(Diagnostic::error(text.span, message, label).with_help(help));
+        return None;
+    }
+    Some(text.value)
+}
+
+fn read_figures(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<FigurePlan>> {
+    let mut section = field.section(field.place.clone(), findings)?;
+    let fields = section.take_rest();
+    if fields.is_empty() {
+        field.invalid("expected at least one figure", findings);
+        return None;
+    }
+    let figures: Vec<Option<FigurePlan>> = fields.iter().map(|field| read_figure(field, findings)).collect();
+    figures.into_iter().collect()
+}
+
+fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePlan> {
+    let mut section = field.section(format!("figure `{}`", field.key), findings)?;
+    if field.key.len() > MAX_NAME || !field.key.chars().all(|c| c.is_ascii_alphanumeric() || " -_.".contains(c)) {
+        let label = format!("expected letters, digits, dashes and dots, {MAX_NAME} at most");
+        findings.push(Diagnostic::error(field.key_span.clone(), "a figure can't be called so", label));
+        return None;
+    }
+    let unit_field = section.require("unit", "unit = \"ms\"", findings);
+    let unit = unit_field.as_ref().and_then(|field| {
+        let unit = field.text("a unit, as in \"ms\"", findings)?;
+        if unit.value.len() > MAX_UNIT || unit.value.chars().any(char::is_control) {
+            field.invalid(format!("expected a unit of {MAX_UNIT} letters at most"), findings);
+            return None;
+        }
+        Some(unit)
+    });
+    let better = section.require("better", "better = \"higher\"", findings);
+    let better = better.and_then(|field| named(&field, &Better::NAMES, findings));
+    let given = section.take("slow_motion").map(|field| named(&field, &Dilation::NAMES, findings));
+    let take = match section.take("take") {
+        Some(field) => named(&field, &Take::NAMES, findings),
+        None => Some(Take::default()),
+    };
+    let file = match section.take("file") {
+        Some(field) => Some(read_template(&field, "a file", findings)?),
+        None => None,
+    };
+    let mut texts: Vec<(Reading, Range<usize>)> = Vec::new();
+    let mut read = |key: &'static str, make: fn(String) -> Reading, findings: &mut Diagnostics| {
+        if let Some(text) = section.take(key).and_then(|field| field.text("a string", findings)) {
+            texts.push((make(text.value), text.span));
+        }
+    };
+    read("pattern", Reading::Pattern, findings);
+    read("json", Reading::Json, findings);
+    read("csv", Reading::Csv, findings);
+    read("percentiles", Reading::Percentiles, findings);
+    if let Some(field) = section.take("hdr").filter(|field| field.boolean(findings) == Some(true)) {
+        texts.push((Reading::Hdr, field.span));
+    }
+    let progress = section.take("progress").and_then(|field| field.text("a regular expression", findings));
+    section.finish(findings);
+    let ways = "one of `pattern`, `json`, `csv`, `percentiles`, `hdr = true`, or `progress`";
+    let (reading, span) = match (texts.len(), &progress) {
+        (1, _) => texts.remove(0),
+        (0, Some(progress)) => (Reading::Progress, progress.span.clone()),
+        (0, None) => {
+            section.missing("pattern", format!("expected {ways}"), findings);
+            return None;
+        }
+        _ => {
+            let message = format!("figure `{}` is taken in two ways", field.key);
+            findings.push(Diagnostic::error(texts[1].1.clone(), message, format!("expected {ways}")));
+            return None;
+        }
+    };
+    let (unit, better, take) = (unit?, better?, take?);
+    let slow_motion = match given {
+        Some(given) => given?,
+        None => Dilation::of_unit(&unit.value).or_else(|| {
+            let message =
+                format!("`{}` does not say whether slow motion changes figure `{}`", unit.value, field.key);
+            let label = "expected `slow_motion = \"time\"`, \"rate\" or \"none\" beside it";
+            findings.push(Diagnostic::error(unit.span.clone(), message, label));
+            None
+        })?,
+    };
+    let progress_span = progress.as_ref().map(|progress| progress.span.clone());
+    let progress = progress.map(|progress| progress.value);
+    let plan = FigurePlan { name: field.key.clone(), unit: unit.value, better, slow_motion, file, reading, progress, take };
+    if let Err((key, problem)) = benchmark::check(&plan) {
+        let span = progress_span.filter(|_| key == "progress").unwrap_or(span);
+        findings.push(Diagnostic::error(span, format!("wrong value for `{key}` of figure `{}`", field.key), problem));
+        return None;
+    }
+    Some(plan)
+}
+
+/// One of these words with its value.
+fn named<T: Copy>(field: &Field<'_>, names: &[(&'static str, T)], findings: &mut Diagnostics) -> Option<T> {
+    let words: Vec<&'static str> = names.iter().map(|(name, _)| *name).collect();
+    let word = field.word(&words, findings)?;
+    names.iter().find(|(name, _)| *name == word.value).map(|(_, value)| *value)
+}

@@ -1,0 +1,359 @@
+//! The figures of a benchmark, taken from its texts. Whatever is not there, or not wholly, is an error with what was seen.
+
+use regex::Regex;
+use serde_json::Value;
+use underlay_record::{BenchmarkFigure, FigureSample, Histogram};
+
+use super::number::number_at;
+use super::{FigurePlan, Reading, Take, path};
+
+/// So much of a text goes into a message.
+const SEEN_BYTES: usize = 1500;
+/// Progress of more moments than these is no progress.
+const MAX_SAMPLES: usize = 100_000;
+/// The share of each percentile of an HdrHistogram that becomes a figure.
+const QUANTILES: [(&str, f64); 5] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+
+/// Where figures are looked for: the text of a file, or without a name what the command printed.
+pub trait Texts {
+    /// # Errors
+    /// When the file can't be read.
+    fn text(&self, file: Option<&str>) -> Result<String, String>;
+}
+
+/// What is wrong with a plan, if anything: the key, and what was expected.
+///
+/// # Errors
+/// The first mistake.
+pub fn check(plan: &FigurePlan) -> Result<(), (&'static str, String)> {
+    let pattern = |key: &'static str, text: &str, groups: &[&str]| {
+        let regex = Regex::new(text).map_err(|error| (key, format!("no regular expression: {error}")))?;
+        let has = |name: &str| regex.capture_names().flatten().any(|known| known == name);
+        if groups.iter().all(|name| has(name)) || (groups == ["value"] && regex.captures_len() == 2) {
+            Ok(())
+        } else if groups == ["value"] {
+            Err((key, "expected one group around the number, or one that is called value: (?<value>...)".to_owned()))
+        } else {
+            let names: Vec<String> = groups.iter().map(|name| format!("(?<{name}>...)")).collect();
+            Err((key, format!("expected the groups {}", names.join(" and "))))
+        }
+    };
+    match &plan.reading {
+        Reading::Pattern(text) => pattern("pattern", text, &["value"])?,
+        Reading::Percentiles(text) => pattern("percentiles", text, &["percentile", "value"])?,
+        Reading::Json(text) => path::check(text).map_err(|problem| ("json", problem))?,
+        Reading::Csv(_) | Reading::Hdr | Reading::Progress => {}
+    }
+    plan.progress.as_deref().map_or(Ok(()), |text| pattern("progress", text, &["value"]))
+}
+
+/// The figures of a plan: several where it asks for percentiles.
+///
+/// # Errors
+/// Why there is none, with the text that was seen.
+pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkFigure>, String> {
+    let told = |problem: String| format!("its figure `{}`: {problem}", plan.name);
+    let text = texts.text(plan.file.as_deref()).map_err(told)?;
+    let seen = || match (text.trim(), &plan.file) {
+        ("", None) => "it printed nothing".to_owned(),
+        ("", Some(file)) => format!("{file} is empty"),
+        (text, None) => format!("it printed:\n{}", end_of(text)),
+        (text, Some(file)) => format!("{file} has:\n{}", end_of(text)),
+    };
+    let series = plan.progress.as_deref().map_or(Ok(Vec::new()), |pattern| {
+        // Progress may be printed where the figure itself is in a file.
+        let printed = texts.text(None)?;
+        progress(pattern, &printed)
+    });
+    let series = series.map_err(|problem| told(format!("{problem}; {}", seen())))?;
+    let figure = |suffix: &str, value: f64| BenchmarkFigure {
+        name: if suffix.is_empty() { plan.name.clone() } else { format!("{} {suffix}", plan.name) },
+        value,
+        unit: plan.unit.clone(),
+        better: plan.better,
+        slow_motion: plan.slow_motion,
+        wall_value: value,
+        series: Vec::new(),
+    };
+    let one = |values: Vec<f64>, what: &str| match plan.take.of(&values) {
+        Some(value) => Ok(vec![figure("", value)]),
+        None => Err(format!("{what} matches nothing")),
+    };
+    let found = match &plan.reading {
+        Reading::Pattern(pattern) => {
+            matches(pattern, &text).and_then(|values| one(values, &format!("the pattern `{pattern}`")))
+        }
+        Reading::Json(path) => json(path, &text).and_then(|values| one(values, &format!("the path `{path}`"))),
+        Reading::Csv(column) => csv(column, &text).and_then(|values| one(values, &format!("the column `{column}`"))),
+        Reading::Percentiles(pattern) => percentiles(pattern, &text)
+            .map(|all| all.into_iter().map(|(name, value)| figure(&name, value)).collect()),
+        Reading::Hdr => {
+            histogram(&text).map(|all| all.into_iter().map(|(name, value)| figure(name, value)).collect())
+        }
+        Reading::Progress => {
+            let take = if plan.take == Take::Last { Take::Mean } else { plan.take };
+            let values: Vec<f64> = series.iter().map(|sample| sample.value).collect();
+            take.of(&values).map(|value| vec![figure("", value)]).ok_or_else(|| "no progress".to_owned())
+        }
+    };
+    let mut found = found.map_err(|problem| told(format!("{problem}; {}", seen())))?;
+    if let Some(first) = found.first_mut() {
+        first.series = series;
+    }
+    Ok(found)
+}
+
+/// The end of a text, from the beginning of a line.
+fn end_of(text: &str) -> &str {
+    let mut from = text.len().saturating_sub(SEEN_BYTES);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    let tail = &text[from..];
+    match tail.find('\n').filter(|_| from > 0) {
+        Some(line) => &tail[line + 1..],
+        None => tail,
+    }
+}
+
+fn regex(pattern: &str) -> Result<Regex, String> {
+    Regex::new(pattern).map_err(|error| format!("no regular expression: {error}"))
+}
+
+/// The numbers in a pattern's group `value`, or in its first one.
+fn matches(pattern: &str, text: &str) -> Result<Vec<f64>, String> {
+    regex(pattern)?
+        .captures_iter(text)
+        .filter_map(|found| found.name("value").or_else(|| found.get(1)))
+        .map(|value| number_at(text, value.range()))
+        .collect()
+}
+
+fn progress(pattern: &str, text: &str) -> Result<Vec<FigureSample>, String> {
+    let mut samples = Vec::new();
+    for found in regex(pattern)?.captures_iter(text).take(MAX_SAMPLES) {
+        let Some(value) = found.name("value").or_else(|| found.get(1)) else { continue };
+        let t_s = match found.name("t") {
+            Some(t) => number_at(text, t.range())?,
+            // A line a second is what most programs print.
+            None => (samples.len() + 1) as f64,
+        };
+        samples.push(FigureSample { t_s, value: number_at(text, value.range())? });
+    }
+    match samples.is_empty() {
+        true => Err(format!("the progress `{pattern}` matches nothing")),
+        false => Ok(samples),
+    }
+}
+
+fn percentiles(pattern: &str, text: &str) -> Result<Vec<(String, f64)>, String> {
+    let mut all: Vec<(String, f64)> = Vec::new();
+    for found in regex(pattern)?.captures_iter(text) {
+        let (Some(percentile), Some(value)) = (found.name("percentile"), found.name("value")) else { continue };
+        let percentile = number_at(text, percentile.range())?;
+        if !(0.0..=100.0).contains(&percentile) {
+            return Err(format!("{percentile} is no percentile"));
+        }
+        let (name, value) = (format!("p{percentile}"), number_at(text, value.range())?);
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => all.push((name, value)),
+        }
+    }
+    match all.is_empty() {
+        true => Err(format!("the percentiles `{pattern}` match nothing")),
+        false => Ok(all),
+    }
+}
+
+/// The numbers at a path of the first JSON in a text.
+fn json(path: &str, text: &str) -> Result<Vec<f64>, String> {
+    let begins = |line: &str| line.starts_with('{') || line.starts_with('[');
+    let mut start = 0;
+    let mut problem = "there is no JSON".to_owned();
+    for line in text.split_inclusive('\n') {
+        if begins(line) {
+            match serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>().next() {
+                Some(Ok(root)) => {
+                    let values = path::values_at(&root, path)?;
+                    let number = |value: &Value| match value {
+                        Value::Number(number) => number.as_f64(),
+                        Value::String(text) => text.trim().parse().ok().filter(|value: &f64| value.is_finite()),
+                        _ => None,
+                    };
+                    let no_number = |value: &Value| {
+                        let text: String = value.to_string().chars().take(100).collect();
+                        format!("what is at `{path}` is no number: {text}")
+                    };
+                    return values.into_iter().map(|value| number(value).ok_or_else(|| no_number(value))).collect();
+                }
+                Some(Err(error)) => problem = format!("its JSON ends too soon, or is broken: {error}"),
+                None => {}
+            }
+        }
+        start += line.len();
+    }
+    Err(problem)
+}
+
+/// The numbers of a column. Fields in quotes may hold commas.
+fn csv(column: &str, text: &str) -> Result<Vec<f64>, String> {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    // What programs print before the table is skipped.
+    let index = lines
+        .by_ref()
+        .find_map(|line| fields(line).iter().position(|name| name.trim() == column))
+        .ok_or_else(|| format!("no line has a column `{column}`"))?;
+    lines
+        .map(|line| {
+            let all = fields(line);
+            let field = all.get(index).ok_or_else(|| format!("a line has no column `{column}`: {line}"))?;
+            let value = field.trim().parse::<f64>().ok().filter(|value| value.is_finite());
+            value.ok_or_else(|| format!("`{}` in the column `{column}` is no number", field.escape_debug()))
+        })
+        .collect()
+}
+
+fn fields(line: &str) -> Vec<String> {
+    let (mut all, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if is_quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                field.push('"');
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => all.push(std::mem::take(&mut field)),
+            other => field.push(other),
+        }
+    }
+    all.push(field);
+    all
+}
+
+/// Mean and percentiles of all intervals of an HdrHistogram log, in the unit of its values.
+fn histogram(text: &str) -> Result<Vec<(&'static str, f64)>, String> {
+    let mut all = Histogram::default();
+    for line in text.lines() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') || line.starts_with('"') {
+            continue;
+        }
+        let encoded = line.rsplit(',').next().unwrap_or_default();
+        let interval = Histogram::decode(encoded)
+            .map_err(|error| format!("a line of the HdrHistogram log can't be read: {error}"))?;
+        all.merge(&interval);
+    }
+    if all.count() == 0 {
+        return Err("the HdrHistogram log has no value".to_owned());
+    }
+    // Whatever the unit: the type takes the values for nanoseconds.
+    let raw = |us: f64| us * 1e3;
+    let mut figures = vec![("mean", raw(all.mean_us()))];
+    figures.extend(QUANTILES.map(|(name, quantile)| (name, raw(all.quantile_us(quantile)))));
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::{Better, Dilation};
+
+    use super::*;
+
+    struct Printed(&'static str);
+
+    impl Texts for Printed {
+        fn text(&self, file: Option<&str>) -> Result<String, String> {
+            match file {
+                None => Ok(self.0.to_owned()),
+                Some(file) => Err(format!("can't read {file}: it does not exist")),
+            }
+        }
+    }
+
+    fn plan(reading: Reading) -> FigurePlan {
+        FigurePlan {
+            name: "f".to_owned(),
+            unit: "ms".to_owned(),
+            better: Better::Lower,
+            slow_motion: Dilation::Time,
+            file: None,
+            reading,
+            progress: None,
+            take: Take::Last,
+        }
+    }
+
+    fn read(reading: Reading, text: &'static str) -> Result<Vec<(String, f64)>, String> {
+        let found = figures_of(&plan(reading), &Printed(text))?;
+        Ok(found.into_iter().map(|figure| (figure.name, figure.value)).collect())
+    }
+
+    #[test]
+    fn a_pattern_takes_the_last_number_and_nothing_else() {
+        let pattern = |text: &str| Reading::Pattern(text.to_owned());
+        assert_eq!(read(pattern("x=([0-9.]+)"), "x=1\nx=2.5\n"), Ok(vec![("f".to_owned(), 2.5)]));
+        let nothing = read(pattern("y=([0-9.]+)"), "x=1\n").unwrap_err();
+        assert!(nothing.contains("matches nothing") && nothing.contains("x=1"), "{nothing}");
+        let half = read(pattern("x=([0-9]+)"), "x=12.7\n").unwrap_err();
+        assert!(half.contains("only a part of a number") && half.contains("x=12.7"), "{half}");
+        assert!(read(pattern("x=(.*)"), "x=\n").unwrap_err().contains("no number"));
+        assert!(read(pattern("x=(.*)"), "").unwrap_err().contains("it printed nothing"));
+    }
+
+    #[test]
+    fn json_and_csv_are_read_between_other_lines() {
+        let json = |text: &str| Reading::Json(text.to_owned());
+        let text = "fio: a note\n{\n \"a\": [{\"b\": 1}, {\"b\": \"2.5\"}]\n}\nbye\n";
+        assert_eq!(read(json("a[1].b"), text), Ok(vec![("f".to_owned(), 2.5)]));
+        assert!(read(json("a[2].b"), text).unwrap_err().contains("matches nothing"));
+        assert!(read(json("a"), text).unwrap_err().contains("no number"));
+        assert!(read(json("a"), "{\"a\": 1").unwrap_err().contains("ends too soon"));
+        assert!(read(json("a"), "a = 1").unwrap_err().contains("no JSON"));
+        let csv = |text: &str| Reading::Csv(text.to_owned());
+        let text = "# made today\ntime,\"ops, all\",p99\n1,10,0.5\n2,\"30\",0.75\n";
+        assert_eq!(read(csv("ops, all"), text), Ok(vec![("f".to_owned(), 30.0)]));
+        assert!(read(csv("ops"), text).unwrap_err().contains("no line has a column"));
+        assert!(read(csv("p99"), "p99\n1\n\n2x\n").unwrap_err().contains("no number"));
+        assert!(read(csv("b"), "a,b\n1\n").unwrap_err().contains("has no column"));
+    }
+
+    #[test]
+    fn percentiles_and_histograms_become_a_figure_each() {
+        let lines = Reading::Percentiles(r"(?<percentile>[0-9.]+)th: (?<value>[0-9.]+) ms".to_owned());
+        let found = read(lines.clone(), "50th: 1.5 ms\n99.9th: 8 ms\n").unwrap();
+        assert_eq!(found, [("f p50".to_owned(), 1.5), ("f p99.9".to_owned(), 8.0)]);
+        assert!(read(lines, "none\n").unwrap_err().contains("match nothing"));
+        let mut one = Histogram::default();
+        (1..=1000).for_each(|value| one.record_ns(value));
+        let log = format!("#[StartTime: 1]\n\"StartTimestamp\",\"x\"\n0.0,1.0,9,{0}\nTag=A,1.0,1.0,9,{0}\n", one.encode());
+        let found = read(Reading::Hdr, log.leak()).unwrap();
+        let of = |name: &str| found.iter().find(|(known, _)| known == name).unwrap().1;
+        assert!((of("f p50") - 500.0).abs() <= 1.0 && (of("f max") - 1000.0).abs() <= 1.0, "{found:?}");
+        assert!(read(Reading::Hdr, "0.0,1.0,9,HISTgarbage\n").unwrap_err().contains("can't be read"));
+        assert!(read(Reading::Hdr, "# nothing\n").unwrap_err().contains("no value"));
+    }
+
+    #[test]
+    fn progress_becomes_a_series() {
+        let progress = Some(r"progress: (?<t>[0-9.]+) s, (?<value>[0-9.]+) tps".to_owned());
+        let plan = FigurePlan { progress, ..plan(Reading::Progress) };
+        let printed = Printed("progress: 1.0 s, 10 tps\nprogress: 2.0 s, 30.5 tps\n");
+        let found = figures_of(&plan, &printed).unwrap().remove(0);
+        assert_eq!((found.value, found.series[1]), (20.25, FigureSample { t_s: 2.0, value: 30.5 }));
+        assert!(figures_of(&plan, &Printed("done\n")).unwrap_err().contains("matches nothing"));
+        let elsewhere = FigurePlan { file: Some("out.json".to_owned()), ..plan };
+        assert!(figures_of(&elsewhere, &printed).unwrap_err().contains("can't read out.json"));
+    }
+
+    #[test]
+    fn a_wrong_plan_is_found_before_it_runs() {
+        let wrong = |reading| check(&plan(reading)).unwrap_err();
+        assert_eq!(wrong(Reading::Pattern("(".to_owned())).0, "pattern");
+        assert!(wrong(Reading::Pattern("x".to_owned())).1.contains("one group"));
+        assert!(wrong(Reading::Percentiles("(?<value>x)".to_owned())).1.contains("(?<percentile>...)"));
+        assert_eq!(wrong(Reading::Json("a..b".to_owned())).0, "json");
+        assert_eq!(check(&plan(Reading::Pattern("a (?<value>.) (b)".to_owned()))), Ok(()));
+    }
+}

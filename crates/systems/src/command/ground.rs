@@ -1,0 +1,242 @@
+//! What commands run on: a user, a network, directories, groups. Every command of a program is started here.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Gid, Uid};
+
+use super::NAME;
+use super::identity::User;
+use super::leftovers::{Crew, MARK};
+use super::placeholders::{Values, fill};
+use crate::child::Child;
+use crate::mount_namespace::let_go_of_others;
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{CommandWatch, Resources, SystemError};
+
+const SHELL: &str = "/bin/sh";
+/// The part of our environment that commands get; the rest may hold secrets.
+const VARIABLES: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "TERM"];
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+const NAMESPACE_LIMIT: Duration = Duration::from_secs(20);
+/// More of an output than this is not read.
+const MAX_OUTPUT_BYTES: u64 = 64 << 20;
+
+/// Which budget a command belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Belongs {
+    /// The system's.
+    System,
+    /// None: it is a client.
+    Client,
+}
+
+/// Everything that commands of one started program have in common.
+pub(super) struct Ground {
+    pub user: Option<User>,
+    /// That of the host where this process may not make one.
+    pub network: Option<Arc<NetworkNamespace>>,
+    pub resources: Resources,
+    pub values: Values,
+    /// Directories that the user must reach.
+    pub places: Vec<PathBuf>,
+    pub scratch: PathBuf,
+    pub logs: PathBuf,
+    pub mark: String,
+    pub runs: AtomicU64,
+}
+
+/// A command that ended well.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub log: PathBuf,
+    pub took: Duration,
+}
+
+impl Ended {
+    /// What it printed.
+    pub(super) fn text(&self) -> std::io::Result<String> {
+        read_text(&self.log)
+    }
+}
+
+/// A text file of a program's, up to a limit, with whatever is no UTF-8 replaced.
+pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // Neither a link to a file of ours nor a pipe that never ends.
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl Ground {
+    /// All processes that commands started.
+    pub(super) fn crew(&self, belongs: Belongs) -> Crew {
+        let lists = match belongs {
+            Belongs::System => &self.resources.join_files,
+            Belongs::Client => &self.resources.client_join_files,
+        };
+        Crew { lists: lists.clone(), mark: self.mark.clone() }
+    }
+
+    /// Starts a command. `further` are values that it alone has. Its log is named by its `verb`.
+    pub(super) fn spawn(
+        &self,
+        verb: &str,
+        command: &str,
+        further: &Values,
+        belongs: Belongs,
+    ) -> Result<(Child, PathBuf), SystemError> {
+        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        let log = self.logs.join(format!("{run:02}-{verb}.log"));
+        let values: Values = further.iter().chain(&self.values).cloned().collect();
+        let mut process = Command::new(SHELL);
+        process.arg("-c").arg(fill(command, &values)).current_dir(&self.scratch).env_clear();
+        for name in VARIABLES {
+            if let Some(value) = std::env::var_os(name) {
+                process.env(name, value);
+            }
+        }
+        process.env("HOME", &self.scratch).env(MARK, &self.mark);
+        for (name, value) in values.iter().rev() {
+            process.env(format!("UNDERLAY_{}", name.to_ascii_uppercase()), value);
+        }
+        if let Some(network) = &self.network {
+            network.enter(&mut process);
+        }
+        let resources = match belongs {
+            Belongs::System => self.resources.clone(),
+            // Clients run where we do.
+            Belongs::Client => Resources {
+                join_files: self.resources.client_join_files.clone(),
+                ..Resources::unlimited()
+            },
+        };
+        let ids: Option<(Uid, Gid)> = self.user.as_ref().map(|user| (user.uid, user.gid));
+        let (user, places) = (self.user.clone(), self.places.clone());
+        let child = Child::spawn_session(NAME, verb, process, &log, &resources, ids, move || match &user {
+            Some(user) => user.open_way(&places),
+            None => Ok(()),
+        })?;
+        if self.user.is_some() && has_mounts_of_its_own(child.state().pid()) {
+            let own: Vec<&Path> = self.places.iter().map(PathBuf::as_path).collect();
+            // Fails if it has ended by now, and then it holds no mounts.
+            let _ = let_go_of_others(child.state().pid(), &own, NAMESPACE_LIMIT);
+        }
+        Ok((child, log))
+    }
+
+    /// Runs a command to its end. What it leaves behind is killed, and an error.
+    pub(super) fn run(
+        &self,
+        verb: &'static str,
+        command: &str,
+        further: &Values,
+        belongs: Belongs,
+        limit: Duration,
+        watch: CommandWatch<'_>,
+    ) -> Result<Ended, SystemError> {
+        let crew = self.crew(belongs);
+        let before = crew.members();
+        let began = Instant::now();
+        let (child, log) = self.spawn(verb, command, further, belongs)?;
+        let outcome = self.wait(&child, verb, limit, watch);
+        let took = began.elapsed();
+        let left = crew.names(&before);
+        child.kill();
+        crew.kill(&before);
+        outcome?;
+        if !left.is_empty() {
+            let problem = format!(
+                "its command `{verb}` ended and left processes behind, which were killed: {}; let it wait for them",
+                left.join(", ")
+            );
+            return Err(child.state().failed("running", problem));
+        }
+        Ok(Ended { log, took })
+    }
+
+    /// Waits for a command that has to succeed.
+    fn wait(
+        &self,
+        child: &Child,
+        verb: &str,
+        limit: Duration,
+        watch: CommandWatch<'_>,
+    ) -> Result<(), SystemError> {
+        let began = Instant::now();
+        let state = child.state();
+        while !state.wait(WATCH_INTERVAL) {
+            if !watch() {
+                return Err(SystemError::failed(NAME, "running", format!("its command `{verb}` was stopped")));
+            }
+            if began.elapsed() > limit {
+                let problem = format!(
+                    "its command `{verb}` was not done after {:.0} s and was killed; `limit` gives it longer",
+                    limit.as_secs_f64()
+                );
+                return Err(state.failed("running", problem));
+            }
+        }
+        match state.ended_well() {
+            true => Ok(()),
+            false => {
+                let problem = format!("its command `{verb}` failed: {}{}", state.describe(), self.full());
+                Err(state.failed("running", problem))
+            }
+        }
+    }
+
+    /// Says which of the storages have no room left: a likely cause.
+    pub(super) fn full(&self) -> String {
+        const LITTLE_BYTES: u64 = 1 << 20;
+        let is_full = |place: &&PathBuf| {
+            rustix::fs::statvfs(place.as_path()).is_ok_and(|found| found.f_bavail * found.f_frsize < LITTLE_BYTES)
+        };
+        let full: BTreeSet<String> =
+            self.places.iter().filter(is_full).map(|place| place.display().to_string()).collect();
+        match full.is_empty() {
+            true => String::new(),
+            false => format!("; there is no room left in {}", full.into_iter().collect::<Vec<_>>().join(", ")),
+        }
+    }
+
+    /// The same as [`run`](Self::run), for a command that is asked often and leaves one log: the last one.
+    pub(super) fn ask(&self, verb: &'static str, command: &str, limit: Duration) -> Result<String, SystemError> {
+        let before = self.runs.load(Ordering::Relaxed);
+        let ended = self.run(verb, command, &Values::new(), Belongs::Client, limit, &|| true);
+        let text = ended.and_then(|ended| {
+            let text = ended.text();
+            // Only that of a failure is worth keeping.
+            let _ = std::fs::remove_file(&ended.log);
+            text.map_err(|error| SystemError::failed(NAME, "running", format!("can't read what `{verb}` printed: {error}")))
+        });
+        if text.is_ok() {
+            let _ = self.runs.compare_exchange(before + 1, before, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        text
+    }
+}
+
+fn has_mounts_of_its_own(pid: u32) -> bool {
+    let link = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let ours = link("thread-self");
+    link(&pid.to_string()).is_some_and(|its| ours.is_some_and(|ours| ours != its))
+}
+
+/// A word that no other program's environment has.
+pub(super) fn new_mark() -> std::io::Result<String> {
+    let mut random = [0; 12];
+    getrandom::fill(&mut random)?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}

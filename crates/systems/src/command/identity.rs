@@ -1,0 +1,147 @@
+//! The Unix user that a program runs as, and what that user can reach.
+//!
+//! Storages are mounted in directories of ours that others can't enter. For a process of another user these are opened in a mount
+//! namespace of its own: every closed directory above a storage becomes an empty one there, which holds nothing but the storages,
+//! at the same paths.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Gid, Mode, OFlags, Uid, openat};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use super::NAME;
+use crate::system::SystemError;
+
+const EXECUTE_BY_OTHERS: u32 = 0o001;
+const EXECUTE_BY_OWNER: u32 = 0o100;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub name: String,
+    pub uid: Uid,
+    pub gid: Gid,
+}
+
+impl User {
+    /// The user of this name, where this process may become it; `None` where it is that already.
+    pub(super) fn find(name: &str) -> Result<Option<User>, SystemError> {
+        let table = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let Some((uid, gid)) = table.lines().find_map(|line| ids_of(line, name)) else {
+            return Err(SystemError::Missing {
+                system: NAME,
+                missing: format!("the Unix user {name}"),
+                remedy: "install the package that creates it, create it with adduser(8), or name another one as `user`"
+                    .to_owned(),
+            });
+        };
+        if rustix::process::geteuid().as_raw() == uid {
+            return Ok(None);
+        }
+        if !rustix::process::geteuid().is_root() {
+            return Err(SystemError::Missing {
+                system: NAME,
+                missing: format!("the right to run programs as the user {name}"),
+                remedy: "run as root, or leave out `user`".to_owned(),
+            });
+        }
+        Ok(Some(User { name: name.to_owned(), uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) }))
+    }
+
+    /// Makes a directory or a file of ours this user's.
+    pub(super) fn own(&self, path: &Path) -> io::Result<()> {
+        std::os::unix::fs::lchown(path, Some(self.uid.as_raw()), Some(self.gid.as_raw()))
+    }
+
+    /// Whether this user can't pass through a directory.
+    fn is_kept_out_of(&self, directory: &Path) -> bool {
+        let Ok(found) = std::fs::metadata(directory) else { return false };
+        let needed = if found.uid() == self.uid.as_raw() { EXECUTE_BY_OWNER } else { EXECUTE_BY_OTHERS };
+        found.mode() & needed == 0
+    }
+
+    /// The topmost directory on the way to `place` that this user can't enter; the place itself does not count.
+    fn closed_above(&self, place: &Path) -> Option<PathBuf> {
+        let mut above: Vec<&Path> = place.ancestors().skip(1).collect();
+        above.reverse();
+        above.into_iter().find(|directory| self.is_kept_out_of(directory)).map(Path::to_owned)
+    }
+
+    /// Gives the calling thread mounts of its own, in which this user reaches these directories by their paths.
+    pub(super) fn open_way(&self, places: &[PathBuf]) -> io::Result<()> {
+        let closed: Vec<(PathBuf, &PathBuf)> =
+            places.iter().filter_map(|place| Some((self.closed_above(place)?, place))).collect();
+        if closed.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: these flags change only what the calling thread sees, and no file descriptors.
+        unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) }?;
+        // Unmounts outside propagate into the namespace, and nothing propagates out.
+        mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+        // Held before they are covered.
+        let mut held: Vec<(&PathBuf, OwnedFd)> = Vec::new();
+        for (_, place) in &closed {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            held.push((place, openat(CWD, place.as_path(), flags, Mode::empty())?));
+        }
+        let mut covers: Vec<&PathBuf> = closed.iter().map(|(above, _)| above).collect();
+        covers.sort();
+        covers.dedup();
+        for cover in covers {
+            let options = c"mode=0711,size=1m";
+            mount("tmpfs", cover, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options)?;
+        }
+        for (place, descriptor) in held {
+            std::fs::DirBuilder::new().recursive(true).mode(0o711).create(place)?;
+            mount_bind(format!("/proc/thread-self/fd/{}", descriptor.as_raw_fd()), place)?;
+        }
+        Ok(())
+    }
+}
+
+/// The ids in a line of /etc/passwd, where it is this user's.
+fn ids_of(line: &str, name: &str) -> Option<(u32, u32)> {
+    let mut fields = line.strip_prefix(name)?.strip_prefix(':')?.split(':').skip(1);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+/// Creates a directory that nobody but the user of the program enters.
+pub(super) fn make_private(path: &Path, user: Option<&User>) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(path)?;
+    user.map_or(Ok(()), |user| user.own(path))
+}
+
+/// Writes a file that the program runs or reads.
+pub(super) fn write_file(path: &Path, text: &str, mode: u32, user: Option<&User>) -> io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut file = File::create_new(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    user.map_or(Ok(()), |user| user.own(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_s_ids_are_read_by_its_whole_name() {
+        let line = "postgres:x:107:115:PostgreSQL administrator,,,:/var/lib/postgresql:/bin/bash";
+        assert_eq!(ids_of(line, "postgres"), Some((107, 115)));
+        for other in ["postgre", "postgresx", ""] {
+            assert_eq!(ids_of(line, other), None, "{other}");
+        }
+        assert_eq!(ids_of("postgres:x:many:115::/:/bin/sh", "postgres"), None);
+    }
+
+    #[test]
+    fn a_user_that_does_not_exist_is_told() {
+        let error = User::find("no-such-user-here").unwrap_err().to_string();
+        assert!(error.contains("the Unix user no-such-user-here"), "{error}");
+    }
+}

@@ -1,0 +1,13 @@
+#![doc = include_str!("docs.md")]
+
+mod config;
+mod ground;
+mod identity;
+mod leftovers;
+pub mod placeholders;
+mod running;
+mod start;
+
+pub use start::Command;
+
+pub(crate) const NAME: &str = "command";

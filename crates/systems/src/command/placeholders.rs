@@ -1,0 +1,124 @@
+//! `{data}` and the like in a command of the user's, and what stands for them.
+
+use std::borrow::Cow;
+
+/// What a command may have between braces, each with what it becomes.
+pub const PLACEHOLDERS: [(&str, &str); 17] = [
+    ("data", "the directory for its data, on the storage under test"),
+    ("wal", "the directory of the role `wal`; without one, beside the data, or on the directory that `wal_directory` names"),
+    ("temp", "the directory of the role `temp`; without one, beside the data"),
+    ("scratch", "a directory for sockets and configuration, not on the storage under test"),
+    ("logs", "a directory for logs, which are kept beside the cell's record"),
+    ("script", "the file that holds `script`"),
+    ("job", "the file that holds the workload's job"),
+    ("host", "the address of the loopback device"),
+    ("port", "a TCP port for it"),
+    ("user", "the Unix user that it runs as"),
+    ("memory_bytes", "its memory budget on this machine"),
+    ("memory_mib", "the same in MiB, rounded down"),
+    ("cores", "the cores of the modelled machine; without [machine], those of this one"),
+    ("time", "the factor of slow motion"),
+    ("data_bytes", "the workload's `data` on this machine; 0 where it has none"),
+    ("duration_s", "how long it is to be measured, in seconds of this machine's clock"),
+    ("seed", "a number that is another one in each repetition"),
+];
+
+/// The names of all placeholders.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PLACEHOLDERS.iter().map(|(name, _)| *name)
+}
+
+/// Values of placeholders by name.
+pub(crate) type Values = Vec<(&'static str, String)>;
+
+/// A part of a command.
+enum Part<'a> {
+    Text(&'a str),
+    Placeholder(&'a str),
+}
+
+/// The parts of a command. Braces that hold no plain word (`{print $1}`), that follow a `$`, or that are doubled, are the shell's.
+fn parts(command: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = command;
+    let mut begun = 0;
+    while let Some(open) = rest[begun..].find('{').map(|found| found + begun) {
+        let after = &rest[open + 1..];
+        let word = after.find('}').map(|close| &after[..close]);
+        let is_word = |word: &&str| {
+            !word.is_empty()
+                && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+                && word.starts_with(|c: char| c.is_ascii_lowercase())
+        };
+        let is_shells = rest[..open].ends_with('$');
+        match word.filter(is_word).filter(|_| !is_shells) {
+            Some(word) if rest[..open].ends_with('{') && after[word.len() + 1..].starts_with('}') => {
+                // `{{word}}` stands for `{word}`.
+                parts.push(Part::Text(&rest[..open]));
+                rest = &after[word.len() + 2..];
+                parts.push(Part::Text(word));
+                parts.push(Part::Text("}"));
+                begun = 0;
+            }
+            Some(word) => {
+                parts.push(Part::Text(&rest[..open]));
+                parts.push(Part::Placeholder(word));
+                rest = &after[word.len() + 1..];
+                begun = 0;
+            }
+            None => begun = open + 1,
+        }
+    }
+    parts.push(Part::Text(rest));
+    parts
+}
+
+/// The first word between braces that is no placeholder.
+pub fn unknown(command: &str) -> Option<&str> {
+    parts(command).into_iter().find_map(|part| match part {
+        Part::Placeholder(word) if names().all(|name| name != word) => Some(word),
+        _ => None,
+    })
+}
+
+/// The command with its placeholders filled in, each as one word of a shell. A word without a value stays as it is.
+pub(crate) fn fill(command: &str, values: &Values) -> String {
+    let filled = parts(command).into_iter().map(|part| match part {
+        Part::Text(text) => Cow::Borrowed(text),
+        Part::Placeholder(word) => match values.iter().find(|(name, _)| *name == word) {
+            Some((_, value)) => quoted(value),
+            None => Cow::Owned(format!("{{{word}}}")),
+        },
+    });
+    filled.collect()
+}
+
+/// A value as one word of a shell.
+fn quoted(value: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => Cow::Borrowed(value),
+        false => Cow::Owned(format!("'{}'", value.replace('\'', r"'\''"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_between_braces_are_filled_in_and_the_shell_keeps_its_own() {
+        let values: Values =
+            vec![("data", "/mnt/a b/data".to_owned()), ("port", "7000".to_owned()), ("user", "o'hara".to_owned())];
+        let filled = |command: &str| fill(command, &values);
+        assert_eq!(filled("initdb -D {data}"), "initdb -D '/mnt/a b/data'");
+        assert_eq!(filled("p{port}{port}"), "p70007000");
+        assert_eq!(filled("su {user}"), r"su 'o'\''hara'");
+        for own in ["awk '{print $1}'", "echo ${port}", "find . -exec ls {} +", "echo {a,b}", "{", "a{", "{Port}"] {
+            assert_eq!((filled(own), unknown(own)), (own.to_owned(), None));
+        }
+        assert_eq!(filled("awk '{{port}}'"), "awk '{port}'");
+        assert_eq!(unknown("echo {data} {prot}"), Some("prot"));
+        assert_eq!(unknown("echo {{prot}}"), None);
+    }
+}

@@ -1,0 +1,292 @@
+//! A started program: loaded, measured and stopped by its commands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use underlay_record::BenchmarkRecord;
+use underlay_sync::Mutex;
+use underlay_workload::client::Client;
+
+use super::NAME;
+use super::config::Config;
+use super::ground::{Belongs, Ended, Ground, read_text};
+use super::identity::write_file;
+use super::placeholders::{Values, fill};
+use crate::benchmark::{Texts, figures_of};
+use crate::child::Child;
+use crate::system::{BenchmarkRequest, CommandWatch, LoadRequest, Running, SystemError};
+
+/// A program has so long to end once it has been asked.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// How long a program's processes may still be there after `stop` has ended well.
+const FADE_LIMIT: Duration = Duration::from_secs(5);
+const MAX_FIGURES: usize = 1000;
+const MAX_LOGS: usize = 50;
+/// So much of the end of each log is kept.
+const MAX_LOG_BYTES: usize = 256 << 10;
+const TAIL_LINES: usize = 40;
+const TAIL_BYTES: usize = 4 << 10;
+
+/// Dropping it kills everything that its commands started.
+pub(super) struct Program {
+    pub config: Config,
+    pub ground: Ground,
+    /// The process of `start`.
+    pub main: Option<Child>,
+    pub version: Option<String>,
+    /// It was stopped or killed on purpose.
+    pub is_over: Mutex<bool>,
+}
+
+impl Program {
+    pub(super) fn run(&self, verb: &'static str, command: &str, belongs: Belongs) -> Result<Ended, SystemError> {
+        self.ground.run(verb, command, &Values::new(), belongs, self.config.limit, &|| true)
+    }
+
+    /// Whether it needs to be stopped: a benchmark that opens its data itself has no program beside it.
+    fn has_program(&self) -> bool {
+        self.config.start.is_some()
+    }
+
+    fn kill(&self) {
+        *self.is_over.lock() = true;
+        if let Some(main) = &self.main {
+            main.kill();
+        }
+        for belongs in [Belongs::System, Belongs::Client] {
+            self.ground.crew(belongs).kill(&BTreeSet::new());
+        }
+    }
+
+    /// Shuts it down in order.
+    fn shut_down(&self) -> Result<(), SystemError> {
+        if !self.has_program() {
+            return Ok(());
+        }
+        let crew = self.ground.crew(Belongs::System);
+        match &self.config.stop {
+            Some(stop) => self
+                .ground
+                .run("stop", stop, &Values::new(), Belongs::Client, self.config.limit, &|| true)
+                .map(drop)?,
+            None => {
+                if let Some(main) = &self.main {
+                    main.state().terminate();
+                }
+                if self.main.as_ref().is_none_or(|main| !main.state().wait(STOP_LIMIT)) || !crew.lists.is_empty() {
+                    crew.terminate();
+                }
+            }
+        }
+        let limit = if self.config.stop.is_some() { FADE_LIMIT } else { STOP_LIMIT };
+        if !crew.wait_until_gone(&BTreeSet::new(), limit) {
+            let names = crew.names(&BTreeSet::new());
+            let how = if self.config.stop.is_some() { "its command `stop`" } else { "SIGTERM" };
+            let problem = format!(
+                "{how} left processes behind, which were killed: {}; let `stop` wait until they are gone",
+                names.join(", ")
+            );
+            return Err(match &self.main {
+                Some(main) => main.state().failed("stopping", problem),
+                None => SystemError::failed(NAME, "stopping", problem),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What a benchmark printed, and the files that it wrote.
+struct Printed<'a> {
+    text: &'a str,
+    scratch: &'a Path,
+    values: &'a Values,
+}
+
+impl Texts for Printed<'_> {
+    fn text(&self, file: Option<&str>) -> Result<String, String> {
+        let Some(file) = file else { return Ok(self.text.to_owned()) };
+        let filled = fill(file, self.values);
+        // It is a path and no word of a shell.
+        let plain = filled.trim_matches('\'');
+        read_text(&self.scratch.join(plain)).map_err(|error| format!("can't read its file {plain}: {error}"))
+    }
+}
+
+impl Running for Program {
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+        Err(SystemError::failed(NAME, "running", "a program that commands start has no clients of ours"))
+    }
+
+    fn load_data(&self, load: &LoadRequest, watch: CommandWatch<'_>) -> Option<Result<(), SystemError>> {
+        let Some(command) = &self.config.load else { return Some(Ok(())) };
+        let values = vec![("data_bytes", load.data_bytes.to_string()), ("seed", load.seed.to_string())];
+        let belongs = if self.has_program() { Belongs::Client } else { Belongs::System };
+        let ended = self.ground.run("load", command, &values, belongs, self.config.limit, watch);
+        Some(ended.map(drop))
+    }
+
+    fn run_benchmark(
+        &self,
+        benchmark: &BenchmarkRequest,
+        watch: CommandWatch<'_>,
+    ) -> Option<Result<BenchmarkRecord, SystemError>> {
+        Some(self.measure(benchmark, watch))
+    }
+
+    fn logs(&self) -> Vec<(String, String)> {
+        let Ok(entries) = std::fs::read_dir(&self.ground.logs) else { return Vec::new() };
+        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths.truncate(MAX_LOGS);
+        let named = |path: std::path::PathBuf| {
+            let text = read_text(&path).ok()?;
+            Some((path.file_name()?.to_string_lossy().into_owned(), end_of(&text, MAX_LOG_BYTES).to_owned()))
+        };
+        paths.into_iter().filter_map(named).collect()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.ground.crew(Belongs::System).members().into_iter().collect()
+    }
+
+    fn applied_settings(&self) -> BTreeMap<String, String> {
+        let mut applied = self.config.applied();
+        if let Some(version) = &self.version {
+            applied.insert("program_version".to_owned(), version.clone());
+        }
+        let network = match self.ground.network {
+            Some(_) => "a network namespace of its own",
+            None => "the host's loopback, open to all local users: CAP_SYS_ADMIN is missing",
+        };
+        applied.insert("network".to_owned(), network.to_owned());
+        applied
+    }
+
+    fn health(&self) -> Result<(), SystemError> {
+        let Some(main) = self.main.as_ref().filter(|_| !*self.is_over.lock()) else { return Ok(()) };
+        let state = main.state();
+        if state.is_running() {
+            return Ok(());
+        }
+        // One that has put itself into the background has other processes.
+        match state.ended_well() && !self.ground.crew(Belongs::System).members().is_empty() {
+            true => Ok(()),
+            false => Err(state.failed("running", format!("{}{}", state.describe(), self.ground.full()))),
+        }
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let Some(command) = &self.config.figures else { return Ok(BTreeMap::new()) };
+        let text = self.ground.ask("figures", command, self.config.limit)?;
+        Ok(text.lines().filter_map(figure_in).take(MAX_FIGURES).collect())
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        let Some(command) = &self.config.settle else { return Ok(()) };
+        let limit = limit.min(self.config.limit);
+        let belongs = if self.has_program() { Belongs::Client } else { Belongs::System };
+        self.ground.run("settle", command, &Values::new(), belongs, limit, &|| !*self.is_over.lock()).map(drop)
+    }
+
+    fn abort(&self) {
+        self.kill();
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), SystemError> {
+        let stopped = self.shut_down();
+        *self.is_over.lock() = true;
+        stopped
+    }
+}
+
+impl Program {
+    fn measure(
+        &self,
+        benchmark: &BenchmarkRequest,
+        watch: CommandWatch<'_>,
+    ) -> Result<BenchmarkRecord, SystemError> {
+        let failed = |problem: String| SystemError::failed(NAME, "running its benchmark", problem);
+        let plan = &benchmark.plan;
+        let mut values: Values = vec![
+            ("data_bytes", benchmark.data_bytes.to_string()),
+            ("seed", benchmark.seed.to_string()),
+            ("duration_s", benchmark.duration.as_secs().max(1).to_string()),
+        ];
+        let job = self.ground.scratch.join("job");
+        if let Some(text) = &plan.job {
+            values.push(("job", job.display().to_string()));
+            let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
+            write_file(&job, &fill(text, &all), 0o400, self.ground.user.as_ref())
+                .map_err(|error| failed(format!("can't write {}: {error}", job.display())))?;
+        }
+        let belongs = if plan.in_budget { Belongs::System } else { Belongs::Client };
+        let ended = self.ground.run("benchmark", &plan.run, &values, belongs, plan.limit, watch)?;
+        let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
+        let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
+        let printed = Printed { text: &text, scratch: &self.ground.scratch, values: &all };
+        let mut figures = Vec::new();
+        for figure in &plan.figures {
+            figures.extend(figures_of(figure, &printed).map_err(failed)?);
+        }
+        let duration_s = ended.took.as_secs_f64();
+        Ok(BenchmarkRecord {
+            name: benchmark.name.clone(),
+            duration_s,
+            wall_s: duration_s,
+            figures,
+            output_tail: tail(&text),
+        })
+    }
+}
+
+/// A line `name value` of running totals; others are somebody else's.
+fn figure_in(line: &str) -> Option<(String, f64)> {
+    let (name, value) = line.trim().rsplit_once(|c: char| c.is_whitespace() || c == '|' || c == '=')?;
+    let value = value.trim().parse::<f64>().ok().filter(|value| value.is_finite())?;
+    let name: String = name.trim().trim_end_matches(['=', '|', ' ']).chars().take(80).collect();
+    (!name.is_empty()).then_some((name, value))
+}
+
+/// The last lines of a text.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    end_of(&lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"), TAIL_BYTES).to_owned()
+}
+
+fn end_of(text: &str, most_bytes: usize) -> &str {
+    let mut from = text.len().saturating_sub(most_bytes);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    &text[from..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_a_name_and_a_number_a_line() {
+        assert_eq!(figure_in("checkpoints_timed 12"), Some(("checkpoints_timed".to_owned(), 12.0)));
+        assert_eq!(figure_in(" wal_sync|3.5"), Some(("wal_sync".to_owned(), 3.5)));
+        assert_eq!(figure_in("a = 1"), Some(("a".to_owned(), 1.0)));
+        for other in ["", "12", "name", "name nan", "ERROR: no such table"] {
+            assert_eq!(figure_in(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_tail_has_the_end() {
+        let text: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        let kept = tail(&text);
+        assert!(kept.starts_with("line 60\n") && kept.ends_with("line 99"));
+        assert_eq!(tail(&"é".repeat(TAIL_BYTES)).len(), TAIL_BYTES);
+    }
+}

@@ -1,0 +1,237 @@
+//! Preparing a program's directories and starting it.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use underlay_sync::Mutex;
+
+use super::NAME;
+use super::config::{Config, SETTINGS};
+use super::ground::{Belongs, Ground, new_mark};
+use super::identity::{User, make_private, write_file};
+use super::placeholders::Values;
+use super::running::Program;
+use crate::child::Child;
+use crate::network_namespace::NetworkNamespace;
+use crate::system::{
+    Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached, check_roles,
+    first_data_directory,
+};
+
+/// What can be kept on a separate storage.
+const ROLES: &[(&str, &str)] =
+    &[("wal", "its write-ahead log, as {wal}"), ("temp", "what it writes for the moment, as {temp}")];
+const FOLDER: &str = "program";
+const READY_POLL: Duration = Duration::from_millis(100);
+/// One attempt of `ready`.
+const READY_TRY: Duration = Duration::from_secs(30);
+const MIB: u64 = 1 << 20;
+
+/// The system `command`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Command;
+
+/// Where everything is of a program that is about to start.
+struct Directories {
+    data: PathBuf,
+    wal: PathBuf,
+    temp: PathBuf,
+    scratch: PathBuf,
+    logs: PathBuf,
+    /// The storages, as the user must reach them.
+    places: Vec<PathBuf>,
+    /// Nothing has been made there yet.
+    is_fresh: bool,
+}
+
+impl Directories {
+    fn of(config: &Config, paths: &StoragePaths, user: Option<&User>) -> Result<Directories, SystemError> {
+        if !paths.further_nodes.is_empty() {
+            return Err(SystemError::starting(NAME, "it is one program and can't use the storage of several nodes"));
+        }
+        check_roles(NAME, ROLES, paths.roles.keys())?;
+        let first = first_data_directory(NAME, &paths.data)?;
+        for directory in paths.data.iter().chain(paths.roles.values()) {
+            check_attached(NAME, directory)?;
+        }
+        let number = usize::try_from(config.wal_directory).unwrap_or(usize::MAX) - 1;
+        let beside = paths.data.get(number).ok_or_else(|| SystemError::Setting {
+            system: NAME,
+            key: "wal_directory".to_owned(),
+            problem: format!("the storage has {} directories", paths.data.len()),
+        })?;
+        let folder = |storage: &Path, name: &str| storage.join(FOLDER).join(name);
+        let of_role = |role: &str, else_on: &Path| folder(paths.roles.get(role).map_or(else_on, PathBuf::as_path), role);
+        let failed = |path: &Path, error: std::io::Error| {
+            SystemError::starting(NAME, format!("can't make {}: {error}", path.display()))
+        };
+        let data = folder(first, "data");
+        let is_fresh = !data.exists();
+        let (wal, temp) = (of_role("wal", beside), of_role("temp", first));
+        let scratch = paths.scratch.join(FOLDER);
+        let logs = scratch.join("logs");
+        for (path, is_kept) in [(&data, true), (&wal, true), (&temp, true), (&scratch, false), (&logs, false)] {
+            if is_kept && !is_fresh && path.exists() {
+                continue;
+            }
+            let parent = path.parent().expect("it was joined");
+            if is_kept && !parent.exists() {
+                make_private(parent, user).map_err(|error| failed(parent, error))?;
+            }
+            make_private(path, user).map_err(|error| failed(path, error))?;
+        }
+        let places = paths.data.iter().chain(paths.roles.values()).chain([&scratch]).cloned().collect();
+        Ok(Directories { data, wal, temp, scratch, logs, places, is_fresh })
+    }
+}
+
+/// A port that is free, in a network that others use as well.
+fn free_port() -> Result<u64, SystemError> {
+    let found = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    found
+        .map(|address| u64::from(address.port()))
+        .map_err(|error| SystemError::starting(NAME, format!("there is no free port: {error}")))
+}
+
+impl Command {
+    fn start_program(
+        paths: &StoragePaths,
+        resources: &Resources,
+        settings: &Settings,
+    ) -> Result<Program, SystemError> {
+        let config = Config::resolve(&settings.values, resources.budget_bytes)
+            .map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        let user = config.user.as_deref().map(User::find).transpose()?.flatten();
+        let directories = Directories::of(&config, paths, user.as_ref())?;
+        let failed = |error: std::io::Error| {
+            SystemError::starting(NAME, format!("can't prepare {}: {error}", directories.scratch.display()))
+        };
+        let script = directories.scratch.join("script");
+        if let Some(text) = &config.script {
+            write_file(&script, text, 0o500, user.as_ref()).map_err(failed)?;
+        }
+        let network = match NetworkNamespace::create(NAME) {
+            Ok(namespace) => Some(namespace),
+            Err(SystemError::Missing { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let port = if network.is_some() { config.port } else { free_port()? };
+        let here = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let shown = |path: &Path| path.display().to_string();
+        let values: Values = vec![
+            ("data", shown(&directories.data)),
+            ("wal", shown(&directories.wal)),
+            ("temp", shown(&directories.temp)),
+            ("scratch", shown(&directories.scratch)),
+            ("logs", shown(&directories.logs)),
+            ("script", shown(&script)),
+            ("host", "127.0.0.1".to_owned()),
+            ("port", port.to_string()),
+            ("user", config.user.clone().unwrap_or_else(|| "root".to_owned())),
+            ("memory_bytes", resources.budget_bytes.to_string()),
+            ("memory_mib", (resources.budget_bytes / MIB).to_string()),
+            ("cores", resources.modelled_cores.unwrap_or_else(here).to_string()),
+            ("time", settings.slow_motion.to_string()),
+            ("data_bytes", "0".to_owned()),
+            ("duration_s", "0".to_owned()),
+            ("seed", "0".to_owned()),
+        ];
+        let ground = Ground {
+            user,
+            network,
+            resources: resources.clone(),
+            values,
+            places: directories.places,
+            scratch: directories.scratch.clone(),
+            logs: directories.logs.clone(),
+            mark: new_mark().map_err(failed)?,
+            runs: AtomicU64::new(1),
+        };
+        let mut program = Program { config, ground, main: None, version: None, is_over: Mutex::new(false) };
+        // From here on, dropping it ends what was started.
+        program.version = version(&program)?;
+        if directories.is_fresh && let Some(prepare) = &program.config.prepare {
+            program.run("prepare", prepare, Belongs::System)?;
+        }
+        if let Some(start) = &program.config.start {
+            let (child, _) = program.ground.spawn("start", start, &Values::new(), Belongs::System)?;
+            let child = program.main.insert(child);
+            wait_until_ready(&program.config, &program.ground, child)?;
+        }
+        Ok(program)
+    }
+}
+
+fn version(program: &Program) -> Result<Option<String>, SystemError> {
+    let Some(command) = &program.config.version else { return Ok(None) };
+    let text = program.ground.ask("version", command, program.config.limit)?;
+    Ok(text.lines().next().map(|line| line.trim().chars().take(200).collect()))
+}
+
+/// Waits for a program that takes requests. One whose command has ended well runs on by itself.
+fn wait_until_ready(config: &Config, ground: &Ground, child: &Child) -> Result<(), SystemError> {
+    let state = child.state();
+    let began = Instant::now();
+    let mut last_word = None;
+    loop {
+        if state.wait(READY_POLL) && !state.ended_well() {
+            let problem = format!("its command `start` failed: {}{}", state.describe(), ground.full());
+            return Err(state.failed("starting", problem));
+        }
+        let Some(ready) = &config.ready else { return Ok(()) };
+        match ground.ask("ready", ready, READY_TRY) {
+            Ok(_) => return Ok(()),
+            Err(error) => last_word = Some(error.to_string()).or(last_word),
+        }
+        if began.elapsed() > config.limit {
+            let word = last_word.map_or_else(String::new, |word| format!("; {word}"));
+            let problem = format!("it is not `ready` after {:.0} s{word}", config.limit.as_secs_f64());
+            return Err(state.failed("starting", problem));
+        }
+    }
+}
+
+impl System for Command {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            many_directories: true,
+            spreads_data: true,
+            by_command: true,
+            roles: ROLES,
+            settings: SETTINGS,
+            ..Capabilities::default()
+        }
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+        Config::resolve(settings, 0).err().unwrap_or_default()
+    }
+
+    fn folder_on(&self, storage: &Path) -> PathBuf {
+        storage.join(FOLDER)
+    }
+
+    fn start_and_stop(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn start(
+        &self,
+        paths: &StoragePaths,
+        resources: &Resources,
+        settings: &Settings,
+    ) -> Result<Box<dyn Running>, SystemError> {
+        Ok(Box::new(Command::start_program(paths, resources, settings)?))
+    }
+}
