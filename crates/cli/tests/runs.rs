@@ -329,7 +329,7 @@ fn a_run_limited_to_one_cell_is_completed_by_resuming_it() {
     assert_eq!((run.plan.len(), run.limits.len(), run.overrides.len()), (4, 0, 1));
 
     let refused = playground.output(&["check", "null.toml", "--set", "scale.dat=2"]);
-    assert!(!refused.status.success() && stderr(&refused).contains("--set:1:1"), "{}", stderr(&refused));
+    assert!(!refused.status.success() && stderr(&refused).contains("--set:1:7"), "{}", stderr(&refused));
     let refused = playground.output(&["run", "null.toml", "--only", "storage=her", "--out", "none"]);
     assert!(stderr(&refused).contains("did you mean `here`?"), "{}", stderr(&refused));
     assert!(!playground.path("none").exists());

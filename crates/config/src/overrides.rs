@@ -189,7 +189,7 @@ mod tests {
         scale.finish(&mut findings);
         let places: Vec<_> =
             findings.findings().iter().map(|finding| findings.place(finding.span.start)).collect();
-        assert_eq!(places, [("--set", 1, 12), ("--set", 1, 1)]);
+        assert_eq!(places, [("--set", 1, 12), ("--set", 1, 7)]);
         let told = findings.to_string();
         assert!(told.contains("scale.data=\"many\"") && told.contains("did you mean `data`?"), "{told}");
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use underlay_record::Cell;
 use underlay_study::plan;
-use underlay_study::spec::{Cache, Layout, StorageSource, Study};
+use underlay_study::spec::{Cache, Form, Layout, StorageSource, Study};
 
 fn bundled() -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies");
