@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use underlay_record::Cell;
 use underlay_study::plan;
-use underlay_study::spec::{Cache, Layout, StorageSource, Study};
+use underlay_study::spec::{Cache, Form, Layout, StorageSource, Study};
 
 fn bundled() -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies");
@@ -51,7 +51,7 @@ fn the_examples_in_the_documentation_are_one_sound_study() {
         assert_eq!(name, "my-disk.toml");
         Ok(fs::read_to_string(root.join("media/ssd-sata.toml")).unwrap())
     };
-    let study = Study::parse_with_media("docs/study.md", &blocks.concat(), false, &medium)
+    let study = Study::parse_with_media("docs/study.md", &blocks.concat(), Form::default(), &medium)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     assert!(study.notes.is_empty(), "{}", study.notes);
     assert_eq!((blocks.len(), study.storages.len(), study.faults.len()), (6, 9, 1));
