@@ -179,12 +179,11 @@ fn run_what_is_left(
 ) -> Result<RunOutcome, RunError> {
     let Site { directory, elsewhere, registry, mut placement, awake } = site;
     let is_wanted = |planned: &PlannedCell| wanted.has(planned, study.run.repetitions);
-    let left = round::left_of(run, &is_wanted, &directory, observer)?;
-    // Long work is not thrown away: once a later repetition is on record, the factor stays.
-    let is_settled =
-        run.plan.iter().enumerate().any(|(position, planned)| {
-            planned.repetition > 1 && is_wanted(planned) && !left.contains(&position)
-        });
+    let missing = round::left_of(run, &|_| true, &directory, observer)?;
+    // Long work is not thrown away: once a later repetition is on record, of whichever cell, the factor stays.
+    let is_finished = |position: &usize| !missing.contains(position);
+    let is_settled = (0..run.plan.len()).any(|at| run.plan[at].repetition > 1 && is_finished(&at));
+    let left: Vec<usize> = missing.iter().copied().filter(|&at| is_wanted(&run.plan[at])).collect();
     let place = elsewhere.as_ref().map_or(directory.path(), OwnFolder::path);
     space::check(&paced, left.iter().map(|&position| &run.plan[position]), place)?;
     let work = match elsewhere {
