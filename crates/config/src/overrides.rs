@@ -130,32 +130,41 @@ mod tests {
     const TEXT: &str =
         "name = \"x\"\n[scale]\ndata = 10\n[storage]\nnvme = { medium = \"m\" }\nmany = [{ a = 1 }]\n";
 
-    fn set(options: &[&str]) -> Result<String, String> {
+    fn set(options: &[&str]) -> Result<Table, String> {
         let mut findings = Diagnostics::new("study.toml", TEXT);
         let document = text::parse(TEXT, &mut findings).unwrap();
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-        let table = overridden(document.as_table(), &options, &mut findings);
-        // Without the spaces of the formatting.
-        table.map(|table| table.to_string()).ok_or_else(|| findings.to_string())
+        overridden(document.as_table(), &options, &mut findings).ok_or_else(|| findings.to_string())
+    }
+
+    fn found(table: &Table, path: &[&str]) -> String {
+        let item = path[1..].iter().fold(&table[path[0]], |item, key| &item[key]);
+        match item.as_value().unwrap() {
+            Value::String(text) => format!("text {}", text.value()),
+            Value::Integer(number) => format!("integer {}", number.value()),
+            Value::Float(number) => format!("float {}", number.value()),
+            Value::Array(values) => format!("array of {}", values.len()),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn values_are_replaced_or_added_wherever_they_stand() {
-        for (option, expected) in [
-            ("scale.data=100", "data =100"),
-            ("scale.time = 2.5", "time = 2.5"),
-            ("run.duration=20 s", "duration=\"20 s\""),
-            ("title=a # b", "title=\"a # b\""),
-            ("storage.nvme.medium=hdd", "medium =\"hdd\""),
-            ("storage.nvme.count=2", "count=2"),
-            ("workload.w.threads=[1, 2]", "threads=[1, 2]"),
-            ("\"odd=key\".x=1", "x=1"),
+        for (option, path, expected) in [
+            ("scale.data=100", &["scale", "data"][..], "integer 100"),
+            ("scale.time = 2.5", &["scale", "time"], "float 2.5"),
+            ("run.duration=20 s", &["run", "duration"], "text 20 s"),
+            ("title=a # b", &["title"], "text a # b"),
+            ("storage.nvme.medium=hdd", &["storage", "nvme", "medium"], "text hdd"),
+            ("storage.nvme.count=2", &["storage", "nvme", "count"], "integer 2"),
+            ("workload.w.threads=[1, 2]", &["workload", "w", "threads"], "array of 2"),
+            ("\"odd=key\".x=1", &["odd=key", "x"], "integer 1"),
         ] {
-            let text = set(&[option]).unwrap();
-            let without = |text: &str| text.replace(' ', "");
-            assert!(without(&text).contains(&without(expected)), "{option}:\n{text}");
+            let table = set(&[option]).unwrap();
+            assert_eq!(found(&table, path), expected, "{option}");
+            // Whatever else there is stays.
+            assert_eq!(found(&table, &["name"]), "text x", "{option}");
         }
-        assert!(!set(&["scale.data=100"]).unwrap().contains("10\n"));
     }
 
     #[test]
