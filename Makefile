@@ -18,7 +18,7 @@ MEMBER_KILLS = 20
 .PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate schema vm clean help
 
 help:
-	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes)"
+	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes and the build)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make quick        the fast loop: unit tests and the command line, without root"
 	@echo "make lint         formatting, clippy, rings of modules, licences and versions of dependencies"

@@ -137,6 +137,27 @@ pub(crate) enum SchemaOf {
     Doctor,
 }
 
+/// A part of a study, or another form of it.
+#[derive(Debug, Args)]
+pub(crate) struct SelectionArguments {
+    /// Only cells with these values, as in storage=nvme,mix=c; a dimension that is named again adds a value. With --resume, only these
+    /// are run now
+    #[arg(long, value_name = "DIMENSION=VALUE")]
+    pub only: Vec<String>,
+    /// Set a key of the study, as in scale.data=100, in the place of what the file says
+    #[arg(long, value_name = "KEY.PATH=VALUE")]
+    pub set: Vec<String>,
+    /// Run each cell so often, whatever the study says
+    #[arg(long, value_name = "N")]
+    pub repetitions: Option<u32>,
+}
+
+impl SelectionArguments {
+    pub(crate) fn limit(&self) -> underlay_record::Limit {
+        underlay_record::Limit { only: self.only.clone(), repetitions: self.repetitions }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// The study's file [default: studies/quickstart.toml where that is, with --resume the study that the run holds]
@@ -145,8 +166,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Continue an interrupted run [default: the newest below runs/]
-    #[arg(long, value_name = "RUN", num_args = 0..=1, conflicts_with_all = ["out", "short"])]
+    #[arg(long, value_name = "RUN", num_args = 0..=1, conflicts_with_all = ["out", "short", "set"])]
     pub resume: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    pub selection: SelectionArguments,
     /// Run the study's short form, if it has one
     #[arg(long)]
     pub short: bool,
@@ -165,6 +188,8 @@ pub(crate) struct RunArguments {
 pub(crate) struct CheckArguments {
     /// The study's file
     pub study: PathBuf,
+    #[command(flatten)]
+    pub selection: SelectionArguments,
     /// Check its short form
     #[arg(long)]
     pub short: bool,

@@ -303,3 +303,34 @@ fn real_paths_are_used_in_a_folder_of_their_own() {
     assert_eq!(left, ["mine"]);
     assert!(records(&playground.path("out")).iter().all(|record| record.storage.attachment == "directory"));
 }
+
+#[test]
+fn a_run_limited_to_one_cell_is_completed_by_resuming_it() {
+    let playground = Playground::new();
+    playground.write("null.toml", support::NULL_STUDY);
+    std::fs::create_dir_all(playground.path("disk")).unwrap();
+    let part = ["--only", "mix=c,threads=2", "--set", "workload.w.records=2_000", "--repetitions", "1"];
+    let with = |arguments: &[&'static str]| playground.output(&[arguments, &part[..]].concat());
+    let checked = with(&["check", "null.toml"]);
+    assert!(stdout(&checked).contains("1 cell, 1 repetition each"), "{}", stdout(&checked));
+    let output = with(&["run", "null.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(recorded(&playground.path("out")), 1);
+    let again = playground.output(&["run", "--resume", "out", "--only", "mix=c"]);
+    assert!(again.status.success(), "{}", stderr(&again));
+    assert!(stderr(&again).contains("mix=c,threads=2, 1 repetition"), "{}", stderr(&again));
+    assert_eq!(recorded(&playground.path("out")), 2);
+    assert!(playground.output(&["run", "--resume", "out"]).status.success());
+    let records = records(&playground.path("out"));
+    assert_eq!(records.len(), 4);
+    assert!(records.iter().all(|record| record.cell.requests().unwrap().records == 2_000));
+    let run: Run =
+        serde_json::from_str(&std::fs::read_to_string(playground.path("out/run.json")).unwrap()).unwrap();
+    assert_eq!((run.plan.len(), run.limits.len(), run.overrides.len()), (4, 0, 1));
+
+    let refused = playground.output(&["check", "null.toml", "--set", "scale.dat=2"]);
+    assert!(!refused.status.success() && stderr(&refused).contains("--set:1:7"), "{}", stderr(&refused));
+    let refused = playground.output(&["run", "null.toml", "--only", "storage=her", "--out", "none"]);
+    assert!(stderr(&refused).contains("did you mean `here`?"), "{}", stderr(&refused));
+    assert!(!playground.path("none").exists());
+}

@@ -98,12 +98,32 @@ impl Diagnostic {
 pub struct Diagnostics {
     file_name: String,
     text: String,
+    /// Texts beside the file, in the order of where they begin.
+    options: Vec<OptionText>,
     findings: Vec<Diagnostic>,
+}
+
+/// What an option of the command line says. Its bytes are numbered on from those of the texts before it.
+#[derive(Clone, Debug)]
+struct OptionText {
+    name: String,
+    begin: usize,
+    text: String,
 }
 
 impl Diagnostics {
     pub fn new(file_name: impl Into<String>, text: impl Into<String>) -> Self {
-        Diagnostics { file_name: file_name.into(), text: text.into(), findings: Vec::new() }
+        let (file_name, text) = (file_name.into(), text.into());
+        Diagnostics { file_name, text, options: Vec::new(), findings: Vec::new() }
+    }
+
+    /// The text of an option beside the file; spans from the returned byte on point into it.
+    pub(crate) fn add_option(&mut self, name: &str, text: &str) -> usize {
+        let before = self.options.last().map_or(self.text.len(), |last| last.begin + last.text.len());
+        // A byte between two texts, so that the end of one is not the begin of the next.
+        let begin = before + 1;
+        self.options.push(OptionText { name: name.to_owned(), begin, text: text.to_owned() });
+        begin
     }
 
     pub fn push(&mut self, finding: Diagnostic) {
@@ -140,11 +160,26 @@ impl Diagnostics {
         self.findings.sort_by_key(|finding| finding.span.start);
     }
 
-    /// Line and column of a byte of the text, both from 1; columns count characters.
-    pub fn line_column(&self, byte: usize) -> (usize, usize) {
-        let before = &self.text[..self.boundary(byte)];
+    /// The file or the option that holds a byte, with its line and column there, both from 1; columns count characters.
+    pub fn place(&self, byte: usize) -> (&str, usize, usize) {
+        let (name, begin, text) = self.source(byte);
+        let before = &text[..boundary(text, byte - begin)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+        (name, before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    /// As [`place`](Self::place), of a text that no option adds to.
+    pub fn line_column(&self, byte: usize) -> (usize, usize) {
+        let (_, line, column) = self.place(byte);
+        (line, column)
+    }
+
+    /// The text that holds a byte, with its name and where it begins.
+    fn source(&self, byte: usize) -> (&str, usize, &str) {
+        match self.options.iter().rev().find(|option| option.begin <= byte) {
+            Some(option) => (&option.name, option.begin, &option.text),
+            None => (&self.file_name, 0, &self.text),
+        }
     }
 
     /// Every finding with its lines of the file; `coloured` adds terminal escapes.
@@ -178,38 +213,46 @@ impl Diagnostics {
             Severity::Error => Level::ERROR,
             Severity::Note => Level::NOTE,
         };
-        let mut primary = AnnotationKind::Primary.span(self.visible(&finding.span));
+        let (name, begin, text) = self.source(finding.span.start);
+        let mut primary = AnnotationKind::Primary.span(visible(text, begin, &finding.span));
         if !finding.label.is_empty() {
             primary = primary.label(finding.label.as_str());
         }
-        let mut snippet =
-            Snippet::source(self.text.as_str()).path(self.file_name.as_str()).annotation(primary);
+        let mut snippet = Snippet::source(text).path(name).annotation(primary);
+        let mut elsewhere = None;
         if let Some((span, label)) = &finding.context {
-            snippet =
-                snippet.annotation(AnnotationKind::Context.span(self.visible(span)).label(label.as_str()));
+            let (name, its_begin, text) = self.source(span.start);
+            let context = AnnotationKind::Context.span(visible(text, its_begin, span)).label(label.as_str());
+            match its_begin == begin {
+                true => snippet = snippet.annotation(context),
+                false => elsewhere = Some(Snippet::source(text).path(name).annotation(context)),
+            }
         }
         let mut group = level.primary_title(finding.message.as_str()).element(snippet);
+        if let Some(elsewhere) = elsewhere {
+            group = group.element(elsewhere);
+        }
         if let Some(help) = &finding.help {
             group = group.element(Level::HELP.message(help.as_str()));
         }
         vec![group]
     }
+}
 
-    /// The span cut to its first line and to whole characters, so that any span can be drawn.
-    fn visible(&self, span: &Range<usize>) -> Range<usize> {
-        let start = self.boundary(span.start);
-        let end = self.boundary(span.end.max(start));
-        let line_end = self.text[start..end].find('\n').map_or(end, |newline| start + newline);
-        start..line_end
-    }
+/// The span within a text that begins at `begin`, cut to its first line and to whole characters, so that any span can be drawn.
+fn visible(text: &str, begin: usize, span: &Range<usize>) -> Range<usize> {
+    let start = boundary(text, span.start.saturating_sub(begin));
+    let end = boundary(text, span.end.saturating_sub(begin).max(start));
+    let line_end = text[start..end].find('\n').map_or(end, |newline| start + newline);
+    start..line_end
+}
 
-    fn boundary(&self, byte: usize) -> usize {
-        let mut byte = byte.min(self.text.len());
-        while !self.text.is_char_boundary(byte) {
-            byte -= 1;
-        }
-        byte
+fn boundary(text: &str, byte: usize) -> usize {
+    let mut byte = byte.min(text.len());
+    while !text.is_char_boundary(byte) {
+        byte -= 1;
     }
+    byte
 }
 
 impl fmt::Display for Diagnostics {

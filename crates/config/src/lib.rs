@@ -16,6 +16,7 @@
 mod diagnostics;
 mod field;
 mod names;
+mod overrides;
 mod section;
 mod suggest;
 mod syntax;
@@ -24,6 +25,7 @@ pub mod units;
 
 pub use diagnostics::{Diagnostic, Diagnostics, Severity, Word};
 pub use field::{Field, Spanned};
+pub use overrides::overridden;
 pub use section::{Section, named_sections, sections_of};
 pub use suggest::{closest, nearest};
 pub use text::parse;

@@ -52,7 +52,7 @@ pub use path::{PathRecord, PathWait};
 pub use read::ReadError;
 pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
 pub use run::{
-    Claim, ClaimCheck, DevicePrice, Expectation, Figure, PlannedCell, ReferenceTable, Run, Shortened,
+    Claim, ClaimCheck, DevicePrice, Expectation, Figure, Limit, PlannedCell, ReferenceTable, Run, Shortened,
 };
 pub use search::{SearchRecord, SearchStep};
 pub use topology::{CopyRecord, ShardRecord, TopologyRecord};

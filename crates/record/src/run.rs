@@ -155,6 +155,35 @@ pub struct Shortened {
     pub short_bytes: f64,
 }
 
+/// A part of a study's cells that a run was limited to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Limit {
+    /// As the options had it, `storage=nvme,mix=c`; every cell when empty.
+    #[serde(default)]
+    pub only: Vec<String>,
+    /// The study's own when absent.
+    #[serde(default)]
+    pub repetitions: Option<u32>,
+}
+
+impl Limit {
+    /// Whether it leaves nothing out.
+    pub fn is_whole(&self) -> bool {
+        self.only.is_empty() && self.repetitions.is_none()
+    }
+
+    /// `storage=nvme,mix=c, 1 repetition`
+    pub fn in_words(&self) -> String {
+        let mut parts: Vec<String> =
+            if self.only.is_empty() { Vec::new() } else { vec![self.only.join(",")] };
+        parts.extend(self.repetitions.map(|count| match count {
+            1 => "1 repetition".to_owned(),
+            many => format!("{many} repetitions"),
+        }));
+        if parts.is_empty() { "every cell".to_owned() } else { parts.join(", ") }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     pub schema: u32,
@@ -165,6 +194,12 @@ pub struct Run {
     pub started_at: String,
     /// The study as it was read, so that the directory explains itself.
     pub study_toml: String,
+    /// What the command line put in the place of the study's own, `scale.data=100`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<String>,
+    /// Parts of the study, of which the plan has every cell; the whole study when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
     /// The media that are files of the user's: each file's name as the study writes it, and its text.
     #[serde(default)]
     pub media_files: std::collections::BTreeMap<String, String>,

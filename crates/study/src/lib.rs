@@ -5,6 +5,7 @@ pub mod machine;
 pub mod plan;
 pub mod reference;
 pub mod run;
+pub mod selection;
 pub mod session;
 mod shortened;
 pub mod spec;

@@ -61,9 +61,14 @@ pub fn measuring_wall(study: &Study) -> Duration {
 /// that is cut short has measured every cell about equally often. Batch jobs that [run together](groups) stay together, in
 /// their system's own order. The same study gives the same order.
 pub fn order(study: &Study) -> Vec<PlannedCell> {
+    order_of(study, study.run.repetitions)
+}
+
+/// The same with another number of repetitions, which leaves the order of those before as it is.
+pub(crate) fn order_of(study: &Study, repetitions: u32) -> Vec<PlannedCell> {
     let units = units(study);
     let mut planned = Vec::new();
-    for repetition in 1..=study.run.repetitions {
+    for repetition in 1..=repetitions {
         // A stream for each round: adding repetitions leaves the order of the earlier ones as it was.
         // 2^64 over the golden ratio spreads neighbouring numbers over all bits.
         let seed = study.run.seed ^ u64::from(repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15);

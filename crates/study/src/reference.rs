@@ -13,11 +13,12 @@ use underlay_storage::catalogue;
 
 use underlay_config::units::parse_bytes;
 
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("accumulo-flash", include_str!("../../../studies/references/accumulo-flash.toml")),
     ("cassandra-nvme-tcp", include_str!("../../../studies/references/cassandra-nvme-tcp.toml")),
     ("mapreduce-ssd", include_str!("../../../studies/references/mapreduce-ssd.toml")),
     ("oracle-nosql-flash", include_str!("../../../studies/references/oracle-nosql-flash.toml")),
+    ("oracle-nosql-flash-shards", include_str!("../../../studies/references/oracle-nosql-flash-shards.toml")),
     ("spark-object-store", include_str!("../../../studies/references/spark-object-store.toml")),
 ];
 

@@ -2,7 +2,7 @@
 
 use underlay_record::Shortened;
 
-use crate::spec::{Study, WorkloadSpec};
+use crate::spec::{Form, Study, WorkloadSpec};
 use underlay_config::units::parse_bytes;
 
 /// None where the study is no short form, and unless one amount, that of all workloads, gives way to another: of several,
@@ -12,7 +12,8 @@ pub(crate) fn of(study: &Study) -> Option<Shortened> {
         return None;
     }
     let stored = |name: &str| study.media_files.get(name).cloned().ok_or_else(|| "it was not kept".into());
-    let full = Study::parse_with_media("the study", &study.source_toml, false, &stored).ok()?;
+    let form = Form { short: false, overrides: &study.overrides };
+    let full = Study::parse_with_media("the study", &study.source_toml, form, &stored).ok()?;
     let is_kept = |workload: &&WorkloadSpec| study.workloads.iter().any(|one| one.name == workload.name);
     let short_bytes = one_amount(study.workloads.iter())?;
     let full_bytes = one_amount(full.workloads.iter().filter(is_kept))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use underlay_record::Cell;
 use underlay_study::plan;
-use underlay_study::spec::{Cache, Layout, StorageSource, Study};
+use underlay_study::spec::{Cache, Form, Layout, StorageSource, Study};
 
 fn bundled() -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies");
@@ -51,7 +51,7 @@ fn the_examples_in_the_documentation_are_one_sound_study() {
         assert_eq!(name, "my-disk.toml");
         Ok(fs::read_to_string(root.join("media/ssd-sata.toml")).unwrap())
     };
-    let study = Study::parse_with_media("docs/study.md", &blocks.concat(), false, &medium)
+    let study = Study::parse_with_media("docs/study.md", &blocks.concat(), Form::default(), &medium)
         .unwrap_or_else(|mistakes| panic!("{mistakes}"));
     assert!(study.notes.is_empty(), "{}", study.notes);
     assert_eq!((blocks.len(), study.storages.len(), study.faults.len()), (6, 9, 1));
@@ -80,7 +80,7 @@ fn the_quickstart_is_three_storages_under_data_beyond_memory() {
 fn the_oracle_study_has_the_matrix_of_its_paper_on_each_of_three_systems() {
     for (file, per_node, short) in [
         ("oracle-nosql-flash.toml", true, 8),
-        ("oracle-nosql-flash-je-ha.toml", true, 24),
+        ("oracle-nosql-flash-je-ha.toml", true, 8),
         ("oracle-nosql-flash-rocksdb.toml", false, 52),
     ] {
         let full = study(file, false);
@@ -110,6 +110,23 @@ fn the_oracle_study_has_the_matrix_of_its_paper_on_each_of_three_systems() {
         }
         assert!(cells.iter().any(|cell| cell.label() == "a, zipfian, 256 GB"));
         assert!(cells.iter().any(|cell| cell.label() == "load, 1 TB"));
+    }
+}
+
+#[test]
+fn two_shards_and_three_have_the_figures_of_the_paper() {
+    for (file, setting) in
+        [("oracle-nosql-flash-shards.toml", "capacity"), ("oracle-nosql-flash-shards-je-ha.toml", "shards")]
+    {
+        let full = study(file, false);
+        let shards = full.storages.iter().map(|storage| storage.settings[setting].as_str());
+        assert_eq!(shards.collect::<Vec<_>>(), ["2", "3"], "{file}");
+        let cells = plan::expand(&full);
+        assert_eq!((cells.len(), plan::expand(&study(file, true)).len()), (6, 2), "{file}");
+        for figure in &full.reference.as_ref().unwrap().figures {
+            let has = |cell: &Cell| cell.storage == figure.storage && cell.data == figure.data;
+            assert!(cells.iter().any(has), "{file}: no cell for {figure:?}");
+        }
     }
 }
 

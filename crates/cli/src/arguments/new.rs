@@ -29,7 +29,7 @@ pub(crate) struct NewArguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "hdd,nvme")]
     pub storage: Vec<String>,
     /// Copy a study that comes with Underlay: quickstart, accumulo-flash, cassandra-nvme-tcp, mapreduce-ssd, oracle-nosql-flash,
-    /// oracle-nosql-flash-je-ha, oracle-nosql-flash-rocksdb
+    /// oracle-nosql-flash-je-ha, oracle-nosql-flash-rocksdb, oracle-nosql-flash-shards, oracle-nosql-flash-shards-je-ha
     #[arg(long, value_name = "STUDY", conflicts_with_all = ["system", "storage"])]
     pub like: Option<String>,
 }

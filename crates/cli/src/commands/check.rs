@@ -7,6 +7,8 @@ use serde::Serialize;
 use underlay_config::{Diagnostic, Diagnostics, Severity};
 use underlay_record::Cell;
 use underlay_report::quantity;
+use underlay_study::selection::Selection;
+use underlay_study::spec::Form;
 use underlay_study::{machine, plan};
 
 use super::read_study::read_study;
@@ -15,14 +17,24 @@ use crate::exit_codes::Failure;
 use crate::output;
 
 pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
-    let study = match read_study(&arguments.study, arguments.short) {
+    let study = match read_study(
+        &arguments.study,
+        Form { short: arguments.short, overrides: &arguments.selection.set },
+    ) {
         Err(failure) if arguments.json => {
             print_json(&Answer::Errors { errors: errors(&failure) });
             return Ok(failure.code());
         }
         other => other?,
     };
-    let cells = plan::expand(&study);
+    let selection = match Selection::of(&study, &arguments.selection.limit()).map_err(Failure::Mistake) {
+        Err(failure) if arguments.json => {
+            print_json(&Answer::Errors { errors: errors(&failure) });
+            return Ok(failure.code());
+        }
+        other => other?,
+    };
+    let cells = selection.cells(&study);
     if arguments.json {
         print_json(&Answer::Cells(cells));
         return Ok(ExitCode::SUCCESS);
@@ -42,10 +54,12 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     for sentence in machine::left_at_wall_time(&study) {
         output::say(format_args!("note: at slow motion x{}: {sentence}", study.scale.time));
     }
-    let repetitions = study.run.repetitions as usize;
+    let repetitions = selection.repetitions(&study) as usize;
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();
     let runs = (cells.len() - jobs) * repetitions;
-    let wall_s = repetitions as f64 * plan::measuring_wall(&study).as_secs_f64();
+    // Cells of one study take about as long as each other.
+    let share = cells.len() as f64 / plan::expand(&study).len().max(1) as f64;
+    let wall_s = share * repetitions as f64 * plan::measuring_wall(&study).as_secs_f64();
     let searched = cells.iter().any(|cell| cell.rate_within().is_some());
     let measuring = match searched {
         true => "measuring and searching for rates on this machine",
@@ -116,9 +130,9 @@ fn errors(failure: &Failure) -> Vec<Finding> {
 }
 
 fn finding(findings: &Diagnostics, one: &Diagnostic) -> Finding {
-    let (line, column) = findings.line_column(one.span.start);
+    let (file, line, column) = findings.place(one.span.start);
     Finding {
-        file: Some(findings.file_name().to_owned()),
+        file: Some(file.to_owned()),
         line: Some(line),
         column: Some(column),
         severity: match one.severity {

@@ -177,7 +177,7 @@ fn storage_of_study(
             arguments.medium
         )));
     }
-    let study = super::read_study::read_study(file, false)?;
+    let study = super::read_study::read_study(file, underlay_study::spec::Form::default())?;
     let Some(storage) = study.storages.iter().find(|storage| storage.name == name) else {
         let names: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
         return Err(Failure::Mistake(format!(

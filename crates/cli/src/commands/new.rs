@@ -35,7 +35,7 @@ pub(crate) fn new(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         }
     };
     // Whatever is wrong with what was asked for is known before there is a file.
-    let study = study_of_text(&file, &text, false)?;
+    let study = study_of_text(&file, &text, underlay_study::spec::Form::default())?;
     if is_printed {
         output::print(&text);
         return Ok(ExitCode::SUCCESS);

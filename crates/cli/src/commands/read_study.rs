@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use underlay_study::spec::Study;
+use underlay_study::spec::{Form, Study};
 
 use crate::exit_codes::Failure;
 
@@ -16,12 +16,12 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
 }
 
 /// Reads a study, or says all its mistakes.
-pub(super) fn read_study(path: &Path, short: bool) -> Result<Study, Failure> {
-    study_of_text(path, &read(path)?, short)
+pub(super) fn read_study(path: &Path, form: Form<'_>) -> Result<Study, Failure> {
+    study_of_text(path, &read(path)?, form)
 }
 
 /// As [`read_study`], of what the file holds or will hold.
-pub(super) fn study_of_text(path: &Path, text: &str, short: bool) -> Result<Study, Failure> {
+pub(super) fn study_of_text(path: &Path, text: &str, form: Form<'_>) -> Result<Study, Failure> {
     // A study names files as seen from its own directory.
     let beside = path.parent().unwrap_or(Path::new(""));
     let read_file = |name: &str| {
@@ -29,6 +29,6 @@ pub(super) fn study_of_text(path: &Path, text: &str, short: bool) -> Result<Stud
         underlay_files::read_text(&file, MAX_FILE_BYTES)
             .map_err(|error| format!("{}: {error}", file.display()))
     };
-    Study::parse_with_media(&path.display().to_string(), text, short, &read_file)
+    Study::parse_with_media(&path.display().to_string(), text, form, &read_file)
         .map_err(|mistakes| Failure::Findings(Box::new(mistakes)))
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use underlay_report::quantity;
 use underlay_study::run::{RunOptions, RunOutcome};
-use underlay_study::spec::MAX_TIME;
+use underlay_study::spec::{Form, MAX_TIME};
 
 use super::read_study::{read, read_study};
 use super::which_run::{newest_run, run_directory};
@@ -27,7 +27,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             refuse_another_study(study, &held, &directory)?;
         }
         output::say(format_args!("resuming {}", directory.display()));
-        let options = RunOptions { directory, work: arguments.work.clone(), time: None };
+        let options = RunOptions {
+            directory,
+            work: arguments.work.clone(),
+            time: None,
+            limit: arguments.selection.limit(),
+        };
         underlay_study::run::resume(&options, &terminal, &stop)
     } else {
         let file = arguments.study.as_deref().unwrap_or(Path::new(QUICKSTART));
@@ -36,7 +41,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
                 "name a study, as in `underlay run my-disks.toml`; `underlay new my-disks` writes one to start from".into(),
             ));
         }
-        let study = read_study(file, arguments.short)?;
+        let study = read_study(file, Form { short: arguments.short, overrides: &arguments.selection.set })?;
         if !study.notes.is_empty() {
             output::say(&study.notes);
         }
@@ -45,7 +50,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         }
         let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
         let time = arguments.time.map(factor_of).transpose()?;
-        let options = RunOptions { directory, work: arguments.work.clone(), time };
+        let options =
+            RunOptions { directory, work: arguments.work.clone(), time, limit: arguments.selection.limit() };
         underlay_study::run::start(&study, &options, &terminal, &stop)
     };
     // Before anything is printed, an error too: live lines would be drawn over it.

@@ -93,7 +93,10 @@ fn about_system(comparison: &Comparison, system: &str) -> String {
     let title = system_title(system);
     let rows: Vec<&Row> = comparison.rows.iter().filter(|row| row.system == system).collect();
     let Some(baseline_index) = comparison.baseline_index() else {
-        return format!("On {title}, no storage is the baseline, so nothing is compared.");
+        return format!(
+            "On {title}, the baseline {} was not run, so nothing is compared.",
+            comparison.baseline
+        );
     };
     if no_device_was_used(&rows) {
         return format!("On {title}, no request reached a device, so the storages can make no difference.");

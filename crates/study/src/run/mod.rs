@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use crate::session::SessionError;
 use underlay_attach::{AttachError, Missing};
-use underlay_record::{PlannedCell, RunRecord, SearchRecord};
+use underlay_record::{Limit, PlannedCell, RunRecord, SearchRecord};
 use underlay_systems::system::SystemError;
 
 pub use directory::RunDirectory;
@@ -66,6 +66,8 @@ pub struct RunOptions {
     pub work: Option<PathBuf>,
     /// The factor of slow motion, instead of the study's and of the one that would be chosen.
     pub time: Option<f64>,
+    /// The part of the study that is run; of a resumed run, now.
+    pub limit: Limit,
 }
 
 /// How a run ended.

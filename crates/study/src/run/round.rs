@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{CellStatus, GivenUp, Run, RunRecord};
+use underlay_record::{CellStatus, GivenUp, PlannedCell, Run, RunRecord};
 
 use super::cell::Bench;
 use super::cell_plan::CellPlan;
@@ -32,6 +32,8 @@ pub(super) enum Ended {
 pub(super) struct Round<'a> {
     pub study: &'a Study,
     pub run: &'a Run,
+    /// Of its plan: the rest is for another time.
+    pub is_wanted: &'a dyn Fn(&PlannedCell) -> bool,
     pub directory: &'a RunDirectory,
     /// The factor at which everything may begin again, if it may.
     pub slower: Option<f64>,
@@ -40,11 +42,12 @@ pub(super) struct Round<'a> {
 /// The positions in the plan of the cells that need to run.
 pub(super) fn left_of(
     run: &Run,
+    is_wanted: &dyn Fn(&PlannedCell) -> bool,
     directory: &RunDirectory,
     observer: &dyn Observer,
 ) -> Result<Vec<usize>, RunError> {
     let mut left = Vec::new();
-    for (position, planned) in run.plan.iter().enumerate() {
+    for (position, planned) in run.plan.iter().enumerate().filter(|(_, planned)| is_wanted(planned)) {
         if !directory.is_finished(planned, run.scale, &mut |damaged| observer.notice(damaged))? {
             left.push(position);
         }
@@ -61,16 +64,18 @@ impl Round<'_> {
         stop: &AtomicBool,
     ) -> Result<Ended, RunError> {
         let Round { study, run, directory, .. } = *self;
-        let positions = left_of(run, directory, observer)?;
+        let positions = left_of(run, self.is_wanted, directory, observer)?;
         // Jobs that run together are done together: a job reads what an earlier one wrote.
         let is_left = |group: &Range<usize>| group.clone().any(|position| positions.contains(&position));
         let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
         let left: usize = groups.iter().map(Range::len).sum();
         let pace = Pace::guess(study, &groups, left);
-        observer.planned(run.plan.len(), run.plan.len() - left, pace.remaining(left));
+        // Jobs that run together may be more than those that are wanted.
+        let wanted = run.plan.iter().filter(|planned| (self.is_wanted)(planned)).count().max(left);
+        observer.planned(wanted, wanted - left, pace.remaining(left));
         let outcome = RunOutcome {
             directory: directory.path().to_path_buf(),
-            completed: run.plan.len() - left,
+            completed: wanted - left,
             ..RunOutcome::default()
         };
         let mut recorder = CellRecorder {

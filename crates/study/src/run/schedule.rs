@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use underlay_attach::{Awake, OwnFolder, Registry};
-use underlay_record::{Run, SCHEMA_VERSION};
+use underlay_record::{Limit, PlannedCell, Run, SCHEMA_VERSION};
 
 use super::cell::Bench;
 use super::dataset::Datasets;
@@ -17,7 +17,8 @@ use super::slow_motion::{self, Paced};
 use super::{Observer, RunError, RunOptions, RunOutcome, space};
 use crate::machine::Placement;
 use crate::plan;
-use crate::spec::{StorageSpec, Study};
+use crate::selection::{Selections, extended};
+use crate::spec::{Form, StorageSpec, Study};
 
 /// Runs a study from its beginning into a fresh directory.
 ///
@@ -32,8 +33,9 @@ pub fn start(
 ) -> Result<RunOutcome, RunError> {
     // Before anything is made: what is refused leaves nothing behind.
     RunDirectory::check_new(&options.directory)?;
-    let order = plan::order(study);
-    space::check(study, order.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
+    let limits = if options.limit.is_whole() { Vec::new() } else { vec![options.limit.clone()] };
+    let selections = Selections::of(study, &limits).map_err(RunError::Mistake)?;
+    space::check(study, selections.plan(study).iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let registry = registry()?;
     // Before the first device is measured, and until the run ends.
     let awake = keep_awake(study);
@@ -48,6 +50,8 @@ pub fn start(
         title: study.title.clone(),
         started_at: timestamp(Duration::ZERO),
         study_toml: study.source_toml.clone(),
+        overrides: study.overrides.clone(),
+        limits,
         media_files: study.media_files.clone(),
         systems: study.systems.iter().map(|system| system.name.clone()).collect(),
         storages: study.storages.iter().map(|storage| storage.name.clone()).collect(),
@@ -57,18 +61,18 @@ pub fn start(
         seed: study.run.seed,
         short: study.short,
         shortened: crate::shortened::of(study),
-        repetitions: study.run.repetitions,
+        repetitions: selections.repetitions(study),
         warmup_wall_s: paced.run.warmup.as_secs_f64(),
         duration_wall_s: paced.run.duration.as_secs_f64(),
         machine,
         versions,
-        plan: plan::order(&paced),
+        plan: selections.plan(&paced),
         reference: study.reference.clone(),
     };
     // Before the first cell: a run that is killed can then be resumed with the study it began with.
     directory.write_run(&run)?;
     let site = Site { directory, elsewhere, registry, placement, awake };
-    run_what_is_left(study, paced, &mut run, site, observer, stop)
+    run_what_is_left(study, paced, &mut run, &selections, site, observer, stop)
 }
 
 /// Goes on with a run that was interrupted: what is recorded as completed is kept.
@@ -84,7 +88,8 @@ pub fn resume(
     let mut run = directory.read_run()?;
     // The run's own copies: the user's files may have changed since.
     let stored = |name: &str| run.media_files.get(name).cloned().ok_or_else(|| "not kept in run.json".into());
-    let study = Study::parse_with_media("the study in run.json", &run.study_toml, run.short, &stored)
+    let form = Form { short: run.short, overrides: &run.overrides };
+    let study = Study::parse_with_media("the study in run.json", &run.study_toml, form, &stored)
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
     // At the factor that it has come to.
     let paced = study.at(run.scale.time);
@@ -99,22 +104,38 @@ pub fn resume(
     if run.slow_motion.is_some() && run.scale.time != 1.0 {
         observer.notice(&format!("slow motion x{}, as the run has it", run.scale.time));
     }
-    let order = plan::order(&paced);
+    let before = Selections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
+    let order = before.plan(&paced);
     if !plan::is_same(&order, &run.plan) {
         return Err(RunError::Mistake(format!(
             "{} was planned by another version of underlay, which ordered the cells differently: start the study again",
             options.directory.display()
         )));
     }
+    let asked = &options.limit;
+    let wanted = if asked.is_whole() { Vec::new() } else { vec![asked.clone()] };
+    let now = Selections::of(&paced, &wanted).map_err(RunError::Mistake)?;
+    if !(run.limits.is_empty() && asked.is_whole()) {
+        let had = run.limits.iter().map(Limit::in_words).collect::<Vec<_>>().join("; ");
+        let had = if had.is_empty() { "the whole study".to_owned() } else { had };
+        let what = if asked.is_whole() { "the whole study".to_owned() } else { asked.in_words() };
+        observer.notice(&format!("the run was begun with {had}; what is missing of {what} is run now"));
+    }
+    run.limits = extended(&paced, &run.limits, asked);
+    let planned = Selections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
+    run.repetitions = planned.repetitions(&paced);
     // An earlier schema says less of a cell.
-    run.plan = order;
+    run.plan = planned.plan(&paced);
+    let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
     let awake = keep_awake(&study);
     let placement = slow_motion::placement(&study)?;
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
+    // Before the first cell, so that the report of a run that is killed has all that is planned.
+    directory.write_run(&run)?;
     let site = Site { directory, elsewhere, registry, placement, awake };
-    run_what_is_left(&study, paced, &mut run, site, observer, stop)
+    run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
 }
 
 /// Real storage is measured on this host as it is, and so is what is compared with it.
@@ -151,18 +172,18 @@ fn run_what_is_left(
     study: &Study,
     mut paced: Study,
     run: &mut Run,
+    wanted: &Selections,
     site: Site,
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     let Site { directory, elsewhere, registry, mut placement, awake } = site;
-    let left = round::left_of(run, &directory, observer)?;
-    // Long work is not thrown away: once a later repetition is on record, the factor stays.
-    let is_settled = run
-        .plan
-        .iter()
-        .enumerate()
-        .any(|(position, planned)| planned.repetition > 1 && !left.contains(&position));
+    let is_wanted = |planned: &PlannedCell| wanted.has(planned, study.run.repetitions);
+    let missing = round::left_of(run, &|_| true, &directory, observer)?;
+    // Long work is not thrown away: once a later repetition is on record, of whichever cell, the factor stays.
+    let is_finished = |position: &usize| !missing.contains(position);
+    let is_settled = (0..run.plan.len()).any(|at| run.plan[at].repetition > 1 && is_finished(&at));
+    let left: Vec<usize> = missing.iter().copied().filter(|&at| is_wanted(&run.plan[at])).collect();
     let place = elsewhere.as_ref().map_or(directory.path(), OwnFolder::path);
     space::check(&paced, left.iter().map(|&position| &run.plan[position]), place)?;
     let work = match elsewhere {
@@ -180,7 +201,7 @@ fn run_what_is_left(
         let slower = slow_motion::slower(study, run).filter(|_| !is_settled);
         let bench =
             Bench::new(here.clone(), registry.clone(), work.path(), &directory.records(), placement.clone());
-        let round = Round { study: &paced, run, directory: &directory, slower };
+        let round = Round { study: &paced, run, is_wanted: &is_wanted, directory: &directory, slower };
         match round.run(bench, &mut datasets, observer, stop)? {
             Ended::Done(outcome) => break outcome,
             Ended::TooFast { given_up, next } => {

@@ -5,11 +5,30 @@ mod check;
 mod model;
 mod read;
 
-use underlay_config::{Diagnostics, Section};
+use underlay_config::{Diagnostic, Diagnostics, Section};
 
 pub use model::*;
-pub use read::{MAX_TIME, read_pool_file};
+pub use read::{MAX_REPETITIONS, MAX_TIME, read_pool_file};
 use read::{Media, ReadFile, Sections};
+
+/// Which form of a study is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Form<'a> {
+    /// `[short]` is applied.
+    pub short: bool,
+    /// `key.path=value` each, in the place of what the text says.
+    pub overrides: &'a [String],
+}
+
+/// What `[short]` has another name for.
+const SHORT_NAMES: [(&str, &str); 6] = [
+    ("run.warmup", "warmup"),
+    ("run.duration", "duration"),
+    ("run.repetitions", "repetitions"),
+    ("run.dirty_limit", "dirty_limit"),
+    ("scale.time", "time"),
+    ("scale.data", "data_scale"),
+];
 
 impl Study {
     /// Reads a study. All its mistakes are found in one go, each with its place in the text.
@@ -22,7 +41,7 @@ impl Study {
     /// are no failure: they are in [`Study::notes`].
     pub fn parse(file_name: &str, text: &str, short: bool) -> Result<Study, Diagnostics> {
         let none = |_: &str| Err("only media of the catalogue are known here".to_owned());
-        Study::parse_with_media(file_name, text, short, &none)
+        Study::parse_with_media(file_name, text, Form { short, overrides: &[] }, &none)
     }
 
     /// The same for studies that name media by their files: `read_file` gives the text of one, by the name that
@@ -33,17 +52,33 @@ impl Study {
     pub fn parse_with_media(
         file_name: &str,
         text: &str,
-        short: bool,
+        form: Form<'_>,
         read_file: ReadFile<'_>,
     ) -> Result<Study, Diagnostics> {
         let media = Media::new(read_file);
         let mut findings = Diagnostics::new(file_name, text);
         let Some(document) = underlay_config::parse(text, &mut findings) else { return Err(findings) };
-        let mut root = Section::root("the study", document.as_table());
+        let Form { short, overrides } = form;
+        let Some(table) = underlay_config::overridden(document.as_table(), overrides, &mut findings) else {
+            return Err(findings);
+        };
+        let mut root = Section::root("the study", &table);
         let has_short_form = root.has("short");
         let Sections { name, title, sites: full, short: shortened } =
             read::read(&mut root, &media, &mut findings);
 
+        if short {
+            for (path, key) in SHORT_NAMES {
+                let is_set =
+                    overrides.iter().any(|one| one.split('=').next().unwrap_or_default().trim() == path);
+                let short_has = table.get("short").and_then(|short| short.get(key));
+                if let (true, Some(value)) = (is_set, short_has) {
+                    let message = format!("`{path}` is set, but [short] replaces it by its own `{key}`");
+                    let label = format!("set `short.{key}` instead");
+                    findings.push(Diagnostic::error(value.span().unwrap_or(0..0), message, label));
+                }
+            }
+        }
         check::check_short(&shortened, &full, &mut findings);
         let cut_down = check::cut_down(shortened, full.clone());
         // Both forms must be sound, so that a mistake in one doesn't wait for the day it is asked for.
@@ -76,6 +111,7 @@ impl Study {
             name,
             title,
             source_toml: text.to_owned(),
+            overrides: overrides.to_vec(),
             baseline,
             storages: specs(compared),
             role_storages: specs(for_roles),

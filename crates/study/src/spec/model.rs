@@ -40,6 +40,8 @@ pub struct Study {
     pub title: Option<String>,
     /// The text it was read from, for the run's own record.
     pub source_toml: String,
+    /// What the command line put in the place of that: `scale.data=100`.
+    pub overrides: Vec<String>,
     /// The name of the storage that ratios are against; always one of `storages`.
     pub baseline: String,
     /// In the order of the file, never empty; so are the next two.

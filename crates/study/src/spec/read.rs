@@ -24,7 +24,7 @@ mod workload;
 use underlay_config::{Diagnostics, Section};
 
 pub(super) use event::EventSite;
-pub use execution::MAX_TIME;
+pub use execution::{MAX_REPETITIONS, MAX_TIME};
 pub(super) use fault::FaultSite;
 pub(super) use media_files::{Media, ReadFile};
 pub use pool_file::read_pool_file;

@@ -413,7 +413,7 @@ mod tests {
     }
 
     fn opened(directory: &Path, capacity_bytes: u64) -> OpenPool {
-        OpenPool::open(&real(directory, capacity_bytes)).unwrap()
+        when_free(|| OpenPool::open(&real(directory, capacity_bytes)))
     }
 
     /// A thread of the one before may hold the device for a moment longer, with the last answer that it gave.

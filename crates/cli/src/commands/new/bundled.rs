@@ -4,7 +4,7 @@ use underlay_config::closest;
 
 use crate::exit_codes::Failure;
 
-const STUDIES: [(&str, &str); 7] = [
+const STUDIES: [(&str, &str); 9] = [
     ("quickstart", include_str!("../../../../../studies/quickstart.toml")),
     ("accumulo-flash", include_str!("../../../../../studies/accumulo-flash.toml")),
     ("cassandra-nvme-tcp", include_str!("../../../../../studies/cassandra-nvme-tcp.toml")),
@@ -12,6 +12,11 @@ const STUDIES: [(&str, &str); 7] = [
     ("oracle-nosql-flash", include_str!("../../../../../studies/oracle-nosql-flash.toml")),
     ("oracle-nosql-flash-je-ha", include_str!("../../../../../studies/oracle-nosql-flash-je-ha.toml")),
     ("oracle-nosql-flash-rocksdb", include_str!("../../../../../studies/oracle-nosql-flash-rocksdb.toml")),
+    ("oracle-nosql-flash-shards", include_str!("../../../../../studies/oracle-nosql-flash-shards.toml")),
+    (
+        "oracle-nosql-flash-shards-je-ha",
+        include_str!("../../../../../studies/oracle-nosql-flash-shards-je-ha.toml"),
+    ),
 ];
 
 /// What `--like` takes.

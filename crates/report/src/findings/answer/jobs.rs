@@ -8,7 +8,10 @@ pub(super) fn about_system(comparison: &Comparison, system: &str) -> String {
     let title = system_title(system);
     let rows: Vec<&Row> = comparison.jobs().filter(|row| row.system == system).collect();
     let Some(baseline_index) = comparison.baseline_index() else {
-        return format!("On {title}, no storage is the baseline, so nothing is compared.");
+        return format!(
+            "On {title}, the baseline {} was not run, so nothing is compared.",
+            comparison.baseline
+        );
     };
     let mut effects: Vec<Effect> = comparison
         .storages

@@ -13,9 +13,22 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut
         let text = format!("The run is not complete: {finished} of {planned} repetitions have been recorded");
         found.add(Warning::note(text).remedy("`underlay run --resume`"));
     }
+    let is_limited = !loaded.run.limits.is_empty();
+    if is_limited {
+        let limits: Vec<String> = loaded.run.limits.iter().map(|limit| limit.in_words()).collect();
+        let text = format!("The run is limited to a part of its study: {}", limits.join("; "));
+        found.add(Warning::note(text).remedy("`underlay run --resume` runs the rest"));
+    }
+    if !loaded.run.overrides.is_empty() {
+        let text = format!("The command line changed the study: {}", loaded.run.overrides.join(", "));
+        found.add(Warning::note(text).remedy("run it without `--set` for the study as it is written"));
+    }
     if comparison.baseline_index().is_none() && !comparison.storages.is_empty() {
         let text = format!("No cell runs on the baseline `{}`, so there are no ratios", comparison.baseline);
-        found.add(Warning::note(text).remedy("name one of the study's storages as `baseline`"));
+        found.add(Warning::note(text).remedy(match is_limited {
+            true => "`underlay run --resume` runs it too",
+            false => "name one of the study's storages as `baseline`",
+        }));
     }
     let more = "set `repetitions = 3` under [run]";
     if loaded.run.repetitions < 2 && loaded.finished() > 0 {

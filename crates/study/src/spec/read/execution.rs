@@ -10,7 +10,7 @@ use underlay_record::{ReferenceTable, Scale};
 use crate::reference;
 use crate::spec::model::{Cache, RunSettings};
 
-pub(in crate::spec) const MAX_REPETITIONS: u32 = 1000;
+pub const MAX_REPETITIONS: u32 = 1000;
 pub const MAX_TIME: f64 = Scale::MAX_TIME;
 pub(in crate::spec) const MAX_DATA: f64 = Scale::MAX_DATA;
 /// More machines than any published study has had.

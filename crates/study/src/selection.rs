@@ -1,0 +1,281 @@
+//! Which of a study's cells are wanted: `--only storage=nvme,mix=c` and `--repetitions 1`.
+
+use std::collections::BTreeSet;
+
+use underlay_config::closest;
+use underlay_record::{Cell, Limit, PlannedCell, Rate};
+
+use crate::plan;
+use crate::spec::{MAX_REPETITIONS, Study};
+
+/// What tells cells apart, in the order of a report's columns.
+const DIMENSIONS: [&str; 9] =
+    ["system", "storage", "workload", "mix", "job", "distribution", "threads", "rate", "data"];
+const RECORDS: &str = "records";
+
+/// Part of a study's cells, checked against them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    pairs: Vec<(String, String)>,
+    repetitions: Option<u32>,
+}
+
+impl Selection {
+    /// # Errors
+    /// A dimension or a value that no cell of the study has, or pairs that no cell has together; the text lists what there is.
+    pub fn of(study: &Study, limit: &Limit) -> Result<Selection, String> {
+        if let Some(repetitions) = limit.repetitions
+            && !(1..=MAX_REPETITIONS).contains(&repetitions)
+        {
+            return Err(format!("--repetitions {repetitions}: expected from 1 to {MAX_REPETITIONS}"));
+        }
+        let cells = plan::expand(study);
+        let mut pairs = Vec::new();
+        for text in limit.only.iter().flat_map(|text| text.split(',')) {
+            pairs.push(pair(text.trim(), &cells)?);
+        }
+        let selection = Selection { pairs, repetitions: limit.repetitions };
+        if !cells.iter().any(|cell| selection.has(cell)) {
+            return Err(format!(
+                "--only {} selects no cell: each of these exists in the study, but not together; `underlay check` lists its cells",
+                limit.only.join(",")
+            ));
+        }
+        Ok(selection)
+    }
+
+    /// Whether a cell is wanted. Values of one dimension are alternatives, and so are mixes and jobs, which no cell has both of.
+    pub fn has(&self, cell: &Cell) -> bool {
+        let column =
+            |dimension: &str| if dimension == "job" { "mix".to_owned() } else { dimension.to_owned() };
+        let columns: BTreeSet<String> = self.pairs.iter().map(|(dimension, _)| column(dimension)).collect();
+        columns.iter().all(|wanted| {
+            self.pairs.iter().any(|(dimension, value)| {
+                column(dimension) == *wanted
+                    && value_of(cell, dimension).is_some_and(|its| plain(&its) == plain(value))
+            })
+        })
+    }
+
+    fn keeps(&self, planned: &PlannedCell, of_study: u32) -> bool {
+        planned.repetition <= self.repetitions.unwrap_or(of_study) && self.has(&planned.cell)
+    }
+
+    /// The cells that are wanted, in the order of the study.
+    pub fn cells(&self, study: &Study) -> Vec<Cell> {
+        plan::expand(study).into_iter().filter(|cell| self.has(cell)).collect()
+    }
+
+    /// How often each of them is measured.
+    pub fn repetitions(&self, study: &Study) -> u32 {
+        self.repetitions.unwrap_or(study.run.repetitions)
+    }
+}
+
+/// What a run has planned: all of its study, or what its selections have together.
+#[derive(Debug)]
+pub(crate) struct Selections(Vec<Selection>);
+
+impl Selections {
+    pub(crate) fn of(study: &Study, limits: &[Limit]) -> Result<Selections, String> {
+        limits.iter().map(|limit| Selection::of(study, limit)).collect::<Result<_, _>>().map(Selections)
+    }
+
+    /// In the order that they have in the whole study.
+    pub(crate) fn plan(&self, study: &Study) -> Vec<PlannedCell> {
+        let of_study = study.run.repetitions;
+        let mut order = plan::order_of(study, self.repetitions(study));
+        order.retain(|planned| self.has(planned, of_study));
+        order
+    }
+
+    pub(crate) fn has(&self, planned: &PlannedCell, of_study: u32) -> bool {
+        match self.0.as_slice() {
+            [] => planned.repetition <= of_study,
+            some => some.iter().any(|one| one.keeps(planned, of_study)),
+        }
+    }
+
+    pub(crate) fn repetitions(&self, study: &Study) -> u32 {
+        self.0.iter().map(|one| one.repetitions(study)).max().unwrap_or(study.run.repetitions)
+    }
+}
+
+/// What a resumed run plans from now on, `asked` being what its user asks for this time: cells that it has planned stay planned, since some
+/// may have been measured.
+pub(crate) fn extended(study: &Study, limits: &[Limit], asked: &Limit) -> Vec<Limit> {
+    if asked.is_whole() {
+        // Repetitions beyond the study's would be lost from the report.
+        let beyond = |limit: &&Limit| limit.repetitions.is_some_and(|count| count > study.run.repetitions);
+        let mut limits: Vec<Limit> = limits.iter().filter(beyond).cloned().collect();
+        if !limits.is_empty() {
+            limits.push(Limit::default());
+        }
+        return limits;
+    }
+    let mut extended = limits.to_vec();
+    if limits.is_empty() && asked.repetitions.is_some_and(|count| count > study.run.repetitions) {
+        extended.push(Limit::default());
+    }
+    if !(extended.is_empty() || extended.contains(asked)) {
+        extended.push(asked.clone());
+    }
+    extended
+}
+
+/// A cell's value of a dimension, as the option has it.
+fn value_of(cell: &Cell, dimension: &str) -> Option<String> {
+    let requests = cell.requests();
+    match dimension {
+        "system" => Some(cell.system.clone()),
+        "storage" => Some(cell.storage.clone()),
+        "workload" => Some(cell.workload.clone()),
+        "job" => cell.is_job().then(|| cell.mix_or_job().to_owned()),
+        "mix" => requests.map(|requests| requests.mix.clone()),
+        "distribution" => requests.map(|requests| requests.distribution.clone()),
+        "threads" => requests.map(|requests| requests.threads.to_string()),
+        RECORDS => requests.map(|requests| requests.records.to_string()),
+        "data" => cell.data.clone(),
+        "rate" => requests.map(|requests| match &requests.rate {
+            Rate::Unthrottled | Rate::Highest { .. } => "max".to_owned(),
+            Rate::Steady { per_s } => per_s.to_string(),
+            Rate::Changing { .. } => changing(cell),
+        }),
+        _ => None,
+    }
+}
+
+/// A rate that changes, as it stands in the cell's id: `ramp-1000-50000`.
+fn changing(cell: &Cell) -> String {
+    let last = cell.id.rsplit('/').next().unwrap_or_default();
+    ["-ramp-", "-steps-"].iter().find_map(|kind| last.find(kind)).map_or("", |at| &last[at + 1..]).to_owned()
+}
+
+/// `100 GB` and `100gb` are one value, and so are `1_000_000` and `1000000`.
+fn plain(value: &str) -> String {
+    value.chars().filter(|c| !c.is_whitespace() && *c != '_').flat_map(char::to_lowercase).collect()
+}
+
+fn values(cells: &[Cell], dimension: &str) -> Vec<String> {
+    let mut values: Vec<String> = Vec::new();
+    for value in cells.iter().filter_map(|cell| value_of(cell, dimension)) {
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values
+}
+
+fn pair(text: &str, cells: &[Cell]) -> Result<(String, String), String> {
+    let known: Vec<(&str, Vec<String>)> = DIMENSIONS
+        .iter()
+        .chain([&RECORDS])
+        .map(|&dimension| (dimension, values(cells, dimension)))
+        .filter(|(_, values)| !values.is_empty())
+        .collect();
+    let listed = || {
+        let one = |(dimension, values): &(&str, Vec<String>)| format!("{dimension} ({})", values.join(", "));
+        format!("this study's cells have {}", known.iter().map(one).collect::<Vec<_>>().join("; "))
+    };
+    let shown = text.escape_debug();
+    let Some((dimension, value)) = text.split_once('=') else {
+        return Err(format!("--only {shown}: expected `dimension=value`; {}", listed()));
+    };
+    let (dimension, value) = (dimension.trim(), value.trim());
+    let meant = |word: &str, known: &mut dyn Iterator<Item = &str>| {
+        closest(word, known).map_or(String::new(), |meant| format!("did you mean `{meant}`? "))
+    };
+    let Some((_, values)) = known.iter().find(|(name, _)| *name == dimension) else {
+        let meant = meant(dimension, &mut known.iter().map(|(name, _)| *name));
+        return Err(format!("--only {shown}: no cell has this dimension; {meant}{}", listed()));
+    };
+    let Some(found) = values.iter().find(|its| plain(its) == plain(value)) else {
+        let meant = meant(value, &mut values.iter().map(String::as_str));
+        return Err(format!(
+            "--only {shown}: no cell has this {dimension}; {meant}expected one of {}",
+            values.join(", ")
+        ));
+    };
+    Ok((dimension.to_owned(), found.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUDY: &str = r#"
+name = "select"
+baseline = "hdd"
+[system.rocksdb]
+memory = "64 MiB"
+[storage.hdd]
+devices = [{ medium = "hdd-7200-sata", capacity = "1 GiB" }]
+[storage.nvme]
+devices = [{ medium = "ssd-sata", capacity = "1 GiB" }]
+[workload.w]
+records = 1_000_000
+record = { fields = 1, bytes = 100 }
+mixes = ["a", "c"]
+threads = [1, 8]
+rate = ["max", 500]
+[run]
+repetitions = 2
+"#;
+
+    fn study() -> Study {
+        Study::parse("select.toml", STUDY, false).unwrap()
+    }
+
+    fn limit(only: &[&str], repetitions: Option<u32>) -> Limit {
+        Limit { only: only.iter().map(|&text| text.to_owned()).collect(), repetitions }
+    }
+
+    #[test]
+    fn values_of_a_dimension_are_alternatives_and_dimensions_hold_together() {
+        let study = study();
+        let count = |only: &[&str]| Selection::of(&study, &limit(only, None)).unwrap().cells(&study).len();
+        assert_eq!(count(&[]), 16);
+        assert_eq!(count(&["storage=nvme,mix=c"]), 4);
+        assert_eq!(count(&["storage=nvme", "mix=c,threads=8", "rate=max"]), 1);
+        assert_eq!(count(&["mix=a,mix=c", "threads=1"]), 8);
+        assert_eq!(count(&["records=1_000_000,rate=500"]), 8);
+    }
+
+    #[test]
+    fn what_no_cell_has_is_refused_with_what_there_is() {
+        let study = study();
+        let told = |only: &str| Selection::of(&study, &limit(&[only], None)).unwrap_err();
+        let dimension = told("storag=nvme");
+        assert!(dimension.contains("did you mean `storage`?"), "{dimension}");
+        assert!(dimension.contains("threads (1, 8)") && !dimension.contains("job"), "{dimension}");
+        let value = told("storage=nvmee");
+        assert!(value.contains("did you mean `nvme`?") && value.contains("hdd, nvme"), "{value}");
+        assert!(told("nvme").contains("`dimension=value`"));
+        assert!(Selection::of(&study, &limit(&[], Some(0))).unwrap_err().contains("--repetitions 0"));
+    }
+
+    #[test]
+    fn a_limited_plan_is_part_of_the_whole_one_in_its_order() {
+        let study = study();
+        let whole = plan::order(&study);
+        let limits = [limit(&["storage=nvme"], Some(1)), limit(&["mix=c"], None)];
+        let part = Selections::of(&study, &limits).unwrap().plan(&study);
+        assert_eq!(part.len(), 8 + 4 + 8, "8 of nvme once, and of mix c the others of the two repetitions");
+        let mut rest = whole.iter();
+        assert!(part.iter().all(|planned| rest.any(|one| one == planned)));
+        assert!(plan::is_same(&Selections::of(&study, &[]).unwrap().plan(&study), &whole));
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_what_it_has_planned() {
+        let study = study();
+        let (first, more) = (limit(&["storage=nvme"], Some(1)), limit(&["mix=a"], None));
+        assert_eq!(extended(&study, std::slice::from_ref(&first), &Limit::default()), []);
+        assert_eq!(extended(&study, std::slice::from_ref(&first), &first), std::slice::from_ref(&first));
+        assert_eq!(extended(&study, std::slice::from_ref(&first), &more), [first.clone(), more.clone()]);
+        assert_eq!(extended(&study, &[], &more), [], "a whole run stays whole");
+        let many = limit(&[], Some(5));
+        let kept = extended(&study, std::slice::from_ref(&many), &Limit::default());
+        assert_eq!(kept, [many, Limit::default()], "more repetitions than the study's stay");
+    }
+}
