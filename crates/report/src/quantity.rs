@@ -62,6 +62,25 @@ pub fn rate(per_s: f64) -> String {
     number(per_s, 3)
 }
 
+/// A value in a unit of a benchmark's: times, bytes and rates of bytes as everywhere else (`1.8 ms`, `512 MB/s`), others with the
+/// unit as it is given: `2,310 tps`.
+pub fn of_unit(value: f64, unit: &str) -> String {
+    let us_of = |unit: &str| match unit {
+        "ns" | "nsec" => Some(1e-3),
+        "us" | "µs" | "usec" => Some(1.0),
+        "ms" | "msec" => Some(1e3),
+        _ => None,
+    };
+    match (unit, us_of(unit)) {
+        (_, Some(factor)) => latency(value * factor),
+        ("s" | "sec" | "seconds", _) if value >= 60.0 => duration(value),
+        ("B", _) => bytes(value),
+        ("B/s", _) => format!("{}/s", bytes(value)),
+        ("", _) => number(value, 3),
+        _ => format!("{} {unit}", number(value, 3)),
+    }
+}
+
 /// A rate and half its interval in percent: `9,120 ±2 %`.
 pub fn rate_with_error(estimate: &Estimate) -> String {
     match estimate.relative_half_width() {

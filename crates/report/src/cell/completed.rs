@@ -1,11 +1,17 @@
 //! What repetitions have to show, of their records alone.
 
-use underlay_record::{CellStatus, JobRecord, RunRecord, Verdict};
+use underlay_record::{BenchmarkRecord, CellStatus, JobRecord, RunRecord, Verdict};
 
 /// The job of a record that completed, if it took time.
 pub(crate) fn job_of(record: &RunRecord) -> Option<&JobRecord> {
     let job = record.job.as_ref().filter(|_| record.status == CellStatus::Completed)?;
     (job.duration_s.is_finite() && job.duration_s > 0.0).then_some(job)
+}
+
+/// The benchmark of a record that completed, if it has a figure.
+pub(crate) fn benchmark_of(record: &RunRecord) -> Option<&BenchmarkRecord> {
+    let taken = record.benchmark.as_ref().filter(|_| record.status == CellStatus::Completed)?;
+    (!taken.figures.is_empty()).then_some(taken)
 }
 
 /// The worst certificate of a cell's repetitions; none when none carries one.

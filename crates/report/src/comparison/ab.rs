@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{Cell, Rate, Requests, RunRecord, Work};
+use underlay_record::{Better, Cell, Rate, Requests, RunRecord, Work};
 
 use crate::cell::cost::devices_in_words;
 use crate::comparison::{CellResult, Comparison, storage_records};
@@ -16,7 +16,7 @@ use crate::statistics::ratio::Ratio;
 pub const SIGNIFICANCE: f64 = 0.05;
 
 /// What is compared of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Of a closed loop, or of a rate that was looked for.
     Throughput,
@@ -25,39 +25,48 @@ pub enum Metric {
     P99Latency,
     /// Of a batch job.
     Duration,
+    /// Of a benchmark of the user's.
+    Own { name: String, unit: String, better: Better },
 }
 
 impl Metric {
-    pub fn in_words(self) -> &'static str {
+    pub fn in_words(&self) -> &str {
         match self {
             Metric::Throughput => "ops/s",
             Metric::MeanLatency => "mean",
             Metric::P99Latency => "p99",
             Metric::Duration => "duration",
+            Metric::Own { name, .. } => name,
         }
     }
 
     /// With its unit, as scripts have it.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> String {
         match self {
-            Metric::Throughput => "throughput_per_s",
-            Metric::MeanLatency => "mean_us",
-            Metric::P99Latency => "p99_us",
-            Metric::Duration => "duration_s",
+            Metric::Throughput => "throughput_per_s".to_owned(),
+            Metric::MeanLatency => "mean_us".to_owned(),
+            Metric::P99Latency => "p99_us".to_owned(),
+            Metric::Duration => "duration_s".to_owned(),
+            Metric::Own { name, unit, .. } => format!("{name} ({unit})"),
         }
     }
 
     /// A value with its unit, where the metric's name does not say it.
-    pub fn value_in_words(self, value: f64) -> String {
+    pub fn value_in_words(&self, value: f64) -> String {
         match self {
             Metric::Throughput => quantity::rate(value),
             Metric::MeanLatency | Metric::P99Latency => quantity::latency(value),
             Metric::Duration => quantity::duration(value),
+            Metric::Own { unit, .. } => quantity::of_unit(value, unit),
         }
     }
 
-    fn more_is_better(self) -> bool {
-        self == Metric::Throughput
+    fn more_is_better(&self) -> bool {
+        match self {
+            Metric::Throughput => true,
+            Metric::MeanLatency | Metric::P99Latency | Metric::Duration => false,
+            Metric::Own { better, .. } => *better == Better::Higher,
+        }
     }
 }
 
@@ -241,6 +250,17 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
             ([Some(one.duration_s), Some(other.duration_s)], [one.repetitions, other.repetitions]);
         figures.extend(Figure::of(Metric::Duration, durations, repetitions));
     }
+    if let (Some(one), Some(other)) = (a.benchmark(), b.benchmark()) {
+        for ours in &one.figures {
+            // One of the same name in another unit is another figure.
+            let Some(theirs) = other.named(&ours.name).filter(|theirs| theirs.unit == ours.unit) else { continue };
+            let metric =
+                Metric::Own { name: ours.name.clone(), unit: ours.unit.clone(), better: ours.better };
+            let (values, repetitions) =
+                ([Some(ours.value), Some(theirs.value)], [one.repetitions, other.repetitions]);
+            figures.extend(Figure::of(metric, values, repetitions));
+        }
+    }
     if figures.is_empty() {
         return Err(match (a.is_measured(), b.is_measured()) {
             (false, false) => "neither run measured it",
@@ -268,6 +288,13 @@ fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
         (Work::Requests(one), Work::Requests(other)) => (one, other),
         (Work::Job(one), Work::Job(other)) if one == other => {
             return (a.data_bytes != b.data_bytes).then_some("another amount of data");
+        }
+        (Work::Benchmark(one), Work::Benchmark(other)) => {
+            let checks = [
+                (one == other, "another command"),
+                (a.data_bytes == b.data_bytes, "another amount of data"),
+            ];
+            return checks.into_iter().find(|(same, _)| !same).map(|(_, what)| what);
         }
         _ => return Some("another mix or distribution"),
     };

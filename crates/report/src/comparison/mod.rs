@@ -13,9 +13,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use underlay_record::{
-    Cell, CellStatus, Certificate, Histogram, Measured, RunRecord, Shortened, StorageRecord, Verdict,
+    Cell, CellStatus, Certificate, Histogram, Measured, RunRecord, Shortened, StorageRecord, Verdict, Work,
 };
 
+use crate::cell::benchmark::BenchmarkFigures;
 use crate::cell::completed::worst_verdict;
 use crate::cell::cost::StorageCost;
 use crate::cell::jobs::{self, JobFigures};
@@ -72,6 +73,8 @@ pub enum Outcome {
     Measured(Box<Figures>),
     /// At least one repetition of a batch job completed.
     Job(Box<JobFigures>),
+    /// At least one repetition of a benchmark of the user's completed.
+    Benchmark(Box<BenchmarkFigures>),
     Failed {
         reason: String,
     },
@@ -135,8 +138,21 @@ impl Row<'_> {
         self.cells.get(storage_index)?.as_ref()?.job()
     }
 
+    pub fn benchmark(&self, storage_index: usize) -> Option<&BenchmarkFigures> {
+        self.cells.get(storage_index)?.as_ref()?.benchmark()
+    }
+
     pub fn is_job(&self) -> bool {
         self.cell.is_job()
+    }
+
+    pub fn is_benchmark(&self) -> bool {
+        self.cell.is_benchmark()
+    }
+
+    /// Whether it has a throughput and latencies of ours.
+    pub fn is_operations(&self) -> bool {
+        self.cell.requests().is_some()
     }
 }
 
@@ -156,23 +172,33 @@ impl<'a> CellResult<'a> {
         }
     }
 
-    /// Whether a repetition completed, of operations or of a job.
+    /// The figures of a benchmark of the user's.
+    pub fn benchmark(&self) -> Option<&BenchmarkFigures> {
+        match &self.outcome {
+            Outcome::Benchmark(figures) => Some(figures),
+            _ => None,
+        }
+    }
+
+    /// Whether a repetition completed, whatever its kind.
     pub fn is_measured(&self) -> bool {
-        matches!(self.outcome, Outcome::Measured(_) | Outcome::Job(_))
+        matches!(self.outcome, Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_))
     }
 
     pub fn verdict(&self) -> Option<Verdict> {
         match &self.outcome {
             Outcome::Measured(figures) => figures.verdict,
             Outcome::Job(figures) => figures.verdict,
+            Outcome::Benchmark(figures) => figures.verdict,
             _ => None,
         }
     }
 
-    /// The records of completed repetitions, of operations or of a job.
+    /// The records of completed repetitions, whatever their kind.
     pub fn completed(&self) -> impl Iterator<Item = &'a RunRecord> + '_ {
         let is_complete = |record: &&RunRecord| {
-            record.status == CellStatus::Completed && (record.measured.is_some() || record.job.is_some())
+            let has_figures = record.measured.is_some() || record.job.is_some() || record.benchmark.is_some();
+            record.status == CellStatus::Completed && has_figures
         };
         self.records.iter().copied().filter(is_complete)
     }
@@ -232,14 +258,13 @@ impl<'a> Comparison<'a> {
         }
         let system_index = |name: &str| systems.iter().position(|system| *system == name);
         rows.sort_by(|a, b| {
-            let by_workload = match (a.is_job(), b.is_job()) {
+            let by_workload = match (kind(a), kind(b)) {
                 // A job finds what earlier ones made: the plan's order is theirs.
-                (true, true) => {
+                (Kind::Job, Kind::Job) => {
                     let place = |cell: &Cell| cells.iter().position(|one| one.work == cell.work);
                     place(a.cell).cmp(&place(b.cell)).then(a.cell.data_bytes.cmp(&b.cell.data_bytes))
                 }
-                (false, false) => by_workload(a, b),
-                (a, b) => a.cmp(&b),
+                (a_kind, b_kind) => a_kind.cmp(&b_kind).then_with(|| by_workload(a, b)),
             };
             system_index(a.system).cmp(&system_index(b.system)).then(by_workload)
         });
@@ -262,12 +287,17 @@ impl<'a> Comparison<'a> {
 
     /// The rows of operations, which have a throughput and latencies.
     pub fn operations(&self) -> impl Iterator<Item = &Row<'a>> {
-        self.rows.iter().filter(|row| !row.is_job())
+        self.rows.iter().filter(|row| row.is_operations())
     }
 
     /// The rows of batch jobs, which have a duration.
     pub fn jobs(&self) -> impl Iterator<Item = &Row<'a>> {
         self.rows.iter().filter(|row| row.is_job())
+    }
+
+    /// The rows of benchmarks of the user's, which have the figures that the study names.
+    pub fn benchmarks(&self) -> impl Iterator<Item = &Row<'a>> {
+        self.rows.iter().filter(|row| row.is_benchmark())
     }
 
     /// The rows whose throughput tells what a storage can give: an offered rate caps it, so where a system has closed
@@ -317,6 +347,22 @@ fn mix_order(mix: &str) -> (u8, &str) {
     }
 }
 
+/// In the order of the tables.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Operations,
+    Job,
+    Benchmark,
+}
+
+fn kind(row: &Row) -> Kind {
+    match &row.cell.work {
+        Work::Requests(_) => Kind::Operations,
+        Work::Job(_) => Kind::Job,
+        Work::Benchmark(_) => Kind::Benchmark,
+    }
+}
+
 fn by_workload(a: &Row, b: &Row) -> Ordering {
     fn key<'r>(row: &'r Row) -> ((u8, &'r str), &'r str, u64, u32) {
         let requests = row.cell.requests();
@@ -356,6 +402,9 @@ fn outcome(records: &[&RunRecord]) -> Outcome {
     if let Some(figures) = JobFigures::of(records) {
         return Outcome::Job(Box::new(figures));
     }
+    if let Some(figures) = BenchmarkFigures::of(records) {
+        return Outcome::Benchmark(Box::new(figures));
+    }
     let mut outcome = Outcome::Pending;
     for record in records {
         match &record.status {
@@ -364,9 +413,10 @@ fn outcome(records: &[&RunRecord]) -> Outcome {
                 outcome = Outcome::Unavailable { missing: missing.clone(), remedy: remedy.clone() };
             }
             CellStatus::Completed => {
-                let reason = match record.job {
-                    Some(_) => "the job's record has no duration",
-                    None => "it completed without a single operation",
+                let reason = match (&record.job, &record.benchmark) {
+                    (Some(_), _) => "the job's record has no duration",
+                    (_, Some(_)) => "the benchmark's record has no figure",
+                    (None, None) => "it completed without a single operation",
                 };
                 outcome = Outcome::Failed { reason: reason.to_owned() };
             }
@@ -431,6 +481,14 @@ fn add_ratios(row: &mut Row, baseline_index: Option<usize>) {
             }
         }
     }
+    if let Some(baseline) = row.benchmark(index).cloned() {
+        for (position, result) in row.cells.iter_mut().enumerate() {
+            let Some(CellResult { outcome: Outcome::Benchmark(figures), .. }) = result else { continue };
+            if position != index {
+                figures.compare_with(&baseline);
+            }
+        }
+    }
     let Some(baseline) = row.figures(index).map(|figures| figures.throughput_per_s) else { return };
     for (position, result) in row.cells.iter_mut().enumerate() {
         let Some(CellResult { outcome: Outcome::Measured(figures), .. }) = result else { continue };
@@ -462,6 +520,14 @@ pub fn system_title(name: &str) -> &str {
         "hadoop" => "Hadoop",
         "spark" => "Spark",
         other => other,
+    }
+}
+
+/// What a cell asks for, as a heading.
+pub fn work_title(cell: &Cell) -> String {
+    match &cell.work {
+        Work::Benchmark(benchmark) => format!("Benchmark {}", benchmark.name),
+        Work::Requests(_) | Work::Job(_) => mix_title(cell.mix_or_job()),
     }
 }
 

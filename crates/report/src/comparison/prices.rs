@@ -128,8 +128,12 @@ fn on_record(comparison: &Comparison) -> PriceList {
     list
 }
 
-/// How many times as fast one storage is as another under a row's workload: by the durations of a job, or by throughput.
+/// How many times as fast one storage is as another under a row's workload: by the durations of a job, by the first figure of a
+/// benchmark, or by throughput.
 pub fn performance(row: &Row, storage: usize, against: usize) -> Option<Ratio> {
+    if let (Some(ours), Some(theirs)) = (row.benchmark(storage), row.benchmark(against)) {
+        return ours.first()?.against(theirs.first()?);
+    }
     match (row.job(storage), row.job(against)) {
         // The shorter job is the faster one, so the ratio is turned over.
         (Some(ours), Some(theirs)) => Ratio::of(&theirs.duration_s, &ours.duration_s),

@@ -1,5 +1,6 @@
 //! The answer in one sentence: what the storage did to the system.
 
+mod benchmarks;
 mod jobs;
 
 use underlay_record::DeviceTotals;
@@ -64,7 +65,7 @@ fn some_cells(doubtful: usize, measured: usize) -> String {
     format!("{doubtful} of {measured} cells {verb}")
 }
 
-/// One storage's throughput, or the performance of its jobs, against the baseline's, over what was measured on both.
+/// One storage's throughput, or the performance of its jobs and benchmarks, against the baseline's, over what was measured on both.
 struct Effect<'a> {
     storage: &'a str,
     index: usize,
@@ -89,6 +90,9 @@ fn no_device_was_used(rows: &[&Row]) -> bool {
 fn about_system(comparison: &Comparison, system: &str) -> String {
     if comparison.jobs().any(|row| row.system == system) {
         return jobs::about_system(comparison, system);
+    }
+    if comparison.benchmarks().any(|row| row.system == system) {
+        return benchmarks::about_system(comparison, system);
     }
     let title = system_title(system);
     let rows: Vec<&Row> = comparison.rows.iter().filter(|row| row.system == system).collect();

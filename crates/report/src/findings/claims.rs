@@ -271,8 +271,8 @@ fn concerns(check: &ClaimCheck, row: &Row) -> bool {
     match cell.rate_per_s() {
         // A rate that changes is at no step.
         _ if !cell.rate_parts().is_empty() => false,
-        // What nothing holds back lies above every step; a job has no rate to be held back by.
-        None => check.unthrottled && cell.is_unthrottled() || row.is_job(),
+        // What nothing holds back lies above every step; jobs and benchmarks have no rate to be held back by.
+        None => check.unthrottled && cell.is_unthrottled() || !row.is_operations(),
         Some(rate) => {
             let per_server = rate / f64::from(cell.servers.max(1));
             let from = check.rate_from_per_s.is_some_and(|from| per_server >= from);

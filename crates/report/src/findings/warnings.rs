@@ -130,7 +130,7 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
             found.add(Warning::note(format!("Can't run here: {missing}")).remedy(remedy).of(name).reason());
         }
         Outcome::Pending => {}
-        Outcome::Measured(_) | Outcome::Job(_) => {
+        Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
             for record in &result.records {
                 if let CellStatus::Failed { reason } = &record.status {
                     let text = format!("Repetition {} failed and is left out: {reason}", record.repetition);
@@ -267,7 +267,7 @@ fn about_warm_up(
 fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut Collector) {
     let cell = result.cell;
     // Against published figures, a size that fits in memory is one of the paper's own points.
-    let is_meant = loaded.run.reference.is_some() || cell.is_job() || cell.system == "null";
+    let is_meant = loaded.run.reference.is_some() || cell.is_job() || cell.is_benchmark() || cell.system == "null";
     if is_meant || cell.visits_every_record() || result.figures().is_none() {
         return;
     }

@@ -5,6 +5,7 @@
 //! An interval is a pair `{ "low", "high" }` of 95 % confidence.
 
 mod ab;
+mod benchmarks;
 mod jobs;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::load::LoadedRun;
 use crate::statistics::{Estimate, Interval};
 
 pub use ab::{AbExport, ab_csv, ab_json};
+pub use benchmarks::{BenchmarkExport, BenchmarkFigureExport};
 pub use jobs::{BreakEvenExport, DirectoryExport, JobExport, PricesExport, StoragePriceExport};
 
 /// The whole export.
@@ -123,6 +125,8 @@ pub struct CellExport {
     pub cost: CostExport,
     /// Null unless it is a batch job, which has no throughput and no latency.
     pub job: Option<JobExport>,
+    /// Null unless it is a benchmark of the user's, which has figures of its own.
+    pub benchmark: Option<BenchmarkExport>,
     /// Published figures that this cell is held against.
     pub reference: Vec<ReferenceExport>,
 }
@@ -258,7 +262,7 @@ fn cell_export(
     let cell = result.cell;
     let figures = result.figures();
     let (state, reason) = match &result.outcome {
-        Outcome::Measured(_) | Outcome::Job(_) => ("completed", None),
+        Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => ("completed", None),
         Outcome::Failed { reason } => ("failed", Some(reason.clone())),
         Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
         Outcome::Pending => ("pending", None),
@@ -273,9 +277,10 @@ fn cell_export(
     let [mean, p50, p99, p999] = each.map(|one| one.map(|estimate| estimate.value));
     let intervals = each.map(|one| one.and_then(|estimate| estimate.interval));
     let cost = result.storage().and_then(crate::cell::cost::StorageCost::of);
-    let ratio = match result.job() {
-        Some(job) => job.performance,
-        None => figures.and_then(|figures| figures.ratio),
+    let ratio = match (result.job(), result.benchmark()) {
+        (Some(job), _) => job.performance,
+        (_, Some(benchmark)) => benchmark.first().and_then(|figure| figure.performance),
+        (None, None) => figures.and_then(|figures| figures.ratio),
     };
     let mut failed_checks: Vec<String> = result
         .certificates()
@@ -312,9 +317,10 @@ fn cell_export(
         data_bytes: cell.data_bytes,
         state,
         reason,
-        repetitions: match result.job() {
-            Some(job) => job.repetitions,
-            None => figures.map_or(0, |figures| figures.repetitions),
+        repetitions: match (result.job(), result.benchmark()) {
+            (Some(job), _) => job.repetitions,
+            (_, Some(benchmark)) => benchmark.repetitions,
+            (None, None) => figures.map_or(0, |figures| figures.repetitions),
         },
         throughput_per_s: figures.map(|figures| figures.throughput_per_s.value),
         throughput_interval: figures.and_then(|figures| figures.throughput_per_s.interval),
@@ -338,6 +344,7 @@ fn cell_export(
             },
         },
         job: result.job().map(jobs::job),
+        benchmark: result.benchmark().map(benchmarks::benchmark),
         reference: beside
             .iter()
             .map(|one| ReferenceExport {
@@ -423,6 +430,11 @@ pub const CSV_COLUMNS: [&str; 48] = [
     "job_duration_high",
     "job_shuffled_bytes",
     "job_io_bytes",
+    "benchmark_figure",
+    "benchmark_unit",
+    "benchmark_value",
+    "benchmark_low",
+    "benchmark_high",
 ];
 
 /// The run's cells as CSV (RFC 4180): a header of [`CSV_COLUMNS`], then a line a cell.
@@ -495,6 +507,12 @@ fn csv_fields(cell: &CellExport) -> Vec<String> {
     fields.extend(ends(job.and_then(|job| job.duration_interval_s)));
     fields.push(optional(job.map(|job| job.shuffled_bytes)));
     fields.push(optional(job.and_then(|job| job.io_bytes)));
+    // A line has room for one: the JSON has all.
+    let first = cell.benchmark.as_ref().and_then(|benchmark| benchmark.figures.first());
+    fields.push(first.map_or(String::new(), |figure| figure.name.clone()));
+    fields.push(first.map_or(String::new(), |figure| figure.unit.clone()));
+    fields.push(optional(first.map(|figure| figure.value)));
+    fields.extend(ends(first.and_then(|figure| figure.interval)));
     fields
 }
 

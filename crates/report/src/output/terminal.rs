@@ -2,6 +2,7 @@
 
 pub mod ab;
 pub(crate) mod background;
+pub(crate) mod benchmarks;
 pub(crate) mod changing;
 pub(crate) mod jobs;
 mod layout;
@@ -92,6 +93,7 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
         }
     }
     out += &jobs::text(&comparison, width, paint);
+    out += &benchmarks::text(&comparison, width, paint);
     out += &search::text(&comparison, width, paint);
     out += &steps::text(&comparison, width, paint);
     out += &changing::text(&comparison, width, paint);
@@ -124,7 +126,7 @@ enum Detail {
 
 fn reason_not_measured(result: &CellResult) -> Option<String> {
     match &result.outcome {
-        Outcome::Measured(_) | Outcome::Job(_) => None,
+        Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => None,
         Outcome::Failed { reason } => Some(format!("failed: {reason}")),
         Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
         Outcome::Pending => Some("not measured yet".to_owned()),

@@ -64,7 +64,7 @@ fn lines<'a>(rows: &[&'a Row<'a>]) -> Vec<Total<'a>> {
 }
 
 fn totals(rows: &[&Row]) -> Markup {
-    let has_operations = rows.iter().any(|row| !row.is_job());
+    let has_operations = rows.iter().any(|row| row.is_operations());
     html! {
         div.scroll { table {
             thead { tr {

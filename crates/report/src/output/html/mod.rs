@@ -2,6 +2,7 @@
 
 pub mod ab;
 mod background;
+mod benchmarks;
 mod changing;
 mod charts;
 mod copies;
@@ -26,7 +27,7 @@ mod wear;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::comparison::{Comparison, Row, by_mix, mix_title, system_title};
+use crate::comparison::{Comparison, Row, by_mix, mix_title, system_title, work_title};
 use crate::findings::answer;
 use crate::findings::warnings::{self, Warning};
 use crate::load::LoadedRun;
@@ -71,6 +72,17 @@ impl Page<'_> {
         }
     }
 
+    /// The same for rows of any kind.
+    fn heading(&self, system: &str, mix: &str, rows: &[&Row]) -> String {
+        match rows.first().filter(|row| row.is_benchmark()) {
+            Some(row) if self.comparison.systems.len() > 1 => {
+                format!("{}, {}", system_title(system), work_title(row.cell))
+            }
+            Some(row) => work_title(row.cell),
+            None => self.mix_heading(system, mix),
+        }
+    }
+
     /// One part of a section for each mix: open side by side when they are few, folded when they are many.
     fn for_each_mix(&self, content: impl Fn(&[&Row]) -> Markup) -> Markup {
         self.for_each_mix_of(by_mix(self.comparison.operations()), content)
@@ -87,13 +99,13 @@ impl Page<'_> {
                 @if is_long {
                     details open[index == 0] {
                         summary {
-                            (self.mix_heading(system, mix))
-                            @if !rows.iter().all(|row| row.is_job()) || rows.len() > 1 { ", " (quantity::plural(rows.len(), "workload")) }
+                            (self.heading(system, mix, &rows))
+                            @if rows.iter().any(|row| row.is_operations()) || rows.len() > 1 { ", " (quantity::plural(rows.len(), "workload")) }
                         }
                         (content(&rows))
                     }
                 } @else {
-                    h3 { (self.mix_heading(system, mix)) }
+                    h3 { (self.heading(system, mix, &rows)) }
                     (content(&rows))
                 }
             }
@@ -156,6 +168,7 @@ pub fn render(loaded: &LoadedRun) -> String {
     let title = run.title.as_deref().unwrap_or(&run.name);
     let sections: Vec<(&str, &str, Markup)> = [
         ("jobs", "Jobs", jobs::section(&page)),
+        ("benchmarks", "Benchmarks", benchmarks::section(&page)),
         ("figures", "Figures", summary::table(&page)),
         ("throughput", "Throughput", throughput::section(&page)),
         ("latency", "Latency", latency::section(&page)),

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{Page, swatch};
 use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, PriceList};
-use crate::comparison::{mix_title, storage_records};
+use crate::comparison::{storage_records, work_title};
 use crate::output::terminal::prices::{
     BANDWIDTH, NOT_AT_ANY_PRICE, break_even_range, dollar_range, per_performance, times, when,
 };
@@ -145,7 +145,7 @@ fn each_job(page: &Page, lists: &[PriceList], pair: &BreakEven) -> Markup {
                     @for (row, ratio, each) in &pair.rows {
                         @let row = &page.comparison.rows[*row];
                         tr {
-                            th.l scope="row" title=(mix_title(row.cell.mix_or_job())) { (page.row_label(row)) }
+                            th.l scope="row" title=(work_title(row.cell)) { (page.row_label(row)) }
                             td {
                                 (quantity::ratio(ratio.value))
                                 @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use underlay_record::Verdict;
 
 use super::{Page, prose, swatch};
+use crate::cell::benchmark::BenchmarkFigures;
 use crate::cell::cost::{StorageCost, devices_in_words};
 use crate::cell::jobs::JobFigures;
 use crate::comparison::{CellResult, Figures, Outcome, storage_records};
@@ -78,10 +79,12 @@ pub(super) fn cards(page: &Page) -> Markup {
             @for (index, name) in comparison.storages.iter().enumerate() {
                 @let figures: Vec<&Figures> = comparison.unthrottled().filter_map(|row| row.figures(index)).collect();
                 @let jobs: Vec<&JobFigures> = comparison.jobs().filter_map(|row| row.job(index)).collect();
+                @let benchmarks: Vec<&BenchmarkFigures> = comparison.benchmarks().filter_map(|row| row.benchmark(index)).collect();
                 @let ratios: Vec<f64> = figures
                     .iter()
                     .filter_map(|one| one.ratio)
                     .chain(jobs.iter().filter_map(|one| one.performance))
+                    .chain(benchmarks.iter().filter_map(|one| one.first()?.performance))
                     .map(|one| one.value)
                     .collect();
                 div class={ "card c" (index % super::drawing::SERIES.len()) } {
@@ -97,6 +100,7 @@ pub(super) fn cards(page: &Page) -> Markup {
                     div.small.muted {
                         @if *name == comparison.baseline { "what the others are compared with" }
                         @else if figures.is_empty() && !jobs.is_empty() { "as fast as " (comparison.baseline) }
+                        @else if figures.is_empty() && !benchmarks.is_empty() { "as good as " (comparison.baseline) }
                         @else { "the throughput of " (comparison.baseline) }
                     }
                     @let doubtful = comparison.cells().filter(|one| one.cell.storage == *name && one.is_doubtful()).count();
@@ -108,7 +112,7 @@ pub(super) fn cards(page: &Page) -> Markup {
                             dt { "a job takes" }
                             dd { (range_of(&jobs, |one| Some(one.duration_s.value), quantity::short_duration)) }
                         }
-                        @if jobs.is_empty() || !figures.is_empty() {
+                        @if (jobs.is_empty() && benchmarks.is_empty()) || !figures.is_empty() {
                             dt { "ops/s" }
                             dd { (range_of(&figures, |one| Some(one.throughput_per_s.value), quantity::rate)) }
                             dt { "mean latency" }
@@ -116,10 +120,14 @@ pub(super) fn cards(page: &Page) -> Markup {
                             dt { "p99 latency" }
                             dd { (range_of(&figures, |one| one.p99_us.map(|p99| p99.value), quantity::latency)) }
                         }
+                        @for (name, low_to_high) in benchmark_ranges(&benchmarks) {
+                            dt { (name) }
+                            dd { (low_to_high) }
+                        }
                         @let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
                         dt { "list price" }
                         dd { (cost.as_ref().map_or("unknown".to_owned(), |cost| quantity::dollars(cost.price_usd))) }
-                        @if jobs.is_empty() || !figures.is_empty() {
+                        @if (jobs.is_empty() && benchmarks.is_empty()) || !figures.is_empty() {
                             dt { "per 1,000 ops/s" }
                             dd {
                                 (range_of(
@@ -147,6 +155,24 @@ fn range(values: &[f64], write: impl Fn(f64) -> String) -> Option<String> {
 fn range_of<T>(figures: &[&T], pick: impl Fn(&T) -> Option<f64>, write: fn(f64) -> String) -> String {
     let values: Vec<f64> = figures.iter().filter_map(|one| pick(one)).collect();
     range(&values, write).unwrap_or_else(|| ABSENT.to_owned())
+}
+
+/// The first figure of each benchmark, over all that have one of its name and unit.
+fn benchmark_ranges(benchmarks: &[&BenchmarkFigures]) -> Vec<(String, String)> {
+    let mut ranges: Vec<(String, String)> = Vec::new();
+    for first in benchmarks.iter().filter_map(|one| one.first()) {
+        if ranges.iter().any(|(name, _)| *name == first.name) {
+            continue;
+        }
+        let same = benchmarks.iter().filter_map(|one| one.first());
+        let values: Vec<f64> = same
+            .filter(|one| one.name == first.name && one.unit == first.unit)
+            .map(|one| one.value.value)
+            .collect();
+        let range = range(&values, |value| quantity::of_unit(value, &first.unit));
+        ranges.push((first.name.clone(), range.unwrap_or_else(|| ABSENT.to_owned())));
+    }
+    ranges
 }
 
 /// All figures of all cells.
@@ -199,7 +225,7 @@ pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
         Outcome::Failed { reason } => ("failed", reason.clone()),
         Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
-        Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) => ("not measured yet", String::new()),
+        Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => ("not measured yet", String::new()),
     };
     html! { td.w colspan=(columns) { span.badge.plain { (state) } " " (prose(&reason)) } }
 }

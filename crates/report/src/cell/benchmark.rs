@@ -1,0 +1,114 @@
+//! Benchmarks of the user's: the figures that a study names, on each storage.
+//!
+//! What they measure is the study's to say, so [`BenchmarkFigures`] holds no throughput and no latency by itself.
+
+use underlay_record::{BenchmarkFigure, BenchmarkRecord, Better, Dilation, RunRecord, Verdict};
+
+use crate::cell::completed::{benchmark_of, worst_verdict};
+use crate::cell::cost::StorageCost;
+use crate::quantity;
+use crate::statistics::ratio::Ratio;
+use crate::statistics::{Estimate, StandardError};
+
+/// The figures of a benchmark on one storage, over all completed repetitions, in modelled time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchmarkFigures {
+    /// Completed repetitions.
+    pub repetitions: usize,
+    /// Of the command, from its start to its end.
+    pub duration_s: Estimate,
+    /// In the order of the study; the first is what storages are compared by at first sight. Never empty.
+    pub figures: Vec<NamedFigure>,
+    /// The worst of the repetitions; absent when none carries a certificate.
+    pub verdict: Option<Verdict>,
+    pub cost: Option<StorageCost>,
+}
+
+/// One figure over all repetitions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedFigure {
+    pub name: String,
+    pub unit: String,
+    pub better: Better,
+    pub slow_motion: Dilation,
+    /// The mean, with the interval from the spread of repetitions; without one where the benchmark ran once.
+    pub value: Estimate,
+    /// How many times as good as the baseline's: above 1 is better, whichever direction that is. Absent on the baseline itself.
+    pub performance: Option<Ratio>,
+}
+
+impl BenchmarkFigures {
+    /// None unless a repetition completed with a figure.
+    pub fn of(records: &[&RunRecord]) -> Option<BenchmarkFigures> {
+        let completed: Vec<&RunRecord> =
+            records.iter().copied().filter(|record| benchmark_of(record).is_some()).collect();
+        let taken: Vec<&BenchmarkRecord> =
+            completed.iter().filter_map(|record| benchmark_of(record)).collect();
+        let durations: Vec<f64> = taken.iter().map(|one| one.duration_s).collect();
+        Some(BenchmarkFigures {
+            repetitions: taken.len(),
+            duration_s: mean_of(&durations)?,
+            // All repetitions have the same ones but for percentiles that a program prints as it likes.
+            figures: taken.first()?.figures.iter().filter_map(|first| over(first, &taken)).collect(),
+            verdict: worst_verdict(records),
+            cost: completed.first().and_then(|record| StorageCost::of(&record.storage)),
+        })
+    }
+
+    /// What storages are compared by at first sight.
+    pub fn first(&self) -> Option<&NamedFigure> {
+        self.figures.first()
+    }
+
+    pub fn named(&self, name: &str) -> Option<&NamedFigure> {
+        self.figures.iter().find(|one| one.name == name)
+    }
+
+    /// Sets how each figure stands against the baseline's of the same name.
+    pub(crate) fn compare_with(&mut self, baseline: &BenchmarkFigures) {
+        for figure in &mut self.figures {
+            figure.performance = baseline.named(&figure.name).and_then(|base| figure.against(base));
+        }
+    }
+}
+
+impl NamedFigure {
+    /// How many times as good this is as `base`.
+    pub fn against(&self, base: &NamedFigure) -> Option<Ratio> {
+        match self.better {
+            Better::Higher => Ratio::of(&self.value, &base.value),
+            Better::Lower => Ratio::of(&base.value, &self.value),
+        }
+    }
+
+    /// `2,310 tps ±3 %`
+    pub fn in_words(&self) -> String {
+        let value = quantity::of_unit(self.value.value, &self.unit);
+        match self.value.relative_half_width() {
+            Some(share) => format!("{value} ±{}", quantity::percent(share)),
+            None => value,
+        }
+    }
+}
+
+fn over(first: &BenchmarkFigure, taken: &[&BenchmarkRecord]) -> Option<NamedFigure> {
+    let values: Vec<f64> = taken
+        .iter()
+        .filter_map(|one| one.figures.iter().find(|figure| figure.name == first.name))
+        .map(|figure| figure.value)
+        .collect();
+    Some(NamedFigure {
+        name: first.name.clone(),
+        unit: first.unit.clone(),
+        better: first.better,
+        slow_motion: first.slow_motion,
+        value: mean_of(&values)?,
+        performance: None,
+    })
+}
+
+fn mean_of(values: &[f64]) -> Option<Estimate> {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    // A command prints one value: only the spread of repetitions tells how sure it is.
+    (!values.is_empty()).then(|| Estimate::combine(mean, None, StandardError::between(values)))
+}

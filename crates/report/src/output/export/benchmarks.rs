@@ -1,0 +1,45 @@
+//! Benchmarks of the user's in the export.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use underlay_record::{Better, Dilation};
+
+use crate::cell::benchmark::BenchmarkFigures;
+use crate::statistics::Interval;
+
+/// A benchmark of the user's over its repetitions, in modelled time.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BenchmarkExport {
+    pub duration_s: f64,
+    /// In the order of the study.
+    pub figures: Vec<BenchmarkFigureExport>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BenchmarkFigureExport {
+    pub name: String,
+    pub unit: String,
+    pub better: Better,
+    /// What slow motion does to it, which is divided out of the value.
+    pub slow_motion: Dilation,
+    pub value: f64,
+    /// Null where it ran once.
+    pub interval: Option<Interval>,
+    /// How many times as good as the baseline's: above 1 is better, whichever direction that is.
+    pub performance: Option<f64>,
+    pub performance_interval: Option<Interval>,
+}
+
+pub(super) fn benchmark(figures: &BenchmarkFigures) -> BenchmarkExport {
+    let each = figures.figures.iter().map(|figure| BenchmarkFigureExport {
+        name: figure.name.clone(),
+        unit: figure.unit.clone(),
+        better: figure.better,
+        slow_motion: figure.slow_motion,
+        value: figure.value.value,
+        interval: figure.value.interval,
+        performance: figure.performance.map(|ratio| ratio.value),
+        performance_interval: figure.performance.and_then(|ratio| ratio.interval),
+    });
+    BenchmarkExport { duration_s: figures.duration_s.value, figures: each.collect() }
+}

@@ -1,0 +1,221 @@
+//! Benchmarks of the user's: every figure, how each storage stands against the baseline, and what was printed over time.
+
+use maud::{Markup, html};
+use underlay_record::Dilation;
+
+use super::charts::{Group, Groups, Line, Lines, Mark, thinned};
+use super::drawing::{Axis, Words};
+use super::summary::{badge, not_measured, ratio_field};
+use super::throughput::{GROUPS_ACROSS, description};
+use super::{OPEN_ROWS, Page, figure, swatch};
+use crate::cell::benchmark::NamedFigure;
+use crate::comparison::{CellResult, Row, by_mix};
+use crate::output::terminal::benchmarks::{direction, figures_of, words_on_repetitions};
+use crate::quantity::{self, ABSENT};
+
+/// Highest over lowest value from which bars are drawn on a logarithmic axis.
+const LOG_FROM: f64 = 30.0;
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    let rows: Vec<&Row> = page.comparison.benchmarks().collect();
+    rows.first()?;
+    let scale = page.loaded.run.scale;
+    Some(html! {
+        p.lead {
+            "Figures as each benchmark prints them"
+            @if scale.time != 1.0 { ", with slow motion divided out of times and rates" }
+            ". " (words_on_repetitions(&rows, page.comparison.baseline))
+        }
+        (page.legend())
+        (performance_pictures(page, &rows))
+        (page.for_each_mix_of(by_mix(rows.iter().copied()), |rows| html! {
+            @for row in rows {
+                (first_figure(page, row))
+                (over_time(page, row))
+                (table(page, row))
+            }
+        }))
+    })
+}
+
+/// The first figure of each benchmark against the baseline's.
+fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
+    let groups: Vec<Group> = rows
+        .iter()
+        .map(|row| Group {
+            label: page.row_label(row),
+            marks: Mark::of_row(row, |result| {
+                let ratio = result.benchmark()?.first()?.performance?;
+                Some((ratio.value, ratio.interval))
+            }),
+        })
+        .filter(|group| !group.marks.is_empty())
+        .collect();
+    let title = format!("First figure of each benchmark against {}: more is better", page.comparison.baseline);
+    html! {
+        @for groups in groups.chunks(GROUPS_ACROSS) {
+            (figure(&title, Groups {
+                words: Words { title: &title, description: &description(page, groups, &quantity::ratio) },
+                y_title: "times as good",
+                groups,
+                is_log: is_far_apart(groups),
+                width: 1060,
+                height: 320,
+                label: &|times| format!("{}x", quantity::number(times, 2)),
+            }.bars()))
+        }
+    }
+}
+
+fn is_far_apart(groups: &[Group]) -> bool {
+    let values = || groups.iter().flat_map(|group| &group.marks).map(|mark| mark.value);
+    values().fold(0.0, f64::max) > LOG_FROM * values().fold(f64::INFINITY, f64::min)
+}
+
+/// What storages are compared by at first sight, in its own unit.
+fn first_figure(page: &Page, row: &Row) -> Markup {
+    let all = figures_of(row);
+    let Some(first) = all.first() else { return html! {} };
+    let marks = Mark::of_row(row, |result| {
+        let value = result.benchmark()?.named(&first.name)?.value;
+        Some((value.value, value.interval))
+    });
+    let groups = [Group { label: row.label().to_owned(), marks }];
+    let is_log = is_far_apart(&groups);
+    let title = direction(first);
+    let write = |value: f64| quantity::of_unit(value, &first.unit);
+    html! {
+        (figure(&title, Groups {
+            words: Words { title: &title, description: &description(page, &groups, &write) },
+            y_title: if is_log { "logarithmic scale" } else { &first.unit },
+            groups: &groups,
+            is_log,
+            width: 520,
+            height: 260,
+            label: &write,
+        }.bars()))
+    }
+}
+
+/// The progress that was printed, where the study says how to read it.
+fn over_time(page: &Page, row: &Row) -> Markup {
+    let with_series: Vec<&NamedFigure> = figures_of(row)
+        .into_iter()
+        .filter(|named| row.cells.iter().flatten().any(|result| !series(result, &named.name).is_empty()))
+        .collect();
+    html! { div.charts { @for named in with_series { (lines(page, row, named)) } } }
+}
+
+/// A figure's progress in the first repetition that completed.
+fn series(result: &CellResult, name: &str) -> Vec<(f64, f64)> {
+    let first = result.completed().next();
+    let figure = first
+        .and_then(|record| record.benchmark.as_ref())
+        .and_then(|taken| taken.figures.iter().find(|figure| figure.name == name));
+    figure.map(|one| one.series.iter().map(|sample| (sample.t_s, sample.value)).collect()).unwrap_or_default()
+}
+
+fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
+    let most_points = if page.comparison.rows.len() > OPEN_ROWS { 60 } else { 150 };
+    let drawn: Vec<Line> = row
+        .cells
+        .iter()
+        .enumerate()
+        .filter_map(|(index, result)| {
+            let points = series(result.as_ref()?, &named.name);
+            let name = Some(page.comparison.storages[index].to_owned());
+            (!points.is_empty()).then(|| Line { series: index, name, points: thinned(&points, most_points) })
+        })
+        .collect();
+    let last = drawn.iter().flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max);
+    if last <= 0.0 {
+        return html! {};
+    }
+    let values = || drawn.iter().flat_map(|line| &line.points).map(|point| point.1);
+    let positive = || values().filter(|value| *value > 0.0);
+    let is_log = values().all(|value| value > 0.0)
+        && positive().fold(0.0, f64::max) > LOG_FROM * positive().fold(f64::INFINITY, f64::min);
+    let caption = format!("{} over time", named.name);
+    let svg = Lines {
+        words: Words { title: &caption, description: "One line a storage, as the benchmark printed its progress." },
+        y_title: &if is_log { format!("{}, logarithmic", named.unit) } else { named.unit.clone() },
+        x_title: "seconds",
+        lines: &drawn,
+        x: Axis { low: 0.0, high: last, is_log: false },
+        x_ticks: Vec::new(),
+        is_log,
+        y_high: None,
+        width: 520,
+        height: 220,
+        label: &|value| quantity::of_unit(value, &named.unit),
+    }
+    .draw();
+    html! { div { (figure(&caption, svg)) } }
+}
+
+fn table(page: &Page, row: &Row) -> Markup {
+    let all = figures_of(row);
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th.l { "Figure" } th.l { "Storage" } th { "value" } th { "against " (page.comparison.baseline) } th.l { "Certificate" }
+            } }
+            tbody {
+                @for named in &all {
+                    @let rows_of: Vec<(usize, &CellResult)> =
+                        row.cells.iter().enumerate().filter_map(|(index, result)| Some((index, result.as_ref()?))).collect();
+                    @for (position, (index, result)) in rows_of.iter().enumerate() {
+                        tr {
+                            @if position == 0 {
+                                th.l scope="rowgroup" rowspan=(rows_of.len()) { (direction(named)) small.below { (dilation(page, named)) } }
+                            }
+                            th.l scope="row" { (swatch(*index)) (result.cell.storage) }
+                            (fields(page, result, &named.name))
+                        }
+                    }
+                }
+                @if all.is_empty() {
+                    @for (index, result) in row.cells.iter().enumerate() {
+                        @if let Some(result) = result {
+                            tr { td.l { (ABSENT) } th.l scope="row" { (swatch(index)) (result.cell.storage) } (not_measured(&result.outcome, 3)) }
+                        }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn dilation(page: &Page, named: &NamedFigure) -> &'static str {
+    match (page.loaded.run.scale.time == 1.0, named.slow_motion) {
+        (true, _) | (_, Dilation::None) => "",
+        (false, Dilation::Time | Dilation::Rate) => "slow motion divided out",
+    }
+}
+
+fn fields(page: &Page, result: &CellResult, name: &str) -> Markup {
+    let Some(benchmark) = result.benchmark() else {
+        return not_measured(&result.outcome, 3);
+    };
+    let Some(named) = benchmark.named(name) else {
+        return html! { td { (ABSENT) } td { (ABSENT) } td.l { (badge(benchmark.verdict)) } };
+    };
+    let is_baseline = page.comparison.baseline == result.cell.storage;
+    html! {
+        td {
+            span.strong { (quantity::of_unit(named.value.value, &named.unit)) }
+            @match named.value.relative_half_width() {
+                Some(share) => small { "±" (quantity::percent(share)) },
+                None => small { "one run" },
+            }
+        }
+        td {
+            @match named.performance {
+                _ if is_baseline => span.dim { "baseline" },
+                Some(ratio) if ratio.interval.is_none() => { span.strong { (quantity::ratio(ratio.value)) } small { "one run" } },
+                ratio => (ratio_field(ratio)),
+            }
+        }
+        td.l { (badge(benchmark.verdict)) }
+    }
+}

@@ -1,0 +1,155 @@
+//! Benchmarks of the user's: each figure on each storage.
+
+use super::{Layout, Paint, Style, certificate_mark, reason_not_measured, state_of, wrap};
+use crate::cell::benchmark::NamedFigure;
+use crate::comparison::{CellResult, Comparison, Outcome, Row, system_title, work_title};
+use crate::findings::warnings;
+use crate::quantity::{self, ABSENT};
+use crate::statistics::ratio::Difference;
+use underlay_record::{Better, Verdict};
+
+/// Everything about benchmarks; empty where there are none.
+pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
+    let mut out = String::new();
+    let rows: Vec<&Row> = comparison.benchmarks().collect();
+    if rows.is_empty() {
+        return out;
+    }
+    for row in &rows {
+        let heading = match comparison.systems.len() {
+            0 | 1 => work_title(row.cell),
+            _ => format!("{}, {}", system_title(row.system), work_title(row.cell)),
+        };
+        out.push('\n');
+        for line in wrap(&heading, width, "") {
+            out += &format!("{}\n", paint.bold(&line));
+        }
+        let whole = table(comparison, row, true);
+        let layout = if whole.width() <= width { whole } else { table(comparison, row, false) };
+        out += &layout.render(width, paint);
+        for result in row.cells.iter().flatten() {
+            // The table says what is still to come.
+            let is_pending = matches!(result.outcome, Outcome::Pending);
+            if let Some(reason) = reason_not_measured(result).filter(|_| !is_pending) {
+                let text = format!("{}: {reason}", warnings::cell_name(comparison, result));
+                for line in wrap(&text, width - 2, "  ") {
+                    out += &format!("  {line}\n");
+                }
+            }
+        }
+    }
+    for line in wrap(&words_on_repetitions(&rows, comparison.baseline), width, "") {
+        out += &format!("{}\n", paint.dim(&line));
+    }
+    out
+}
+
+/// How sure figures are, and what `against` means, in words.
+pub(crate) fn words_on_repetitions(rows: &[&Row], baseline: &str) -> String {
+    let counts: Vec<usize> = rows
+        .iter()
+        .flat_map(|row| row.cells.iter().flatten())
+        .filter_map(|result| result.benchmark())
+        .map(|one| one.repetitions)
+        .collect();
+    let (low, high) = (counts.iter().min().copied().unwrap_or(0), counts.iter().max().copied().unwrap_or(0));
+    let runs = match (low, high) {
+        (_, 0) => return "No benchmark has completed.".to_owned(),
+        (_, 1) => {
+            "Each benchmark ran once, so there are no intervals: how far a second run would differ is unknown."
+                .to_owned()
+        }
+        (low, high) if low == high => {
+            format!("Means of {low} runs each, with 95 % intervals from their spread.")
+        }
+        (low, high) => format!("Means of {low} to {high} runs each, with 95 % intervals from their spread."),
+    };
+    format!("{runs} Above 1 is better than on {baseline}, whichever direction a figure has.")
+}
+
+/// The names of a row's figures with an example of each, in the study's order.
+pub(crate) fn figures_of<'r>(row: &'r Row) -> Vec<&'r NamedFigure> {
+    let mut found: Vec<&'r NamedFigure> = Vec::new();
+    for result in row.cells.iter().flatten() {
+        for figure in result.benchmark().map(|one| one.figures.as_slice()).unwrap_or_default() {
+            if !found.iter().any(|known| known.name == figure.name) {
+                found.push(figure);
+            }
+        }
+    }
+    found
+}
+
+/// `throughput, higher is better`
+pub(crate) fn direction(figure: &NamedFigure) -> String {
+    let better = match figure.better {
+        Better::Higher => "higher",
+        Better::Lower => "lower",
+    };
+    format!("{}, {better} is better", figure.name)
+}
+
+fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
+    let against = format!("against {}", comparison.baseline);
+    let header = ["figure", "storage", "value", against.as_str(), "verdict"].map(str::to_owned);
+    let mut layout = Layout::new(&header);
+    let mut line = 0;
+    for (position, figure) in figures_of(row).into_iter().enumerate() {
+        let mut name = if with_intervals { direction(figure) } else { figure.name.clone() };
+        for result in row.cells.iter().flatten() {
+            let ours = result.benchmark().and_then(|one| one.named(&figure.name));
+            let mut fields = vec![std::mem::take(&mut name), result.cell.storage.clone()];
+            match ours {
+                Some(ours) => {
+                    fields.push(ours.in_words());
+                    let is_baseline = result.cell.storage == comparison.baseline;
+                    let ratio = ratio_field(ours, is_baseline, with_intervals);
+                    if ours.performance.is_some_and(|ratio| ratio.difference() == Difference::NoneSeen) {
+                        layout.paints.push((line, ratio.clone(), Style::Dim));
+                    }
+                    fields.push(ratio);
+                }
+                None => fields.extend([missing(result), ABSENT.to_owned()]),
+            }
+            // It is one verdict for all figures of a cell.
+            let verdict = if position == 0 { result.verdict() } else { None };
+            let mark = if position == 0 { certificate_mark(verdict) } else { "" };
+            if verdict == Some(Verdict::Doubtful) {
+                layout.paints.push((line, mark.to_owned(), Style::Alarm));
+            }
+            fields.push(mark.to_owned());
+            layout.table.add_row(fields);
+            line += 1;
+        }
+    }
+    if line == 0 {
+        for result in row.cells.iter().flatten() {
+            let state = state_of(&result.outcome).to_owned();
+            let storage = result.cell.storage.clone();
+            layout.table.add_row(vec![ABSENT.to_owned(), storage, state, ABSENT.to_owned(), String::new()]);
+        }
+    }
+    layout.finish(&[0, 1, 4]);
+    layout
+}
+
+fn missing(result: &CellResult) -> String {
+    match result.benchmark() {
+        Some(_) => ABSENT.to_owned(),
+        None => state_of(&result.outcome).to_owned(),
+    }
+}
+
+fn ratio_field(figure: &NamedFigure, is_baseline: bool, with_intervals: bool) -> String {
+    match (&figure.performance, is_baseline) {
+        (_, true) => "baseline".to_owned(),
+        (None, _) => ABSENT.to_owned(),
+        (Some(ratio), _) => match ratio.interval {
+            Some(interval) if with_intervals => {
+                format!("{} ({})", ratio.verdict(), quantity::ratio_interval(interval))
+            }
+            Some(_) => ratio.verdict(),
+            None => quantity::ratio(ratio.value),
+        },
+    }
+}
