@@ -146,6 +146,18 @@ impl Observer for Terminal {
             ));
             return;
         }
+        if let (CellStatus::Completed, Some(taken)) = (&record.status, &record.benchmark) {
+            let first = taken.figures.first();
+            let figure = first.map_or_else(String::new, |one| {
+                format!("{} {} {}, ", one.name, quantity::number(one.value, 3), one.unit)
+            });
+            state.say(&format!(
+                "{head}: {figure}{} here{}",
+                quantity::duration(taken.wall_s),
+                if doubtful { "  (doubtful)" } else { "" }
+            ));
+            return;
+        }
         state.say(&match (&record.status, &record.measured) {
             (CellStatus::Completed, Some(measured)) => {
                 format!(

@@ -68,10 +68,15 @@ pub struct Requests {
     pub compacts_at: Option<f64>,
 }
 
+/// A command of the user's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Benchmark {
     /// As the study names its workload.
     pub name: String,
+    /// What the study runs, before placeholders are filled in: two runs of other commands are not compared.
+    pub command: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -222,7 +222,7 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
             }
             for workload in &study.workloads {
                 let Some(benchmark) = &workload.benchmark else { continue };
-                let cell = benchmark_cell(system, storage, workload, benchmark.data_bytes);
+                let cell = benchmark_cell(system, storage, workload, benchmark);
                 let asked = CellWork::Benchmark(benchmark);
                 entries.push(Entry { cell, system, storage, workload, asked });
             }
@@ -242,16 +242,25 @@ pub fn entries(study: &Study) -> Vec<Entry<'_>> {
     entries
 }
 
-fn benchmark_cell(system: &SystemSpec, storage: &StorageSpec, workload: &WorkloadSpec, data_bytes: u64) -> Cell {
+fn benchmark_cell(
+    system: &SystemSpec,
+    storage: &StorageSpec,
+    workload: &WorkloadSpec,
+    benchmark: &BenchmarkSpec,
+) -> Cell {
     Cell {
         id: format!("{}/{}/{}", system.name, storage.name, workload.name),
         system: system.name.clone(),
         storage: storage.name.clone(),
         workload: workload.name.clone(),
         servers: system.servers,
-        data_bytes,
+        data_bytes: benchmark.data_bytes,
         data: None,
-        work: Work::Benchmark(Benchmark { name: workload.name.clone() }),
+        work: Work::Benchmark(Benchmark {
+            name: workload.name.clone(),
+            command: benchmark.plan.run.clone(),
+            job: benchmark.plan.job.clone(),
+        }),
         named: Named::default(),
     }
 }

@@ -323,8 +323,9 @@ pub struct BenchmarkRequest {
     pub plan: BenchmarkPlan,
     pub data_bytes: u64,
     pub seed: u64,
-    /// How long it is to be measured, by this machine's clock.
+    /// How long it is to be measured, and to warm up before, by this machine's clock.
     pub duration: Duration,
+    pub warmup: Duration,
 }
 
 /// What a program's data set is loaded for.

@@ -98,10 +98,11 @@ impl Bench {
             data_bytes: plan.data_bytes_here,
             seed: plan.seed,
             duration: plan.study.run.duration,
+            warmup: plan.study.run.warmup,
         };
         let machine = MachineSnapshot::take();
         let begun = Instant::now();
-        let expected_s = plan.study.run.duration.as_secs_f64();
+        let expected_s = (plan.study.run.warmup + plan.study.run.duration).as_secs_f64();
         window.measuring_begins();
         let outcome = servers.run_benchmark(&request, &|| {
             let done = begun.elapsed().as_secs_f64() / expected_s;

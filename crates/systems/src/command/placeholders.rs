@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What a command may have between braces, each with what it becomes.
-pub const PLACEHOLDERS: [(&str, &str); 17] = [
+pub const PLACEHOLDERS: [(&str, &str); 18] = [
     ("data", "the directory for its data, on the storage under test"),
     ("wal", "the directory of the role `wal`; without one, beside the data, or on the directory that `wal_directory` names"),
     ("temp", "the directory of the role `temp`; without one, beside the data"),
@@ -20,6 +20,7 @@ pub const PLACEHOLDERS: [(&str, &str); 17] = [
     ("time", "the factor of slow motion"),
     ("data_bytes", "the workload's `data` on this machine; 0 where it has none"),
     ("duration_s", "how long it is to be measured, in seconds of this machine's clock"),
+    ("warmup_s", "how long it is to warm up before, likewise"),
     ("seed", "a number that is another one in each repetition"),
 ];
 

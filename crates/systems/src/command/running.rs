@@ -217,7 +217,8 @@ impl Program {
         let mut values: Values = vec![
             ("data_bytes", benchmark.data_bytes.to_string()),
             ("seed", benchmark.seed.to_string()),
-            ("duration_s", benchmark.duration.as_secs().max(1).to_string()),
+            ("duration_s", whole_seconds(benchmark.duration)),
+            ("warmup_s", whole_seconds(benchmark.warmup)),
         ];
         let job = self.ground.scratch.join("job");
         if let Some(text) = &plan.job {
@@ -244,6 +245,11 @@ impl Program {
             output_tail: tail(&text),
         })
     }
+}
+
+/// Most programs take whole seconds.
+fn whole_seconds(duration: Duration) -> String {
+    duration.as_secs_f64().ceil().max(1.0).to_string()
 }
 
 /// A line `name value` of running totals; others are somebody else's.

@@ -137,6 +137,7 @@ impl Command {
             ("time", settings.slow_motion.to_string()),
             ("data_bytes", "0".to_owned()),
             ("duration_s", "0".to_owned()),
+            ("warmup_s", "0".to_owned()),
             ("seed", "0".to_owned()),
         ];
         let ground = Ground {

@@ -86,7 +86,7 @@ pub fn ab_csv(ab: &AbComparison) -> String {
                 quoted(&cell.workload),
                 cell.is_doubtful.to_string(),
             ];
-            fields.push(figure.metric.name().to_owned());
+            fields.push(quoted(&figure.metric.name()));
             fields.extend(with_ends(figure.a.value, figure.a.interval));
             fields.extend(with_ends(figure.b.value, figure.b.interval));
             fields.extend(with_ends(figure.ratio.value, figure.ratio.interval));
