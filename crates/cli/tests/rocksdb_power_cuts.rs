@@ -75,7 +75,7 @@ impl Disk {
                 dilation: 0.02,
                 seed: 1,
             },
-            filesystem: Filesystem::Xfs,
+            filesystem: Some(Filesystem::Xfs),
             mount_root: folder.join("mnt"),
             format: true,
             mount_point: None,

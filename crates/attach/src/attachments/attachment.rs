@@ -19,7 +19,8 @@ use crate::undo::registry::Registry;
 #[derive(Clone, Debug)]
 pub struct AttachSpec {
     pub stack: StackSpec,
-    pub filesystem: Filesystem,
+    /// `None` for the block devices themselves, where the attachment has some.
+    pub filesystem: Option<Filesystem>,
     /// Each volume is mounted in a directory of its name below this one, which is made when it is not there.
     pub mount_root: PathBuf,
     /// Makes a filesystem on each volume first. When false the volumes' backing must hold one already.
@@ -60,6 +61,18 @@ pub(crate) fn split_directories(paths: Vec<PathBuf>, stack: &StackSpec) -> Resul
         }
     }
     Ok(split)
+}
+
+/// For attachments that have no block devices to show.
+///
+/// # Errors
+/// When the spec asks for them.
+pub(crate) fn needs_filesystem(name: &str, spec: &AttachSpec) -> Result<Filesystem, AttachError> {
+    spec.filesystem.ok_or_else(|| {
+        AttachError::failed(format!(
+            "the attachment {name} shows no block devices: run as root on a host with loop devices, or give the storage a file system"
+        ))
+    })
 }
 
 /// A mount point of its own is for a single volume.

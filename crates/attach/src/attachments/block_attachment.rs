@@ -130,8 +130,8 @@ impl Attachment for BlockAttachment {
     /// The devices stand at the modelled pace when it returns; while the filesystem is made and mounted they
     /// complete at once.
     fn attach(&self, spec: &AttachSpec, registry: &Registry) -> Result<Attached, AttachError> {
-        if spec.format {
-            spec.filesystem.probe()?;
+        if let Some(filesystem) = spec.filesystem.filter(|_| spec.format) {
+            filesystem.probe()?;
         }
         check_mount_point(spec)?;
         let mut mounted = MountedVolumes {
@@ -161,20 +161,26 @@ struct MountedVolumes {
 
 impl MountedVolumes {
     fn mount_all(&mut self, spec: &AttachSpec) -> Result<Vec<PathBuf>, AttachError> {
+        let Some(filesystem) = spec.filesystem else {
+            if spec.stack.volumes.iter().any(|volume| volume.directories > 1) {
+                return Err(AttachError::failed("a volume without a file system can't be split into directories"));
+            }
+            return Ok(self.volumes.paths().to_vec());
+        };
         self.volumes.set_pace(Pace::Immediate)?;
         let infos = self.volumes.daemon()?.volumes().to_vec();
         let mut paths = Vec::new();
         for (index, info) in infos.iter().enumerate() {
-            spec.filesystem.check_capacity(&info.name, info.capacity_bytes)?;
+            filesystem.check_capacity(&info.name, info.capacity_bytes)?;
             let wanted = spec.mount_point.clone().unwrap_or_else(|| spec.mount_root.join(&info.name));
             let (mount_point, made) = mounts::empty_directory(&wanted, &self.registry)?;
             self.directories.extend(made);
             let device = self.volumes.paths()[index].clone();
             if spec.format {
-                spec.filesystem.make(&device)?;
+                filesystem.make(&device)?;
             }
             let backing = self.volumes.daemon()?.volume_file(&info.name);
-            self.mount(spec.filesystem, &device, &mount_point, backing)?;
+            self.mount(filesystem, &device, &mount_point, backing)?;
             paths.push(mount_point);
         }
         let paths = split_directories(paths, &spec.stack)?;

@@ -20,7 +20,7 @@ use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::Pace;
 
 use crate::attachments::attachment::{
-    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, split_directories,
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, needs_filesystem, split_directories,
 };
 use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;
@@ -94,6 +94,7 @@ impl Attachment for FuseDirectory {
         self.probe()?;
         check_names(&spec.stack)?;
         check_mount_point(spec)?;
+        needs_filesystem(NAME, spec)?;
         let mut held = Directories {
             mounts: Vec::new(),
             made: Vec::new(),

@@ -16,8 +16,9 @@ use underlay_record::DeviceActivity;
 use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
 
 use crate::attachments::attachment::{
-    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, split_directories,
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, needs_filesystem, split_directories,
 };
+use crate::attachments::filesystem::Filesystem;
 use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;
 use crate::machine::mounts;
@@ -61,8 +62,9 @@ impl Attachment for KernelNvme {
         self.probe()?;
         check_names(&spec.stack)?;
         check_mount_point(spec)?;
+        let filesystem = needs_filesystem(NAME, spec)?;
         if spec.format {
-            spec.filesystem.probe()?;
+            filesystem.probe()?;
         }
         let remotes = remotes(&spec.stack)?;
         let mut volumes = KernelVolumes {
@@ -73,7 +75,7 @@ impl Attachment for KernelNvme {
             devices: Vec::new(),
             sampler: Mutex::default(),
         };
-        let attached = volumes.attach_all(spec, &remotes);
+        let attached = volumes.attach_all(spec, filesystem, &remotes);
         match attached.and_then(|paths| split_directories(paths, &spec.stack)) {
             Ok(paths) => Ok(Attached::new(NAME, paths, Box::new(volumes))),
             Err(error) => {
@@ -116,6 +118,7 @@ impl KernelVolumes {
     fn attach_all(
         &mut self,
         spec: &AttachSpec,
+        filesystem: Filesystem,
         remotes: &[&RemoteSpec],
     ) -> Result<Vec<PathBuf>, AttachError> {
         let mut paths = Vec::new();
@@ -125,11 +128,11 @@ impl KernelVolumes {
             let (mount_point, made) = mounts::empty_directory(&wanted, &self.registry)?;
             self.directories.extend(made);
             if spec.format {
-                spec.filesystem.make(&device)?;
+                filesystem.make(&device)?;
             }
             let resource = Resource::Mount { mount_point: mount_point.clone(), backing: device.clone() };
             let note = self.registry.note(resource)?;
-            if let Err(error) = spec.filesystem.mount(&device, &mount_point) {
+            if let Err(error) = filesystem.mount(&device, &mount_point) {
                 self.registry.forget(note);
                 return Err(error);
             }

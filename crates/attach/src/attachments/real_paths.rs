@@ -169,7 +169,7 @@ mod tests {
         std::fs::write(disk.join("underlay/theirs"), "x").unwrap();
         let spec = AttachSpec {
             stack: StackSpec { volumes: Vec::new(), dilation: 1.0, seed: 1 },
-            filesystem: Filesystem::Xfs,
+            filesystem: Some(Filesystem::Xfs),
             mount_root: keep.path().join("mnt"),
             format: true,
             mount_point: None,

@@ -140,7 +140,7 @@ pub(crate) fn modelled(medium: &str, capacity_bytes: u64, backing: BackingSpec) 
 }
 
 pub(crate) fn spec(stack: StackSpec, filesystem: Filesystem, mount_root: PathBuf) -> AttachSpec {
-    AttachSpec { stack, filesystem, mount_root, format: true, mount_point: None }
+    AttachSpec { stack, filesystem: Some(filesystem), mount_root, format: true, mount_point: None }
 }
 
 /// Runs `work` on a thread and fails when it hangs: the time is far beyond what anything here takes.

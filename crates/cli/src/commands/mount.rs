@@ -90,7 +90,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     space::check(&devices, disk.folder())?;
     let dilation = stack.dilation;
     let mut spec = AttachSpec {
-        filesystem,
+        filesystem: Some(filesystem),
         format: state == State::Blank,
         // One volume is the directory itself, of several each has one below it.
         mount_point: (stack.volumes.len() == 1).then(|| arguments.dir.clone()),
@@ -200,7 +200,12 @@ fn storage_of_study(
     Ok(Wanted {
         title: format!("[storage.{name}] of {}", file.display()),
         stack,
-        filesystem: storage::filesystem(storage),
+        filesystem: storage::filesystem(storage).ok_or_else(|| {
+            Failure::Mistake(format!(
+                "[storage.{name}] of {} has no file system: there is nothing to mount",
+                file.display()
+            ))
+        })?,
         attachment: arguments.attachment.clone().or(study.run.attachment),
         is_blank: None,
     })

@@ -166,15 +166,17 @@ pub fn image_files(stack: &StackSpec) -> Vec<PathBuf> {
         .collect()
 }
 
-pub fn filesystem(storage: &StorageSpec) -> underlay_attach::Filesystem {
+/// `None` where the system gets the block devices themselves.
+pub fn filesystem(storage: &StorageSpec) -> Option<underlay_attach::Filesystem> {
     match &storage.source {
         StorageSource::Modelled { filesystem, .. } | StorageSource::Volume(PoolVolume { filesystem, .. }) => {
             match filesystem {
-                Filesystem::Ext4 => underlay_attach::Filesystem::Ext4,
-                Filesystem::Xfs => underlay_attach::Filesystem::Xfs,
+                Filesystem::Ext4 => Some(underlay_attach::Filesystem::Ext4),
+                Filesystem::Xfs => Some(underlay_attach::Filesystem::Xfs),
+                Filesystem::None => None,
             }
         }
-        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => underlay_attach::Filesystem::default(),
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => Some(underlay_attach::Filesystem::default()),
     }
 }
 
@@ -199,7 +201,7 @@ pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attach
     };
     let spec = AttachSpec {
         stack: StackSpec { volumes: Vec::new(), dilation: 1.0, seed: 0 },
-        filesystem: underlay_attach::Filesystem::default(),
+        filesystem: Some(underlay_attach::Filesystem::default()),
         mount_root: PathBuf::new(),
         mount_point: None,
         format: false,
@@ -237,14 +239,14 @@ pub fn describe(
                 Layout::Jbod => Arrangement::Jbod,
                 Layout::Mirror => Arrangement::Mirror,
             };
-            (Some(filesystem.name().to_owned()), Some(arrangement), words, of_each.collect())
+            (filesystem.made().map(str::to_owned), Some(arrangement), words, of_each.collect())
         }
         StorageSource::Volume(volume) => {
             let described = devices(storage).into_iter().map(|(name, medium, capacity_bytes)| {
                 DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null).describe()
             });
             let words = volume_in_words(volume, servers);
-            let filesystem = Some(volume.filesystem.name().to_owned());
+            let filesystem = volume.filesystem.made().map(str::to_owned);
             (filesystem, Some(Arrangement::Pool), words, described.collect::<Vec<_>>())
         }
         StorageSource::Paths(paths) => {

@@ -31,6 +31,7 @@ const MIN_CACHE_BYTES: u64 = 1 << 20;
 /// to be made on less than 300 MiB (mkfs.xfs(8)); ext4 gets by with less.
 const MIN_XFS_VOLUME_BYTES: u64 = 300 << 20;
 const MIN_EXT4_VOLUME_BYTES: u64 = 64 << 20;
+const MIN_BARE_VOLUME_BYTES: u64 = 1 << 20;
 const FILESYSTEM_BYTES: u64 = 100 << 20;
 /// A pool numbers the extents of a volume, 256 KiB each, by 32 bits.
 const MAX_VOLUME_BYTES: u64 = 1 << 50;
@@ -63,12 +64,16 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         }
         for storage in sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage)) {
             check_directories(system, storage, findings);
+            benchmark::check_storage(system, storage, &sites.workloads, findings);
         }
     }
     for storage in &sites.storages {
         check_pace(storage, sites, findings);
         check_volumes(storage, sites, findings);
         check_dirty_limit(storage, sites, findings);
+        if sites.is_for_a_role(storage) {
+            benchmark::check_role(storage, findings);
+        }
     }
     for workload in &sites.workloads {
         check_amounts(workload, sites, findings);
@@ -320,6 +325,7 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
     let smallest_allowed = match filesystem {
         Filesystem::Xfs => MIN_XFS_VOLUME_BYTES,
         Filesystem::Ext4 => MIN_EXT4_VOLUME_BYTES,
+        Filesystem::None => MIN_BARE_VOLUME_BYTES,
     };
     let smallest = volumes.iter().copied().min().unwrap_or(0);
     if smallest < smallest_allowed {

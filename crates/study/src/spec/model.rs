@@ -262,18 +262,27 @@ pub struct LinkSpec {
     pub latency_us: f64,
 }
 
+/// What a volume carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filesystem {
     Xfs,
     Ext4,
+    /// The system gets the block devices.
+    None,
 }
 
 impl Filesystem {
-    /// `xfs` or `ext4`, as a study writes it and as `mkfs` is called.
+    /// The one that is made; none on bare devices.
+    pub fn made(self) -> Option<&'static str> {
+        Some(self.name()).filter(|_| self != Filesystem::None)
+    }
+
+    /// `xfs`, `ext4` or `none`, as a study writes it.
     pub fn name(self) -> &'static str {
         match self {
             Filesystem::Xfs => "xfs",
             Filesystem::Ext4 => "ext4",
+            Filesystem::None => "none",
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Gid, Uid};
 
 use super::NAME;
-use super::identity::User;
+use super::identity::{User, set_apart};
 use super::leftovers::{Crew, MARK};
 use super::placeholders::{Values, fill};
 use crate::child::Child;
@@ -124,11 +124,12 @@ impl Ground {
         };
         let ids: Option<(Uid, Gid)> = self.user.as_ref().map(|user| (user.uid, user.gid));
         let (user, places) = (self.user.clone(), self.places.clone());
-        let child = Child::spawn_session(NAME, verb, process, &log, &resources, ids, move || match &user {
-            Some(user) => user.open_way(&places),
-            None => Ok(()),
+        let is_root = rustix::process::geteuid().is_root();
+        let child = Child::spawn_session(NAME, verb, process, &log, &resources, ids, move || match is_root {
+            true => set_apart(user.as_ref(), &places),
+            false => Ok(()),
         })?;
-        if self.user.is_some() && has_mounts_of_its_own(child.state().pid()) {
+        if has_mounts_of_its_own(child.state().pid()) {
             let own: Vec<&Path> = self.places.iter().map(PathBuf::as_path).collect();
             // Fails if it has ended by now, and then it holds no mounts.
             let _ = let_go_of_others(child.state().pid(), &own, NAMESPACE_LIMIT);

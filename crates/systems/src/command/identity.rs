@@ -71,17 +71,13 @@ impl User {
         above.into_iter().find(|directory| self.is_kept_out_of(directory)).map(Path::to_owned)
     }
 
-    /// Gives the calling thread mounts of its own, in which this user reaches these directories by their paths.
-    pub(super) fn open_way(&self, places: &[PathBuf]) -> io::Result<()> {
+    /// Opens these directories to this user, by their paths, in the mounts of the calling thread: [`set_apart`] has made them its own.
+    fn open_way(&self, places: &[PathBuf]) -> io::Result<()> {
         let closed: Vec<(PathBuf, &PathBuf)> =
             places.iter().filter_map(|place| Some((self.closed_above(place)?, place))).collect();
         if closed.is_empty() {
             return Ok(());
         }
-        // SAFETY: these flags change only what the calling thread sees, and no file descriptors.
-        unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) }?;
-        // Unmounts outside propagate into the namespace, and nothing propagates out.
-        mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
         // Held before they are covered.
         let mut held: Vec<(&PathBuf, OwnedFd)> = Vec::new();
         for (_, place) in &closed {
@@ -101,6 +97,20 @@ impl User {
         }
         Ok(())
     }
+}
+
+/// Gives the calling thread mounts, System V IPC and shared memory of its own, which end with its last process: a program that is
+/// killed leaves none behind. In these mounts `user` reaches `places`.
+pub(super) fn set_apart(user: Option<&User>, places: &[PathBuf]) -> io::Result<()> {
+    // SAFETY: these flags change only what the calling thread sees, and no file descriptors.
+    unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS | UnshareFlags::NEWIPC) }?;
+    // Unmounts outside propagate into the namespace, and nothing propagates out.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    let shared_memory = Path::new("/dev/shm");
+    if shared_memory.is_dir() {
+        mount("tmpfs", shared_memory, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")?;
+    }
+    user.map_or(Ok(()), |user| user.open_way(places))
 }
 
 /// The ids in a line of /etc/passwd, where it is this user's.

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 /// What a command may have between braces, each with what it becomes.
-pub const PLACEHOLDERS: [(&str, &str); 18] = [
+pub const PLACEHOLDERS: [(&str, &str); 19] = [
     ("data", "the directory for its data, on the storage under test"),
+    ("device", "the block device of a storage without a file system; several are separated by colons"),
     ("wal", "the directory of the role `wal`; without one, beside the data, or on the directory that `wal_directory` names"),
     ("temp", "the directory of the role `temp`; without one, beside the data"),
     ("scratch", "a directory for sockets and configuration, not on the storage under test"),
@@ -80,6 +81,11 @@ pub fn unknown(command: &str) -> Option<&str> {
         Part::Placeholder(word) if names().all(|name| name != word) => Some(word),
         _ => None,
     })
+}
+
+/// Whether a command has this placeholder.
+pub fn has(command: &str, name: &str) -> bool {
+    parts(command).into_iter().any(|part| matches!(part, Part::Placeholder(word) if word == name))
 }
 
 /// The command with its placeholders filled in, each as one word of a shell. A word without a value stays as it is.

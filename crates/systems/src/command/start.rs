@@ -41,6 +41,8 @@ struct Directories {
     temp: PathBuf,
     scratch: PathBuf,
     logs: PathBuf,
+    /// Block devices, where the storage has no file system: its directories are then in `scratch`, and no command has them.
+    devices: Vec<PathBuf>,
     /// The storages, as the user must reach them.
     places: Vec<PathBuf>,
     /// Nothing has been made there yet.
@@ -54,6 +56,9 @@ impl Directories {
         }
         check_roles(NAME, ROLES, paths.roles.keys())?;
         let first = first_data_directory(NAME, &paths.data)?;
+        if is_block_device(first) {
+            return Directories::beside_devices(paths, user);
+        }
         for directory in paths.data.iter().chain(paths.roles.values()) {
             check_attached(NAME, directory)?;
         }
@@ -84,8 +89,36 @@ impl Directories {
             make_private(path, user).map_err(|error| failed(path, error))?;
         }
         let places = paths.data.iter().chain(paths.roles.values()).chain([&scratch]).cloned().collect();
-        Ok(Directories { data, wal, temp, scratch, logs, places, is_fresh })
+        Ok(Directories { data, wal, temp, scratch, logs, devices: Vec::new(), places, is_fresh })
     }
+
+    /// Of a storage without a file system.
+    fn beside_devices(paths: &StoragePaths, user: Option<&User>) -> Result<Directories, SystemError> {
+        let scratch = paths.scratch.join(FOLDER);
+        let logs = scratch.join("logs");
+        for path in [&scratch, &logs] {
+            make_private(path, user).map_err(|error| {
+                SystemError::starting(NAME, format!("can't make {}: {error}", path.display()))
+            })?;
+        }
+        let unused = scratch.join("none");
+        Ok(Directories {
+            data: unused.clone(),
+            wal: unused.clone(),
+            temp: unused,
+            places: vec![scratch.clone()],
+            devices: paths.data.clone(),
+            scratch,
+            logs,
+            // Whether a device holds what `prepare` made can't be seen: it is run with the data set only.
+            is_fresh: false,
+        })
+    }
+}
+
+fn is_block_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
 /// A port that is free, in a network that others use as well.
@@ -121,7 +154,8 @@ impl Command {
         let port = if network.is_some() { config.port } else { free_port()? };
         let here = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let shown = |path: &Path| path.display().to_string();
-        let values: Values = vec![
+        let device: Vec<String> = directories.devices.iter().map(|path| shown(path)).collect();
+        let mut values: Values = vec![
             ("data", shown(&directories.data)),
             ("wal", shown(&directories.wal)),
             ("temp", shown(&directories.temp)),
@@ -140,6 +174,13 @@ impl Command {
             ("warmup_s", "0".to_owned()),
             ("seed", "0".to_owned()),
         ];
+        match device.is_empty() {
+            true => values.retain(|(name, _)| *name != "device"),
+            false => {
+                values.retain(|(name, _)| !matches!(*name, "data" | "wal" | "temp"));
+                values.push(("device", device.join(":")));
+            }
+        }
         let ground = Ground {
             user,
             network,

@@ -1,8 +1,13 @@
 //! Benchmarks of the user's: whether the systems are programs that commands start.
 
 use underlay_config::{Diagnostic, Diagnostics};
+use underlay_systems::command::placeholders;
 
-use crate::spec::read::{SystemSite, WorkloadSite};
+use crate::spec::model::{Filesystem, StorageSource};
+use crate::spec::read::{StorageSite, SystemSite, WorkloadSite};
+
+/// What needs a file system.
+const IN_FILES: [&str; 3] = ["data", "wal", "temp"];
 
 /// Whether a system takes a workload of commands, and has one where it takes nothing else.
 pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
@@ -28,4 +33,73 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
         Diagnostic::error(workload.key_span.clone(), message, label)
             .with_context(system.key_span.clone(), "the system"),
     );
+}
+
+fn is_bare(storage: &StorageSite) -> bool {
+    let filesystem = match &storage.spec.source {
+        StorageSource::Modelled { filesystem, .. } => *filesystem,
+        StorageSource::Volume(volume) => volume.filesystem,
+        StorageSource::Paths(_) | StorageSource::Elsewhere(_) => return false,
+    };
+    filesystem == Filesystem::None
+}
+
+/// What a role keeps on a storage of its own is files.
+pub(super) fn check_role(storage: &StorageSite, findings: &mut Diagnostics) {
+    if is_bare(storage) {
+        let message = format!("[storage.{}] has no file system, and it is for a role", storage.spec.name);
+        let label = "expected `filesystem = \"xfs\"` or \"ext4\"";
+        findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
+    }
+}
+
+/// Whether commands ask for what a storage has: directories of a file system, or a block device without one.
+pub(super) fn check_storage(
+    system: &SystemSite,
+    storage: &StorageSite,
+    workloads: &[WorkloadSite],
+    findings: &mut Diagnostics,
+) {
+    let Some(capabilities) = system.capabilities else { return };
+    let is_bare = is_bare(storage);
+    let (name, of_system) = (&storage.spec.name, &system.spec.name);
+    if is_bare && !capabilities.by_command {
+        let message = format!("[storage.{name}] has no file system, and {} needs one", system.spec.kind);
+        let label = "expected `filesystem = \"xfs\"` or \"ext4\", or a system of `kind = \"command\"`";
+        findings.push(
+            Diagnostic::error(storage.source_span.clone(), message, label)
+                .with_context(system.key_span.clone(), "the system"),
+        );
+    }
+    if !capabilities.by_command {
+        return;
+    }
+    let settings = storage.spec.settings_of(&system.spec);
+    // A script gets all of them as variables, and nobody knows which it uses.
+    let of_the_system = settings.iter().filter(|(key, _)| *key != "script").map(|(_, text)| text.as_str());
+    let benchmarks = workloads.iter().filter_map(|workload| workload.benchmark.as_ref());
+    let of_workloads = benchmarks.flat_map(|benchmark| {
+        let plan = &benchmark.spec.plan;
+        [Some(plan.run.as_str()), plan.job.as_deref()].into_iter().flatten()
+    });
+    let commands: Vec<&str> = of_the_system.chain(of_workloads).collect();
+    if is_bare && settings.contains_key("prepare") {
+        let message =
+            format!("[storage.{name}] has no file system, so [system.{of_system}] can't tell whether `prepare` has run");
+        let label = "expected `load` to do it, or a `filesystem` here";
+        findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
+    }
+    let asks_for = |name: &&&str| commands.iter().any(|command| placeholders::has(command, name));
+    if is_bare && let Some(word) = IN_FILES.iter().find(asks_for) {
+        let message =
+            format!("[storage.{name}] has no file system, and a command of [system.{of_system}] uses {{{word}}}");
+        let label = "expected {device} in the commands, or a `filesystem` here";
+        findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
+    }
+    if !is_bare && ["device"].iter().any(|name| asks_for(&name)) {
+        let message =
+            format!("[storage.{name}] is directories, and a command of [system.{of_system}] uses {{device}}");
+        let label = "expected `filesystem = \"none\"` here, or {data} in the commands";
+        findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
+    }
 }

@@ -29,8 +29,9 @@ pub(in crate::spec) fn read_filesystem(
     findings: &mut Diagnostics,
 ) -> Option<Filesystem> {
     let Some(field) = field else { return Some(Filesystem::Xfs) };
-    field.word(&["xfs", "ext4"], findings).map(|word| match word.value {
+    field.word(&["xfs", "ext4", "none"], findings).map(|word| match word.value {
         "ext4" => Filesystem::Ext4,
+        "none" => Filesystem::None,
         _ => Filesystem::Xfs,
     })
 }

@@ -1,10 +1,12 @@
-//! `[workload.NAME]`: YCSB mixes, or batch jobs.
+//! `[workload.NAME]`: YCSB mixes, batch jobs, or commands of the user's.
 
 use serde_json::{Map, Value, json};
+use underlay_record::{Better, Dilation};
+use underlay_systems::benchmark::Take;
 use underlay_workload::properties::{KNOWN, Scope};
 use underlay_workload::{Arrivals, Mix, RequestDistribution};
 
-use super::values::{duration, key, list, number, one_or_many, size, table, text, whole, words};
+use super::values::{duration, key, list, number, one_or_many, size, table, text, whole, words, yes_or_no};
 
 /// Properties that have a key of their own.
 const HAVE_A_KEY: [&str; 18] = [
@@ -29,7 +31,7 @@ const HAVE_A_KEY: [&str; 18] = [
 ];
 
 pub(super) fn workload() -> Value {
-    json!({ "anyOf": [requests(), batch()] })
+    json!({ "anyOf": [requests(), batch(), command(), fio()] })
 }
 
 fn requests() -> Value {
@@ -91,6 +93,57 @@ fn batch() -> Value {
             key("limit", duration(), "A job that takes longer on your clock has failed; 1 h when left out."),
         ],
     )
+}
+
+fn command() -> Value {
+    table(
+        &["kind", "run", "figures"],
+        vec![
+            key("kind", words(["command"]), "A benchmark of yours."),
+            key("run", text(), "For the shell, with placeholders: docs/any-system.md has them."),
+            key("job", text(), "The text of the file that {job} names."),
+            key("budget", words(["client", "system"]), "Whose memory and CPU time it uses; \"client\" when left out."),
+            key("data", size(), "What the system's `load` puts there, on the modelled machine."),
+            key("limit", duration(), "A command that takes longer on your clock has failed; 1 h when left out."),
+            key("figures", figures(), "What it measures, and where that is found; storages are compared by the first."),
+        ],
+    )
+}
+
+fn fio() -> Value {
+    table(
+        &["kind", "job"],
+        vec![
+            key("kind", words(["fio"]), "A job of fio."),
+            key("job", text(), "The text of a job file, with placeholders."),
+            key("data", size(), "What the system's `load` puts there, on the modelled machine."),
+            key("limit", duration(), "A job that takes longer on your clock has failed; 1 h when left out."),
+        ],
+    )
+}
+
+fn figures() -> Value {
+    let figure = table(
+        &["unit", "better"],
+        vec![
+            key("unit", text(), "Such as \"ms\" or \"tps\"."),
+            key("better", words(Better::NAMES.map(|(name, _)| name)), "Which values are good ones."),
+            key("pattern", text(), "A regular expression with one group, or one called value."),
+            key("json", text(), "A path into JSON, as in jobs[0].read.iops."),
+            key("csv", text(), "A column by its heading."),
+            key("percentiles", text(), "A regular expression with the groups percentile and value."),
+            key("hdr", yes_or_no(), "An HdrHistogram log."),
+            key("progress", text(), "A regular expression with the group value, and t where the time is printed."),
+            key("take", words(Take::NAMES.map(|(name, _)| name)), "Of several matches; \"last\" when left out."),
+            key("file", text(), "Where to look, if not in what the command printed."),
+            key(
+                "slow_motion",
+                words(Dilation::NAMES.map(|(name, _)| name)),
+                "What slow motion does to it, where the unit does not say it.",
+            ),
+        ],
+    );
+    json!({ "type": "object", "minProperties": 1, "additionalProperties": figure })
 }
 
 pub(super) fn mixes() -> Value {
