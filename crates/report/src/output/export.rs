@@ -381,7 +381,7 @@ fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
 /// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
 ///
 /// `published`, `published_ratio` and `reading` are of the first published throughput.
-pub const CSV_COLUMNS: [&str; 48] = [
+pub const CSV_COLUMNS: [&str; 53] = [
     "system",
     "storage",
     "workload",

@@ -125,9 +125,21 @@ fn steal_check(steal: f64) -> Check {
     }
 }
 
-/// What failed of a certificate that a slower motion would mend, in the certificate's words; `None` where nothing did.
-pub fn too_fast(certificate: &Certificate) -> Option<String> {
-    let mends = |name: &str| latencies::is_mended(name) || processors::is_mended(name) || waits::is_one(name);
+/// What failed of a certificate over these devices that a slower motion would mend, in the certificate's words; `None` where nothing did.
+pub fn too_fast(
+    certificate: &Certificate,
+    devices: &[DeviceActivity],
+    paths: &[PathRecord],
+    time_scale: f64,
+) -> Option<String> {
+    let latencies = Latencies::of(devices, paths);
+    let mends = |name: &str| {
+        let late_us = latencies.late_us(name).or_else(|| waits::late_us(paths, name));
+        match late_us {
+            Some(late_us) => !waits::is_stretched(late_us, time_scale),
+            None => latencies::is_mended(name) || processors::is_mended(name),
+        }
+    };
     let mut failed = certificate.checks.iter().filter(|check| !check.passed);
     let found = failed.find(|check| mends(searching::plain_name(&check.name)))?;
     Some(format!("{}: {}", found.name, found.finding))

@@ -226,7 +226,8 @@ impl CellRecorder<'_> {
         if self.slower.is_none() || plan.planned.repetition > 1 {
             return None;
         }
-        let finding = too_fast(record.certificate.as_ref()?)?;
+        let certificate = record.certificate.as_ref()?;
+        let finding = too_fast(certificate, &record.devices, &record.paths, plan.scale.time)?;
         Some(GivenUp { time: plan.scale.time, cell: plan.cell().id.clone(), finding })
     }
 

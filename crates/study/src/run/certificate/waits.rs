@@ -10,9 +10,30 @@ const JUDGED_SHARE: f64 = 0.01;
 /// The kernel tells its times in whole milliseconds; a difference of two sums is off by less than one for each.
 const ROUNDING_WALL_US: f64 = 2000.0;
 
-/// Whether a check has this name.
-pub(super) fn is_one(name: &str) -> bool {
-    KINDS.iter().any(|kind| name_of(kind) == name)
+/// A host that is short of CPU keeps requests waiting for milliseconds. Where they wait longer than this on its clock, they wait for one
+/// another: a loop device holds up whatever comes behind a flush until the model has flushed, and slow motion stretches that as well.
+const HOSTS_DELAY_WALL_US: f64 = 25_000.0;
+
+/// Whether what is late would be as late in slower motion.
+pub(super) fn is_stretched(late_us: f64, time_scale: f64) -> bool {
+    late_us * time_scale > HOSTS_DELAY_WALL_US
+}
+
+/// What to try against a latency that is late, `slower` where that helps.
+pub(super) fn remedy(late_us: f64, time_scale: f64, slower: &str) -> String {
+    match is_stretched(late_us, time_scale) {
+        true => "slower motion would not help: a flush of a loop device holds up the requests behind it; on a host with the driver ublk_drv \
+                 (Linux 6.4) use the attachment ublk"
+            .to_owned(),
+        false => slower.to_owned(),
+    }
+}
+
+/// What is late of the kind that a check of this name judges, in modelled time.
+pub(super) fn late_us(paths: &[PathRecord], name: &str) -> Option<f64> {
+    let kind = KINDS.iter().find(|kind| name_of(kind) == name)?;
+    let wait = over_all(paths, kind);
+    Some(wait.waited_mean_us - wait.modelled_mean_us)
 }
 
 fn name_of(kind: &str) -> String {
@@ -72,7 +93,7 @@ fn check(kind: &str, wait: &PathWait, time_scale: f64, remedy: &str) -> Check {
             MEAN_TOLERANCE * 100.0
         ),
         extent: Some(error.abs()),
-        remedy: (!passed).then(|| remedy.to_owned()),
+        remedy: (!passed).then(|| self::remedy(late_us, time_scale, remedy)),
     }
 }
 
