@@ -66,8 +66,23 @@ pub enum Dilation {
 const TIMES: [&str; 12] = ["s", "ms", "us", "µs", "ns", "min", "h", "sec", "seconds", "msec", "usec", "nsec"];
 const RATES: [&str; 6] = ["tps", "qps", "ops", "iops", "rps", "fps"];
 /// Units that have nothing to do with time.
-const PLAIN: [&str; 15] =
-    ["%", "", "1", "B", "kB", "KB", "KiB", "MB", "MiB", "GB", "GiB", "count", "operations", "transactions", "x"];
+const PLAIN: [&str; 15] = [
+    "%",
+    "",
+    "1",
+    "B",
+    "kB",
+    "KB",
+    "KiB",
+    "MB",
+    "MiB",
+    "GB",
+    "GiB",
+    "count",
+    "operations",
+    "transactions",
+    "x",
+];
 
 impl Better {
     /// Both, with the words that studies use.

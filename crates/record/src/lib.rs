@@ -29,8 +29,8 @@ pub mod topology;
 
 pub use benchmark::{BenchmarkFigure, BenchmarkRecord, Better, Dilation, FigureSample};
 pub use cell::{
-    Arrangement, Benchmark, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart, Requests,
-    RunRecord, Scale, StorageRecord, Work,
+    Arrangement, Benchmark, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart,
+    Requests, RunRecord, Scale, StorageRecord, Work,
 };
 pub use certificate::{Certificate, Check, Verdict};
 pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};

@@ -11,7 +11,8 @@ use underlay_record::{Benchmark, Cell, Job, Named, PlannedCell, Requests, Work};
 use underlay_workload::Mix;
 
 use crate::spec::{
-    BenchmarkSpec, ChangingRate, DataSize, FindRate, JobSpec, Rate, StorageSpec, Study, SystemSpec, WorkloadSpec,
+    BenchmarkSpec, ChangingRate, DataSize, FindRate, JobSpec, Rate, StorageSpec, Study, SystemSpec,
+    WorkloadSpec,
 };
 
 /// A cell with the parts of the study that it is made of.

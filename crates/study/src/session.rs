@@ -110,7 +110,12 @@ impl Session {
                 (paths, resources)
             })
             .collect();
-        Ok(Session { servers: Servers::start(system, &grounds, settings)?, budgets, client_groups, unenforced })
+        Ok(Session {
+            servers: Servers::start(system, &grounds, settings)?,
+            budgets,
+            client_groups,
+            unenforced,
+        })
     }
 
     /// Why nobody holds the servers to their budgets in full, where the kernel should have.

@@ -163,7 +163,9 @@ impl MountedVolumes {
     fn mount_all(&mut self, spec: &AttachSpec) -> Result<Vec<PathBuf>, AttachError> {
         let Some(filesystem) = spec.filesystem else {
             if spec.stack.volumes.iter().any(|volume| volume.directories > 1) {
-                return Err(AttachError::failed("a volume without a file system can't be split into directories"));
+                return Err(AttachError::failed(
+                    "a volume without a file system can't be split into directories",
+                ));
             }
             return Ok(self.volumes.paths().to_vec());
         };

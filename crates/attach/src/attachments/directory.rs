@@ -20,7 +20,8 @@ use underlay_record::{DeviceActivity, LayerActivity};
 use underlay_storage::stack::Pace;
 
 use crate::attachments::attachment::{
-    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, needs_filesystem, split_directories,
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, needs_filesystem,
+    split_directories,
 };
 use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;

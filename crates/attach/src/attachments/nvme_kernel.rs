@@ -16,7 +16,8 @@ use underlay_record::DeviceActivity;
 use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
 
 use crate::attachments::attachment::{
-    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, needs_filesystem, split_directories,
+    AttachSpec, Attached, Attachment, Held, check_mount_point, check_names, needs_filesystem,
+    split_directories,
 };
 use crate::attachments::filesystem::Filesystem;
 use crate::machine::error::AttachError;

@@ -70,7 +70,8 @@ impl MirroredDisk<'_> {
         });
         stack.volumes[0].root = Node::Mirror { members: members.collect() };
         let mount_root = self.fixture.path("mnt");
-        let spec = AttachSpec { stack, filesystem: Some(self.filesystem), mount_root, format, mount_point: None };
+        let spec =
+            AttachSpec { stack, filesystem: Some(self.filesystem), mount_root, format, mount_point: None };
         fuse_loop().unwrap().attach(&spec, &self.fixture.registry)
     }
 

@@ -26,7 +26,11 @@ pub enum Metric {
     /// Of a batch job.
     Duration,
     /// Of a benchmark of the user's.
-    Own { name: String, unit: String, better: Better },
+    Own {
+        name: String,
+        unit: String,
+        better: Better,
+    },
 }
 
 impl Metric {
@@ -253,7 +257,9 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
     if let (Some(one), Some(other)) = (a.benchmark(), b.benchmark()) {
         for ours in &one.figures {
             // One of the same name in another unit is another figure.
-            let Some(theirs) = other.named(&ours.name).filter(|theirs| theirs.unit == ours.unit) else { continue };
+            let Some(theirs) = other.named(&ours.name).filter(|theirs| theirs.unit == ours.unit) else {
+                continue;
+            };
             let metric =
                 Metric::Own { name: ours.name.clone(), unit: ours.unit.clone(), better: ours.better };
             let (values, repetitions) =
@@ -290,10 +296,8 @@ fn asked_differently(a: &Cell, b: &Cell) -> Option<&'static str> {
             return (a.data_bytes != b.data_bytes).then_some("another amount of data");
         }
         (Work::Benchmark(one), Work::Benchmark(other)) => {
-            let checks = [
-                (one == other, "another command"),
-                (a.data_bytes == b.data_bytes, "another amount of data"),
-            ];
+            let checks =
+                [(one == other, "another command"), (a.data_bytes == b.data_bytes, "another amount of data")];
             return checks.into_iter().find(|(same, _)| !same).map(|(_, what)| what);
         }
         _ => return Some("another mix or distribution"),

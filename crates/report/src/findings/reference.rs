@@ -184,7 +184,9 @@ fn matching_rows(
     let fits = |row: &Row| {
         let cell = row.cell;
         let is_mix = match figure.mix.as_str() {
-            ALL_MIXES => row.is_operations() && matches!(cell.mix_or_job(), "a" | "b" | "c" | "d" | "e" | "f"),
+            ALL_MIXES => {
+                row.is_operations() && matches!(cell.mix_or_job(), "a" | "b" | "c" | "d" | "e" | "f")
+            }
             mix => cell.mix_or_job().eq_ignore_ascii_case(mix),
         };
         // No paper forces a compaction for its figures.

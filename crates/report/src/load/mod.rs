@@ -162,7 +162,8 @@ const MAX_COUNT: u64 = 1 << 48;
 /// Why a record's figures can't be used, where they can't.
 fn unusable(record: &RunRecord) -> Option<String> {
     let Some(measured) = &record.measured else {
-        let has_none = record.status == CellStatus::Completed && record.job.is_none() && record.benchmark.is_none();
+        let has_none =
+            record.status == CellStatus::Completed && record.job.is_none() && record.benchmark.is_none();
         return has_none.then(|| "its cell is completed, and it has no figures".to_owned());
     };
     // JSON has no NaN.

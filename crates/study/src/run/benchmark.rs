@@ -106,7 +106,11 @@ impl Bench {
         window.measuring_begins();
         let outcome = servers.run_benchmark(&request, &|| {
             let done = begun.elapsed().as_secs_f64() / expected_s;
-            observer.live(&Live { phase: "measuring".into(), progress: Some(done.min(1.0)), ..Live::default() });
+            observer.live(&Live {
+                phase: "measuring".into(),
+                progress: Some(done.min(1.0)),
+                ..Live::default()
+            });
             !stop.load(Ordering::Relaxed)
         });
         if matches!(outcome, Some(Ok(_))) {
@@ -165,7 +169,8 @@ impl Bench {
     /// Keeps the program's logs beside the cell's record.
     fn keep_logs(&self, plan: &CellPlan<'_>, session: &Session) -> Result<(), String> {
         let logs = session.servers().logs();
-        let text: String = logs.iter().map(|(name, text)| format!("==> {name} <==\n{}\n\n", text.trim_end())).collect();
+        let text: String =
+            logs.iter().map(|(name, text)| format!("==> {name} <==\n{}\n\n", text.trim_end())).collect();
         let name = std::path::Path::new(&plan.planned.file).with_extension("log");
         let kept = Folder::open(self.records())
             .and_then(|folder| folder.replace(&name.to_string_lossy(), Access::Readable, text.as_bytes()));

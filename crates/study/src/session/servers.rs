@@ -7,7 +7,8 @@ use std::time::Duration;
 use underlay_record::{BenchmarkRecord, JobRecord, TopologyRecord};
 use underlay_systems::nodes::Nodes;
 use underlay_systems::system::{
-    BenchmarkRequest, CommandWatch, JobRequest, JobWatch, LoadRequest, Resources, Running, Settings, StoragePaths, System, SystemError,
+    BenchmarkRequest, CommandWatch, JobRequest, JobWatch, LoadRequest, Resources, Running, Settings,
+    StoragePaths, System, SystemError,
 };
 use underlay_workload::client::Client;
 

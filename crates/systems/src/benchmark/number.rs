@@ -10,9 +10,13 @@ pub(super) fn number_at(text: &str, place: Range<usize>) -> Result<f64, String> 
     let found = &text[place.clone()];
     let seen = around(text, &place);
     let value = found.trim().parse::<f64>().ok().filter(|value| value.is_finite());
-    let Some(value) = value else { return Err(format!("`{}` is no number, in: {seen}", found.escape_debug())) };
+    let Some(value) = value else {
+        return Err(format!("`{}` is no number, in: {seen}", found.escape_debug()));
+    };
     let (before, after) = (&text[..place.start], &text[place.end..]);
-    if found.starts_with(|c: char| c.is_ascii_digit() || c == '.') && continues_backwards(before) || continues(after) {
+    if found.starts_with(|c: char| c.is_ascii_digit() || c == '.') && continues_backwards(before)
+        || continues(after)
+    {
         return Err(format!("`{found}` is only a part of a number, in: {seen}"));
     }
     Ok(value)
@@ -66,9 +70,13 @@ mod tests {
         assert_eq!(read("rose by -5 %", "-5"), Ok(-5.0));
         assert_eq!(read("it took 12.", "12"), Ok(12.0));
         assert_eq!(read("1,2,3", "2"), Err("`2` is only a part of a number, in: 1,2,3".to_owned()));
-        for (text, part) in
-            [("tps = 123.45", "123"), ("tps = 123.45", "45"), ("n 1,234 x", "1"), ("2e10", "2"), ("1234", "23")]
-        {
+        for (text, part) in [
+            ("tps = 123.45", "123"),
+            ("tps = 123.45", "45"),
+            ("n 1,234 x", "1"),
+            ("2e10", "2"),
+            ("1234", "23"),
+        ] {
             assert!(read(text, part).unwrap_err().contains("part of a number"), "{text} {part}");
         }
         for (text, part) in [("tps = nan", "nan"), ("inf", "inf"), ("-", "-"), ("1.2.3", "1.2.3")] {

@@ -12,7 +12,8 @@ const SEEN_BYTES: usize = 1500;
 /// Progress of more moments than these is no progress.
 const MAX_SAMPLES: usize = 100_000;
 /// The share of each percentile of an HdrHistogram that becomes a figure.
-const QUANTILES: [(&str, f64); 5] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+const QUANTILES: [(&str, f64); 5] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
 /// Where figures are looked for: the text of a file, or without a name what the command printed.
 pub trait Texts {
@@ -32,7 +33,10 @@ pub fn check(plan: &FigurePlan) -> Result<(), (&'static str, String)> {
         if groups.iter().all(|name| has(name)) || (groups == ["value"] && regex.captures_len() == 2) {
             Ok(())
         } else if groups == ["value"] {
-            Err((key, "expected one group around the number, or one that is called value: (?<value>...)".to_owned()))
+            Err((
+                key,
+                "expected one group around the number, or one that is called value: (?<value>...)".to_owned(),
+            ))
         } else {
             let names: Vec<String> = groups.iter().map(|name| format!("(?<{name}>...)")).collect();
             Err((key, format!("expected the groups {}", names.join(" and "))))
@@ -83,8 +87,12 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkF
         Reading::Pattern(pattern) => {
             matches(pattern, &text).and_then(|values| one(values, &format!("the pattern `{pattern}`")))
         }
-        Reading::Json(path) => json(path, &text).and_then(|values| one(values, &format!("the path `{path}`"))),
-        Reading::Csv(column) => csv(column, &text).and_then(|values| one(values, &format!("the column `{column}`"))),
+        Reading::Json(path) => {
+            json(path, &text).and_then(|values| one(values, &format!("the path `{path}`")))
+        }
+        Reading::Csv(column) => {
+            csv(column, &text).and_then(|values| one(values, &format!("the column `{column}`")))
+        }
         Reading::Percentiles(pattern) => percentiles(pattern, &text)
             .map(|all| all.into_iter().map(|(name, value)| figure(&name, value)).collect()),
         Reading::Hdr => {
@@ -149,7 +157,9 @@ fn progress(pattern: &str, text: &str) -> Result<Vec<FigureSample>, String> {
 fn percentiles(pattern: &str, text: &str) -> Result<Vec<(String, f64)>, String> {
     let mut all: Vec<(String, f64)> = Vec::new();
     for found in regex(pattern)?.captures_iter(text) {
-        let (Some(percentile), Some(value)) = (found.name("percentile"), found.name("value")) else { continue };
+        let (Some(percentile), Some(value)) = (found.name("percentile"), found.name("value")) else {
+            continue;
+        };
         let percentile = number_at(text, percentile.range())?;
         if !(0.0..=100.0).contains(&percentile) {
             return Err(format!("{percentile} is no percentile"));
@@ -178,14 +188,19 @@ fn json(path: &str, text: &str) -> Result<Vec<f64>, String> {
                     let values = path::values_at(&root, path)?;
                     let number = |value: &Value| match value {
                         Value::Number(number) => number.as_f64(),
-                        Value::String(text) => text.trim().parse().ok().filter(|value: &f64| value.is_finite()),
+                        Value::String(text) => {
+                            text.trim().parse().ok().filter(|value: &f64| value.is_finite())
+                        }
                         _ => None,
                     };
                     let no_number = |value: &Value| {
                         let text: String = value.to_string().chars().take(100).collect();
                         format!("what is at `{path}` is no number: {text}")
                     };
-                    return values.into_iter().map(|value| number(value).ok_or_else(|| no_number(value))).collect();
+                    return values
+                        .into_iter()
+                        .map(|value| number(value).ok_or_else(|| no_number(value)))
+                        .collect();
                 }
                 Some(Err(error)) => problem = format!("its JSON ends too soon, or is broken: {error}"),
                 None => {}
@@ -327,7 +342,10 @@ mod tests {
         assert!(read(lines, "none\n").unwrap_err().contains("match nothing"));
         let mut one = Histogram::default();
         (1..=1000).for_each(|value| one.record_ns(value));
-        let log = format!("#[StartTime: 1]\n\"StartTimestamp\",\"x\"\n0.0,1.0,9,{0}\nTag=A,1.0,1.0,9,{0}\n", one.encode());
+        let log = format!(
+            "#[StartTime: 1]\n\"StartTimestamp\",\"x\"\n0.0,1.0,9,{0}\nTag=A,1.0,1.0,9,{0}\n",
+            one.encode()
+        );
         let found = read(Reading::Hdr, log.leak()).unwrap();
         let of = |name: &str| found.iter().find(|(known, _)| known == name).unwrap().1;
         assert!((of("f p50") - 500.0).abs() <= 1.0 && (of("f max") - 1000.0).abs() <= 1.0, "{found:?}");

@@ -16,8 +16,7 @@ const LAST_PORT: u64 = 65535;
 const COMMAND: Optional<Word> = Optional(Word(read_command));
 const USER: Optional<Word> = Optional(Word(read_user));
 const SCRIPT: Optional<Word> = Optional(Word(read_script));
-const LIMIT: Own<Duration> =
-    Own { read: read_limit, show: |limit| format!("{} s", limit.as_secs_f64()) };
+const LIMIT: Own<Duration> = Own { read: read_limit, show: |limit| format!("{} s", limit.as_secs_f64()) };
 
 settings! {
     /// How a program is run.
@@ -87,7 +86,9 @@ pub(super) fn unknown_placeholder(word: &str) -> String {
 fn read_script(text: &str) -> Result<String, String> {
     match text.starts_with("#!/") && !text.contains('\0') {
         true => Ok(text.to_owned()),
-        false => Err("expected the text of a script, whose first line says what runs it: #!/bin/sh".to_owned()),
+        false => {
+            Err("expected the text of a script, whose first line says what runs it: #!/bin/sh".to_owned())
+        }
     }
 }
 
@@ -126,7 +127,8 @@ mod tests {
         assert!(mistake("limit", "10").1.contains("unit"), "{:?}", mistake("limit", "10"));
         assert!(mistake("stop", "true").1.contains("`start`"));
         assert!(mistake("port", "80").1.contains("1024"));
-        let config = resolve(&[("start", "sleep 9"), ("limit", "5 s"), ("script", "#!/bin/sh\ntrue")]).unwrap();
+        let config =
+            resolve(&[("start", "sleep 9"), ("limit", "5 s"), ("script", "#!/bin/sh\ntrue")]).unwrap();
         assert_eq!((config.limit, config.applied()["script"].as_str()), (Duration::from_secs(5), "2 lines"));
         assert!(!config.applied().contains_key("stop"));
     }

@@ -117,18 +117,18 @@ impl Ground {
         let resources = match belongs {
             Belongs::System => self.resources.clone(),
             // Clients run where we do.
-            Belongs::Client => Resources {
-                join_files: self.resources.client_join_files.clone(),
-                ..Resources::unlimited()
-            },
+            Belongs::Client => {
+                Resources { join_files: self.resources.client_join_files.clone(), ..Resources::unlimited() }
+            }
         };
         let ids: Option<(Uid, Gid)> = self.user.as_ref().map(|user| (user.uid, user.gid));
         let (user, places) = (self.user.clone(), self.places.clone());
         let is_root = rustix::process::geteuid().is_root();
-        let child = Child::spawn_session(NAME, verb, process, &log, &resources, ids, move || match is_root {
-            true => set_apart(user.as_ref(), &places),
-            false => Ok(()),
-        })?;
+        let child =
+            Child::spawn_session(NAME, verb, process, &log, &resources, ids, move || match is_root {
+                true => set_apart(user.as_ref(), &places),
+                false => Ok(()),
+            })?;
         if has_mounts_of_its_own(child.state().pid()) {
             let own: Vec<&Path> = self.places.iter().map(PathBuf::as_path).collect();
             // Fails if it has ended by now, and then it holds no mounts.
@@ -179,7 +179,11 @@ impl Ground {
         let state = child.state();
         while !state.wait(WATCH_INTERVAL) {
             if !watch() {
-                return Err(SystemError::failed(NAME, "running", format!("its command `{verb}` was stopped")));
+                return Err(SystemError::failed(
+                    NAME,
+                    "running",
+                    format!("its command `{verb}` was stopped"),
+                ));
             }
             if began.elapsed() > limit {
                 let problem = format!(
@@ -202,25 +206,35 @@ impl Ground {
     pub(super) fn full(&self) -> String {
         const LITTLE_BYTES: u64 = 1 << 20;
         let is_full = |place: &&PathBuf| {
-            rustix::fs::statvfs(place.as_path()).is_ok_and(|found| found.f_bavail * found.f_frsize < LITTLE_BYTES)
+            rustix::fs::statvfs(place.as_path())
+                .is_ok_and(|found| found.f_bavail * found.f_frsize < LITTLE_BYTES)
         };
         let full: BTreeSet<String> =
             self.places.iter().filter(is_full).map(|place| place.display().to_string()).collect();
         match full.is_empty() {
             true => String::new(),
-            false => format!("; there is no room left in {}", full.into_iter().collect::<Vec<_>>().join(", ")),
+            false => {
+                format!("; there is no room left in {}", full.into_iter().collect::<Vec<_>>().join(", "))
+            }
         }
     }
 
     /// The same as [`run`](Self::run), for a command that is asked often and leaves one log: the last one.
-    pub(super) fn ask(&self, verb: &'static str, command: &str, limit: Duration) -> Result<String, SystemError> {
+    pub(super) fn ask(
+        &self,
+        verb: &'static str,
+        command: &str,
+        limit: Duration,
+    ) -> Result<String, SystemError> {
         let before = self.runs.load(Ordering::Relaxed);
         let ended = self.run(verb, command, &Values::new(), Belongs::Client, limit, &|| true);
         let text = ended.and_then(|ended| {
             let text = ended.text();
             // Only that of a failure is worth keeping.
             let _ = std::fs::remove_file(&ended.log);
-            text.map_err(|error| SystemError::failed(NAME, "running", format!("can't read what `{verb}` printed: {error}")))
+            text.map_err(|error| {
+                SystemError::failed(NAME, "running", format!("can't read what `{verb}` printed: {error}"))
+            })
         });
         if text.is_ok() {
             let _ = self.runs.compare_exchange(before + 1, before, Ordering::Relaxed, Ordering::Relaxed);

@@ -32,7 +32,9 @@ impl Crew {
         for list in &self.lists {
             let text = std::fs::read_to_string(list).unwrap_or_default();
             // Zero stands for a process that this namespace can't see.
-            found.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()).filter(|pid| *pid != 0));
+            found.extend(
+                text.lines().filter_map(|line| line.trim().parse::<u32>().ok()).filter(|pid| *pid != 0),
+            );
         }
         if self.lists.is_empty() {
             let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -6,7 +6,10 @@ use std::borrow::Cow;
 pub const PLACEHOLDERS: [(&str, &str); 19] = [
     ("data", "the directory for its data, on the storage under test"),
     ("device", "the block device of a storage without a file system; several are separated by colons"),
-    ("wal", "the directory of the role `wal`; without one, beside the data, or on the directory that `wal_directory` names"),
+    (
+        "wal",
+        "the directory of the role `wal`; without one, beside the data, or on the directory that `wal_directory` names",
+    ),
     ("temp", "the directory of the role `temp`; without one, beside the data"),
     ("scratch", "a directory for sockets and configuration, not on the storage under test"),
     ("logs", "a directory for logs, which are kept beside the cell's record"),
@@ -115,13 +118,18 @@ mod tests {
 
     #[test]
     fn words_between_braces_are_filled_in_and_the_shell_keeps_its_own() {
-        let values: Values =
-            vec![("data", "/mnt/a b/data".to_owned()), ("port", "7000".to_owned()), ("user", "o'hara".to_owned())];
+        let values: Values = vec![
+            ("data", "/mnt/a b/data".to_owned()),
+            ("port", "7000".to_owned()),
+            ("user", "o'hara".to_owned()),
+        ];
         let filled = |command: &str| fill(command, &values);
         assert_eq!(filled("initdb -D {data}"), "initdb -D '/mnt/a b/data'");
         assert_eq!(filled("p{port}{port}"), "p70007000");
         assert_eq!(filled("su {user}"), r"su 'o'\''hara'");
-        for own in ["awk '{print $1}'", "echo ${port}", "find . -exec ls {} +", "echo {a,b}", "{", "a{", "{Port}"] {
+        for own in
+            ["awk '{print $1}'", "echo ${port}", "find . -exec ls {} +", "echo {a,b}", "{", "a{", "{Port}"]
+        {
             assert_eq!((filled(own), unknown(own)), (own.to_owned(), None));
         }
         assert_eq!(filled("awk '{{port}}'"), "awk '{port}'");

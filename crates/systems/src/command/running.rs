@@ -40,7 +40,12 @@ pub(super) struct Program {
 }
 
 impl Program {
-    pub(super) fn run(&self, verb: &'static str, command: &str, belongs: Belongs) -> Result<Ended, SystemError> {
+    pub(super) fn run(
+        &self,
+        verb: &'static str,
+        command: &str,
+        belongs: Belongs,
+    ) -> Result<Ended, SystemError> {
         self.ground.run(verb, command, &Values::new(), belongs, self.config.limit, &|| true)
     }
 
@@ -74,7 +79,9 @@ impl Program {
                 if let Some(main) = &self.main {
                     main.state().terminate();
                 }
-                if self.main.as_ref().is_none_or(|main| !main.state().wait(STOP_LIMIT)) || !crew.lists.is_empty() {
+                if self.main.as_ref().is_none_or(|main| !main.state().wait(STOP_LIMIT))
+                    || !crew.lists.is_empty()
+                {
                     crew.terminate();
                 }
             }
@@ -192,7 +199,9 @@ impl Running for Program {
         let Some(command) = &self.config.settle else { return Ok(()) };
         let limit = limit.min(self.config.limit);
         let belongs = if self.has_program() { Belongs::Client } else { Belongs::System };
-        self.ground.run("settle", command, &Values::new(), belongs, limit, &|| !*self.is_over.lock()).map(drop)
+        self.ground
+            .run("settle", command, &Values::new(), belongs, limit, &|| !*self.is_over.lock())
+            .map(drop)
     }
 
     fn abort(&self) {

@@ -17,8 +17,8 @@ use super::running::Program;
 use crate::child::Child;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{
-    Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached, check_roles,
-    first_data_directory,
+    Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached,
+    check_roles, first_data_directory,
 };
 
 /// What can be kept on a separate storage.
@@ -52,7 +52,10 @@ struct Directories {
 impl Directories {
     fn of(config: &Config, paths: &StoragePaths, user: Option<&User>) -> Result<Directories, SystemError> {
         if !paths.further_nodes.is_empty() {
-            return Err(SystemError::starting(NAME, "it is one program and can't use the storage of several nodes"));
+            return Err(SystemError::starting(
+                NAME,
+                "it is one program and can't use the storage of several nodes",
+            ));
         }
         check_roles(NAME, ROLES, paths.roles.keys())?;
         let first = first_data_directory(NAME, &paths.data)?;
@@ -69,7 +72,9 @@ impl Directories {
             problem: format!("the storage has {} directories", paths.data.len()),
         })?;
         let folder = |storage: &Path, name: &str| storage.join(FOLDER).join(name);
-        let of_role = |role: &str, else_on: &Path| folder(paths.roles.get(role).map_or(else_on, PathBuf::as_path), role);
+        let of_role = |role: &str, else_on: &Path| {
+            folder(paths.roles.get(role).map_or(else_on, PathBuf::as_path), role)
+        };
         let failed = |path: &Path, error: std::io::Error| {
             SystemError::starting(NAME, format!("can't make {}: {error}", path.display()))
         };
@@ -78,7 +83,8 @@ impl Directories {
         let (wal, temp) = (of_role("wal", beside), of_role("temp", first));
         let scratch = paths.scratch.join(FOLDER);
         let logs = scratch.join("logs");
-        for (path, is_kept) in [(&data, true), (&wal, true), (&temp, true), (&scratch, false), (&logs, false)] {
+        for (path, is_kept) in [(&data, true), (&wal, true), (&temp, true), (&scratch, false), (&logs, false)]
+        {
             if is_kept && !is_fresh && path.exists() {
                 continue;
             }
@@ -195,7 +201,9 @@ impl Command {
         let mut program = Program { config, ground, main: None, version: None, is_over: Mutex::new(false) };
         // From here on, dropping it ends what was started.
         program.version = version(&program)?;
-        if directories.is_fresh && let Some(prepare) = &program.config.prepare {
+        if directories.is_fresh
+            && let Some(prepare) = &program.config.prepare
+        {
             program.run("prepare", prepare, Belongs::System)?;
         }
         if let Some(start) = &program.config.start {

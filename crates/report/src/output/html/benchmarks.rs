@@ -51,7 +51,8 @@ fn performance_pictures(page: &Page, rows: &[&Row]) -> Markup {
         })
         .filter(|group| !group.marks.is_empty())
         .collect();
-    let title = format!("First figure of each benchmark against {}: more is better", page.comparison.baseline);
+    let title =
+        format!("First figure of each benchmark against {}: more is better", page.comparison.baseline);
     html! {
         @for groups in groups.chunks(GROUPS_ACROSS) {
             (figure(&title, Groups {
@@ -137,7 +138,10 @@ fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
         && positive().fold(0.0, f64::max) > LOG_FROM * positive().fold(f64::INFINITY, f64::min);
     let caption = format!("{} over time", named.name);
     let svg = Lines {
-        words: Words { title: &caption, description: "One line a storage, as the benchmark printed its progress." },
+        words: Words {
+            title: &caption,
+            description: "One line a storage, as the benchmark printed its progress.",
+        },
         y_title: &if is_log { format!("{}, logarithmic", named.unit) } else { named.unit.clone() },
         x_title: "seconds",
         lines: &drawn,

@@ -225,7 +225,9 @@ pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
         Outcome::Failed { reason } => ("failed", reason.clone()),
         Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
-        Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => ("not measured yet", String::new()),
+        Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
+            ("not measured yet", String::new())
+        }
     };
     html! { td.w colspan=(columns) { span.badge.plain { (state) } " " (prose(&reason)) } }
 }

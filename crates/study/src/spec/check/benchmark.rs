@@ -20,7 +20,10 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
     let kind = &system.spec.kind;
     let (message, label) = match (capabilities.by_command, workload.is_benchmark) {
         (true, false) => (
-            format!("[system.{}] is run by commands, but [workload.{}] is not", system.spec.name, workload.name),
+            format!(
+                "[system.{}] is run by commands, but [workload.{}] is not",
+                system.spec.name, workload.name
+            ),
             "expected `kind = \"command\"` or `kind = \"fio\"` here",
         ),
         (false, true) => (
@@ -84,15 +87,17 @@ pub(super) fn check_storage(
     });
     let commands: Vec<&str> = of_the_system.chain(of_workloads).collect();
     if is_bare && settings.contains_key("prepare") {
-        let message =
-            format!("[storage.{name}] has no file system, so [system.{of_system}] can't tell whether `prepare` has run");
+        let message = format!(
+            "[storage.{name}] has no file system, so [system.{of_system}] can't tell whether `prepare` has run"
+        );
         let label = "expected `load` to do it, or a `filesystem` here";
         findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
     }
     let asks_for = |name: &&&str| commands.iter().any(|command| placeholders::has(command, name));
     if is_bare && let Some(word) = IN_FILES.iter().find(asks_for) {
-        let message =
-            format!("[storage.{name}] has no file system, and a command of [system.{of_system}] uses {{{word}}}");
+        let message = format!(
+            "[storage.{name}] has no file system, and a command of [system.{of_system}] uses {{{word}}}"
+        );
         let label = "expected {device} in the commands, or a `filesystem` here";
         findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
     }

@@ -29,7 +29,11 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
     let run = run.and_then(|field| read_template(&field, "a command for the shell", findings));
     let job = section.take("job").and_then(|field| read_template(&field, "the text of a file", findings));
     let budget = section.take("budget").map(|field| field.word(&["client", "system"], findings));
-    let figures = section.require("figures", "figures.throughput = { pattern = 'tps = ([0-9.]+)', unit = \"tps\", better = \"higher\" }", findings);
+    let figures = section.require(
+        "figures",
+        "figures.throughput = { pattern = 'tps = ([0-9.]+)', unit = \"tps\", better = \"higher\" }",
+        findings,
+    );
     let figures = figures.and_then(|field| read_figures(&field, findings));
     let (limit, data_bytes) = read_limits(section, findings);
     let in_budget = match budget {
@@ -153,7 +157,9 @@ fn read_figures(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<Fig
 
 fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePlan> {
     let mut section = field.section(format!("figure `{}`", field.key), findings)?;
-    if field.key.len() > MAX_NAME || !field.key.chars().all(|c| c.is_ascii_alphanumeric() || " -_.".contains(c)) {
+    if field.key.len() > MAX_NAME
+        || !field.key.chars().all(|c| c.is_ascii_alphanumeric() || " -_.".contains(c))
+    {
         let label = format!("expected letters, digits, dashes and dots, {MAX_NAME} at most");
         findings.push(Diagnostic::error(field.key_span.clone(), "a figure can't be called so", label));
         return None;
@@ -220,10 +226,23 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
     };
     let progress_span = progress.as_ref().map(|progress| progress.span.clone());
     let progress = progress.map(|progress| progress.value);
-    let plan = FigurePlan { name: field.key.clone(), unit: unit.value, better, slow_motion, file, reading, progress, take };
+    let plan = FigurePlan {
+        name: field.key.clone(),
+        unit: unit.value,
+        better,
+        slow_motion,
+        file,
+        reading,
+        progress,
+        take,
+    };
     if let Err((key, problem)) = benchmark::check(&plan) {
         let span = progress_span.filter(|_| key == "progress").unwrap_or(span);
-        findings.push(Diagnostic::error(span, format!("wrong value for `{key}` of figure `{}`", field.key), problem));
+        findings.push(Diagnostic::error(
+            span,
+            format!("wrong value for `{key}` of figure `{}`", field.key),
+            problem,
+        ));
         return None;
     }
     Some(plan)

@@ -37,7 +37,11 @@ pub(super) fn storage() -> Value {
             key("capacity", size(), "Of each server's volume of a pool."),
             key("mirror", yes_or_no(), "Of a volume of a pool: two copies, on two of its devices."),
             key("initial", initial(), "What the devices went through before; \"steady\" when left out."),
-            key("filesystem", words(["xfs", "ext4", "none"]), "\"xfs\" when left out; \"none\" gives a system that commands run the block devices."),
+            key(
+                "filesystem",
+                words(["xfs", "ext4", "none"]),
+                "\"xfs\" when left out; \"none\" gives a system that commands run the block devices.",
+            ),
             key("system", settings(), "Settings of the system that hold on this storage alone."),
         ],
     );

@@ -102,10 +102,22 @@ fn command() -> Value {
             key("kind", words(["command"]), "A benchmark of yours."),
             key("run", text(), "For the shell, with placeholders: docs/any-system.md has them."),
             key("job", text(), "The text of the file that {job} names."),
-            key("budget", words(["client", "system"]), "Whose memory and CPU time it uses; \"client\" when left out."),
+            key(
+                "budget",
+                words(["client", "system"]),
+                "Whose memory and CPU time it uses; \"client\" when left out.",
+            ),
             key("data", size(), "What the system's `load` puts there, on the modelled machine."),
-            key("limit", duration(), "A command that takes longer on your clock has failed; 1 h when left out."),
-            key("figures", figures(), "What it measures, and where that is found; storages are compared by the first."),
+            key(
+                "limit",
+                duration(),
+                "A command that takes longer on your clock has failed; 1 h when left out.",
+            ),
+            key(
+                "figures",
+                figures(),
+                "What it measures, and where that is found; storages are compared by the first.",
+            ),
         ],
     )
 }
@@ -133,8 +145,16 @@ fn figures() -> Value {
             key("csv", text(), "A column by its heading."),
             key("percentiles", text(), "A regular expression with the groups percentile and value."),
             key("hdr", yes_or_no(), "An HdrHistogram log."),
-            key("progress", text(), "A regular expression with the group value, and t where the time is printed."),
-            key("take", words(Take::NAMES.map(|(name, _)| name)), "Of several matches; \"last\" when left out."),
+            key(
+                "progress",
+                text(),
+                "A regular expression with the group value, and t where the time is printed.",
+            ),
+            key(
+                "take",
+                words(Take::NAMES.map(|(name, _)| name)),
+                "Of several matches; \"last\" when left out.",
+            ),
             key("file", text(), "Where to look, if not in what the command printed."),
             key(
                 "slow_motion",

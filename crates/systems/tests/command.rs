@@ -1,0 +1,253 @@
+//! Programs that commands start: a whole life, and every way of going wrong, with nothing left behind.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use underlay_record::{BenchmarkRecord, Better, Dilation};
+use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Reading, Take};
+use underlay_systems::command::Command;
+use underlay_systems::system::{
+    BenchmarkRequest, LoadRequest, Resources, Running, Settings, StoragePaths, System as _, SystemError,
+};
+
+/// A storage and a place for what is not data.
+struct Ground {
+    folder: tempfile::TempDir,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        use std::os::unix::fs::PermissionsExt as _;
+        // Closed to others, as a run's directory is.
+        let private = std::fs::Permissions::from_mode(0o700);
+        let folder =
+            tempfile::Builder::new().prefix("underlay-command-").permissions(private).tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("disk")).unwrap();
+        Ground { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Each start has a scratch directory of its own, as each cell has.
+    fn start(&self, settings: &[(&str, &str)]) -> Result<Box<dyn Running>, SystemError> {
+        let scratch = tempfile::tempdir_in(self.folder.path()).unwrap().keep();
+        let paths = StoragePaths { data: vec![self.path("disk")], scratch, ..StoragePaths::default() };
+        let values: BTreeMap<String, String> =
+            settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let settings = Settings { values, ..Settings::default() };
+        Command.start(&paths, &Resources::of(64 << 20), &settings)
+    }
+
+    /// Processes that have to do with this ground.
+    fn processes(&self) -> Vec<String> {
+        let folder = self.folder.path().to_str().unwrap();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let of = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+            let text = [of("cmdline"), of("environ")].concat();
+            let own = entry.file_name().to_str().and_then(|pid| pid.parse().ok()) == Some(std::process::id());
+            if !own && String::from_utf8_lossy(&text).contains(folder) {
+                found.push(String::from_utf8_lossy(&of("cmdline")).replace('\0', " "));
+            }
+        }
+        found
+    }
+}
+
+fn benchmark(run: &str) -> BenchmarkRequest {
+    let figure = FigurePlan {
+        name: "speed".to_owned(),
+        unit: "tps".to_owned(),
+        better: Better::Higher,
+        slow_motion: Dilation::Rate,
+        file: None,
+        reading: Reading::Pattern("speed ([0-9.]+)".to_owned()),
+        progress: None,
+        take: Take::Last,
+    };
+    BenchmarkRequest {
+        name: "b".to_owned(),
+        plan: BenchmarkPlan {
+            run: run.to_owned(),
+            job: None,
+            in_budget: false,
+            limit: Duration::from_secs(60),
+            figures: vec![figure],
+        },
+        data_bytes: 1000,
+        seed: 7,
+        duration: Duration::from_millis(2500),
+        warmup: Duration::from_secs(1),
+    }
+}
+
+fn measure(running: &dyn Running, run: &str) -> Result<BenchmarkRecord, SystemError> {
+    running.run_benchmark(&benchmark(run), &|| true).unwrap()
+}
+
+#[test]
+fn a_program_lives_by_its_commands() {
+    let ground = Ground::new();
+    let settings = [
+        ("version", "echo 'program 1.2'; echo more"),
+        ("prepare", "echo prepared > {data}/story; echo {memory_mib} > {data}/memory"),
+        // By its number: others may have one of the same name.
+        (
+            "start",
+            "echo started >> {data}/story; echo $$ > {scratch}/pid; sleep 1; touch {scratch}/ready; exec sleep 1000",
+        ),
+        ("ready", "test -e {scratch}/ready"),
+        ("load", "echo loaded {data_bytes} {seed} >> {data}/story"),
+        ("settle", "echo settled >> {data}/story"),
+        ("figures", "echo rows 12; echo nonsense"),
+        ("stop", "echo stopped >> {data}/story; kill $(cat {scratch}/pid)"),
+    ];
+    let running = ground.start(&settings).unwrap();
+    let load = LoadRequest { data_bytes: 1000, seed: 7 };
+    running.load_data(&load, &|| true).unwrap().unwrap();
+    running.settle(Duration::from_secs(60)).unwrap();
+    assert_eq!(running.figures().unwrap(), [("rows".to_owned(), 12.0)].into());
+    assert_eq!(running.applied_settings()["program_version"], "program 1.2");
+    let taken = measure(
+        running.as_ref(),
+        "echo speed $UNDERLAY_SEED; echo speed {duration_s}.5 {warmup_s}; awk 'BEGIN { print \"{{seed}}\" }'",
+    );
+    let taken = taken.unwrap();
+    assert_eq!((taken.figures[0].value, taken.output_tail.as_str()), (3.5, "speed 7\nspeed 3.5 1\n{seed}"));
+    running.health().unwrap();
+    running.stop().unwrap();
+    let story = std::fs::read_to_string(ground.path("disk/program/data/story")).unwrap();
+    assert_eq!(story, "prepared\nstarted\nloaded 1000 7\nsettled\nstopped\n");
+    // What was prepared stays so.
+    let again = ground.start(&settings).unwrap();
+    drop(again);
+    let story = std::fs::read_to_string(ground.path("disk/program/data/story")).unwrap();
+    assert!(story.ends_with("stopped\nstarted\n") && story.matches("prepared").count() == 1, "{story}");
+    assert_eq!(ground.processes(), Vec::<String>::new());
+}
+
+/// What went wrong, in a message that has the end of the log.
+#[test]
+fn a_command_that_fails_says_what_it_printed() {
+    let ground = Ground::new();
+    let failed = ground.start(&[("prepare", "echo about to; echo no such thing >&2; exit 3")]).err().unwrap();
+    let told = failed.to_string();
+    assert!(told.contains("`prepare` failed") && told.contains("no such thing"), "{told}");
+    let failed = ground.start(&[("start", "echo port in use; exit 1"), ("ready", "false")]).err().unwrap();
+    let told = failed.to_string();
+    assert!(told.contains("`start` failed") && told.contains("port in use"), "{told}");
+    let running = ground.start(&[]).unwrap();
+    let told = measure(running.as_ref(), "echo speed is unknown").unwrap_err().to_string();
+    assert!(told.contains("matches nothing") && told.contains("speed is unknown"), "{told}");
+    let told = measure(running.as_ref(), "echo speed 12e; false").unwrap_err().to_string();
+    assert!(told.contains("`benchmark` failed") && told.contains("speed 12e"), "{told}");
+    assert_eq!(ground.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_command_that_hangs_is_killed_at_its_limit() {
+    let ground = Ground::new();
+    let told = ground.start(&[("prepare", "echo waiting; sleep 1000"), ("limit", "1 s")]).err().unwrap();
+    let told = told.to_string();
+    assert!(told.contains("not done after 1 s") && told.contains("`limit`"), "{told}");
+    let settings = [("start", "sleep 1000"), ("ready", "echo not yet; false"), ("limit", "1 s")];
+    let told = ground.start(&settings).err().unwrap().to_string();
+    assert!(told.contains("not `ready` after 1 s") && told.contains("not yet"), "{told}");
+    assert_eq!(ground.processes(), Vec::<String>::new());
+}
+
+#[test]
+fn children_in_another_session_are_found_and_killed() {
+    let ground = Ground::new();
+    let running = ground.start(&[]).unwrap();
+    let away = "setsid sleep 1000 > /dev/null 2>&1 & sleep 0.3; echo speed 1";
+    let told = measure(running.as_ref(), away).unwrap_err().to_string();
+    assert!(told.contains("left processes behind") && told.contains("sleep ("), "{told}");
+    assert_eq!(ground.processes(), Vec::<String>::new());
+    // A server that goes into the background is a server; its end is the system's end.
+    let settings = [("start", "setsid sleep 1000 > /dev/null 2>&1 &"), ("ready", "true")];
+    let server = ground.start(&settings).unwrap();
+    server.health().unwrap();
+    assert!(ground.processes().iter().any(|line| line.contains("sleep 1000")));
+    drop(server);
+    assert_eq!(ground.processes(), Vec::<String>::new());
+    // One that dies is told.
+    let settings = [("start", "setsid sleep 1 > /dev/null 2>&1 &"), ("ready", "true")];
+    let server = ground.start(&settings).unwrap();
+    let begun = std::time::Instant::now();
+    while server.health().is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody noticed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn whoever_stops_a_benchmark_leaves_none_of_it() {
+    let ground = Ground::new();
+    let running = ground.start(&[]).unwrap();
+    let outcome = running.run_benchmark(&benchmark("sleep 1000"), &|| false).unwrap();
+    assert!(outcome.unwrap_err().to_string().contains("was stopped"));
+    assert_eq!(ground.processes(), Vec::<String>::new());
+}
+
+/// A program that a user may not start as another one, or that asks for what is not there.
+#[test]
+fn what_is_missing_is_said() {
+    let ground = Ground::new();
+    let told = ground.start(&[("user", "nobody-of-that-name")]).err().unwrap();
+    assert!(matches!(told, SystemError::Missing { .. }), "{told}");
+    let told = ground.start(&[("wal_directory", "2")]).err().unwrap().to_string();
+    assert!(told.contains("wal_directory") && told.contains("1 directories"), "{told}");
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Its data lies in directories that the user can't enter outside.
+#[test]
+fn a_program_of_another_user_reaches_its_storage_and_nothing_else_of_ours() {
+    if !is_root() {
+        return;
+    }
+    let ground = Ground::new();
+    std::fs::write(ground.path("secret"), "ours").unwrap();
+    let secret = ground.path("secret");
+    let prepare = format!(
+        "id -un > {{data}}/who; cat {} > {{data}}/stolen 2>&1; env > {{data}}/environment; true",
+        secret.display()
+    );
+    let running = ground.start(&[("prepare", &prepare), ("user", "nobody")]).unwrap();
+    let data = ground.path("disk/program/data");
+    let read = |name: &str| std::fs::read_to_string(data.join(name)).unwrap();
+    assert_eq!(read("who").trim(), "nobody");
+    assert!(!read("stolen").contains("ours"), "{}", read("stolen"));
+    assert!(!read("environment").contains("CARGO"), "{}", read("environment"));
+    let mode = |path: &Path| {
+        use std::os::unix::fs::MetadataExt as _;
+        std::fs::metadata(path).unwrap().mode() & 0o777
+    };
+    assert_eq!(mode(&data), 0o700);
+    running.stop().unwrap();
+}
+
+/// A program that is killed leaves no shared memory.
+#[test]
+fn shared_memory_ends_with_the_program() {
+    if !is_root() {
+        return;
+    }
+    let ground = Ground::new();
+    let name = format!("underlay-test-{}", std::process::id());
+    let start = format!("echo here > /dev/shm/{name}; ipcmk -M 4096 -p 0600 > /dev/null; exec sleep 1000");
+    let ready = "test -e {scratch}/go || { sleep 0.2; touch {scratch}/go; false; }";
+    let segments = || std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let before = segments();
+    let running = ground.start(&[("start", &start), ("ready", ready)]).unwrap();
+    assert!(!Path::new("/dev/shm").join(&name).exists());
+    drop(running);
+    assert_eq!(segments(), before);
+}
