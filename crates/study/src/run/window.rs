@@ -184,7 +184,7 @@ impl Hooks for Window<'_> {
         let count = || {
             self.note(|found| {
                 found.cpu_began = self.cpu.as_ref().map(CpuMeter::read).transpose()?;
-                Ok(self.storages.begin_measurement(self.interval_s)?)
+                self.storages.begin_measurement(self.interval_s)
             });
         };
         if is_busy {

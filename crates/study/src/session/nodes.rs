@@ -150,8 +150,8 @@ impl<'a> NodeDesk<'a> {
         }
     }
 
-    /// Returns when what nodes have counted has been taken down, or that takes too long.
-    fn count_what_was_done(&self) {
+    /// Returns when what nodes have counted has been taken down, or that takes too long; false when measuring has ended meanwhile.
+    fn count_what_was_done(&self) -> bool {
         let began = Instant::now();
         let mut inner = self.shared.inner.lock();
         inner.counts_wanted += 1;
@@ -160,10 +160,11 @@ impl<'a> NodeDesk<'a> {
         while !inner.is_over && inner.counts_done < wanted {
             let left = FIGURES_LIMIT.saturating_sub(began.elapsed());
             if left.is_zero() {
-                return;
+                break;
             }
             inner = self.shared.changed.wait_timeout(inner, left);
         }
+        !inner.is_over
     }
 
     /// What happened, in the order in which nodes went. What somebody asked for in vain did not happen.
@@ -182,7 +183,8 @@ impl<'a> NodeDesk<'a> {
 
     /// Sends a node away and brings it back, at its times. Returns when that is done, or measuring has ended.
     fn carry_out(&self, event: &PlannedEvent) {
-        if !self.wait_until(event.at) {
+        // Counting may have taken until the end.
+        if !(self.wait_until(event.at) && self.count_what_was_done()) {
             return;
         }
         let (place, _) = self.send_away(Some(&event.name), &event.choice, event.how);
@@ -221,8 +223,6 @@ impl<'a> NodeDesk<'a> {
         choice: &NodeChoice,
         how: NodeExit,
     ) -> (usize, Result<String, String>) {
-        // Before it is chosen: who is master may change meanwhile.
-        self.count_what_was_done();
         let chosen = self.list().and_then(|nodes| pick(choice, nodes));
         let mut record = NodeEventRecord {
             event: event.map(str::to_owned),
@@ -372,6 +372,9 @@ impl<'a> NodeDesk<'a> {
                 named(node).and_then(|choice| {
                     // What can't be done is told to whoever asked, and did not happen.
                     self.list().and_then(|nodes| pick(&choice, nodes))?;
+                    if !self.count_what_was_done() {
+                        return Err("the measurement has ended".to_owned());
+                    }
                     self.send_away(None, &choice, how).1
                 })
             }

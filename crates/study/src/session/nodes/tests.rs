@@ -137,6 +137,29 @@ fn a_node_goes_and_comes_back_and_all_of_it_is_on_record() {
     assert_eq!(nodes.list().unwrap()[0].condition, NodeCondition::Serving);
 }
 
+/// Counting may take until the end: nobody goes then.
+#[test]
+fn who_is_still_counted_at_the_end_does_not_go() {
+    let nodes = Scripted::of(1);
+    let is_counting = AtomicBool::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let is_over = AtomicBool::new(false);
+    let count = || {
+        is_counting.store(true, Ordering::SeqCst);
+        until(|| is_over.load(Ordering::SeqCst));
+    };
+    let desk = NodeDesk::new(&nodes, &count, 1.0);
+    let act = || {
+        desk.begin(Instant::now());
+        until(|| is_counting.load(Ordering::SeqCst));
+        desk.end();
+        is_over.store(true, Ordering::SeqCst);
+    };
+    desk.attend(&[event("node1", None)], &registry, &AtomicBool::new(false), act).unwrap();
+    assert_eq!((desk.events().len(), first_condition(&nodes)), (0, NodeCondition::Serving));
+}
+
 #[test]
 fn what_a_node_has_counted_is_taken_down_before_it_goes() {
     use NodeCondition::{Away, Serving};
