@@ -49,7 +49,9 @@ pub enum NodeCondition {
     Serving,
     /// Its process runs, or is about to, and it does not do its part yet, or not now.
     Starting,
-    /// It was stopped or killed on command.
+    /// It is to go away, and its process still runs.
+    Stopping,
+    /// It was stopped or killed on command, and its process has ended.
     Away,
     /// It has ended by itself.
     Ended,
@@ -60,6 +62,7 @@ impl fmt::Display for NodeCondition {
         f.write_str(match self {
             NodeCondition::Serving => "serving",
             NodeCondition::Starting => "starting",
+            NodeCondition::Stopping => "stopping",
             NodeCondition::Away => "away",
             NodeCondition::Ended => "has ended",
         })

@@ -266,6 +266,10 @@ pub trait System: Send + Sync {
     fn planned_nodes(&self, _settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
         Vec::new()
     }
+    /// How many copies of each record it stores with these settings.
+    fn copies(&self, _settings: &BTreeMap<String, String>) -> u64 {
+        1
+    }
     /// What its clients will notice while so many of its nodes, or of those of one shard, are away at once: a sentence. `None` where
     /// it does all that it did before.
     fn without_nodes(
@@ -402,8 +406,8 @@ pub trait Running: Send + Sync {
     fn compact(&self, limit: Duration) -> Result<(), SystemError> {
         self.settle(limit)
     }
-    /// Kills the processes that answer requests, so that everyone who waits for an answer gets an error. Its other processes may
-    /// live until it is dropped, and an existing cluster keeps running.
+    /// Kills the processes that answer requests or that settling waits for, so that everyone who waits gets an error. Its other
+    /// processes may live until it is dropped, and an existing cluster keeps running.
     fn abort(&self);
     /// Shuts down cleanly: everything acknowledged is on the storage when this returns.
     fn stop(self: Box<Self>) -> Result<(), SystemError>;

@@ -4,8 +4,8 @@ mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use reading::Reading;
 use underlay_record::{Histogram, Measured};
@@ -184,6 +184,41 @@ fn the_windows_edges_are_announced_in_pairs() {
     }
 }
 
+/// Whoever counts time from the window's beginning counts what the generator does: what comes before is not in it.
+#[test]
+fn the_window_begins_when_all_is_ready_and_not_after_the_first_operation() {
+    for warmup_ms in [0, 20] {
+        let (window, ready, first) = (OnceLock::new(), OnceLock::new(), Arc::new(OnceLock::new()));
+        let mut control = Control::new();
+        control.on_window = Some(Box::new(|at| window.set(at).unwrap()));
+        control.on_measurement_started = Some(Box::new(|| {
+            // As a system that takes its time to tell its figures.
+            std::thread::sleep(Duration::from_millis(5));
+            ready.set(Instant::now()).unwrap();
+        }));
+        let spec = RunSpec {
+            warmup: Duration::from_millis(warmup_ms),
+            duration: Duration::from_millis(400),
+            ..RunSpec::new(workload(100, &[]), Mix::parse("c").unwrap())
+        };
+        let connect = |_| -> Result<Box<dyn Client>, ClientError> {
+            let first = Arc::clone(&first);
+            let note = move || {
+                first.get_or_init(Instant::now);
+                Ok(Outcome::Found)
+            };
+            Ok(Box::new(Failing(note)))
+        };
+        run(&spec, &connect, &control).unwrap();
+        drop(control);
+        let [window, ready, first] = [window.get(), ready.get(), first.get()].map(|at| *at.unwrap());
+        match warmup_ms {
+            0 => assert!(ready <= window && window <= first),
+            _ => assert!(first < window && window < ready),
+        }
+    }
+}
+
 #[test]
 fn a_stop_ends_the_run() {
     let control = Control::with_stop(Arc::new(AtomicBool::new(false)));
@@ -257,10 +292,10 @@ fn a_thread_that_cannot_connect_ends_the_run_before_it_begins() {
     assert_eq!(calls.into_inner(), 4);
 }
 
-/// Fails every operation the way it is told to.
-struct Failing(fn() -> Result<Outcome, ClientError>);
+/// Answers every operation the way it is told to.
+struct Failing<F>(F);
 
-impl Client for Failing {
+impl<F: Fn() -> Result<Outcome, ClientError> + Send> Client for Failing<F> {
     fn read(&mut self, _: &[u8], _: Fields, _: &mut FieldValues) -> Result<Outcome, ClientError> {
         self.0()
     }

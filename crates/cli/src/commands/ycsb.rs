@@ -144,7 +144,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     }
 
     let began = OnceLock::new();
-    let desk = session.servers().nodes().map(|nodes| NodeDesk::new(nodes, spec.dilation));
+    // Only a study tells figures.
+    let desk = session.servers().nodes().map(|nodes| NodeDesk::new(nodes, &|| {}, spec.dilation));
     let begin_events = desk.as_ref().map(NodeDesk::beginning);
     let mut control = Control::with_stop(Arc::clone(&stop));
     control.keeps_intervals = results::needs_intervals(&options, arguments.hlog.as_deref());
@@ -152,8 +153,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     control.keeps_stopped_run = true;
     control.on_measurement_started = Some(Box::new(|| {
         began.get_or_init(SystemTime::now);
-        begin_events.iter().for_each(|begin| begin());
     }));
+    control.on_window = Some(Box::new(|at| begin_events.iter().for_each(|begin| begin(at))));
     let points = results::gather_points(&control, &options, spec.duration);
     let act = || {
         let raw = arguments.raw.as_deref();

@@ -181,11 +181,8 @@ impl Storages {
     pub(super) fn paths_of(&self, server: usize, scratch: PathBuf) -> StoragePaths {
         let attached = self.servers.get(server);
         let data = attached.map_or_else(Vec::new, |attached| attached.paths().to_vec());
-        let mut of_nodes = data.chunks((data.len() / self.nodes).max(1)).map(<[PathBuf]>::to_vec);
-        let data = of_nodes.next().unwrap_or_default();
-        // The check of a study sees to it that nodes with storages of their own have no roles.
-        let further = of_nodes.map(|data| NodePaths { data, ..NodePaths::default() });
-        StoragePaths { data, roles: self.roles_of(server), further_nodes: further.collect(), scratch }
+        let (data, further_nodes) = of_nodes(&data, self.nodes);
+        StoragePaths { data, roles: self.roles_of(server), further_nodes, scratch }
     }
 
     /// Every directory that servers have been given.
@@ -376,6 +373,14 @@ pub(super) fn images_folder(folder: &Path) -> PathBuf {
     folder.join("images")
 }
 
+/// The directories of the first node and of those after it: equal parts, in order.
+fn of_nodes(directories: &[PathBuf], nodes: usize) -> (Vec<PathBuf>, Vec<NodePaths>) {
+    let mut of_nodes = directories.chunks((directories.len() / nodes).max(1)).map(<[PathBuf]>::to_vec);
+    let first = of_nodes.next().unwrap_or_default();
+    // The check of a study sees to it that nodes with storages of their own have no roles.
+    (first, of_nodes.map(|data| NodePaths { data, ..NodePaths::default() }).collect())
+}
+
 /// A server's own devices, or the directories that the study names.
 fn attach_devices(
     plan: &CellPlan<'_>,
@@ -414,5 +419,53 @@ fn attach_devices(
             }
             Ok(attached)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::storage;
+    use crate::spec::Study;
+
+    #[test]
+    fn a_ring_gets_a_storage_for_each_of_its_nodes() {
+        const STUDY: &str = r#"
+name = "ring"
+[system.cassandra]
+memory = "24 GiB"
+nodes = 3
+replication_factor = 2
+[system.one]
+kind = "cassandra"
+memory = "8 GiB"
+[storage.flash]
+devices = [{ medium = "nvme-9300-max", count = 2 }]
+layout = "jbod"
+per = "node"
+[workload.ycsb]
+data = "16 GB"
+mixes = ["a"]
+threads = 8
+"#;
+        let study = Study::parse("ring.toml", STUDY, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let of_system = |system: usize| {
+            let storage = study.storages[0].under(&study.systems[system]);
+            let stack = storage::stack(&storage, Path::new("/images"), 1000.0, 1.0, 7).unwrap();
+            let mounts: Vec<PathBuf> =
+                stack.volumes.iter().map(|volume| volume.name.clone().into()).collect();
+            (of_nodes(&mounts, storage.nodes as usize), storage::image_files(&stack).len())
+        };
+        let ((first, further), images) = of_system(0);
+        assert_eq!((first.len(), further.len(), images), (2, 2, 6));
+        let all: Vec<Vec<PathBuf>> =
+            std::iter::once(first).chain(further.into_iter().map(|node| node.data)).collect();
+        for (number, own) in (1..).zip(&all) {
+            let is_own = |mount: &PathBuf| mount.to_string_lossy().contains(&format!("node{number}"));
+            assert!(own.len() == 2 && own.iter().all(is_own), "{all:?}");
+        }
+        // The other system has one node, and so one of the storages.
+        let ((alone, further), images) = of_system(1);
+        assert_eq!((alone.len(), further.len(), images), (2, 0, 2));
     }
 }

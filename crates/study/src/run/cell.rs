@@ -344,7 +344,8 @@ impl Bench {
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
         let events = events::concerning(plan.study, plan.system);
-        let desk = events::desk(session.servers(), plan.scale.time);
+        let count = || drop(session.servers().figures());
+        let desk = events::desk(session.servers(), &count, plan.scale.time);
         let interval_s = drive::interval_s(&spec);
         let window = Window::new(session.servers(), &storages, cpu, interval_s, (schedule, desk.as_ref()));
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));

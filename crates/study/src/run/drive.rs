@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use underlay_record::Measured;
 use underlay_workload::{
@@ -27,6 +27,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What happens at the edges of the measured window.
 pub(super) trait Hooks: Sync {
+    /// The measured window begins at this instant: now, or without a warm-up in a moment and after `measuring_begins`.
+    fn window_begins(&self, _at: Instant) {}
     fn measuring_begins(&self) {}
     fn measuring_ended(&self) {}
 }
@@ -173,6 +175,7 @@ pub(super) fn drive(
     keep: Keep<'_>,
 ) -> Result<Driven, CellError> {
     let mut control = Control::new();
+    control.on_window = Some(Box::new(|at| hooks.window_begins(at)));
     control.on_measurement_started = Some(Box::new(|| hooks.measuring_begins()));
     control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
     control.timeline_parts = keep.timeline_parts;

@@ -49,9 +49,14 @@ pub(super) fn note(events: &[PlannedEvent]) -> Option<String> {
     (!list.is_empty()).then(|| format!("nodes away on command: {}", list.join("; ")))
 }
 
-/// Where the nodes of a system are commanded from while it is measured; `None` where it has none.
-pub(super) fn desk<'a>(servers: &'a Servers, time_scale: f64) -> Option<NodeDesk<'a>> {
-    servers.nodes().map(|nodes| NodeDesk::new(nodes, time_scale))
+/// Where the nodes of a system are commanded from while it is measured; `None` where it has none. `count` has it take down what they
+/// have counted, which a system does whenever it tells its figures.
+pub(super) fn desk<'a>(
+    servers: &'a Servers,
+    count: &'a (dyn Fn() + Sync),
+    time_scale: f64,
+) -> Option<NodeDesk<'a>> {
+    servers.nodes().map(|nodes| NodeDesk::new(nodes, count, time_scale))
 }
 
 /// Does something while the events come about.

@@ -105,13 +105,13 @@ impl Schedule {
         Ok(Schedule { served: Some(served), events })
     }
 
-    /// Measuring begins now.
-    pub(super) fn start(self) -> Result<UnderWay, CellError> {
+    /// Measuring begins at this instant, which may be to come.
+    pub(super) fn start(self, began: Instant) -> Result<UnderWay, CellError> {
         let Schedule { served, events } = self;
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let thread = match (&served, events.is_empty()) {
             (Some(served), false) => {
-                let (served, stop, began) = (served.clone(), Arc::clone(&stop), Instant::now());
+                let (served, stop) = (served.clone(), Arc::clone(&stop));
                 let run = move || carry_out(&served, events, began, &stop);
                 Some(thread::Builder::new().name("faults".into()).spawn(run)?)
             }
@@ -159,7 +159,7 @@ fn carry_out(
     for Event { at_wall, act } in events {
         let mut is_over = stopped.lock();
         while !*is_over {
-            let left = at_wall.saturating_sub(began.elapsed());
+            let left = (began + at_wall).saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }

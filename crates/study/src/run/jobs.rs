@@ -124,7 +124,8 @@ impl Bench {
         let interval_s = SAMPLE_INTERVAL.as_secs_f64() / plan.scale.time;
         let schedule = faults::Schedule::of(plan, storages.servers().first())?;
         let events = events::concerning(plan.study, plan.system);
-        let desk = events::desk(servers, plan.scale.time);
+        let count = || drop(servers.figures());
+        let desk = events::desk(servers, &count, plan.scale.time);
         let window = Window::new(
             servers,
             storages,
@@ -136,6 +137,7 @@ impl Bench {
         let machine = MachineSnapshot::take();
         let outcome = events::attended(desk.as_ref(), &events, self.registry(), stop, || {
             window.measuring_begins();
+            window.window_begins(Instant::now());
             let outcome = servers.run_job(&request, &watch);
             window.measuring_ended();
             outcome

@@ -109,13 +109,14 @@ impl<'a> Needed<'a> {
     }
 }
 
-/// One server's data, less what repeats in the values, which a system or a layer may compress away.
+/// One server's data with all copies that it keeps, less what repeats in the values, which a system or a layer may compress away.
 fn stored_bytes(study: &Study, entry: &Entry<'_>) -> u64 {
     let records = entry.cell.requests().map_or(0, |requests| requests.records);
     let records = study.records_here(entry.system.share(records));
     let repeats = entry.workload.properties.get("compressibility");
     let repeats = repeats.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
     let bytes = records.saturating_mul(entry.workload.record_bytes());
+    let bytes = bytes.saturating_mul(entry.storage.copies_of(entry.system));
     (bytes as f64 * (1.0 - repeats.clamp(0.0, 1.0))) as u64
 }
 
@@ -158,6 +159,25 @@ data = 10
         assert_eq!(needed(STUDY, |planned| planned.cell.storage == "real"), set_bytes);
         let half = STUDY.replace("threads = 1", "threads = 1\nproperties = { compressibility = 0.5 }");
         assert_eq!(needed(&half, |_| true), 2 * set_bytes);
+    }
+
+    #[test]
+    fn every_copy_of_a_record_takes_room() {
+        let set_bytes = 100_000 * (23 + 10 * 100);
+        let of = |system: &str, storage: &str| {
+            let text = STUDY
+                .replace("[system.rocksdb]\nmemory = \"640 MiB\"", system)
+                .replace("[storage.two]", &format!("{storage}[storage.two]"));
+            needed(&text, |planned| planned.cell.storage == "one")
+        };
+        let ring = "[system.cassandra]\nmemory = \"24 GiB\"\nnodes = 3\nreplication_factor = 2";
+        assert_eq!(of(ring, ""), 3 * 2 * set_bytes);
+        // Where the study does not say, as many as the system keeps then.
+        let groups = "[system.je-ha]\nmemory = \"24 GiB\"\nnodes = 3";
+        assert_eq!(of(groups, ""), 3 * 3 * set_bytes);
+        let fewer = "[storage.one.system]\nreplication = 2\n";
+        assert_eq!(of(groups, fewer), 3 * 2 * set_bytes);
+        assert_eq!(of("[system.je-ha]\nmemory = \"24 GiB\"", ""), 3 * set_bytes);
     }
 
     #[test]

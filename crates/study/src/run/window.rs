@@ -166,23 +166,38 @@ impl<'a> Window<'a> {
 }
 
 impl Hooks for Window<'_> {
-    fn measuring_begins(&self) {
-        // The devices at the edge itself: a busy system takes seconds to tell its figures.
+    fn window_begins(&self, at: Instant) {
         self.note(|found| {
-            found.cpu_began = self.cpu.as_ref().map(CpuMeter::read).transpose()?;
-            self.storages.begin_measurement(self.interval_s)?;
-            found.faults = found.schedule.take().map(faults::Schedule::start).transpose()?;
-            found.since = Some(Instant::now());
+            found.faults = found.schedule.take().map(|schedule| schedule.start(at)).transpose()?;
+            found.since = Some(at);
             Ok(())
         });
         if let Some(nodes) = self.nodes {
-            nodes.begin();
+            nodes.begin(at);
+        }
+    }
+
+    fn measuring_begins(&self) {
+        // The devices at the edge itself: a busy system takes seconds to tell its figures. One that is not yet asked for anything
+        // tells them first.
+        let is_busy = self.lock().since.is_some();
+        let count = || {
+            self.note(|found| {
+                found.cpu_began = self.cpu.as_ref().map(CpuMeter::read).transpose()?;
+                self.storages.begin_measurement(self.interval_s)
+            });
+        };
+        if is_busy {
+            count();
         }
         let before = self.servers.figures();
         self.note(|found| {
             found.before = before?;
             Ok(())
         });
+        if !is_busy {
+            count();
+        }
     }
 
     fn measuring_ended(&self) {

@@ -16,10 +16,14 @@ use control::NodeControl;
 pub use control::{NodeCommand, NodeReply, controls};
 
 const POLL: Duration = Duration::from_millis(50);
+/// How long a node that is to go is spared until the system has told its figures. One that hangs may be what keeps it from that.
+const FIGURES_LIMIT: Duration = Duration::from_secs(5);
 
 /// The nodes of one running system, whoever sends them away. Times are modelled and count from the beginning of what is measured.
 pub struct NodeDesk<'a> {
     nodes: &'a dyn Nodes,
+    /// Has the system take down what its nodes have counted: a node's count is lost with its process.
+    count: &'a (dyn Fn() + Sync),
     /// Wall seconds of a modelled one.
     time_scale: f64,
     shared: Arc<Shared>,
@@ -33,8 +37,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn begin(&self) {
-        self.inner.lock().began = Some(Instant::now());
+    fn begin(&self, at: Instant) {
+        self.inner.lock().began = Some(at);
         self.changed.notify_all();
     }
 }
@@ -44,8 +48,11 @@ struct Inner {
     began: Option<Instant>,
     is_over: bool,
     events: Vec<NodeEventRecord>,
-    /// The nodes that are being started.
-    starting: Vec<String>,
+    /// The nodes that are being started or stopped.
+    busy: Vec<String>,
+    /// How often the system was asked to take down what its nodes have counted, and how often it has.
+    counts_wanted: u64,
+    counts_done: u64,
 }
 
 /// A node to send away, and when.
@@ -61,12 +68,13 @@ pub struct PlannedEvent {
 }
 
 impl<'a> NodeDesk<'a> {
-    pub fn new(nodes: &'a dyn Nodes, time_scale: f64) -> NodeDesk<'a> {
-        NodeDesk { nodes, time_scale, shared: Arc::default() }
+    /// `count` has the system take down what its nodes have counted, and is called before one goes.
+    pub fn new(nodes: &'a dyn Nodes, count: &'a (dyn Fn() + Sync), time_scale: f64) -> NodeDesk<'a> {
+        NodeDesk { nodes, count, time_scale, shared: Arc::default() }
     }
 
-    /// Does something while these events come about, and while others of this user may command nodes. A node that is being started
-    /// when that ends is waited for, unless `stop` says that nobody wants to know.
+    /// Does something while these events come about, and while others of this user may command nodes. A node that is being started or
+    /// stopped when that ends is waited for, unless `stop` says that nobody wants to know: then it is killed.
     ///
     /// # Errors
     /// When there is no socket for commands to be had; nothing is done then.
@@ -81,13 +89,14 @@ impl<'a> NodeDesk<'a> {
             // Also where something panics: the threads would go on for ever.
             let attended = Attended(self);
             let control = NodeControl::listen(self, registry, scope)?;
+            scope.spawn(|| self.count_when_asked());
             for event in events {
                 scope.spawn(|| self.carry_out(event));
             }
             let outcome = act();
             self.end();
             drop(control);
-            while !self.shared.inner.lock().starting.is_empty() && !stop.load(Ordering::Relaxed) {
+            while !self.shared.inner.lock().busy.is_empty() && !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(POLL);
             }
             drop(attended);
@@ -95,31 +104,67 @@ impl<'a> NodeDesk<'a> {
         })
     }
 
-    /// Measuring begins now: events count from here.
-    pub fn begin(&self) {
-        self.shared.begin();
+    /// Measuring begins at this instant, which may be to come: events count from there.
+    pub fn begin(&self, at: Instant) {
+        self.shared.begin(at);
     }
 
     /// What says the same, for whoever outlives the nodes.
-    pub fn beginning(&self) -> impl Fn() + Send + Sync + use<> {
+    pub fn beginning(&self) -> impl Fn(Instant) + Send + Sync + use<> {
         let shared = Arc::clone(&self.shared);
-        move || shared.begin()
+        move |at| shared.begin(at)
     }
 
-    /// Measuring has ended: nobody is sent away or brought back any more. A node that is being started goes on with that.
+    /// Measuring has ended: nobody is sent away or brought back any more. What a node is about to do goes on.
     pub fn end(&self) {
         self.shared.inner.lock().is_over = true;
         self.shared.changed.notify_all();
     }
 
-    /// Everything has ended, and nobody waits for a node that is being started.
+    /// Everything has ended, and nobody waits for a node that is being started or stopped.
     fn give_up(&self) {
         self.end();
-        let starting = self.shared.inner.lock().starting.clone();
-        for name in starting {
-            // It may have come up meanwhile, which does no harm.
+        let busy = self.shared.inner.lock().busy.clone();
+        for name in busy {
+            // It may have come up or ended meanwhile, which does no harm.
             let _ = self.nodes.kill(&name);
         }
+    }
+
+    /// Takes down what nodes have counted, whenever somebody asks for it, until measuring has ended. A thread of its own does so, since
+    /// nobody knows how long it takes.
+    fn count_when_asked(&self) {
+        loop {
+            let mut inner = self.shared.inner.lock();
+            while !inner.is_over && inner.counts_done == inner.counts_wanted {
+                inner = self.shared.changed.wait(inner);
+            }
+            if inner.is_over {
+                return;
+            }
+            let wanted = inner.counts_wanted;
+            drop(inner);
+            (self.count)();
+            self.shared.inner.lock().counts_done = wanted;
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Returns when what nodes have counted has been taken down, or that takes too long; false when measuring has ended meanwhile.
+    fn count_what_was_done(&self) -> bool {
+        let began = Instant::now();
+        let mut inner = self.shared.inner.lock();
+        inner.counts_wanted += 1;
+        let wanted = inner.counts_wanted;
+        self.shared.changed.notify_all();
+        while !inner.is_over && inner.counts_done < wanted {
+            let left = FIGURES_LIMIT.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            inner = self.shared.changed.wait_timeout(inner, left);
+        }
+        !inner.is_over
     }
 
     /// What happened, in the order in which nodes went. What somebody asked for in vain did not happen.
@@ -138,15 +183,16 @@ impl<'a> NodeDesk<'a> {
 
     /// Sends a node away and brings it back, at its times. Returns when that is done, or measuring has ended.
     fn carry_out(&self, event: &PlannedEvent) {
-        if !self.wait_until(event.at) {
+        // Counting may have taken until the end.
+        if !(self.wait_until(event.at) && self.count_what_was_done()) {
             return;
         }
-        let (place, outcome) = self.send_away(Some(&event.name), &event.choice, event.how);
-        let Some(length) = event.duration.filter(|_| outcome.is_ok()) else { return };
-        // From when it went, which may be later than was planned.
-        let went_s = self.shared.inner.lock().events[place].away_s.unwrap_or_default();
+        let (place, _) = self.send_away(Some(&event.name), &event.choice, event.how);
+        // From when it went, which may be later than was planned. It went also where it would not stop and was killed.
+        let went_s = self.shared.inner.lock().events[place].away_s;
+        let (Some(length), Some(went_s)) = (event.duration, went_s) else { return };
         if self.wait_until(Duration::from_secs_f64(went_s).saturating_add(length)) {
-            let _ = self.bring_back(place);
+            let _ = self.bring_back(place, false);
         }
     }
 
@@ -155,7 +201,13 @@ impl<'a> NodeDesk<'a> {
         let at_wall = at.mul_f64(self.time_scale);
         let mut inner = self.shared.inner.lock();
         while !inner.is_over {
-            inner = match inner.began.map(|began| at_wall.saturating_sub(began.elapsed())) {
+            let now = Instant::now();
+            // From a beginning that is to come, it is so much longer.
+            let left = inner.began.map(|began| {
+                (began.saturating_duration_since(now) + at_wall)
+                    .saturating_sub(now.saturating_duration_since(began))
+            });
+            inner = match left {
                 None => self.shared.changed.wait(inner),
                 Some(Duration::ZERO) => return true,
                 Some(left) => self.shared.changed.wait_timeout(inner, left),
@@ -188,10 +240,12 @@ impl<'a> NodeDesk<'a> {
             inner.events.push(record);
             inner.events.len() - 1
         };
-        let was_away = chosen.as_ref().is_ok_and(|node| node.condition == NodeCondition::Away);
+        let had_gone = chosen
+            .as_ref()
+            .is_ok_and(|node| matches!(node.condition, NodeCondition::Away | NodeCondition::Stopping));
         let outcome = chosen.and_then(|node| {
             let done = match how {
-                NodeExit::Stop => self.nodes.stop(&node.name),
+                NodeExit::Stop => self.while_busy(&node.name, || self.nodes.stop(&node.name)),
                 NodeExit::Kill => self.nodes.kill(&node.name),
             };
             done.map(|()| node.name).map_err(|error| error.to_string())
@@ -203,17 +257,25 @@ impl<'a> NodeDesk<'a> {
         let mut inner = self.shared.inner.lock();
         let now_s = self.now_s(&inner);
         let record = &mut inner.events[place];
-        match &outcome {
-            Ok(_) => record.ended_s = Some(now_s),
-            Err(problem) => {
-                record.problem = Some(problem.clone());
-                // A node that did not stop in time was killed: it is away. One that could not be sent away is not.
-                if was_away || !is_away {
-                    record.away_s = None;
-                }
-            }
+        record.problem = outcome.as_ref().err().cloned();
+        match outcome.is_err() && (had_gone || !is_away) {
+            // It could not be sent away, or somebody else had done so.
+            true => record.away_s = None,
+            // Also one that did not stop in time, and was killed.
+            false => record.ended_s = Some(now_s),
         }
         (place, outcome)
+    }
+
+    /// Does something during which a node may be killed by whoever has waited long enough.
+    fn while_busy<T>(&self, name: &str, act: impl FnOnce() -> T) -> T {
+        self.shared.inner.lock().busy.push(name.to_owned());
+        let outcome = act();
+        let mut inner = self.shared.inner.lock();
+        if let Some(at) = inner.busy.iter().position(|busy| *busy == name) {
+            inner.busy.remove(at);
+        }
+        outcome
     }
 
     /// Starts every node that is away, until `stop` says that nobody wants them any more.
@@ -247,37 +309,53 @@ impl<'a> NodeDesk<'a> {
         nodes.iter().any(|node| Some(node.name.as_str()) == name && node.condition == NodeCondition::Away)
     }
 
-    /// Starts the node of an event again.
-    fn bring_back(&self, place: usize) -> Result<(), String> {
-        let name = {
+    /// Starts the node of an event again: by hand, or because its time is up. An event does not undo what somebody has commanded.
+    fn bring_back(&self, place: usize, by_hand: bool) -> Result<(), String> {
+        let (name, places) = {
             let mut inner = self.shared.inner.lock();
             let now_s = self.now_s(&inner);
-            let record = &mut inner.events[place];
-            let Some(name) = record.node.clone() else { return Ok(()) };
+            let Some(name) = inner.events[place].node.clone() else { return Ok(()) };
             // Somebody did so by hand.
-            if record.start_s.is_some() {
+            if inner.events[place].start_s.is_some() {
                 return Ok(());
             }
-            record.start_s = Some(now_s);
-            inner.starting.push(name.clone());
-            name
+            // Where a stop was cut short by a kill, the node went twice and comes back once.
+            let all = inner.events.iter().enumerate();
+            let places: Vec<usize> =
+                all.filter(|(_, record)| is_open(record, &name)).map(|(place, _)| place).collect();
+            let is_of_others = |&other: &usize| other > place || inner.events[other].event.is_none();
+            if let Some(&other) = places.iter().rfind(|&other| *other != place && is_of_others(other))
+                && !by_hand
+            {
+                let sent_away = match (&inner.events[other].event, inner.events[other].how) {
+                    (Some(event), _) => format!("event {event} sent it away meanwhile"),
+                    (None, NodeExit::Stop) => "it was stopped by hand meanwhile".to_owned(),
+                    (None, NodeExit::Kill) => "it was killed by hand meanwhile".to_owned(),
+                };
+                let before = inner.events[place].problem.take().map(|before| before + "; ");
+                let problem = format!(
+                    "{}{sent_away}, so this event does not start it again",
+                    before.unwrap_or_default()
+                );
+                inner.events[place].problem = Some(problem.clone());
+                return Err(problem);
+            }
+            places.iter().for_each(|&place| inner.events[place].start_s = Some(now_s));
+            (name, places)
         };
         let note = |note: &dyn Fn(&mut NodeEventRecord, f64)| {
             let mut inner = self.shared.inner.lock();
             let now_s = self.now_s(&inner);
-            note(&mut inner.events[place], now_s);
+            places.iter().for_each(|&place| note(&mut inner.events[place], now_s));
         };
-        let outcome = self.nodes.start(&name, &|| note(&|record, now_s| record.process_back_s = Some(now_s)));
+        let outcome = self.while_busy(&name, || {
+            self.nodes.start(&name, &|| note(&|record, now_s| record.process_back_s = Some(now_s)))
+        });
         let outcome = outcome.map_err(|error| error.to_string());
         note(&|record, now_s| match &outcome {
             Ok(()) => record.served_s = Some(now_s),
             Err(problem) => record.problem = Some(problem.clone()),
         });
-        let mut inner = self.shared.inner.lock();
-        if let Some(at) = inner.starting.iter().position(|starting| *starting == name) {
-            inner.starting.remove(at);
-        }
-        drop(inner);
         outcome
     }
 
@@ -294,6 +372,9 @@ impl<'a> NodeDesk<'a> {
                 named(node).and_then(|choice| {
                     // What can't be done is told to whoever asked, and did not happen.
                     self.list().and_then(|nodes| pick(&choice, nodes))?;
+                    if !self.count_what_was_done() {
+                        return Err("the measurement has ended".to_owned());
+                    }
                     self.send_away(None, &choice, how).1
                 })
             }
@@ -319,12 +400,10 @@ impl<'a> NodeDesk<'a> {
         }
         let place = {
             let inner = self.shared.inner.lock();
-            inner.events.iter().rposition(|record| {
-                record.node.as_deref() == Some(name) && record.away_s.is_some() && record.start_s.is_none()
-            })
+            inner.events.iter().rposition(|record| is_open(record, name))
         };
         match place {
-            Some(place) => self.bring_back(place)?,
+            Some(place) => self.bring_back(place, true)?,
             None => self.nodes.start(name, &|| {}).map_err(|error| error.to_string())?,
         }
         Ok(name.clone())
@@ -334,6 +413,11 @@ impl<'a> NodeDesk<'a> {
     fn now_s(&self, inner: &MutexGuard<'_, Inner>) -> f64 {
         inner.began.map_or(0.0, |began| began.elapsed().as_secs_f64() / self.time_scale)
     }
+}
+
+/// Whether this node went then, and nobody has started it since.
+fn is_open(record: &NodeEventRecord, node: &str) -> bool {
+    record.node.as_deref() == Some(node) && record.away_s.is_some() && record.start_s.is_none()
 }
 
 /// Ends everything when it is dropped.

@@ -512,6 +512,12 @@ impl StorageSpec {
         matches!(self.source, StorageSource::Elsewhere(_))
     }
 
+    /// How many copies of each record a system stores here.
+    pub(crate) fn copies_of(&self, system: &SystemSpec) -> u64 {
+        let kind = underlay_systems::find(&system.kind);
+        kind.map_or(1, |kind| kind.copies(&system.with_nodes(self.settings_of(system)))).max(1)
+    }
+
     /// The settings of a system on this storage.
     pub fn settings_of(&self, system: &SystemSpec) -> BTreeMap<String, String> {
         let mut settings = system.settings.clone();

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use underlay_record::{NodeCondition, NodeRole, NodeState};
+use underlay_record::{NodeRole, NodeState};
+use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
@@ -16,10 +17,10 @@ use super::identity::{Identity, Life};
 use super::places::Places;
 use super::servers::{ProcessEnvironment, Servers};
 use crate::child::ChildState;
+use crate::figures::NodeTotals;
 use crate::hdfs::Hdfs;
 use crate::hdfs::configuration::NAMENODE_WEB;
 use crate::hdfs::web::get_json;
-use crate::java_server::JavaProcess;
 use crate::jvm::JvmChild;
 use crate::nodes::{Nodes, unknown};
 use crate::process_memory::resident_bytes;
@@ -27,6 +28,8 @@ use crate::system::{Running, Settings, SystemError, Visibility};
 
 /// How long the client process may take to end.
 const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
+/// Where the client process tells a total of one tablet server: `server.127.0.0.1:9997.lookups`.
+const OF_A_SERVER: &str = "server.";
 /// How long a tablet server may take to say how many tablets it has.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
@@ -116,6 +119,7 @@ pub(super) struct Started {
     config: Config,
     visibility: Option<Visibility>,
     connections: AtomicU64,
+    totals: Mutex<NodeTotals>,
 }
 
 impl Started {
@@ -126,7 +130,8 @@ impl Started {
         settings: &Settings,
     ) -> Started {
         let visibility = settings.visibility.clone();
-        Started { client, cluster, config, visibility, connections: AtomicU64::new(0) }
+        let (connections, totals) = (AtomicU64::new(0), Mutex::default());
+        Started { client, cluster, config, visibility, connections, totals }
     }
 
     fn explained<T>(&self, during: &'static str, outcome: Result<T, SystemError>) -> Result<T, SystemError> {
@@ -150,16 +155,9 @@ impl Started {
 impl Nodes for Started {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let Some(cluster) = &self.cluster else { return Ok(Vec::new()) };
-        let state = |(name, condition, process): (&str, NodeCondition, Option<Arc<JavaProcess>>)| NodeState {
-            name: name.to_owned(),
-            role: Some(NodeRole::TabletServer),
-            shard: None,
-            condition,
-            process: process.and_then(|process| process.state().running_pid()),
-        };
-        let tablet_servers = cluster.servers.tablet_servers.all().into_iter().map(state);
+        let tablet_servers = cluster.servers.tablet_servers.states(Some(NodeRole::TabletServer));
         let of_hdfs = if self.config.datanodes() > 1 { cluster.hdfs.list()? } else { Vec::new() };
-        Ok(tablet_servers.chain(of_hdfs).collect())
+        Ok(tablet_servers.into_iter().chain(of_hdfs).collect())
     }
 
     fn stop(&self, name: &str) -> Result<(), SystemError> {
@@ -178,10 +176,7 @@ impl Nodes for Started {
         if of_hdfs {
             return cluster.hdfs.kill(name);
         }
-        if let Some(server) = cluster.servers.tablet_servers.take_to_kill(name, DURING)? {
-            server.kill();
-        }
-        Ok(())
+        cluster.servers.tablet_servers.kill(name, DURING)
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
@@ -242,7 +237,12 @@ impl Running for Started {
     }
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
-        let mut figures = self.explained("reading its figures", self.client.figures())?;
+        // Held while servers are asked: an answer that is counted after a newer one would look like a reset.
+        let mut totals = self.totals.lock();
+        let told = self.explained("reading its figures", self.client.figures())?;
+        let servers = self.cluster.as_ref().map(|cluster| cluster.servers.serving());
+        let mut figures = with_totals(told, servers.as_ref(), &mut totals);
+        drop(totals);
         if let Some(cluster) = &self.cluster {
             figures.extend(cluster.figures()?);
         }
@@ -276,6 +276,34 @@ impl Running for Started {
     }
 }
 
+/// What the client tells, with totals that go on when a tablet server is away: it tells each total also for each server. `serving` has the
+/// addresses and processes of those that serve, of which alone an answer is new; of an instance that was not started here nobody
+/// knows the processes.
+fn with_totals(
+    told: BTreeMap<String, f64>,
+    serving: Option<&BTreeMap<String, u32>>,
+    totals: &mut NodeTotals,
+) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    let mut of_servers: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+    for (name, figure) in told {
+        match name.strip_prefix(OF_A_SERVER).and_then(|rest| rest.rsplit_once('.')) {
+            Some((server, total)) => {
+                of_servers.entry(server.to_owned()).or_default().insert(total.to_owned(), figure);
+            }
+            None => drop(figures.insert(name, figure)),
+        }
+    }
+    for (server, told) in of_servers {
+        let process = serving.map_or(Some(0), |serving| serving.get(&server).copied());
+        if let Some(process) = process {
+            totals.count(&server, process, &told, &|_| false);
+        }
+    }
+    figures.extend(totals.totals());
+    figures
+}
+
 /// Whether the client of this number has no authorisation. Among any consecutive clients, `share` of them have none.
 fn is_unauthorized(number: u64, share: f64) -> bool {
     let before = (number as f64 * share).floor();
@@ -294,6 +322,26 @@ mod tests {
             let without = (0..clients).filter(|&number| is_unauthorized(number, share)).count();
             assert_eq!(without, expected, "{share}");
         }
+    }
+
+    #[test]
+    fn totals_go_on_without_a_tablet_server_and_when_it_is_back() {
+        let mut totals = NodeTotals::default();
+        let mut lookups = |told: &[(&str, f64)], serving: &[(&str, u32)]| {
+            let told = told.iter().flat_map(|(server, lookups)| {
+                [(format!("server.{server}.lookups"), *lookups), ("lookups".to_owned(), *lookups)]
+            });
+            let serving = serving.iter().map(|(server, process)| ((*server).to_owned(), *process)).collect();
+            let figures = with_totals(told.collect(), Some(&serving), &mut totals);
+            assert!(figures.keys().all(|name| name == "lookups"), "{figures:?}");
+            figures["lookups"]
+        };
+        let (one, two) = ("127.0.0.1:9997", "127.0.0.2:9997");
+        assert_eq!(lookups(&[(one, 5.0), (two, 7.0)], &[(one, 1), (two, 2)]), 12.0);
+        // It was killed, and the manager does not know that yet.
+        assert_eq!(lookups(&[(one, 6.0), (two, 7.0)], &[(one, 1)]), 13.0);
+        assert_eq!(lookups(&[(one, 6.0)], &[(one, 1)]), 13.0);
+        assert_eq!(lookups(&[(one, 6.0), (two, 8.0)], &[(one, 1), (two, 3)]), 21.0);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The processes of an instance above HDFS (ZooKeeper, manager, tablet servers, garbage collector), and the order in which they start
 //! and stop.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use underlay_record::NodeCondition;
 
 use super::NAME;
 use super::identity::{Identity, Life};
@@ -198,6 +201,13 @@ impl Servers {
         all.map(|process| Arc::clone(process.state())).collect()
     }
 
+    /// The processes of the tablet servers that serve, by the address that each has in the instance.
+    pub(super) fn serving(&self) -> BTreeMap<String, u32> {
+        let states = (0..).zip(self.tablet_servers.states(None));
+        let serving = states.filter(|(_, state)| state.condition == NodeCondition::Serving);
+        serving.filter_map(|(number, state)| Some((address_of(number).to_string(), state.process?))).collect()
+    }
+
     /// Fails if a process has ended by itself.
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         [&self.zookeeper, &self.manager].into_iter().try_for_each(|process| process.check(during))?;
@@ -213,19 +223,22 @@ impl Servers {
         name: &str,
     ) -> Result<(), SystemError> {
         const DURING: &str = "stopping a tablet server";
-        let Some(server) = self.tablet_servers.take(name, DURING)? else { return Ok(()) };
-        let number =
-            (0..self.programs.len() as u64).find(|number| name_of(*number) == name).unwrap_or_default();
-        let path = ClassPath::new().with_classes(hdfs_configuration).with_jars(&environment.library);
-        let words = ["admin", "stop", &address_of(number).to_string()];
-        let tool = environment.program(&format!("stop-{name}"), MAIN, &words, path);
-        let told = tool.run(&environment.java, DURING, environment.limit).map(drop);
-        // Its exit status depends on whether it lost its lock before it ended, so it means nothing.
-        if told.is_ok() && server.state().wait(environment.limit) {
-            return Ok(());
-        }
-        server.kill();
-        told.and_then(|()| Err(server.state().failed(DURING, server.state().describe())))
+        self.tablet_servers.stop(name, DURING, |server| {
+            let number =
+                (0..self.programs.len() as u64).find(|number| name_of(*number) == name).unwrap_or_default();
+            let path = ClassPath::new().with_classes(hdfs_configuration).with_jars(&environment.library);
+            let words = ["admin", "stop", &address_of(number).to_string()];
+            let tool = environment.program(&format!("stop-{name}"), MAIN, &words, path);
+            tool.run(&environment.java, DURING, environment.limit)?;
+            server.state().wait(environment.limit);
+            // One that was killed meanwhile was not stopped. Otherwise its exit status depends on whether it lost its lock before it
+            // ended, so it means nothing.
+            if server.was_killed() {
+                Err(server.state().failed(DURING, server.state().describe()))
+            } else {
+                Ok(())
+            }
+        })
     }
 
     /// Starts a tablet server again; `has_tablets` asks the one at this address whether it has any.

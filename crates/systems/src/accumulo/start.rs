@@ -152,6 +152,10 @@ impl System for Accumulo {
         (0..config.nodes).map(tablet_server).chain(planned_nodes(datanodes)).collect()
     }
 
+    fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
+        Config::resolve(settings, None, |_| 0).map_or(1, |config| config.replication)
+    }
+
     fn without_nodes(
         &self,
         settings: &BTreeMap<String, String>,

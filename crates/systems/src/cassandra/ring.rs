@@ -159,7 +159,7 @@ impl Ring {
     pub(super) fn absent(&self) -> Vec<IpAddr> {
         let all = (0..).zip(self.nodes.all());
         let absent = all.filter(|(_, (_, condition, _))| {
-            matches!(condition, NodeCondition::Away | NodeCondition::Starting)
+            matches!(condition, NodeCondition::Away | NodeCondition::Stopping | NodeCondition::Starting)
         });
         absent.map(|(number, _)| self.plan.addresses.ip(number).into()).collect()
     }
@@ -213,30 +213,21 @@ impl Ring {
 
 impl Nodes for Ring {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
-        let state = |(name, condition, node): (&str, NodeCondition, Option<Arc<Node>>)| NodeState {
-            name: name.to_owned(),
-            role: Some(NodeRole::Peer),
-            shard: None,
-            condition,
-            process: node.and_then(|node| node.state().running_pid()),
-        };
-        Ok(self.nodes.all().into_iter().map(state).collect())
+        Ok(self.nodes.states(Some(NodeRole::Peer)))
     }
 
     fn stop(&self, name: &str) -> Result<(), SystemError> {
         const DURING: &str = "stopping a node";
-        let Some(node) = self.nodes.take(name, DURING)? else { return Ok(()) };
-        // One that has not come up has nothing to write out.
-        let drained = node.tool(&["drain"], DURING, self.plan.limit);
-        node.state().terminate();
-        node.end(self.plan.limit).and(drained.map(drop))
+        self.nodes.stop(name, DURING, |node| {
+            // One that has not come up has nothing to write out.
+            let drained = node.tool(&["drain"], DURING, self.plan.limit);
+            node.state().terminate();
+            node.end(self.plan.limit).and(drained.map(drop))
+        })
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
-        if let Some(node) = self.nodes.take_to_kill(name, "killing a node")? {
-            node.kill();
-        }
-        Ok(())
+        self.nodes.kill(name, "killing a node")
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {

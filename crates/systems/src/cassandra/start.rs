@@ -121,6 +121,10 @@ impl System for Cassandra {
         }
     }
 
+    fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
+        Config::resolve(settings, None).map_or(1, |config| config.replication_factor)
+    }
+
     fn without_nodes(
         &self,
         settings: &BTreeMap<String, String>,

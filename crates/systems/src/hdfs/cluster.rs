@@ -393,28 +393,16 @@ impl Hdfs {
 
 impl Nodes for Hdfs {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
-        let state = |(name, condition, process): (&str, NodeCondition, Option<Arc<JavaProcess>>)| NodeState {
-            name: name.to_owned(),
-            role: Some(NodeRole::DataNode),
-            shard: None,
-            condition,
-            process: process.and_then(|process| process.state().running_pid()),
-        };
-        Ok(self.datanodes.all().into_iter().map(state).collect())
+        Ok(self.datanodes.states(Some(NodeRole::DataNode)))
     }
 
     fn stop(&self, name: &str) -> Result<(), SystemError> {
-        match self.datanodes.take(name, "stopping a DataNode")? {
-            Some(process) => process.end(self.stretched(STOP_LIMIT_S)),
-            None => Ok(()),
-        }
+        let limit = self.stretched(STOP_LIMIT_S);
+        self.datanodes.stop(name, "stopping a DataNode", |process| process.end(limit))
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
-        if let Some(process) = self.datanodes.take_to_kill(name, "killing a DataNode")? {
-            process.kill();
-        }
-        Ok(())
+        self.datanodes.kill(name, "killing a DataNode")
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {

@@ -136,6 +136,10 @@ impl System for JeHa {
         if members.len() < 2 { Vec::new() } else { members.into_iter().map(planned).collect() }
     }
 
+    fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
+        Config::resolve(settings, None).map_or(1, |config| config.replication())
+    }
+
     fn without_nodes(
         &self,
         settings: &BTreeMap<String, String>,

@@ -74,10 +74,7 @@ impl Store {
     /// # Errors
     /// When there is no such member, it does not run, or it had to be killed.
     pub fn stop_member(&self, name: &str) -> Result<(), SystemError> {
-        match self.members.take(name, "stopping a member")? {
-            Some(member) => member.child.stop(self.plan.limit),
-            None => Ok(()),
-        }
+        self.members.stop(name, "stopping a member", |member| member.child.stop(self.plan.limit))
     }
 
     /// Kills a member (SIGKILL), also one that is being started. The store is healthy without it.
@@ -85,10 +82,7 @@ impl Store {
     /// # Errors
     /// When there is no such member, or it does not run.
     pub fn kill_member(&self, name: &str) -> Result<(), SystemError> {
-        if let Some(member) = self.members.take_to_kill(name, "killing a member")? {
-            member.child.kill();
-        }
-        Ok(())
+        self.members.kill(name, "killing a member")
     }
 
     /// Starts a member again that was stopped, killed or has ended by itself. When this returns it has all that its group had acknowledged
@@ -122,18 +116,12 @@ impl Store {
 
 impl Nodes for Store {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
-        let state = |member: MemberState| {
-            let knows = member.condition == NodeCondition::Serving && member.process.is_some();
+        let state = |(state, member): (NodeState, MemberState)| {
+            let knows = state.condition == NodeCondition::Serving && member.process.is_some();
             let role = if member.is_master { NodeRole::Master } else { NodeRole::Replica };
-            NodeState {
-                name: member.name,
-                role: knows.then_some(role),
-                shard: u32::try_from(member.shard).ok(),
-                condition: member.condition,
-                process: member.process,
-            }
+            NodeState { role: knows.then_some(role), shard: u32::try_from(member.shard).ok(), ..state }
         };
-        Ok(self.members().into_iter().map(state).collect())
+        Ok(self.members.states(None).into_iter().zip(self.members()).map(state).collect())
     }
 
     fn stop(&self, name: &str) -> Result<(), SystemError> {
@@ -209,8 +197,9 @@ impl Running for Store {
     }
 
     fn abort(&self) {
-        // All requests go through the client. The members end when this is dropped.
         self.client.kill();
+        // Whoever settles asks the members themselves.
+        self.present().iter().for_each(|member| member.child.kill());
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {

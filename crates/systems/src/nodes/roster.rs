@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use underlay_record::NodeCondition;
+use underlay_record::{NodeCondition, NodeRole, NodeState};
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 
 use super::unknown;
@@ -60,6 +60,19 @@ impl<T: NodeProcess> Roster<T> {
         names.zip(&*places).map(|(name, place)| (name, place.condition(), place.node().cloned())).collect()
     }
 
+    /// All of them as they are now, with the role that all have in common, where there is one.
+    pub(crate) fn states(&self, role: Option<NodeRole>) -> Vec<NodeState> {
+        let places = self.places.lock();
+        let state = |(name, place): (&String, &Place<T>)| NodeState {
+            name: name.clone(),
+            role,
+            shard: None,
+            condition: place.condition(),
+            process: place.process().and_then(|node| node.state().running_pid()),
+        };
+        self.names.iter().zip(&*places).map(state).collect()
+    }
+
     /// Whether this one is in its place still.
     pub(crate) fn is_present(&self, node: &Arc<T>) -> bool {
         self.places.lock().iter().filter_map(Place::node).any(|own| Arc::ptr_eq(own, node))
@@ -75,24 +88,49 @@ impl<T: NodeProcess> Roster<T> {
         ended.map_or(Ok(()), |node| Err(node.state().failed(during, node.state().describe())))
     }
 
-    /// Takes a node out to be stopped: ending its process is up to the caller, and it can't be started before that has ended. `None` if it was being
-    /// started and had no process that could be taken; it has none any more when this returns.
+    /// Stops a node, as `shut_down` does it. Whatever comes of that, the node has no process when this returns: one that hangs is killed.
+    ///
+    /// # Errors
+    /// When there is no such node, it is away, it has ended by itself, or it had to be killed; and those of `shut_down`.
+    pub(crate) fn stop(
+        &self,
+        name: &str,
+        during: &'static str,
+        shut_down: impl FnOnce(&T) -> Result<(), SystemError>,
+    ) -> Result<(), SystemError> {
+        // One that had no process yet has nothing to write out.
+        let Some(node) = self.take(name, during)? else { return Ok(()) };
+        let outcome = shut_down(&node);
+        if !node.state().is_running() {
+            return outcome;
+        }
+        node.kill();
+        let problem = match outcome {
+            Ok(()) => format!("{name} did not end and was killed"),
+            Err(error) => format!("{name} did not stop and was killed: {error}"),
+        };
+        Err(SystemError::failed(self.system, during, problem))
+    }
+
+    /// Kills a node, also one that is being started or stopped.
     ///
     /// # Errors
     /// When there is no such node, it is away, or it has ended by itself.
-    pub(crate) fn take(&self, name: &str, during: &'static str) -> Result<Option<Arc<T>>, SystemError> {
+    pub(crate) fn kill(&self, name: &str, during: &'static str) -> Result<(), SystemError> {
+        if let Some(node) = self.take_to_kill(name, during)? {
+            node.kill();
+        }
+        Ok(())
+    }
+
+    /// Takes a node out to be stopped: ending its process is up to the caller, and it can't be started before that has ended. `None` if it was being
+    /// started and had no process that could be taken; it has none any more when this returns.
+    fn take(&self, name: &str, during: &'static str) -> Result<Option<Arc<T>>, SystemError> {
         self.take_from(name, during, false)
     }
 
     /// As [`take`](Self::take) to be killed, also while it is being stopped.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn take_to_kill(
-        &self,
-        name: &str,
-        during: &'static str,
-    ) -> Result<Option<Arc<T>>, SystemError> {
+    fn take_to_kill(&self, name: &str, during: &'static str) -> Result<Option<Arc<T>>, SystemError> {
         self.take_from(name, during, true)
     }
 
@@ -162,8 +200,17 @@ impl<T: NodeProcess> Place<T> {
         }
     }
 
+    /// Whatever has a process, also one that is to end.
+    fn process(&self) -> Option<&Arc<T>> {
+        match self {
+            Place::Present { node, .. } | Place::Leaving(node) => Some(node),
+            Place::Away | Place::Preparing(_) => None,
+        }
+    }
+
     fn condition(&self) -> NodeCondition {
         match self {
+            Place::Leaving(node) if node.state().is_running() => NodeCondition::Stopping,
             Place::Away | Place::Leaving(_) => NodeCondition::Away,
             Place::Preparing(_) => NodeCondition::Starting,
             Place::Present { node, .. } if !node.state().is_running() => NodeCondition::Ended,
@@ -320,13 +367,19 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let roster = Roster::new("test", ["a", "b"].map(|name| (name.to_owned(), child(&folder))));
         let taken = roster.take("a", DURING).unwrap().unwrap();
-        assert_eq!(conditions(&roster), [NodeCondition::Away, NodeCondition::Serving]);
+        assert_eq!(conditions(&roster), [NodeCondition::Stopping, NodeCondition::Serving]);
         assert!(!roster.is_present(&taken) && roster.present().len() == 1);
         let refused = |name: &str| roster.prepare(name, DURING).err().unwrap().to_string();
         assert!(refused("a").ends_with("a has not ended yet"), "two processes on one directory");
         assert!(roster.take("a", DURING).is_err());
-        roster.take_to_kill("a", DURING).unwrap().unwrap().kill();
+        assert_eq!(roster.states(None)[0].process, Some(taken.state().pid()), "it runs still");
+        roster.kill("a", DURING).unwrap();
         assert!(!taken.state().is_running());
+        let away = &roster.states(Some(NodeRole::Peer))[0];
+        assert_eq!(
+            (away.condition, away.process, away.role),
+            (NodeCondition::Away, None, Some(NodeRole::Peer))
+        );
         roster.check(DURING).unwrap();
         let error = |outcome: Result<Option<Arc<Child>>, SystemError>| outcome.unwrap_err().to_string();
         assert!(error(roster.take("a", DURING)).ends_with("a does not run"));
@@ -346,6 +399,27 @@ mod tests {
         assert!(roster.take("b", DURING).is_err(), "who caused it would hide that it has ended");
         drop(roster.prepare("b", DURING).unwrap());
         assert_eq!(conditions(&roster)[1], NodeCondition::Away);
+    }
+
+    #[test]
+    fn a_stop_leaves_no_process_behind_whatever_becomes_of_it() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let roster = Roster::new("test", ["a", "b", "c"].map(|name| (name.to_owned(), child(&folder))));
+        let hangs = |_: &Child| {
+            assert_eq!(conditions(&roster)[0], NodeCondition::Stopping);
+            Err(SystemError::failed("test", DURING, "it does not answer"))
+        };
+        let error = roster.stop("a", DURING, hangs).unwrap_err().to_string();
+        assert!(
+            error.contains("a did not stop and was killed") && error.contains("does not answer"),
+            "{error}"
+        );
+        let error = roster.stop("b", DURING, |_| Ok(())).unwrap_err().to_string();
+        assert!(error.ends_with("b did not end and was killed"), "{error}");
+        roster.stop("c", DURING, |node| node.wait_for_end(Duration::ZERO)).unwrap_err();
+        assert_eq!(conditions(&roster), [NodeCondition::Away; 3]);
+        assert!(roster.states(None).iter().all(|node| node.process.is_none()));
+        roster.prepare("a", DURING).unwrap();
     }
 
     #[test]

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use underlay_sync::Mutex;
-
 use super::NAME;
 use super::config::Config;
 use super::places::name;
 use super::reports::{Status, Topology, parse};
 use super::storage_node::{Plan, STORE, endpoint};
+use super::tools::Tools;
 use crate::private_file::write_private;
 use crate::system::SystemError;
 
@@ -50,14 +49,14 @@ impl Parameters {
     }
 }
 
-/// The tools of a store. One runs at a time, since each has its files.
+/// What is asked and commanded of a store.
 pub(super) struct Admin {
-    one_at_a_time: Mutex<()>,
+    tools: Tools,
 }
 
 impl Admin {
     pub(super) fn new() -> Admin {
-        Admin { one_at_a_time: Mutex::new(()) }
+        Admin { tools: Tools::default() }
     }
 
     /// Makes a store of storage nodes whose agents run.
@@ -111,15 +110,18 @@ impl Admin {
             .map_err(|problem| SystemError::failed(NAME, during, format!("it can't be verified: {problem}")))
     }
 
-    /// How the store is, as any of the storage nodes with these numbers tells.
+    /// How the store is, as any of the storage nodes with these numbers tells. Not waited for once that is `unwanted`.
     pub(super) fn ping(
         &self,
         plan: &Plan,
         during: &'static str,
         nodes: &[u64],
+        unwanted: &dyn Fn() -> bool,
     ) -> Result<Result<Status, String>, SystemError> {
         let helpers: Vec<String> = nodes.iter().map(|&number| endpoint(number).to_string()).collect();
-        let said = self.run(plan, during, "ping", &["ping", "-helper-hosts", &helpers.join(","), "-json"])?;
+        let words = ["ping", "-helper-hosts", &helpers.join(","), "-json"];
+        let limit = LOOK_LIMIT.min(plan.limit);
+        let said = self.run(plan, (during, limit), "ping", &words, unwanted)?;
         Ok(parse(&said))
     }
 
@@ -135,7 +137,11 @@ impl Admin {
         let began = Instant::now();
         loop {
             check()?;
-            let status = self.ping(plan, during, &nodes())?;
+            // A look takes a while, in which nodes may have gone.
+            let status = match self.ping(plan, during, &nodes(), &|| check().is_err()) {
+                Ok(status) => status,
+                Err(error) => return check().and(Err(error)),
+            };
             let problem = match status {
                 Ok(status) if is_ready(&status) => return Ok(status),
                 Ok(status) => status.in_words(),
@@ -165,30 +171,19 @@ impl Admin {
     fn run_admin(&self, plan: &Plan, during: &'static str, words: &[&str]) -> Result<String, SystemError> {
         let (host, port) = (endpoint(1).ip().to_string(), endpoint(1).port().to_string());
         let all = [&["runadmin", "-host", &host, "-port", &port][..], words].concat();
-        self.run(plan, during, "runadmin", &all)
+        self.run(plan, (during, plan.limit), "runadmin", &all, &|| false)
     }
 
-    /// What a tool prints, whatever its exit status is: that tells how the store is.
     fn run(
         &self,
         plan: &Plan,
-        during: &'static str,
+        during_and_limit: (&'static str, Duration),
         name: &str,
         words: &[&str],
+        unwanted: &dyn Fn() -> bool,
     ) -> Result<String, SystemError> {
-        let _alone = self.one_at_a_time.lock();
         let tool = plan.tool(name, words.iter().map(|&word| word.to_owned()).collect());
-        let process = tool.start(&plan.java, &crate::system::Resources::unlimited())?;
-        let state = process.state();
-        let limit = if name == "ping" { LOOK_LIMIT.min(plan.limit) } else { plan.limit };
-        if !state.wait(limit) {
-            let problem = format!("{name} did not finish within {:.0} s", limit.as_secs_f64());
-            return Err(state.failed(during, problem));
-        }
-        let read = std::fs::read(tool.log());
-        read.map(|said| String::from_utf8_lossy(&said).into_owned()).map_err(|error| {
-            SystemError::failed(NAME, during, format!("what {name} printed is lost: {error}"))
-        })
+        self.tools.run(&tool, &plan.java, during_and_limit, unwanted)
     }
 }
 

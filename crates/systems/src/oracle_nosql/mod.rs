@@ -12,6 +12,7 @@ mod reports;
 mod start;
 mod storage_node;
 mod store;
+mod tools;
 
 pub use home::{Home, requirement};
 pub use start::{INSTALLED, OracleNosql};

@@ -114,6 +114,10 @@ impl System for OracleNosql {
         (1..=config.nodes).map(planned).collect()
     }
 
+    fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
+        Config::resolve(settings, None).map_or(1, |config| config.replication())
+    }
+
     fn without_nodes(
         &self,
         settings: &BTreeMap<String, String>,

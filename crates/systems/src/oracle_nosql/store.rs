@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_record::{CopyRecord, NodeCondition, NodeRole, NodeState, ShardRecord, TopologyRecord};
@@ -299,8 +300,11 @@ impl Running for Started {
     }
 
     fn abort(&self) {
-        // All requests go through the client. The storage nodes end when this is dropped.
         self.client.kill();
+        // Whoever settles looks at them, and does not go on without one.
+        if let Some(deployed) = &self.deployed {
+            deployed.nodes.present().iter().for_each(|node| node.kill());
+        }
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
@@ -319,36 +323,24 @@ impl Nodes for Started {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let Some(deployed) = &self.deployed else { return Ok(Vec::new()) };
         let masters = self.masters();
-        let all = deployed.nodes.all().into_iter().zip(&deployed.places);
-        let state =
-            |((name, condition, node), place): ((&str, NodeCondition, Option<Arc<StorageNode>>), &Place)| {
-                let role = if masters.contains(&place.number) { NodeRole::Master } else { NodeRole::Replica };
-                let running = node.filter(|node| node.state().is_running());
-                NodeState {
-                    name: name.to_owned(),
-                    role: (condition == NodeCondition::Serving && !masters.is_empty()).then_some(role),
-                    shard: (deployed.plan.config.shards() == 1).then_some(1),
-                    condition,
-                    process: running.map(|node| node.state().pid()),
-                }
-            };
-        Ok(all.map(state).collect())
+        let state = |(state, place): (NodeState, &Place)| {
+            let role = if masters.contains(&place.number) { NodeRole::Master } else { NodeRole::Replica };
+            let knows = state.condition == NodeCondition::Serving && !masters.is_empty();
+            let shard = (deployed.plan.config.shards() == 1).then_some(1);
+            NodeState { role: knows.then_some(role), shard, ..state }
+        };
+        Ok(deployed.nodes.states(None).into_iter().zip(&deployed.places).map(state).collect())
     }
 
     fn stop(&self, name: &str) -> Result<(), SystemError> {
-        let deployed = self.roster(name, "stopping a storage node")?;
-        match deployed.nodes.take(name, "stopping a storage node")? {
-            Some(node) => deployed.plan.stop(&node),
-            None => Ok(()),
-        }
+        const DURING: &str = "stopping a storage node";
+        let deployed = self.roster(name, DURING)?;
+        deployed.nodes.stop(name, DURING, |node| deployed.plan.stop(node))
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
-        let deployed = self.roster(name, "killing a storage node")?;
-        if let Some(node) = deployed.nodes.take_to_kill(name, "killing a storage node")? {
-            node.kill();
-        }
-        Ok(())
+        const DURING: &str = "killing a storage node";
+        self.roster(name, DURING)?.nodes.kill(name, DURING)
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
@@ -358,7 +350,8 @@ impl Nodes for Started {
         let preparation = deployed.nodes.prepare(name, DURING)?;
         let place = deployed.places.iter().find(|place| place.name() == name);
         let place = place.ok_or_else(|| unknown(NAME, DURING, name, []))?;
-        let goals = deployed.goals(DURING)?;
+        let goals = deployed.goals(DURING, preparation.given_up());
+        let goals = goals.map_err(|error| preparation.explained(error))?;
         let node = deployed.plan.start(place).map_err(|error| preparation.explained(error))?;
         let arrival = preparation.has(Arc::new(node))?;
         process_back();
@@ -381,9 +374,14 @@ impl Started {
 }
 
 impl Deployed {
-    /// The last change of each shard, as far as a master is known.
-    fn goals(&self, during: &'static str) -> Result<BTreeMap<String, u64>, SystemError> {
-        let Ok(status) = self.admin.ping(&self.plan, during, &self.running())? else {
+    /// The last change of each shard, as far as a master is known. Not waited for by who has given up.
+    fn goals(
+        &self,
+        during: &'static str,
+        given_up: &AtomicBool,
+    ) -> Result<BTreeMap<String, u64>, SystemError> {
+        let unwanted = || given_up.load(Ordering::Relaxed);
+        let Ok(status) = self.admin.ping(&self.plan, during, &self.running(), &unwanted)? else {
             return Ok(BTreeMap::new());
         };
         let shards = self.topology.shards.iter().map(|shard| shard.resource_id.clone());

@@ -182,8 +182,12 @@ fn a_tablet_server_goes_and_comes_back(running: &dyn Running, ledger: &Ledger) {
     let all = nodes.list().unwrap();
     let names: Vec<&str> = all.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["tserver1", "tserver2", "datanode1", "datanode2"]);
+    let before = running.figures().unwrap();
     nodes.kill("tserver2").unwrap();
     running.health().unwrap();
+    let figures = running.figures().unwrap();
+    assert!(figures["lookups"] >= before["lookups"], "{before:#?} {figures:#?}");
+    assert!(!figures.keys().any(|name| name.contains("9997")), "{figures:#?}");
     assert!(nodes.stop("tserver2").unwrap_err().to_string().contains("tserver2 does not run"));
     let runs = AtomicBool::new(false);
     nodes.start("tserver2", &|| runs.store(true, Ordering::SeqCst)).unwrap();

@@ -32,6 +32,14 @@ fn a_ring_of_two_survives_one_of_them_and_starts_again() {
     let figures = running.figures().unwrap();
     assert_eq!(figures["current_nodes"], 2.0);
     assert_eq!(figures["writes"], f64::from(2 * RECORDS), "each node has a copy of each record");
+    for (own, other) in [(1, 2), (2, 1)] {
+        let storage = directory.path().join(format!("data-{own}/cassandra"));
+        assert!(
+            files_in(&storage.join(format!("node{own}/data"))) > 0,
+            "its data are not on node {own}'s storage"
+        );
+        assert!(!storage.join(format!("node{other}")).exists(), "node {other} is on node {own}'s storage");
+    }
 
     let addresses = running.applied_settings()["addresses"].clone();
     in_network_of(running.as_ref(), || only_nodes_on_the_list_are_connected_to(&addresses));

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use scylla::client::session_builder::SessionBuilder;
 use underlay_systems::cassandra::INSTALLED;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System, SystemError};
+use underlay_systems::system::{NodePaths, Resources, Running, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::FieldValues;
 
 pub const NODE_BYTES: u64 = 512 << 20;
@@ -36,7 +36,8 @@ pub fn settings(pairs: &[(&str, &str)]) -> Settings {
     }
 }
 
-/// Starts on directories below `directory`: two for data, and one for each role.
+/// Starts on directories below `directory`: two for data, and one for each role. Of several nodes, each has a storage of its own for
+/// data, and the first one the roles.
 pub fn start(
     directory: &Path,
     pairs: &[(&str, &str)],
@@ -49,11 +50,12 @@ pub fn start(
     };
     let settings = Settings { slow_motion, ..settings(pairs) };
     let nodes: u64 = settings.values.get("nodes").map_or(1, |nodes| nodes.parse().unwrap());
+    let of_node = |node: u64| NodePaths { data: vec![own(&format!("data-{node}"))], ..NodePaths::default() };
     let paths = StoragePaths {
-        data: vec![own("data-1"), own("data-2")],
+        data: if nodes > 1 { of_node(1).data } else { vec![own("data-1"), own("data-2")] },
         roles: ROLES.map(|(role, name)| (role.to_owned(), own(name))).into(),
+        further_nodes: (2..=nodes).map(of_node).collect(),
         scratch: directory.join("scratch"),
-        ..StoragePaths::default()
     };
     let resources = Resources::of(nodes * NODE_BYTES);
     INSTALLED.start(&paths, &resources, &settings)

@@ -180,6 +180,9 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
 
     // All at once, and again from copies, as if they were the images of a study.
     let processes = store.processes();
+    // As Ctrl-C does while somebody settles: there is nobody left who could.
+    store.abort();
+    store.settle(SETTLE_LIMIT).unwrap_err();
     drop(store);
     assert!(processes.iter().all(|process| !Path::new(&format!("/proc/{process}")).exists()));
     copy(directory.path(), moved.path());

@@ -64,6 +64,7 @@ pub struct Aftermath {
 }
 
 type Callback<'a> = Box<dyn Fn() + Send + Sync + 'a>;
+type Timekeeper<'a> = Box<dyn Fn(Instant) + Send + Sync + 'a>;
 type Starter<'a> = Box<dyn Fn() -> Option<Instant> + Send + Sync + 'a>;
 
 /// A run's handle: shared with whoever watches it. Its callbacks may borrow for `'a`.
@@ -74,7 +75,10 @@ pub struct Control<'a> {
     /// Called on the thread that called `run` when all connections are made. It says when to begin, and may wait for that to
     /// be known; `None` ends the run as a stop does. Without it a run begins at once.
     pub on_connected: Option<Starter<'a>>,
-    /// Called on the thread that called `run` when the measured window begins; with no warm-up, just before.
+    /// Called on the thread that called `run` with the instant at which the measured window begins: with no warm-up, a moment before,
+    /// and after what follows.
+    pub on_window: Option<Timekeeper<'a>>,
+    /// Called on the thread that called `run` when the measured window begins; with no warm-up, before, for as long as it takes.
     pub on_measurement_started: Option<Callback<'a>>,
     /// Called on the same thread when the window ends. Always called when the other was.
     pub on_measurement_ended: Option<Callback<'a>>,

@@ -428,6 +428,9 @@ impl Stage<'_> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX).max(START_DELAY_NS);
         let start_ns = self.clock.now_ns().saturating_add(delay_ns);
         let window = self.window(start_ns);
+        if self.spec.warmup.is_zero() {
+            self.tell_window(window, control);
+        }
         let intervals = self.spec.series_intervals.max(1).saturating_mul(control.timeline_parts.max(1));
         // Cannot underflow: the window's end is its begin plus a duration.
         let length_ns = window.end_ns - window.begin_ns;
@@ -454,6 +457,7 @@ impl Stage<'_> {
             if self.is_over(control) {
                 return None;
             }
+            self.tell_window(window, control);
             announce(&control.on_measurement_started);
         }
         let before = MachineSnapshot::take();
@@ -464,6 +468,15 @@ impl Stage<'_> {
         announce(&control.on_measurement_ended);
         control.set_phase(Phase::Finishing);
         Some(machine_use)
+    }
+
+    /// When the window begins, or has begun a moment ago, by the clock that everybody has.
+    fn tell_window(&self, window: Window, control: &Control) {
+        let Some(timekeeper) = &control.on_window else { return };
+        let (now, now_ns) = (Instant::now(), self.clock.now_ns());
+        let since = Duration::from_nanos(now_ns.saturating_sub(window.begin_ns));
+        let until = Duration::from_nanos(window.begin_ns.saturating_sub(now_ns));
+        timekeeper(now.checked_sub(since).unwrap_or(now) + until);
     }
 
     fn is_over(&self, control: &Control) -> bool {

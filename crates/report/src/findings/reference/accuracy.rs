@@ -14,18 +14,21 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// `None` where nothing can be compared.
+    /// `None` where nothing can be compared. Where several rows of ours fit one published figure, their median stands for all of them: a
+    /// figure counts once, however many rows a study has for it.
     pub fn of(figures: &[Beside<'_>]) -> Option<Accuracy> {
         let factor = |one: &Beside<'_>| {
             let factor = (one.our_ratio?.value / one.published_ratio?).ln().abs().exp();
             factor.is_finite().then_some(factor)
         };
-        let mut factors: Vec<f64> = figures.iter().filter_map(factor).collect();
-        factors.sort_by(f64::total_cmp);
-        let (low, high) = (factors.get(factors.len().checked_sub(1)? / 2)?, factors.get(factors.len() / 2)?);
+        // The rows of a figure follow one another.
+        let of_figures = figures.chunk_by(|one, next| std::ptr::eq(one.figure, next.figure));
+        let factors: Vec<f64> =
+            of_figures.filter_map(|rows| median(rows.iter().filter_map(factor).collect())).collect();
+        let median_factor = median(factors.clone())?;
         Some(Accuracy {
             ratios: factors.len(),
-            median_factor: (low * high).sqrt(),
+            median_factor,
             within_quarter: factors.iter().filter(|factor| **factor <= AGREEMENT).count(),
         })
     }
@@ -39,6 +42,13 @@ impl Accuracy {
             100.0 * self.within_quarter as f64 / self.ratios as f64,
         )
     }
+}
+
+/// Of two factors in the middle, what is as far from one as from the other.
+fn median(mut factors: Vec<f64>) -> Option<f64> {
+    factors.sort_by(f64::total_cmp);
+    let (low, high) = (factors.get(factors.len().checked_sub(1)? / 2)?, factors.get(factors.len() / 2)?);
+    Some((low * high).sqrt())
 }
 
 #[cfg(test)]
@@ -64,8 +74,9 @@ mod tests {
             up_to: false,
             one_of: None,
         };
-        let one = |published: f64, ours: Option<f64>| Beside {
-            figure: &figure,
+        let all = vec![figure; 4];
+        let beside = |figure: usize, published: f64, ours: Option<f64>| Beside {
+            figure: &all[figure],
             row: None,
             ours: None,
             published_ratio: Some(published),
@@ -73,12 +84,12 @@ mod tests {
             reading: Reading::NotCompared,
             less_data: None,
         };
-        assert_eq!(Accuracy::of(&[one(2.0, None)]), None);
+        assert_eq!(Accuracy::of(&[beside(0, 2.0, None)]), None);
         let found = Accuracy::of(&[
-            one(10.0, Some(11.0)),
-            one(10.0, Some(5.0)),
-            one(3.0, Some(12.0)),
-            one(1.0, None),
+            beside(0, 10.0, Some(11.0)),
+            beside(1, 10.0, Some(5.0)),
+            beside(2, 3.0, Some(12.0)),
+            beside(3, 1.0, None),
         ]);
         let found = found.unwrap();
         assert_eq!((found.ratios, found.within_quarter), (3, 1));
@@ -86,9 +97,14 @@ mod tests {
         let words =
             "3 ratios beside the paper's: off by a factor of 2.00 in the median, 1 (33 %) within 25 %.";
         assert_eq!(found.in_words(), words);
-        let even = Accuracy::of(&[one(1.0, Some(2.0)), one(1.0, Some(8.0))]).unwrap();
+        let even = Accuracy::of(&[beside(0, 1.0, Some(2.0)), beside(1, 1.0, Some(8.0))]).unwrap();
         assert!((even.median_factor - 4.0).abs() < 1e-9);
         // A ratio that is nothing can't be compared by a factor.
-        assert_eq!(Accuracy::of(&[one(1.0, Some(0.0))]), None);
+        assert_eq!(Accuracy::of(&[beside(0, 1.0, Some(0.0))]), None);
+        // Three rows for one figure and one for another: two figures.
+        let rows = [(0, 1.1), (0, 2.0), (0, 9.0), (1, 1.0)].map(|(at, ours)| beside(at, 1.0, Some(ours)));
+        let found = Accuracy::of(&rows).unwrap();
+        assert_eq!((found.ratios, found.within_quarter), (2, 1));
+        assert!((found.median_factor - 2f64.sqrt()).abs() < 1e-9, "{found:?}");
     }
 }

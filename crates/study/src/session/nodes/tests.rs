@@ -5,7 +5,11 @@ use super::*;
 /// Nodes that do as they are told; starting takes until it is allowed to end.
 struct Scripted {
     conditions: Mutex<Vec<NodeCondition>>,
+    /// The conditions whenever they were to take down what they have counted.
+    counted: Mutex<Vec<Vec<NodeCondition>>>,
     may_serve: AtomicBool,
+    /// Otherwise stopping hangs until the node is killed.
+    may_stop: AtomicBool,
     changed: Condvar,
 }
 
@@ -13,7 +17,9 @@ impl Scripted {
     fn of(count: usize) -> Scripted {
         Scripted {
             conditions: Mutex::new(vec![NodeCondition::Serving; count]),
+            counted: Mutex::default(),
             may_serve: AtomicBool::new(true),
+            may_stop: AtomicBool::new(true),
             changed: Condvar::new(),
         }
     }
@@ -48,7 +54,16 @@ impl Nodes for Scripted {
         Ok((1..).zip(&*conditions).map(state).collect())
     }
     fn stop(&self, name: &str) -> Result<(), SystemError> {
-        self.away(name)
+        if self.may_stop.load(Ordering::SeqCst) {
+            return self.away(name);
+        }
+        let number = Self::number(name)?;
+        let mut conditions = self.conditions.lock();
+        conditions[number] = NodeCondition::Stopping;
+        while conditions[number] == NodeCondition::Stopping {
+            conditions = self.changed.wait(conditions);
+        }
+        Err(SystemError::failed("test", "stopping", format!("{name} was killed")))
     }
     fn kill(&self, name: &str) -> Result<(), SystemError> {
         self.away(name)
@@ -88,9 +103,10 @@ fn attended(
 ) -> Vec<NodeEventRecord> {
     let folder = tempfile::tempdir().unwrap();
     let registry = Registry::at(&folder.path().join("registry")).unwrap();
-    let (desk, stop) = (NodeDesk::new(nodes, 1.0), AtomicBool::new(false));
+    let count = || nodes.counted.lock().push(nodes.conditions.lock().clone());
+    let (desk, stop) = (NodeDesk::new(nodes, &count, 1.0), AtomicBool::new(false));
     desk.attend(events, &registry, &stop, || {
-        desk.begin();
+        desk.begin(Instant::now());
         act(&desk, &stop);
     })
     .unwrap();
@@ -119,6 +135,96 @@ fn a_node_goes_and_comes_back_and_all_of_it_is_on_record() {
         .map(Option::unwrap);
     assert!(times.is_sorted() && times[2] - times[0] >= 0.001, "{times:?}");
     assert_eq!(nodes.list().unwrap()[0].condition, NodeCondition::Serving);
+}
+
+/// Counting may take until the end: nobody goes then.
+#[test]
+fn who_is_still_counted_at_the_end_does_not_go() {
+    let nodes = Scripted::of(1);
+    let is_counting = AtomicBool::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let is_over = AtomicBool::new(false);
+    let count = || {
+        is_counting.store(true, Ordering::SeqCst);
+        until(|| is_over.load(Ordering::SeqCst));
+    };
+    let desk = NodeDesk::new(&nodes, &count, 1.0);
+    let act = || {
+        desk.begin(Instant::now());
+        until(|| is_counting.load(Ordering::SeqCst));
+        desk.end();
+        is_over.store(true, Ordering::SeqCst);
+    };
+    desk.attend(&[event("node1", None)], &registry, &AtomicBool::new(false), act).unwrap();
+    assert_eq!((desk.events().len(), first_condition(&nodes)), (0, NodeCondition::Serving));
+}
+
+#[test]
+fn what_a_node_has_counted_is_taken_down_before_it_goes() {
+    use NodeCondition::{Away, Serving};
+    let nodes = Scripted::of(2);
+    attended(&nodes, &[event("node1", None)], |desk, _| {
+        until(|| desk.events().first().is_some_and(|event| event.ended_s.is_some()));
+        desk.obey(&NodeCommand::Stop { node: "node2".to_owned() });
+    });
+    assert_eq!(*nodes.counted.lock(), [vec![Serving, Serving], vec![Away, Serving]]);
+}
+
+/// An event that stops the first node, which hangs, and starts it a moment later.
+fn hanging_stop(nodes: &Scripted) -> PlannedEvent {
+    nodes.may_stop.store(false, Ordering::SeqCst);
+    PlannedEvent { how: NodeExit::Stop, ..event("node1", Some(1)) }
+}
+
+fn first_condition(nodes: &Scripted) -> NodeCondition {
+    nodes.list().unwrap()[0].condition
+}
+
+#[test]
+fn a_stop_that_hangs_is_ended_by_who_stops_and_the_record_says_so() {
+    let nodes = Scripted::of(2);
+    let stops = hanging_stop(&nodes);
+    let events = attended(&nodes, &[stops], |desk, stop| {
+        until(|| first_condition(&nodes) == NodeCondition::Stopping);
+        assert_eq!(desk.events()[0].ended_s, None);
+        stop.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(first_condition(&nodes), NodeCondition::Away);
+    assert!(events[0].away_s <= events[0].ended_s && events[0].away_s.is_some(), "{events:?}");
+    assert!(events[0].problem.as_ref().unwrap().contains("node1 was killed"), "{events:?}");
+}
+
+#[test]
+fn a_node_that_had_to_be_killed_is_started_again_all_the_same() {
+    let nodes = Scripted::of(2);
+    let stops = hanging_stop(&nodes);
+    let events = attended(&nodes, &[stops], |desk, _| {
+        until(|| first_condition(&nodes) == NodeCondition::Stopping);
+        // As a system does with one that takes too long.
+        nodes.away("node1").unwrap();
+        until(|| desk.events()[0].served_s.is_some());
+    });
+    assert!(events[0].ended_s.is_some() && events[0].problem.is_some(), "{events:?}");
+    assert_eq!(first_condition(&nodes), NodeCondition::Serving);
+}
+
+#[test]
+fn an_event_does_not_start_what_was_killed_by_hand_meanwhile() {
+    let nodes = Scripted::of(2);
+    let stops = hanging_stop(&nodes);
+    let node = || "node1".to_owned();
+    let events = attended(&nodes, &[stops], |desk, _| {
+        until(|| first_condition(&nodes) == NodeCondition::Stopping);
+        assert_eq!(desk.obey(&NodeCommand::Kill { node: node() }), NodeReply::Done { node: node() });
+        let told = "node1 was killed; it was killed by hand meanwhile, so this event does not start it again";
+        until(|| desk.events()[0].problem.as_ref().is_some_and(|problem| problem.ends_with(told)));
+        assert_eq!(first_condition(&nodes), NodeCondition::Away);
+        assert!(desk.events().iter().all(|event| event.ended_s.is_some() && event.start_s.is_none()));
+        // Who has sent it away may well start it.
+        assert_eq!(desk.obey(&NodeCommand::Start { node: node() }), NodeReply::Done { node: node() });
+    });
+    assert!(events.len() == 2 && events.iter().all(|event| event.served_s.is_some()), "{events:?}");
 }
 
 #[test]

@@ -7,8 +7,6 @@ use crate::spec::read::{Sites, StorageSite, SystemSite};
 
 /// More devices than anyone models on one host.
 const MAX_DEVICES: u64 = 256;
-/// Copies that replicated JE and Oracle NoSQL Database keep where the study doesn't say, if there are as many nodes.
-const USUAL_REPLICATION: u64 = 3;
 
 /// The share of a data set that the fullest node with a storage of its own has, by the system where it is largest; 1 where nodes share.
 pub(super) fn share_of_a_node(storage: &StorageSite, sites: &Sites) -> f64 {
@@ -21,19 +19,16 @@ fn share(storage: &StorageSite, system: &SystemSpec) -> f64 {
     if nodes <= 1 {
         return 1.0;
     }
+    let copies = storage.spec.copies_of(system).min(nodes);
+    if !matches!(system.kind.as_str(), "je-ha" | "oracle-nosql") {
+        return copies as f64 / nodes as f64;
+    }
     let settings = storage.spec.settings_of(system);
     let number = |key: &str| settings.get(key).and_then(|text| text.parse::<u64>().ok());
-    let by_shards = matches!(system.kind.as_str(), "je-ha" | "oracle-nosql");
-    let usual = if by_shards { USUAL_REPLICATION.min(nodes) } else { 1 };
-    let replication =
-        number("replication").or_else(|| number("replication_factor")).unwrap_or(usual).clamp(1, nodes);
-    if !by_shards {
-        return replication as f64 / nodes as f64;
-    }
     let capacity = number("capacity").unwrap_or(1);
-    let shards = number("shards").unwrap_or(capacity.saturating_mul(nodes) / replication).max(1);
+    let shards = number("shards").unwrap_or(capacity.saturating_mul(nodes) / copies).max(1);
     // Whole members of shards are placed, so one node may have one more than another.
-    shards.saturating_mul(replication).div_ceil(nodes) as f64 / shards as f64
+    shards.saturating_mul(copies).div_ceil(nodes) as f64 / shards as f64
 }
 
 /// A storage that each node of this system would have to itself.

@@ -218,10 +218,22 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
     }
 }
 
+/// What a system's own section says alone.
+const NODES: &str = "nodes";
+
 /// `[storage.NAME.system]`: settings that every system of the study must know, and take beside its own.
 pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| !storage.settings.is_empty()) {
         let title = format!("`system` in [storage.{}]", storage.spec.name);
+        if let Some((_, span)) = storage.settings.get(NODES) {
+            // How many devices, how much memory and how many cores there are depends on it.
+            let message = format!("`{NODES}` does not go into {title}");
+            let label = "a system has the same nodes on every storage";
+            let finding = Diagnostic::error(span.clone(), message, label);
+            let help = "say it in the system's own section; a second section with a `kind` compares another number of nodes";
+            findings.push(finding.with_help(help));
+            continue;
+        }
         for site in &sites.systems {
             let Some(kind) = underlay_systems::find(&site.spec.kind) else { continue };
             let known: Vec<&str> = kind.capabilities().settings.iter().map(|&(name, _)| name).collect();

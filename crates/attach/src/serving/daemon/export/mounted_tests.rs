@@ -6,6 +6,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use fuser::BackgroundSession;
 use rustix::fs::FallocateFlags;
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use underlay_storage::device::Done;
 
 use super::*;
@@ -39,7 +41,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// One for each transport that this host has; none where nothing can be mounted, and CI fails there.
+    /// One for each transport that this host has, where nobody else sees it; none where nothing can be mounted, and CI fails there.
     fn all() -> Vec<Mounted> {
         if let Err(missing) = crate::machine::privileges::probe_privileges()
             .and_then(|()| crate::machine::privileges::probe_fuse())
@@ -48,6 +50,7 @@ impl Mounted {
             eprintln!("SKIPPED: {missing}");
             return Vec::new();
         }
+        enter_own_mount_namespace();
         match crate::serving::fuse_uring::probe() {
             Ok(()) => vec![Mounted::new(Transport::DevFuse), Mounted::new(Transport::Uring)],
             Err(missing) => {
@@ -63,6 +66,13 @@ impl Mounted {
         let directory = tempfile::tempdir().unwrap();
         let files = Arc::new(Files::new(std::iter::once(("data", device))));
         let session = mount_export(&files, transport, directory.path(), "underlay:test").unwrap();
+        let mount_point = directory.path().to_str().unwrap();
+        let has_it = |process: &str| {
+            std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap().contains(mount_point)
+        };
+        assert!(has_it("thread-self"));
+        let outside = rustix::process::getppid().unwrap().as_raw_nonzero().to_string();
+        assert!(!has_it(&outside), "it would outlive tests that are killed");
         Mounted { arrived, session: Some(session.spawn().unwrap()), directory }
     }
 
@@ -92,6 +102,15 @@ impl Mounted {
         assert!(more.is_none(), "{more:?}");
         outcome
     }
+}
+
+/// What this thread, and those that it starts, mount from now on is in a namespace of their own, which the kernel clears away with the
+/// last of them, however they end.
+fn enter_own_mount_namespace() {
+    // SAFETY: the flag gives this thread mounts and a working directory of its own; no memory is shared or unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+    // Where mounts are shared, the host would see ours otherwise.
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
 }
 
 impl Drop for Mounted {

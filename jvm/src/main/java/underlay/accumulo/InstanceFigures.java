@@ -66,11 +66,14 @@ final class InstanceFigures {
         figures.add("current_unassigned_tablets", manager.unassignedTablets);
         figures.add("current_dead_tablet_servers", manager.deadTabletServers.size());
         for (TabletServerStatus server : manager.tServerInfo) {
+            figures.server = server.name;
             add(server, figures);
         }
         for (String server : context.instanceOperations().getTabletServers()) {
+            figures.server = server;
             addTotals(HostAndPort.fromString(server), figures);
         }
+        figures.server = null;
         addFiles(figures);
         return figures.values;
     }
@@ -214,9 +217,15 @@ final class InstanceFigures {
 
     private static final class Figures {
         final Map<String, Double> values = new HashMap<>();
+        /** Whose figures are added. */
+        String server;
 
+        /** Totals are also told for each server, since a server that is gone takes its part of the sum with it. */
         void add(String name, double value) {
             values.merge(name, value, Double::sum);
+            if (server != null && !name.startsWith("current_")) {
+                values.merge("server." + server + "." + name, value, Double::sum);
+            }
         }
 
         void most(String name, double value) {
