@@ -76,7 +76,7 @@ pub fn of_unit(value: f64, unit: &str) -> String {
         ("s" | "sec" | "seconds", _) if value >= 60.0 => duration(value),
         ("B", _) => bytes(value),
         ("B/s", _) => format!("{}/s", bytes(value)),
-        ("", _) => number(value, 3),
+        ("count" | "", _) => without_last_zeros(&number(value, 3)),
         _ => format!("{} {unit}", number(value, 3)),
     }
 }

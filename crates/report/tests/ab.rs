@@ -114,7 +114,7 @@ fn with_a_rate_latencies_are_compared_and_of_jobs_durations() {
     let stepped = fixture::stepped::stepped();
     let found = compare(&stepped, &stepped);
     for cell in &found.cells {
-        let metrics: Vec<Metric> = cell.figures.iter().map(|one| one.metric).collect();
+        let metrics: Vec<Metric> = cell.figures.iter().map(|one| one.metric.clone()).collect();
         match cell.workload.ends_with("unthrottled") {
             true => assert_eq!(metrics, [Metric::Throughput, Metric::P99Latency]),
             false => assert_eq!(metrics, [Metric::MeanLatency, Metric::P99Latency]),

@@ -68,6 +68,11 @@ impl NetworkNamespace {
         }
     }
 
+    /// The kernel's number of it, by which processes in it are known.
+    pub(crate) fn number(&self) -> Option<u64> {
+        rustix::fs::fstat(&self.link).ok().map(|found| found.st_ino)
+    }
+
     /// Runs `work` on a thread in the namespace and waits for it. Sockets that it creates stay in the namespace, wherever they are
     /// used later.
     ///

@@ -242,6 +242,17 @@ impl BlockVolumes {
             // Clearing a device writes out what the page cache holds for it, and waits for that.
             daemon.hurry_or_kill(self.hurry_limit);
         }
+        // A device without a file system may have pages that nobody has written out; our own handle keeps the kernel from doing it when
+        // the last program closes it. Where there is a file system, unmounting has left none.
+        let mut lost = None;
+        for path in self.devices.iter().map(Device::path) {
+            if let Err(error) = mounts::write_out_device(path) {
+                lost.get_or_insert(AttachError::failed(format!(
+                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    path.display()
+                )));
+            }
+        }
         // Only now, since a daemon that hangs would have kept it waiting.
         if let Some(mut watch) = self.watch.take() {
             watch.stop();
@@ -258,7 +269,7 @@ impl BlockVolumes {
             daemon.stop()?;
             self.daemon = None;
         }
-        Ok(())
+        lost.map_or(Ok(()), Err)
     }
 }
 

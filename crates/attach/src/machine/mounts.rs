@@ -154,6 +154,32 @@ pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
     }
 }
 
+/// Waits until no file system holds a block device. A mount namespace that has just lost its last process takes a moment to go, and a
+/// device that is still held there can't be mounted anew: the old mount would come back.
+///
+/// # Errors
+/// When it is still held after `limit`.
+pub(crate) fn wait_until_free(device: &Path, limit: Duration) -> std::io::Result<()> {
+    const POLL: Duration = Duration::from_millis(10);
+    let begun = std::time::Instant::now();
+    loop {
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC;
+        match rustix::fs::open(device, flags, rustix::fs::Mode::empty()) {
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::BUSY) if begun.elapsed() < limit => std::thread::sleep(POLL),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Writes out what the kernel keeps of a block device in memory, for one that is used without a file system.
+///
+/// # Errors
+/// When the device can't be opened, or not everything be written.
+pub(crate) fn write_out_device(device: &Path) -> std::io::Result<()> {
+    File::open(device)?.sync_all()
+}
+
 /// Drops what the kernel keeps of a block device in memory, which outlives a mount where someone has the device open.
 ///
 /// # Errors

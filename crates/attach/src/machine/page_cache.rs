@@ -33,8 +33,14 @@ pub(crate) fn drop_all() -> Result<(), AttachError> {
 /// Advises the kernel to forget every page of a file, or of every file below a directory, without crossing into
 /// other filesystems.
 fn forget_pages_below(path: &Path) {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let Ok(root) = fs::metadata(path) else { return };
+    if root.file_type().is_block_device() {
+        // Its pages are its own, and no file system's that would have written them out.
+        let _ = mounts::write_out_device(path);
+        forget_pages_of(path);
+        return;
+    }
     if root.is_file() {
         forget_pages_of(path);
         return;

@@ -169,6 +169,9 @@ impl Served {
                 busy = Some(error);
                 continue;
             }
+            mounts::wait_until_free(&mount.source, UNMOUNT_LIMIT).map_err(|error| {
+                AttachError::io("mount anew what another mount namespace still has:", &mount.source, error)
+            })?;
             mounts::drop_device_cache(&mount.source)
                 .map_err(|error| AttachError::io("drop the cache of", &mount.source, error))?;
             unmounted.push((filesystem, mount));

@@ -209,9 +209,11 @@ pub(crate) fn stderr(output: &Output) -> String {
 
 /// Every record of a run, in the order that they were made in.
 pub(crate) fn records(run: &Path) -> Vec<RunRecord> {
-    let mut records: Vec<RunRecord> = std::fs::read_dir(run.join("cells"))
-        .unwrap()
-        .map(|entry| serde_json::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap())
+    let paths = std::fs::read_dir(run.join("cells")).unwrap().map(|entry| entry.unwrap().path());
+    // Beside them are logs.
+    let mut records: Vec<RunRecord> = paths
+        .filter(|path| path.extension().is_some_and(|ending| ending == "json"))
+        .map(|path| serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap())
         .collect();
     records.sort_by_key(|record| record.position);
     records

@@ -85,8 +85,8 @@ impl NamedFigure {
     pub fn in_words(&self) -> String {
         let value = quantity::of_unit(self.value.value, &self.unit);
         match self.value.relative_half_width() {
-            Some(share) => format!("{value} ±{}", quantity::percent(share)),
-            None => value,
+            Some(share) if share > 0.0 => format!("{value} ±{}", quantity::percent(share)),
+            _ => value,
         }
     }
 }

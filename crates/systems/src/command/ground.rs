@@ -47,7 +47,17 @@ pub(super) struct Ground {
     pub scratch: PathBuf,
     pub logs: PathBuf,
     pub mark: String,
+    /// Numbers the logs.
     pub runs: AtomicU64,
+    /// Numbers the commands.
+    pub commands: AtomicU64,
+}
+
+/// A command that runs.
+pub(super) struct Spawned {
+    pub child: Child,
+    log: PathBuf,
+    number: u64,
 }
 
 /// A command that ended well.
@@ -86,7 +96,13 @@ impl Ground {
             Belongs::System => &self.resources.join_files,
             Belongs::Client => &self.resources.client_join_files,
         };
-        Crew { lists: lists.clone(), mark: self.mark.clone() }
+        let network = self.network.as_ref().and_then(|network| network.number());
+        Crew { lists: lists.clone(), mark: self.mark.clone(), network }
+    }
+
+    /// What the command of this number starts, in whose group other processes of the program may begin meanwhile.
+    fn crew_of(&self, run: u64) -> Crew {
+        Crew { lists: Vec::new(), mark: mark_of(&self.mark, run), network: None }
     }
 
     /// Starts a command. `further` are values that it alone has. Its log is named by its `verb`.
@@ -96,8 +112,9 @@ impl Ground {
         command: &str,
         further: &Values,
         belongs: Belongs,
-    ) -> Result<(Child, PathBuf), SystemError> {
-        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+    ) -> Result<Spawned, SystemError> {
+        let (run, number) =
+            (self.runs.fetch_add(1, Ordering::Relaxed), self.commands.fetch_add(1, Ordering::Relaxed));
         let log = self.logs.join(format!("{run:02}-{verb}.log"));
         let values: Values = further.iter().chain(&self.values).cloned().collect();
         let mut process = Command::new(SHELL);
@@ -107,7 +124,7 @@ impl Ground {
                 process.env(name, value);
             }
         }
-        process.env("HOME", &self.scratch).env(MARK, &self.mark);
+        process.env("HOME", &self.scratch).env(MARK, mark_of(&self.mark, number));
         for (name, value) in values.iter().rev() {
             process.env(format!("UNDERLAY_{}", name.to_ascii_uppercase()), value);
         }
@@ -134,7 +151,7 @@ impl Ground {
             // Fails if it has ended by now, and then it holds no mounts.
             let _ = let_go_of_others(child.state().pid(), &own, NAMESPACE_LIMIT);
         }
-        Ok((child, log))
+        Ok(Spawned { child, log, number })
     }
 
     /// Runs a command to its end. What it leaves behind is killed, and an error.
@@ -147,10 +164,12 @@ impl Ground {
         limit: Duration,
         watch: CommandWatch<'_>,
     ) -> Result<Ended, SystemError> {
-        let crew = self.crew(belongs);
-        let before = crew.members();
+        let group = self.crew(belongs);
+        let before = group.members();
         let began = Instant::now();
-        let (child, log) = self.spawn(verb, command, further, belongs)?;
+        let Spawned { child, log, number } = self.spawn(verb, command, further, belongs)?;
+        // In a group of its own everything new is the command's.
+        let crew = if group.lists.is_empty() || !before.is_empty() { self.crew_of(number) } else { group };
         let outcome = self.wait(&child, verb, limit, watch);
         let took = began.elapsed();
         let left = crew.names(&before);
@@ -241,6 +260,10 @@ impl Ground {
         }
         text
     }
+}
+
+fn mark_of(mark: &str, number: u64) -> String {
+    format!("{mark}.{number}.")
 }
 
 fn has_mounts_of_its_own(pid: u32) -> bool {

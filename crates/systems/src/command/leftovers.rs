@@ -1,5 +1,5 @@
-//! Finding every process that commands of a system started, also those that left its session: by its control groups, and by a
-//! variable of their environment where there are none.
+//! Finding every process that commands of a system started, also those that left its session: by its control groups, and where there
+//! are none by a variable of their environment and by the network that they are in. A program may overwrite its environment.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How long processes may take to be gone once they have been killed.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// How long init may take to reap what was killed. Some containers have one that never does.
+const REAP_LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 /// More than this of an environment is not looked at.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
@@ -21,8 +23,10 @@ pub(super) const MARK: &str = "UNDERLAY_PROGRAM";
 pub(super) struct Crew {
     /// The files of its control groups that list their processes.
     pub lists: Vec<PathBuf>,
-    /// What [`MARK`] has.
+    /// What [`MARK`] begins with.
     pub mark: String,
+    /// Everything in this network namespace belongs to the program.
+    pub network: Option<u64>,
 }
 
 impl Crew {
@@ -39,7 +43,10 @@ impl Crew {
         if self.lists.is_empty() {
             let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
             let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-            found.extend(pids.filter(|pid| has_mark(*pid, &self.mark)));
+            let is_ours = |pid: &u32| {
+                self.network.is_some_and(|number| is_in(*pid, number)) || has_mark(*pid, &self.mark)
+            };
+            found.extend(pids.filter(is_ours));
         }
         found.remove(&std::process::id());
         found.retain(|pid| !is_zombie(*pid));
@@ -77,13 +84,23 @@ impl Crew {
     /// Kills all but these. Again in every round, as a process may fork before its signal arrives.
     pub(super) fn kill(&self, besides: &BTreeSet<u32>) {
         let begun = Instant::now();
+        let mut killed = BTreeSet::new();
         loop {
             let mut left = self.members();
             left.retain(|pid| !besides.contains(pid));
             if left.is_empty() || begun.elapsed() > KILL_LIMIT {
-                return;
+                break;
             }
-            left.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+            for pid in left {
+                signal(pid, Signal::KILL);
+                killed.insert(pid);
+            }
+            std::thread::sleep(POLL);
+        }
+        // A number that init has not taken back yet looks alive to a program that finds it in a lock file.
+        let begun = Instant::now();
+        let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists() && is_zombie(*pid);
+        while killed.iter().any(is_there) && begun.elapsed() < REAP_LIMIT {
             std::thread::sleep(POLL);
         }
     }
@@ -113,5 +130,10 @@ fn has_mark(pid: u32, mark: &str) -> bool {
         return false;
     }
     let wanted = format!("{MARK}={mark}");
-    bytes.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    bytes.split(|byte| *byte == 0).any(|variable| variable.starts_with(wanted.as_bytes()))
+}
+
+fn is_in(pid: u32, network: u64) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|found| found.ino() == network)
 }

@@ -197,6 +197,7 @@ impl Command {
             logs: directories.logs.clone(),
             mark: new_mark().map_err(failed)?,
             runs: AtomicU64::new(1),
+            commands: AtomicU64::new(1),
         };
         let mut program = Program { config, ground, main: None, version: None, is_over: Mutex::new(false) };
         // From here on, dropping it ends what was started.
@@ -207,8 +208,8 @@ impl Command {
             program.run("prepare", prepare, Belongs::System)?;
         }
         if let Some(start) = &program.config.start {
-            let (child, _) = program.ground.spawn("start", start, &Values::new(), Belongs::System)?;
-            let child = program.main.insert(child);
+            let started = program.ground.spawn("start", start, &Values::new(), Belongs::System)?;
+            let child = program.main.insert(started.child);
             wait_until_ready(&program.config, &program.ground, child)?;
         }
         Ok(program)

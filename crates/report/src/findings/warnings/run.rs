@@ -36,7 +36,7 @@ pub(super) fn about_run(loaded: &LoadedRun, comparison: &Comparison, found: &mut
             Some(_) => {
                 "Each cell ran once: the intervals cover what varied within a run, and not what varies between runs"
             }
-            None => "Each job ran once: there are no intervals, so a difference may be no more than chance",
+            None => "Each cell ran once: there are no intervals, so a difference may be no more than chance",
         };
         found.add(Warning::note(text).remedy(more));
     }

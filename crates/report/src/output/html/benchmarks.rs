@@ -209,6 +209,7 @@ fn fields(page: &Page, result: &CellResult, name: &str) -> Markup {
         td {
             span.strong { (quantity::of_unit(named.value.value, &named.unit)) }
             @match named.value.relative_half_width() {
+                Some(0.0) => "",
                 Some(share) => small { "±" (quantity::percent(share)) },
                 None => small { "one run" },
             }

@@ -1,0 +1,136 @@
+//! Any program as a system: whole runs of studies whose systems and benchmarks are commands.
+
+mod support;
+
+use support::{Playground, can_mount, records, stderr, stdout};
+use underlay_record::CellStatus;
+
+/// The study in the documentation that works when pasted.
+fn documented() -> String {
+    let page = include_str!("../../../docs/any-system.md");
+    let study = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    study.expect("the page begins with a whole study").to_owned()
+}
+
+#[test]
+fn the_documented_study_runs_and_compares_and_resumes() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("words.toml", &documented());
+    let part = ["run", "words.toml", "--out", "out", "--only", "storage=ssd", "--repetitions", "1"];
+    let output = playground.output(&part);
+    assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    assert_eq!(records(&playground.path("out")).len(), 1);
+    let output = playground.output(&["run", "--resume", "out"]);
+    assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    let all = records(&playground.path("out"));
+    assert_eq!(all.len(), 6);
+    for record in &all {
+        let taken = record.benchmark.as_ref().unwrap();
+        let [figure] = taken.figures.as_slice() else { panic!("{:?}", taken.figures) };
+        assert_eq!((figure.name.as_str(), figure.unit.as_str()), ("duration", "s"));
+        assert!((figure.wall_value / figure.value - 8.0).abs() < 1e-9, "slow motion is divided out");
+        let read: u64 = record.devices.iter().map(|device| device.totals.read_bytes).sum();
+        assert!(read >= 95 << 20, "the devices served {read} bytes");
+        assert!(record.certificate.is_some());
+    }
+    let text = stdout(&output);
+    assert!(text.contains("as good as disk") && text.contains("duration, lower is better"), "{text}");
+    let log = std::fs::read_to_string(playground.path("out/cells/files.ssd.scan.r1.log")).unwrap();
+    assert!(log.contains("copied"), "{log}");
+    let output = playground.output(&["report", "out", "out"]);
+    assert!(output.status.success() && stdout(&output).contains("no difference seen"), "{}", stdout(&output));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+/// A study of one cell on a small disk.
+fn study(system: &str, workload: &str) -> String {
+    format!(
+        r#"
+name = "hostile"
+[system.program]
+kind = "command"
+memory = "64 MiB"
+{system}
+[storage.flash]
+devices = [{{ medium = "ssd-sata", capacity = "100 MiB" }}]
+filesystem = "ext4"
+[workload.w]
+kind = "command"
+limit = "20 s"
+{workload}
+[workload.w.figures.speed]
+unit = "tps"
+better = "higher"
+pattern = 'speed ([0-9]+)'
+[run]
+duration = "1 s"
+repetitions = 1
+[scale]
+time = 1
+"#
+    )
+}
+
+/// Each goes wrong in its own way, and is told with the end of its log; nothing stays.
+#[test]
+fn whatever_a_program_does_is_told_and_cleared_away() {
+    if !can_mount() {
+        return;
+    }
+    let cases = [
+        ("fails", "", "run = \"echo it broke; exit 3\"", "it broke"),
+        ("prints no figure", "", "run = \"echo speed unknown\"", "speed unknown"),
+        ("prints half a number", "", "run = \"echo speed 12.5\"", "part of a number"),
+        ("fills the disk", "", "run = \"dd if=/dev/zero of={data}/full bs=1M\"", "no room left"),
+        ("hangs", "limit = \"2 s\"\nload = \"sleep 1000\"", "run = \"echo speed 1\"", "not done after 2 s"),
+        ("dies", "start = \"sleep 1\"\nready = \"true\"", "run = \"sleep 3; echo speed 1\"", "command"),
+        (
+            "moves away",
+            "",
+            "run = \"setsid sh -c 'cd {data}; exec sleep 1000' > /dev/null 2>&1 & sleep 0.5; echo speed 1\"",
+            "left processes behind",
+        ),
+    ];
+    for (what, system, workload, told) in cases {
+        let playground = Playground::new();
+        playground.write("hostile.toml", &study(system, workload));
+        let output = playground.output(&["run", "hostile.toml", "--out", "out"]);
+        assert!(!output.status.success(), "{what}: {}", stdout(&output));
+        let all = records(&playground.path("out"));
+        let [record] = all.as_slice() else { panic!("{what}: {} records; {}", all.len(), stderr(&output)) };
+        let CellStatus::Failed { reason } = &record.status else { panic!("{what}: {:?}", record.status) };
+        assert!(reason.contains(told), "{what}: {reason}");
+        assert_eq!(playground.left_behind(), [""; 0], "{what}");
+    }
+}
+
+/// Without a file system the program has the device.
+#[test]
+fn a_program_has_a_bare_device() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let text = study(
+        "load = \"yes underlay | head -c 8192 > {device}\"",
+        "run = \"head -c 8 {device}; test -b {device}; echo; echo speed 1\"",
+    );
+    let bare = text.replace("filesystem = \"ext4\"", "filesystem = \"none\"");
+    playground.write("bare.toml", &bare);
+    let output = playground.output(&["run", "bare.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    let all = records(&playground.path("out"));
+    assert!(all[0].benchmark.as_ref().unwrap().output_tail.starts_with("underlay"), "{all:?}");
+    assert_eq!(all[0].storage.filesystem, None);
+    assert_eq!(playground.left_behind(), [""; 0]);
+    // Each has its own placeholder.
+    for wrong in [bare.replace("{device}", "{data}/x"), text] {
+        playground.write("wrong.toml", &wrong);
+        let output = playground.output(&["check", "wrong.toml"]);
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        assert!(stderr(&output).contains("{device}"), "{}", stderr(&output));
+    }
+}
