@@ -104,7 +104,7 @@ impl Dilation {
 
     /// What a unit says of it; `None` where it says nothing.
     pub fn of_unit(unit: &str) -> Option<Dilation> {
-        let is_one_of = |known: &[&str]| known.iter().any(|one| *one == unit);
+        let is_one_of = |known: &[&str]| known.contains(&unit);
         if is_one_of(&TIMES) {
             Some(Dilation::Time)
         } else if RATES.iter().any(|one| unit.eq_ignore_ascii_case(one)) || is_rate(unit) {

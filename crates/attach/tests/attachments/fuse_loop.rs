@@ -113,7 +113,7 @@ fn refusals_say_why_and_leave_nothing() {
     assert!(said.contains("300 MiB") && said.contains("ext4"), "{said}");
 
     let mut unformatted = small.clone();
-    unformatted.filesystem = Filesystem::Ext4;
+    unformatted.filesystem = Some(Filesystem::Ext4);
     unformatted.format = false;
     let said = refusal(&attachment, &unformatted);
     assert!(said.contains("e2fsck -n"), "{said}");

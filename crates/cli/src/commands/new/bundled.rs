@@ -4,10 +4,11 @@ use underlay_config::closest;
 
 use crate::exit_codes::Failure;
 
-const STUDIES: [(&str, &str); 9] = [
+const STUDIES: [(&str, &str); 12] = [
     ("quickstart", include_str!("../../../../../studies/quickstart.toml")),
     ("accumulo-flash", include_str!("../../../../../studies/accumulo-flash.toml")),
     ("cassandra-nvme-tcp", include_str!("../../../../../studies/cassandra-nvme-tcp.toml")),
+    ("fio", include_str!("../../../../../studies/fio.toml")),
     ("mapreduce-ssd", include_str!("../../../../../studies/mapreduce-ssd.toml")),
     ("oracle-nosql-flash", include_str!("../../../../../studies/oracle-nosql-flash.toml")),
     ("oracle-nosql-flash-je-ha", include_str!("../../../../../studies/oracle-nosql-flash-je-ha.toml")),
@@ -17,6 +18,8 @@ const STUDIES: [(&str, &str); 9] = [
         "oracle-nosql-flash-shards-je-ha",
         include_str!("../../../../../studies/oracle-nosql-flash-shards-je-ha.toml"),
     ),
+    ("postgresql", include_str!("../../../../../studies/postgresql.toml")),
+    ("sqlite", include_str!("../../../../../studies/sqlite.toml")),
 ];
 
 /// What `--like` takes.
