@@ -207,7 +207,8 @@ fn every_study_that_there_is_keeps_to_it() {
             .map(|(name, text)| (name.to_owned(), text.to_owned())),
     );
     let playground = Playground::new();
-    for system in underlay_systems::names() {
+    // Of `command` nobody can guess the commands.
+    for system in underlay_systems::names().into_iter().filter(|system| *system != "command") {
         let made =
             playground.output(&["new", system, "--system", system, "--storage", "hddx2,nvme,/mnt/disk"]);
         assert!(made.status.success(), "{}", stderr(&made));

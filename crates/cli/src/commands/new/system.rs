@@ -71,6 +71,13 @@ pub(super) fn find(name: &str) -> Result<Start, Failure> {
             names.join(", ")
         )));
     };
+    if system.capabilities().by_command {
+        return Err(Failure::Mistake(
+            "what commands a program needs can't be guessed: begin with one that is there, `underlay new NAME --like sqlite` (or \
+             postgresql, fio), and see docs/any-system.md"
+                .to_owned(),
+        ));
+    }
     Ok(start_of(system))
 }
 
