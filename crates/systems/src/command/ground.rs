@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Gid, Uid};
 
 use super::NAME;
+use super::foreign_files::MAX_FILE_BYTES;
 use super::identity::{User, set_apart};
 use super::leftovers::{Crew, MARK};
 use super::placeholders::{Values, fill};
@@ -23,8 +24,6 @@ const SHELL: &str = "/bin/sh";
 const VARIABLES: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "TERM"];
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 const NAMESPACE_LIMIT: Duration = Duration::from_secs(20);
-/// More of an output than this is not read.
-const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 
 /// Which budget a command belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,8 @@ pub(super) struct Ground {
     /// Directories that the user must reach.
     pub places: Vec<PathBuf>,
     pub scratch: PathBuf,
-    pub logs: PathBuf,
+    /// What commands print goes here, where the program's user has no access.
+    pub outputs: PathBuf,
     pub mark: String,
     /// Numbers the logs.
     pub runs: AtomicU64,
@@ -70,23 +70,9 @@ pub(super) struct Ended {
 impl Ended {
     /// What it printed.
     pub(super) fn text(&self) -> std::io::Result<String> {
-        read_text(&self.log)
+        let bytes = underlay_files::read(&self.log, MAX_FILE_BYTES)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
-}
-
-/// A text file of a program's, up to a limit, with whatever is no UTF-8 replaced.
-pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
-    use std::io::Read as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    // Neither a link to a file of ours nor a pipe that never ends.
-    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl Ground {
@@ -115,7 +101,7 @@ impl Ground {
     ) -> Result<Spawned, SystemError> {
         let (run, number) =
             (self.runs.fetch_add(1, Ordering::Relaxed), self.commands.fetch_add(1, Ordering::Relaxed));
-        let log = self.logs.join(format!("{run:02}-{verb}.log"));
+        let log = self.outputs.join(format!("{run:02}-{verb}.log"));
         let values: Values = further.iter().chain(&self.values).cloned().collect();
         let mut process = Command::new(SHELL);
         process.arg("-c").arg(fill(command, &values)).current_dir(&self.scratch).env_clear();

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod config;
+mod foreign_files;
 mod ground;
 mod identity;
 mod leftovers;

@@ -1,7 +1,7 @@
 //! A started program: loaded, measured and stopped by its commands.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::BenchmarkRecord;
@@ -10,7 +10,8 @@ use underlay_workload::client::Client;
 
 use super::NAME;
 use super::config::Config;
-use super::ground::{Belongs, Ended, Ground, read_text};
+use super::foreign_files::{read_below, texts_in};
+use super::ground::{Belongs, Ended, Ground};
 use super::identity::write_file;
 use super::placeholders::{Values, fill};
 use crate::benchmark::{Texts, figures_of};
@@ -25,6 +26,8 @@ const MAX_FIGURES: usize = 1000;
 const MAX_LOGS: usize = 50;
 /// So much of the end of each log is kept.
 const MAX_LOG_BYTES: usize = 256 << 10;
+/// The folder in a program's scratch that `{logs}` stands for.
+pub(super) const LOGS: &str = "logs";
 const TAIL_LINES: usize = 40;
 const TAIL_BYTES: usize = 4 << 10;
 
@@ -113,6 +116,7 @@ impl Drop for Program {
 struct Printed<'a> {
     text: &'a str,
     scratch: &'a Path,
+    places: &'a [PathBuf],
     values: &'a Values,
 }
 
@@ -122,7 +126,8 @@ impl Texts for Printed<'_> {
         let filled = fill(file, self.values);
         // It is a path and no word of a shell.
         let plain = filled.trim_matches('\'');
-        read_text(&self.scratch.join(plain)).map_err(|error| format!("can't read its file {plain}: {error}"))
+        read_below(self.places, &self.scratch.join(plain))
+            .map_err(|error| format!("can't read its file {plain}: {error}"))
     }
 }
 
@@ -148,15 +153,13 @@ impl Running for Program {
     }
 
     fn logs(&self) -> Vec<(String, String)> {
-        let Ok(entries) = std::fs::read_dir(&self.ground.logs) else { return Vec::new() };
-        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.sort();
-        paths.truncate(MAX_LOGS);
-        let named = |path: std::path::PathBuf| {
-            let text = read_text(&path).ok()?;
-            Some((path.file_name()?.to_string_lossy().into_owned(), end_of(&text, MAX_LOG_BYTES).to_owned()))
-        };
-        paths.into_iter().filter_map(named).collect()
+        let folder = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let outputs = self.ground.outputs.parent().zip(folder(&self.ground.outputs));
+        let outputs = outputs.map(|(parent, name)| texts_in(parent, &name, MAX_LOGS));
+        let own = texts_in(&self.ground.scratch, LOGS, MAX_LOGS);
+        // What can't be read is not kept.
+        let all = outputs.into_iter().chain([own]).flat_map(Result::unwrap_or_default);
+        all.map(|(name, text)| (name, end_of(&text, MAX_LOG_BYTES).to_owned())).collect()
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -240,7 +243,8 @@ impl Program {
         let ended = self.ground.run("benchmark", &plan.run, &values, belongs, plan.limit, watch)?;
         let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
         let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
-        let printed = Printed { text: &text, scratch: &self.ground.scratch, values: &all };
+        let printed =
+            Printed { text: &text, scratch: &self.ground.scratch, places: &self.ground.places, values: &all };
         let mut figures = Vec::new();
         for figure in &plan.figures {
             figures.extend(figures_of(figure, &printed).map_err(failed)?);

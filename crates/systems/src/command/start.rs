@@ -13,7 +13,7 @@ use super::config::{Config, SETTINGS};
 use super::ground::{Belongs, Ground, new_mark};
 use super::identity::{User, make_private, write_file};
 use super::placeholders::Values;
-use super::running::Program;
+use super::running::{LOGS, Program};
 use crate::child::Child;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{
@@ -25,6 +25,8 @@ use crate::system::{
 const ROLES: &[(&str, &str)] =
     &[("wal", "its write-ahead log, as {wal}"), ("temp", "what it writes for the moment, as {temp}")];
 const FOLDER: &str = "program";
+/// Beside it, out of reach of its user.
+const OUTPUTS: &str = "outputs";
 const READY_POLL: Duration = Duration::from_millis(100);
 /// One attempt of `ready`.
 const READY_TRY: Duration = Duration::from_secs(30);
@@ -82,7 +84,7 @@ impl Directories {
         let is_fresh = !data.exists();
         let (wal, temp) = (of_role("wal", beside), of_role("temp", first));
         let scratch = paths.scratch.join(FOLDER);
-        let logs = scratch.join("logs");
+        let logs = scratch.join(LOGS);
         for (path, is_kept) in [(&data, true), (&wal, true), (&temp, true), (&scratch, false), (&logs, false)]
         {
             if is_kept && !is_fresh && path.exists() {
@@ -101,7 +103,7 @@ impl Directories {
     /// Of a storage without a file system.
     fn beside_devices(paths: &StoragePaths, user: Option<&User>) -> Result<Directories, SystemError> {
         let scratch = paths.scratch.join(FOLDER);
-        let logs = scratch.join("logs");
+        let logs = scratch.join(LOGS);
         for path in [&scratch, &logs] {
             make_private(path, user).map_err(|error| {
                 SystemError::starting(NAME, format!("can't make {}: {error}", path.display()))
@@ -152,6 +154,8 @@ impl Command {
         if let Some(text) = &config.script {
             write_file(&script, text, 0o500, user.as_ref()).map_err(failed)?;
         }
+        let outputs = paths.scratch.join(OUTPUTS);
+        make_private(&outputs, None).map_err(failed)?;
         let network = match NetworkNamespace::create(NAME) {
             Ok(namespace) => Some(namespace),
             Err(SystemError::Missing { .. }) => None,
@@ -194,7 +198,7 @@ impl Command {
             values,
             places: directories.places,
             scratch: directories.scratch.clone(),
-            logs: directories.logs.clone(),
+            outputs,
             mark: new_mark().map_err(failed)?,
             runs: AtomicU64::new(1),
             commands: AtomicU64::new(1),
