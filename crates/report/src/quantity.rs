@@ -81,6 +81,15 @@ pub fn of_unit(value: f64, unit: &str) -> String {
     }
 }
 
+/// The same beside an axis that names the unit: a unit of the benchmark's own is left out.
+pub fn on_axis_of(value: f64, unit: &str) -> String {
+    let text = of_unit(value, unit);
+    match text.strip_suffix(unit).and_then(|number| number.strip_suffix(' ')) {
+        Some(number) if number.len() + unit.len() > 9 => number.to_owned(),
+        _ => text,
+    }
+}
+
 /// A rate and half its interval in percent: `9,120 ±2 %`.
 pub fn rate_with_error(estimate: &Estimate) -> String {
     match estimate.relative_half_width() {

@@ -519,6 +519,8 @@ pub fn system_title(name: &str) -> &str {
         "je-ha" => "Berkeley DB JE HA (not Oracle NoSQL)",
         "hadoop" => "Hadoop",
         "spark" => "Spark",
+        "postgresql" => "PostgreSQL",
+        "sqlite" => "SQLite",
         other => other,
     }
 }

@@ -84,7 +84,7 @@ fn first_figure(page: &Page, row: &Row) -> Markup {
     let groups = [Group { label: row.label().to_owned(), marks }];
     let is_log = is_far_apart(&groups);
     let title = direction(first);
-    let write = |value: f64| quantity::of_unit(value, &first.unit);
+    let write = |value: f64| quantity::on_axis_of(value, &first.unit);
     html! {
         (figure(&title, Groups {
             words: Words { title: &title, description: &description(page, &groups, &write) },
@@ -151,7 +151,7 @@ fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
         y_high: None,
         width: 520,
         height: 220,
-        label: &|value| quantity::of_unit(value, &named.unit),
+        label: &|value| quantity::on_axis_of(value, &named.unit),
     }
     .draw();
     html! { div { (figure(&caption, svg)) } }

@@ -1,0 +1,47 @@
+//! What a benchmark printed, in every way of taking figures from it: figures are whole numbers that are there, or a message says why not.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use underlay_record::{Better, Dilation};
+use underlay_systems::benchmark::{FigurePlan, Reading, Take, Texts, check, figures_of};
+
+struct Printed<'a>(&'a str);
+
+impl Texts for Printed<'_> {
+    fn text(&self, _file: Option<&str>) -> Result<String, String> {
+        Ok(self.0.to_owned())
+    }
+}
+
+fuzz_target!(|input: &str| {
+    // The first line is what the study says.
+    let (said, text) = input.split_once('\n').unwrap_or((input, ""));
+    let readings = [
+        Reading::Pattern(said.to_owned()),
+        Reading::Pattern("([-+0-9.eE]+)".to_owned()),
+        Reading::Json(said.to_owned()),
+        Reading::Csv(said.to_owned()),
+        Reading::Percentiles("p(?<percentile>[0-9.]+) (?<value>[0-9.]+)".to_owned()),
+        Reading::Hdr,
+        Reading::Progress,
+    ];
+    for reading in readings {
+        let plan = FigurePlan {
+            name: "fuzz".to_owned(),
+            unit: "ms".to_owned(),
+            better: Better::Lower,
+            slow_motion: Dilation::Time,
+            file: None,
+            progress: matches!(reading, Reading::Progress).then(|| "(?<t>[0-9.]+) s (?<value>[0-9.]+)".to_owned()),
+            reading,
+            take: Take::Mean,
+        };
+        if check(&plan).is_err() {
+            continue;
+        }
+        match figures_of(&plan, &Printed(text)) {
+            Ok(figures) => assert!(!figures.is_empty() && figures.iter().all(|one| !one.value.is_nan())),
+            Err(problem) => assert!(problem.starts_with("its figure `fuzz`: ")),
+        }
+    }
+});
