@@ -138,6 +138,7 @@ impl Attachment for BlockAttachment {
             mounts: Vec::new(),
             directories: Vec::new(),
             registry: registry.clone(),
+            is_bare: spec.filesystem.is_none(),
             volumes: self.attach_devices(&spec.stack, registry)?,
         };
         match mounted.mount_all(spec) {
@@ -156,6 +157,8 @@ struct MountedVolumes {
     mounts: Vec<(PathBuf, Note)>,
     directories: Vec<(PathBuf, Note)>,
     registry: Registry,
+    /// Programs have the devices themselves, and nothing has written out what they left in memory.
+    is_bare: bool,
     volumes: BlockVolumes,
 }
 
@@ -261,6 +264,13 @@ impl Held for MountedVolumes {
             daemon.hurry_or_kill(limit);
         }
         let mut lost = None;
+        if self.is_bare {
+            self.is_bare = false;
+            if let Some(daemon) = &self.volumes.daemon {
+                daemon.hurry_or_kill(limit);
+            }
+            lost = self.volumes.write_out().err();
+        }
         while let Some((path, _)) = self.mounts.last() {
             // Unmounting doesn't tell whether everything was written; this does.
             if let Err(error) = mounts::write_out_within(path, limit) {

@@ -217,6 +217,23 @@ impl BlockVolumes {
         }
     }
 
+    /// Writes out what the page cache holds for the devices: our own handles keep the kernel from doing it when the last program closes
+    /// one. Where there is a file system, unmounting has left nothing.
+    ///
+    /// # Errors
+    /// When a device could not take everything.
+    pub(crate) fn write_out(&self) -> Result<(), AttachError> {
+        for path in self.devices.iter().map(Device::path) {
+            mounts::write_out_device(path).map_err(|error| {
+                AttachError::failed(format!(
+                    "{} could not write everything out ({error}): what was not flushed before is lost",
+                    path.display()
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn kill_daemon(&self) {
         if let Some(daemon) = &self.daemon {
             daemon.kill();
@@ -242,17 +259,8 @@ impl BlockVolumes {
             // Clearing a device writes out what the page cache holds for it, and waits for that.
             daemon.hurry_or_kill(self.hurry_limit);
         }
-        // A device without a file system may have pages that nobody has written out; our own handle keeps the kernel from doing it when
-        // the last program closes it. Where there is a file system, unmounting has left none.
-        let mut lost = None;
-        for path in self.devices.iter().map(Device::path) {
-            if let Err(error) = mounts::write_out_device(path) {
-                lost.get_or_insert(AttachError::failed(format!(
-                    "{} could not write everything out ({error}): what was not flushed before is lost",
-                    path.display()
-                )));
-            }
-        }
+        // For what is used without a file system. That a daemon is gone is known already, and its devices can't write.
+        let _ = self.write_out();
         // Only now, since a daemon that hangs would have kept it waiting.
         if let Some(mut watch) = self.watch.take() {
             watch.stop();
@@ -269,7 +277,7 @@ impl BlockVolumes {
             daemon.stop()?;
             self.daemon = None;
         }
-        lost.map_or(Ok(()), Err)
+        Ok(())
     }
 }
 
