@@ -1,0 +1,231 @@
+//! Offline: whether the local directory is in order, and putting it right. It trusts the lists of extents of objects and parts, and
+//! compares everything else with them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use underlay_files::Access;
+
+use crate::engine::{JOURNAL, lock_directory};
+use crate::journal::{Journal, Known};
+use crate::meta::{Committer, Metadata, Name};
+use crate::model::{ContentId, Extent, Place};
+
+/// Bytes of the journal that are read at once.
+const STEP_BYTES: u64 = 4 << 20;
+const METADATA_CACHE_BYTES: usize = 64 << 20;
+
+/// What was found, and what was done about it.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    objects: u64,
+    contents: u64,
+    journal_bytes: u64,
+    pending: usize,
+    /// Objects and parts whose bytes are damaged or missing.
+    damaged: Vec<(String, String)>,
+    /// Contents whose number of references is wrong.
+    miscounted: u64,
+    /// What was repaired.
+    repaired: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn is_sound(&self) -> bool {
+        self.damaged.is_empty() && self.miscounted == 0
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} objects, {} contents, {} bytes in the journal, {} names that are not in their store yet",
+            self.objects, self.contents, self.journal_bytes, self.pending
+        )?;
+        for (what, why) in &self.damaged {
+            writeln!(f, "damaged: {what}: {why}")?;
+        }
+        if self.miscounted > 0 {
+            writeln!(
+                f,
+                "{} contents have a wrong number of references: `underlay-gateway repair` counts anew",
+                self.miscounted
+            )?;
+        }
+        for line in &self.repaired {
+            writeln!(f, "repaired: {line}")?;
+        }
+        if !self.damaged.is_empty() {
+            writeln!(
+                f,
+                "what to do: bring the files back from a copy, or give these up by `underlay-gateway repair --drop-damaged`"
+            )?;
+        }
+        if self.is_sound() {
+            writeln!(f, "everything is in order")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong, in detail.
+struct Findings {
+    report: Report,
+    damaged_objects: Vec<Name>,
+    /// By upload, with its name.
+    damaged_uploads: Vec<(Name, String)>,
+    /// The right number of references of those that have another.
+    references: Vec<(ContentId, u64)>,
+}
+
+/// # Errors
+/// When the directory is in use or can't be read at all.
+pub(crate) fn check(directory: &Path) -> Result<Report, String> {
+    let (folder, _lock) = existing(directory)?;
+    let metadata = open(&folder)?;
+    Ok(look(&metadata, &folder)?.report)
+}
+
+/// # Errors
+/// As [`check`], and when it can't be put right.
+pub(crate) fn repair(directory: &Path, drop_damaged: bool) -> Result<Report, String> {
+    let (folder, _lock) = existing(directory)?;
+    let metadata = open(&folder)?;
+    let found = look(&metadata, &folder)?;
+    let mut repaired = Vec::new();
+    let committer = Committer::start(metadata.database(), |_| {}).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
+    if drop_damaged {
+        for name in found.damaged_objects {
+            let at = name.clone();
+            let dropped = committer.commit(Vec::new(), move |change| change.drop_damaged(&at));
+            runtime.block_on(dropped).map_err(|error| error.to_string())?;
+            repaired.push(format!("gave up object {name}"));
+        }
+        for (name, upload) in found.damaged_uploads {
+            let at = (name.clone(), upload.clone());
+            let dropped = committer.commit(Vec::new(), move |change| change.remove_upload(&at.0, &at.1));
+            runtime.block_on(dropped).map_err(|error| error.to_string())?;
+            repaired.push(format!("gave up upload {upload} of {name}"));
+        }
+    }
+    // Counted anew, since giving things up has changed it.
+    let found = look(&metadata, &folder)?;
+    if !found.references.is_empty() {
+        let (count, references) = (found.references.len(), found.references);
+        let counted = committer.commit(Vec::new(), move |change| {
+            references.into_iter().try_for_each(|(content, count)| change.set_references(content, count))
+        });
+        runtime.block_on(counted).map_err(|error| error.to_string())?;
+        repaired.push(format!("counted the references of {count} contents anew"));
+    }
+    let mut report = look(&metadata, &folder)?.report;
+    report.repaired = repaired;
+    Ok(report)
+}
+
+fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File), String> {
+    if !directory.join(crate::meta::FILE).exists() {
+        return Err(format!("{} has no metadata of a gateway", directory.display()));
+    }
+    lock_directory(directory)
+}
+
+fn open(folder: &underlay_files::Folder) -> Result<Metadata, String> {
+    let journal = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
+    let epoch = crate::journal::epoch_of(&journal).map_err(|error| error.to_string())?;
+    Metadata::open(&folder.path().join(crate::meta::FILE), METADATA_CACHE_BYTES, epoch)
+        .map_err(|error| error.to_string())
+}
+
+/// Removes and changes nothing.
+fn look(metadata: &Metadata, folder: &underlay_files::Folder) -> Result<Findings, String> {
+    let failed = |error: crate::errors::Error| error.to_string();
+    let view = metadata.view().map_err(failed)?;
+    let mut report = Report { pending: view.all_pending().map_err(failed)?.len(), ..Report::default() };
+    let mut contents = BTreeMap::new();
+    view.each_content(|id, record| {
+        contents.insert(id, record);
+        Ok(())
+    })
+    .map_err(failed)?;
+    report.contents = contents.len() as u64;
+
+    let known: Vec<Known> = contents
+        .values()
+        .filter_map(|record| match record.place {
+            Place::Local { segment, offset_bytes } => {
+                Some(Known { segment, offset_bytes, size_bytes: record.size_bytes })
+            }
+            Place::Remote { .. } => None,
+        })
+        .collect();
+    let journal_folder = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
+    let journal = Journal::look(journal_folder, &known).map_err(|error| error.to_string())?;
+    let journal = Arc::new(journal);
+    let mut bad: HashMap<ContentId, String> = HashMap::new();
+    for (id, record) in &contents {
+        let Place::Local { segment, offset_bytes } = record.place else { continue };
+        report.journal_bytes += record.size_bytes;
+        let mut at = 0;
+        while at < record.size_bytes {
+            let end = (at + STEP_BYTES).min(record.size_bytes);
+            if let Err(error) = journal.read(*id, record.size_bytes, (segment, offset_bytes), at..end) {
+                let text = error.to_string();
+                bad.insert(*id, text.lines().next().unwrap_or_default().to_owned());
+                break;
+            }
+            at = end;
+        }
+    }
+    let mut counted: HashMap<ContentId, u64> = HashMap::new();
+    let problem = |extents: &[Extent]| {
+        extents.iter().find_map(|extent| match (contents.get(&extent.content), bad.get(&extent.content)) {
+            (None, _) => Some(format!("content {} is missing", extent.content.0)),
+            (_, Some(why)) => Some(why.clone()),
+            (Some(record), None) if extent.offset_bytes + extent.length_bytes > record.size_bytes => {
+                Some(format!("content {} is too short", extent.content.0))
+            }
+            _ => None,
+        })
+    };
+    let (mut damaged_objects, mut damaged_uploads) = (Vec::new(), Vec::new());
+    view.each_object(|name, record| {
+        report.objects += 1;
+        for extent in &record.extents {
+            *counted.entry(extent.content).or_default() += 1;
+        }
+        if let Some(why) = problem(&record.extents) {
+            report.damaged.push((format!("object {name}"), why));
+            damaged_objects.push(name);
+        }
+        Ok(())
+    })
+    .map_err(failed)?;
+    for ((name, upload), _) in view.all_uploads().map_err(failed)? {
+        let mut seen = HashSet::new();
+        for (number, part) in view.parts(&upload, 0, usize::from(u16::MAX)).map_err(failed)? {
+            for extent in &part.extents {
+                *counted.entry(extent.content).or_default() += 1;
+            }
+            if let Some(why) = problem(&part.extents) {
+                report.damaged.push((format!("part {number} of upload {upload} of {name}"), why));
+                if seen.insert(upload.clone()) {
+                    damaged_uploads.push((name.clone(), upload.clone()));
+                }
+            }
+        }
+    }
+    let mut references = Vec::new();
+    for (id, record) in &contents {
+        let right = counted.get(id).copied().unwrap_or(0);
+        if record.references != right {
+            references.push((*id, right));
+        }
+    }
+    report.miscounted = references.len() as u64;
+    Ok(Findings { report, damaged_objects, damaged_uploads, references })
+}

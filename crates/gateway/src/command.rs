@@ -1,0 +1,207 @@
+//! The command line of `underlay-gateway`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::check;
+use crate::config::{Config, MOST_BYTES, Secrets};
+use crate::engine::Engine;
+use crate::serving;
+
+/// As `underlay` has them: a script tells by them whose turn it is.
+const INCOMPLETE: u8 = 1;
+const MISTAKE: u8 = 2;
+const FAILED: u8 = 4;
+const BUG: u8 = 70;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+    0  done
+    1  finished, but with problems: something is damaged, or not in its store yet
+    2  a mistake in an argument or the configuration
+    4  something that the gateway needs failed
+   70  a bug in the gateway";
+
+/// An S3 gateway: a cache with write-back and O(1) rename in front of an S3 store or a directory
+#[derive(Debug, Parser)]
+#[command(name = "underlay-gateway", version, after_help = AFTER_HELP, max_term_width = 100)]
+struct Arguments {
+    /// How much is logged, on standard error
+    #[arg(long, value_enum, default_value = "info", global = true)]
+    log_level: LogLevel,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve S3 until SIGTERM or Ctrl-C, then store what is not stored yet; a second signal stops at once
+    Serve {
+        /// gateway.toml
+        config: PathBuf,
+    },
+    /// Show what a running gateway does, once a second
+    Top {
+        /// gateway.toml
+        config: PathBuf,
+        /// Once, and end
+        #[arg(long)]
+        once: bool,
+        /// One line of JSON each time
+        #[arg(long)]
+        json: bool,
+    },
+    /// With the gateway stopped: find whatever is damaged in its local directory, and read every byte of its journal
+    Check {
+        /// gateway.toml
+        config: PathBuf,
+    },
+    /// With the gateway stopped: put right what `check` found
+    Repair {
+        /// gateway.toml
+        config: PathBuf,
+        /// Give up objects and parts whose bytes are damaged: they are gone for clients, or are again what the store has
+        #[arg(long)]
+        drop_damaged: bool,
+    },
+    /// With the gateway stopped: store everything that is not stored yet
+    Drain {
+        /// gateway.toml
+        config: PathBuf,
+        /// How long to try, in seconds
+        #[arg(long, default_value_t = 3600)]
+        timeout: u64,
+    },
+}
+
+/// Why the program ends otherwise than it should.
+enum Failure {
+    Mistake(String),
+    Failed(String),
+}
+
+pub(crate) fn main() -> ExitCode {
+    // Whatever is made is for this user alone.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Standard output may be gone.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(MISTAKE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let level = match arguments.log_level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+    };
+    start_log(level);
+    match std::panic::catch_unwind(|| run(arguments.command)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(failure)) => {
+            let (text, code) = match failure {
+                Failure::Mistake(text) => (text, MISTAKE),
+                Failure::Failed(text) => (text, FAILED),
+            };
+            let _ = writeln!(std::io::stderr(), "underlay-gateway: {text}");
+            ExitCode::from(code)
+        }
+        Err(_) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "underlay-gateway: this is a bug, please report it with the lines above"
+            );
+            ExitCode::from(BUG)
+        }
+    }
+}
+
+fn start_log(level: &str) {
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::util::SubscriberInitExt as _;
+    let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
+    // What s3s logs of a request that it refuses is the client's business, and stands in the access log. Below warnings it logs whole
+    // requests with their signatures, and a presigned URL is as good as a password.
+    let targets = Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_target("underlay_gateway", level)
+        .with_target("s3s", if level == LevelFilter::DEBUG { LevelFilter::WARN } else { LevelFilter::OFF });
+    let to_stderr =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(false);
+    // A second call, as in tests, leaves the first one's.
+    let _ = tracing_subscriber::registry().with(to_stderr).with(targets).try_init();
+}
+
+fn read_config(path: &Path) -> Result<Config, Failure> {
+    let text = underlay_files::read_text(path, MOST_BYTES)
+        .map_err(|error| Failure::Mistake(format!("{}: {error}", path.display())))?;
+    Config::parse(&path.display().to_string(), &text)
+        .map_err(|findings| Failure::Mistake(format!("\n{findings}")))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Failed(format!("cannot start threads: {error}")))
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Serve { config } => {
+            let config = read_config(&config)?;
+            runtime()?.block_on(serving::serve(config)).map_err(Failure::Failed)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Top { config, once, json } => {
+            serving::top(&read_config(&config)?, once, json).map_err(Failure::Failed)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Check { config } => {
+            let report = check::check(&read_config(&config)?.local.directory).map_err(Failure::Failed)?;
+            say(&report.to_string());
+            Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+        }
+        Command::Repair { config, drop_damaged } => {
+            let directory = read_config(&config)?.local.directory;
+            let report = check::repair(&directory, drop_damaged).map_err(Failure::Failed)?;
+            say(&report.to_string());
+            Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+        }
+        Command::Drain { config, timeout } => {
+            let config = read_config(&config)?;
+            let is_clean = runtime()?.block_on(async {
+                let secrets = Secrets::read(&config)?;
+                let engine = Engine::open(serving::setup_of(&config, &secrets)).await?;
+                engine.begin_drain();
+                let is_clean = serving::drain(&engine, Instant::now() + Duration::from_secs(timeout)).await;
+                engine.close().await;
+                Ok::<bool, String>(is_clean)
+            });
+            match is_clean.map_err(Failure::Failed)? {
+                true => Ok(ExitCode::SUCCESS),
+                false => Ok(ExitCode::from(INCOMPLETE)),
+            }
+        }
+    }
+}
+
+fn say(text: &str) {
+    // Whoever closed it does not want to read it.
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}

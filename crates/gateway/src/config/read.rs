@@ -1,0 +1,461 @@
+//! From text to [`Config`].
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, parse};
+
+use super::{
+    Admin, Bucket, Config, Consistency, Grant, Key, Limits, Local, NewBuckets, Rule, S3Endpoint, SecretPlace,
+    StorePlace, Tls, Write,
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const UPLOADS_EXPIRE: Duration = Duration::from_secs(7 * 24 * 3600);
+const FLUSH_AFTER: Duration = Duration::from_secs(5);
+const NOT_WITHIN: &str = "expected stores of which none is within another";
+
+pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
+    let document = parse(text, findings)?;
+    let mut root = Section::root("the gateway", document.as_table());
+    let listen = root
+        .require("listen", "listen = \"127.0.0.1:9000\"", findings)
+        .and_then(|field| address(&field, findings));
+    let tls = root.take("tls").and_then(|field| tls(&field, findings));
+    let local = match root.take("local") {
+        Some(field) => local(&field, findings),
+        None => {
+            root.missing(
+                "local",
+                "expected a section `[local]` with `directory = \"/var/lib/underlay-gateway\"`",
+                findings,
+            );
+            None
+        }
+    };
+    let limits = limits(root.take("limits").as_ref(), findings);
+    let s3 = s3(root.take("s3").as_ref(), findings);
+    let buckets = buckets(root.take("bucket").as_ref(), findings);
+    let new_buckets = root.take("new_buckets").and_then(|field| {
+        let new = new_buckets(&field, findings)?;
+        for bucket in buckets.iter().filter(|bucket| is_over_same(&bucket.store, &new.under)) {
+            let message = format!("[new_buckets] and [bucket.{}] are over the same objects", bucket.name);
+            findings.push(Diagnostic::error(field.key_span.clone(), message, NOT_WITHIN));
+        }
+        Some(new)
+    });
+    let keys = keys(root.take("key").as_ref(), &buckets, findings);
+    let admin = admin(root.take("admin").as_ref(), findings);
+    let access_log = root.take("access_log").and_then(|field| path(&field, findings));
+    root.finish(findings);
+    if buckets.is_empty() && new_buckets.is_none() {
+        root.missing(
+            "bucket",
+            "expected a section `[bucket.NAME]`, or `[new_buckets]` for those that clients create",
+            findings,
+        );
+    }
+    if keys.is_empty() {
+        root.missing("key", "expected a section `[key.NAME]` with `id` and `secret_file`: without one nobody can sign a request", findings);
+    }
+    Some(Config {
+        listen: listen?,
+        tls,
+        local: local?,
+        limits,
+        s3,
+        buckets,
+        new_buckets,
+        keys,
+        admin,
+        access_log,
+    })
+}
+
+fn address(field: &Field<'_>, findings: &mut Diagnostics) -> Option<SocketAddr> {
+    let text = field.text("an address such as \"127.0.0.1:9000\"", findings)?;
+    let address = text.value.parse().ok();
+    if address.is_none() {
+        field.invalid(
+            "expected an IP address and a port, such as \"127.0.0.1:9000\" or \"[::1]:9000\"",
+            findings,
+        );
+    }
+    address
+}
+
+fn path(field: &Field<'_>, findings: &mut Diagnostics) -> Option<PathBuf> {
+    let text = field.text("an absolute path", findings)?;
+    let path = PathBuf::from(text.value);
+    if path.is_absolute() {
+        return Some(path);
+    }
+    field.invalid("expected an absolute path: the gateway may be started from anywhere", findings);
+    None
+}
+
+fn tls(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Tls> {
+    let mut section = field.section("[tls]", findings)?;
+    let certificate = section
+        .require("certificate", "certificate = \"/etc/ssl/gateway.pem\"", findings)
+        .and_then(|field| path(&field, findings));
+    let key = section
+        .require("key", "key = \"/etc/ssl/gateway.key\"", findings)
+        .and_then(|field| path(&field, findings));
+    section.finish(findings);
+    Some(Tls { certificate: certificate?, key: key? })
+}
+
+fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
+    let mut section = field.section("[local]", findings)?;
+    let directory = section
+        .require("directory", "directory = \"/var/lib/underlay-gateway\"", findings)
+        .and_then(|field| path(&field, findings));
+    let mut size = |key: &'static str, default: u64| {
+        section.take(key).and_then(|field| field.bytes(findings)).map_or(default, |bytes| bytes.value)
+    };
+    let journal_bytes = size("journal", 8 * GIB);
+    let memory_bytes = size("memory", GIB);
+    let flash_bytes = size("cache", 0);
+    let metadata_bytes = size("metadata_memory", 256 * MIB);
+    let block = section.take("block").and_then(|field| {
+        let bytes = field.bytes(findings)?;
+        if bytes.value.is_power_of_two() && (64 << 10..=16 * MIB).contains(&bytes.value) {
+            return Some(bytes.value);
+        }
+        field.invalid("expected a power of two from \"64 KiB\" to \"16 MiB\"", findings);
+        None
+    });
+    section.finish(findings);
+    Some(Local {
+        directory: directory?,
+        journal_bytes,
+        memory_bytes,
+        flash_bytes,
+        block_bytes: block.unwrap_or(MIB),
+        metadata_bytes,
+    })
+}
+
+fn limits(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Limits {
+    let mut limits = Limits {
+        connections: 1024,
+        requests: 256,
+        patience: Duration::from_secs(30),
+        flushes: 8,
+        uploads_expire: UPLOADS_EXPIRE,
+        drain: Duration::from_secs(60),
+    };
+    let Some(mut section) = field.and_then(|field| field.section("[limits]", findings)) else {
+        return limits;
+    };
+    let mut count = |key: &'static str, most: u32, into: &mut usize| {
+        if let Some(count) = section.take(key).and_then(|field| field.count(1..=most, findings)) {
+            *into = count.value as usize;
+        }
+    };
+    count("connections", 100_000, &mut limits.connections);
+    count("requests", 10_000, &mut limits.requests);
+    count("flushes", 256, &mut limits.flushes);
+    for (key, into) in [("patience", &mut limits.patience), ("drain", &mut limits.drain)] {
+        if let Some(duration) = section.take(key).and_then(|field| field.duration(true, findings)) {
+            *into = duration.value;
+        }
+    }
+    if let Some(expire) = section.take("uploads_expire").and_then(|field| field.duration(false, findings)) {
+        limits.uploads_expire = expire.value;
+    }
+    section.finish(findings);
+    limits
+}
+
+fn s3(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> S3Endpoint {
+    let mut endpoint = S3Endpoint {
+        url: None,
+        region: "us-east-1".to_owned(),
+        has_virtual_hosts: false,
+        key_id: None,
+        secret: None,
+    };
+    let Some(field) = field else { return endpoint };
+    let Some(mut section) = field.section("[s3]", findings) else { return endpoint };
+    if let Some(field) = section.take("endpoint")
+        && let Some(url) = field.text("a URL such as \"https://s3.example.com\"", findings)
+    {
+        match url.value.starts_with("http://") || url.value.starts_with("https://") {
+            true => endpoint.url = Some(url.value),
+            false => field.invalid("expected a URL that begins with https:// or http://", findings),
+        }
+    }
+    if let Some(region) = section.take("region").and_then(|field| field.text("a region", findings)) {
+        endpoint.region = region.value;
+    }
+    endpoint.has_virtual_hosts =
+        section.take("virtual_hosts").and_then(|field| field.boolean(findings)).unwrap_or(false);
+    endpoint.key_id =
+        section.take("key_id").and_then(|field| field.text("an access key", findings)).map(|id| id.value);
+    endpoint.secret = secret(&mut section, findings);
+    if endpoint.key_id.is_some() != endpoint.secret.is_some() {
+        let label = "expected `key_id` with `secret_env` or `secret_file`, or neither";
+        findings.push(Diagnostic::error(
+            section.span.clone(),
+            "[s3] has only a half of its access key",
+            label,
+        ));
+    }
+    section.finish(findings);
+    endpoint
+}
+
+fn secret(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<SecretPlace> {
+    let [env, file] = section.take_each(["secret_env", "secret_file"]);
+    if section.has("secret") {
+        let label = "write it into a file (`secret_file`) or the environment (`secret_env`)";
+        let message = format!("a secret has no place in {}", section.title);
+        findings.push(Diagnostic::error(section.span.clone(), message, label));
+    }
+    match (env, file) {
+        (Some(env), None) => {
+            env.text("the name of a variable", findings).map(|name| SecretPlace::Environment(name.value))
+        }
+        (None, Some(file)) => path(&file, findings).map(SecretPlace::File),
+        (Some(env), Some(_)) => {
+            env.invalid("expected `secret_env` or `secret_file`, not both", findings);
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+/// `[GROUP.NAME]`, by names that may have dots.
+fn named<'a>(
+    field: &Field<'a>,
+    group: &str,
+    findings: &mut Diagnostics,
+) -> Vec<(Spanned<String>, Section<'a>)> {
+    let Some(mut all) = field.section(format!("[{group}]"), findings) else { return Vec::new() };
+    let mut sections = Vec::new();
+    for field in all.take_rest() {
+        let Some(mut section) = field.section(format!("[{group}.{}]", field.key), findings) else { continue };
+        section.span = field.key_span.clone();
+        sections.push((Spanned::new(field.key, field.key_span), section));
+    }
+    sections
+}
+
+fn buckets(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Vec<Bucket> {
+    let Some(field) = field else { return Vec::new() };
+    let mut buckets = Vec::new();
+    for (name, mut section) in named(field, "bucket", findings) {
+        if !s3s::path::check_bucket_name(&name.value) {
+            let message = format!("`{}` is not a valid name of a bucket", name.value.escape_debug());
+            let label = "expected 3 to 63 lowercase letters, digits, hyphens and dots";
+            findings.push(Diagnostic::error(name.span.clone(), message, label));
+        }
+        let store = section
+            .require("store", "store = \"s3://my-bucket\"` or `store = \"/srv/objects\"", findings)
+            .and_then(|field| store(&field, findings));
+        let mut rules = vec![rule(&mut section, String::new(), findings)];
+        for element in section.take("prefix").map(|field| field.elements()).unwrap_or_default() {
+            let title = format!("[[bucket.{}.prefix]]", name.value);
+            let Some(mut inner) = element.section(title, findings) else { continue };
+            let prefix = inner
+                .require("prefix", "prefix = \"raw/\"", findings)
+                .and_then(|field| field.text("the beginning of keys", findings));
+            let Some(prefix) = prefix else { continue };
+            if prefix.value.is_empty() || rules.iter().any(|rule| rule.prefix == prefix.value) {
+                let label = "expected a prefix that has no rule yet; the empty one is the bucket's own";
+                findings.push(Diagnostic::error(prefix.span, "a prefix has one rule", label));
+                continue;
+            }
+            rules.push(rule(&mut inner, prefix.value, findings));
+            inner.finish(findings);
+        }
+        section.finish(findings);
+        // The longest prefix decides.
+        rules.sort_by_key(|rule| std::cmp::Reverse(rule.prefix.len()));
+        if let Some(store) = store {
+            buckets.push(Bucket { name: name.value, store, rules });
+        }
+    }
+    overlapping(&buckets, field, findings);
+    buckets
+}
+
+/// Whether one is within the other, or both are the same.
+fn is_over_same(one: &StorePlace, other: &StorePlace) -> bool {
+    match (one, other) {
+        (StorePlace::Directory(a), StorePlace::Directory(b)) => a.starts_with(b) || b.starts_with(a),
+        (StorePlace::S3 { bucket: a, prefix: p }, StorePlace::S3 { bucket: b, prefix: q }) => {
+            let below = |p: &str| match p.trim_matches('/') {
+                "" => String::new(),
+                p => format!("{p}/"),
+            };
+            a == b && (below(p).starts_with(&below(q)) || below(q).starts_with(&below(p)))
+        }
+        _ => false,
+    }
+}
+
+/// Two buckets over the same objects would each believe to be alone.
+fn overlapping(buckets: &[Bucket], field: &Field<'_>, findings: &mut Diagnostics) {
+    for (at, bucket) in buckets.iter().enumerate() {
+        for other in &buckets[at + 1..] {
+            if is_over_same(&bucket.store, &other.store) {
+                let message =
+                    format!("[bucket.{}] and [bucket.{}] are over the same objects", bucket.name, other.name);
+                findings.push(Diagnostic::error(field.key_span.clone(), message, NOT_WITHIN));
+            }
+        }
+    }
+}
+
+fn store(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorePlace> {
+    let text = field.text("\"s3://bucket/prefix\" or a directory", findings)?;
+    let place = StorePlace::parse(&text.value);
+    if place.is_none() {
+        field.invalid(
+            "expected \"s3://bucket\", \"s3://bucket/prefix\" or an absolute path of a directory",
+            findings,
+        );
+    }
+    place
+}
+
+fn rule(section: &mut Section<'_>, prefix: String, findings: &mut Diagnostics) -> Rule {
+    let [write, after, consistency, ttl] = section.take_each(["write", "flush_after", "consistency", "ttl"]);
+    let flush_after = after.as_ref().and_then(|field| field.duration(true, findings));
+    let written = write.as_ref().and_then(|field| field.word(&["through", "back"], findings));
+    let is_back = written.as_ref().is_some_and(|word| word.value == "back");
+    if let (Some(field), false) = (&after, is_back) {
+        field.invalid("only `write = \"back\"` flushes later: add it, or remove this key", findings);
+    }
+    let word = consistency
+        .as_ref()
+        .and_then(|field| field.word(&["exclusive", "ttl", "revalidate"], findings))
+        .map_or("exclusive", |word| word.value);
+    let for_how_long = ttl.as_ref().and_then(|field| field.duration(false, findings));
+    let consistency_read = match word {
+        "ttl" => Consistency::Ttl(for_how_long.map_or(Duration::from_secs(10), |ttl| ttl.value)),
+        "revalidate" => Consistency::Revalidate,
+        _ => Consistency::Exclusive,
+    };
+    if let (Some(field), false) = (&ttl, word == "ttl") {
+        field.invalid("only `consistency = \"ttl\"` has one: add it, or remove this key", findings);
+    }
+    if is_back
+        && word != "exclusive"
+        && let Some(field) = &write
+    {
+        field.invalid(
+            "expected \"through\": where others write too, the gateway can't acknowledge what the store does not have",
+            findings,
+        );
+    }
+    let write = match is_back {
+        true => Write::Back { after: flush_after.map_or(FLUSH_AFTER, |after| after.value) },
+        false => Write::Through,
+    };
+    Rule { prefix, write, consistency: consistency_read }
+}
+
+fn new_buckets(field: &Field<'_>, findings: &mut Diagnostics) -> Option<NewBuckets> {
+    let mut section = field.section("[new_buckets]", findings)?;
+    let under = section
+        .require("store", "store = \"/srv/objects\"", findings)
+        .and_then(|field| store(&field, findings));
+    let rule = rule(&mut section, String::new(), findings);
+    section.finish(findings);
+    Some(NewBuckets { under: under?, rule })
+}
+
+fn keys(field: Option<&Field<'_>>, buckets: &[Bucket], findings: &mut Diagnostics) -> Vec<Key> {
+    let Some(field) = field else { return Vec::new() };
+    let mut keys: Vec<Key> = Vec::new();
+    for (name, mut section) in named(field, "key", findings) {
+        let id = section
+            .require("id", "id = \"ANALYTICS\"", findings)
+            .and_then(|field| field.text("an access key", findings));
+        let secret = secret(&mut section, findings);
+        if secret.is_none() && !section.has("secret_env") && !section.has("secret_file") {
+            section.missing("secret_file", "expected `secret_file` or `secret_env` here", findings);
+        }
+        let mut grants = Vec::new();
+        match section.take("allow") {
+            Some(field) => {
+                for element in field.one_or_many(findings) {
+                    grants.extend(grant(&element, &name.value, buckets, findings));
+                }
+            }
+            None => section.missing(
+                "allow",
+                "expected what it may do, as in `allow = [{ bucket = \"lake\", may = [\"read\", \"write\"] }]`",
+                findings,
+            ),
+        }
+        section.finish(findings);
+        let (Some(id), Some(secret)) = (id, secret) else { continue };
+        let is_id = (3..=128).contains(&id.value.len())
+            && id.value.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        if !is_id {
+            let label = "expected 3 to 128 letters, digits, hyphens and underscores";
+            findings.push(Diagnostic::error(id.span.clone(), "not an access key", label));
+        }
+        if keys.iter().any(|key| key.id == id.value) {
+            findings.push(Diagnostic::error(
+                id.span,
+                "another key has this id",
+                "expected one that is not taken",
+            ));
+        }
+        keys.push(Key { name: name.value, id: id.value, secret, grants });
+    }
+    keys
+}
+
+fn grant(field: &Field<'_>, key: &str, buckets: &[Bucket], findings: &mut Diagnostics) -> Option<Grant> {
+    let mut section = field.section(format!("`allow` in [key.{key}]"), findings)?;
+    let bucket = section
+        .require("bucket", "bucket = \"lake\"` or `bucket = \"*\"", findings)
+        .and_then(|field| field.text("the name of a bucket", findings));
+    let prefix = section.take("prefix").and_then(|field| field.text("the beginning of keys", findings));
+    let (mut read, mut write) = (false, false);
+    match section.take("may") {
+        Some(field) => {
+            for word in field.list(findings, |element, findings| element.word(&["read", "write"], findings)) {
+                read |= word.value == "read";
+                write |= word.value == "write";
+            }
+        }
+        None => section.missing("may", "expected `may = [\"read\", \"write\"]`", findings),
+    }
+    section.finish(findings);
+    let bucket = bucket?;
+    if bucket.value != "*" && !buckets.iter().any(|known| known.name == bucket.value) {
+        let note = format!("no section [bucket.{}] here", bucket.value);
+        let label = "right if a client is to create it";
+        findings.push(Diagnostic::note(bucket.span, note, label));
+    }
+    let bucket = (bucket.value != "*").then_some(bucket.value);
+    Some(Grant { bucket, prefix: prefix.map_or_else(String::new, |prefix| prefix.value), read, write })
+}
+
+fn admin(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Admin {
+    let mut admin = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 9001)), token: None };
+    let Some(mut section) = field.and_then(|field| field.section("[admin]", findings)) else { return admin };
+    if let Some(field) = section.take("listen")
+        && let Some(listen) = address(&field, findings)
+    {
+        match listen.ip().is_loopback() {
+            true => admin.listen = listen,
+            false => {
+                field.invalid("expected a loopback address: what it tells is not for the network", findings)
+            }
+        }
+    }
+    admin.token = section.take("token_file").and_then(|field| path(&field, findings));
+    section.finish(findings);
+    admin
+}

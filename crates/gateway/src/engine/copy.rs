@@ -1,0 +1,137 @@
+//! Copies. Between prefixes that are ours alone a copy is a second list of the same extents, however long the object.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::read::Resolved;
+use super::shared::{check_headers, no_place};
+use super::write::{Conditions, PutRequest, Stored, check_target};
+use crate::errors::{Error, Result};
+use crate::meta::Name;
+use crate::model::{Headers, ObjectRecord, now_ms};
+use crate::store::{Kind, bare};
+
+/// What is copied to where.
+#[derive(Clone, Debug, Default)]
+pub struct CopyRequest {
+    pub from: (String, String),
+    pub to: (String, String),
+    /// In place of the source's.
+    pub headers: Option<Headers>,
+    pub tags: Option<Vec<(String, String)>>,
+    /// Of the source.
+    pub source: SourceConditions,
+    /// Of what is at the target.
+    pub target: Conditions,
+}
+
+/// What a source has to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceConditions {
+    pub if_match: Option<String>,
+    pub if_none_match: Option<String>,
+    pub modified_since_ms: Option<i64>,
+    pub unmodified_since_ms: Option<i64>,
+}
+
+impl SourceConditions {
+    pub(super) fn check(&self, record: &ObjectRecord) -> Result<()> {
+        let matches = |wanted: &String| wanted == "*" || bare(wanted) == record.etag;
+        // An ETag that matches outweighs the time, and one that does not decides.
+        let is_match = self.if_match.as_ref().map(matches);
+        let is_none_match = self.if_none_match.as_ref().map(|wanted| !matches(wanted));
+        // S3's times have whole seconds.
+        let modified_s = record.modified_ms.div_euclid(1000);
+        let since = self.modified_since_ms.map(|since| modified_s > since.div_euclid(1000));
+        let not_since = self.unmodified_since_ms.map(|since| modified_s <= since.div_euclid(1000));
+        let holds = is_match.or(not_since).unwrap_or(true) && is_none_match.or(since).unwrap_or(true);
+        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
+    }
+}
+
+impl Engine {
+    /// Copies an object, or gives one other headers in its place.
+    ///
+    /// # Errors
+    /// `NoSuchKey` for the source, a condition that does not hold, or as for [`put`](Self::put).
+    pub async fn copy(self: &Arc<Self>, request: CopyRequest) -> Result<Stored> {
+        let (from, to) =
+            (Name::new(&request.from.0, &request.from.1), Name::new(&request.to.0, &request.to.1));
+        let (source, target) = (self.bucket(&from.bucket)?, self.bucket(&to.bucket)?);
+        target.backend.path(&to.key)?;
+        if from == to && request.headers.is_none() {
+            return Err(Error::InvalidArgument(
+                "a copy onto itself has to change something: the metadata directive is COPY".to_owned(),
+            ));
+        }
+        // It learns the headers of an object that only a listing told of.
+        let resolved = self.resolve(&from.bucket, &from.key).await?;
+        request.source.check(&resolved.record)?;
+        if !source.is_exclusive(&from.key) || !target.is_exclusive(&to.key) {
+            return self.copy_bytes(request, resolved).await;
+        }
+        drop(resolved);
+        let (version, is_directory) = (self.number(), target.backend.kind == Kind::Directory);
+        let at = to.clone();
+        let stored = self
+            .committer
+            .commit(Vec::new(), move |change| {
+                let mut record = change.object(&from)?.ok_or(Error::NoSuchKey)?;
+                request.source.check(&record)?;
+                check_target(change, &at, &request.target, is_directory)?;
+                record.version = version;
+                record.modified_ms = now_ms();
+                if let Some(headers) = request.headers {
+                    record.headers = headers;
+                }
+                if let Some(tags) = request.tags {
+                    record.tags = tags;
+                }
+                change.set_object(&at, Some(&record))?;
+                change.mark_pending(&at)?;
+                Ok(Stored {
+                    etag: record.etag.clone(),
+                    checksums: record.checksums.clone(),
+                    modified_ms: record.modified_ms,
+                })
+            })
+            .await?;
+        self.settled(&target, &to).await?;
+        Ok(stored)
+    }
+
+    /// A copy from or to where others write: by the store itself if it can, else byte by byte.
+    async fn copy_bytes(self: &Arc<Self>, request: CopyRequest, resolved: Resolved) -> Result<Stored> {
+        let (from, to) = (&request.from, &request.to);
+        let (source, target) = (self.bucket(&from.0)?, self.bucket(&to.0)?);
+        let record = resolved.record.clone();
+        let headers = request.headers.clone().unwrap_or_else(|| record.headers.clone());
+        if !target.is_exclusive(&to.1) {
+            check_headers(&target.backend, &headers)?;
+            if request.tags.as_ref().is_some_and(|tags| !tags.is_empty()) {
+                return Err(no_place("tags"));
+            }
+            let is_plain = request.headers.is_none() && request.target == Conditions::default();
+            if from.0 == to.0 && !source.is_exclusive(&from.1) && is_plain {
+                let _turn = target.backend.turn(&to.1).await;
+                let etag = target.backend.copy(&from.1, &to.1).await;
+                self.forget_found(&target, &to.1);
+                let etag = etag?.map_or(record.etag, |etag| bare(&etag).to_owned());
+                return Ok(Stored { etag, checksums: record.checksums, modified_ms: now_ms() });
+            }
+        }
+        let size_bytes = record.size_bytes;
+        let put = PutRequest {
+            size_bytes,
+            headers,
+            tags: request.tags.clone().unwrap_or(match target.is_exclusive(&to.1) {
+                true => record.tags.clone(),
+                false => Vec::new(),
+            }),
+            conditions: request.target.clone(),
+            algorithms: Vec::new(),
+        };
+        let body = self.body(&from.0, &from.1, resolved, 0..size_bytes);
+        self.put(&to.0, &to.1, put, body, Box::new(|_, _| Ok(()))).await
+    }
+}

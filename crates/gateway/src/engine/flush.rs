@@ -1,0 +1,348 @@
+//! Bringing the store up to date. One name at a time: what the metadata say of it now is what the store gets, however often it
+//! changed meanwhile, so what was overwritten, renamed away or deleted in time never leaves this machine.
+//!
+//! A name's object in the store may be where the bytes of *other* objects lie: those that were copied from it. It is not
+//! touched before they have bytes of their own, which comes by itself when they are flushed. Where they wait for each
+//! other (two objects that swapped names), the bytes are fetched into the journal first.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+
+use super::queue::Attempt;
+use super::read::{Resolved, Run};
+use super::{BucketState, Engine};
+use crate::errors::{Error, Result};
+use crate::meta::Name;
+use crate::model::{ContentId, ContentRecord, Extent, ObjectRecord, Place, StoredRecord, now_ms};
+use crate::store::{Kind, Only};
+
+/// A reader that is slower than this may find its bytes gone: it is told so, and never gets wrong ones.
+const READERS_GET: Duration = Duration::from_secs(60);
+/// The same of a reader of what is about to be overwritten or deleted in the store. It holds up one flusher, and a client
+/// that writes through.
+const OVERWRITTEN_READERS_GET: Duration = Duration::from_secs(5);
+const READERS_PAUSE: Duration = Duration::from_millis(5);
+
+/// What there is to do for a name.
+enum Task {
+    /// The store has it already.
+    Nothing,
+    Blocked(ContentId),
+    Delete,
+    /// The store copies it itself, from this key.
+    Copy {
+        record: ObjectRecord,
+        from: String,
+        cached_as: ContentId,
+        /// What is there, and that it is.
+        source: (ContentId, Place),
+    },
+    Upload(ObjectRecord),
+    /// Only the headers of what the store has are new. It takes them with the bytes, which have to be here first: once the
+    /// object is replaced, the store's has another ETag, and would no longer be taken for what the metadata speak of.
+    Fetch(ContentId),
+}
+
+impl Engine {
+    /// Starts the flushers, with what was left pending.
+    pub(super) fn start_flushing(self: &Arc<Self>) -> Result<()> {
+        let now = tokio::time::Instant::now();
+        for (name, record) in self.metadata.view()?.all_pending()? {
+            let age = Duration::from_millis(u64::try_from(now_ms() - record.since_ms).unwrap_or(0));
+            let due = now + self.served.delay_of(&name).saturating_sub(age);
+            self.queue.load(name, record.since_ms, due);
+        }
+        for _ in 0..self.setup.flushes {
+            let (engine, queue) = (Arc::downgrade(self), Arc::clone(&self.queue));
+            tokio::spawn(async move {
+                while let Some(turn) = queue.next().await {
+                    // An engine that is gone flushes at its next start.
+                    let Some(engine) = engine.upgrade() else { return };
+                    let attempt =
+                        engine.flush(&turn.name, turn.is_stuck).await.unwrap_or_else(Attempt::Failed);
+                    if let Attempt::Failed(error) = &attempt {
+                        engine.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
+                        tracing::warn!("{} is not in the store yet: {error}", turn.name);
+                    }
+                    queue.finish(&turn.name, attempt);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    async fn flush(&self, name: &Name, is_stuck: bool) -> Result<Attempt> {
+        let state = self.bucket(&name.bucket)?;
+        let (resolved, task) = self.task_of(&state, name)?;
+        match task {
+            Task::Nothing => self.clear(name, resolved.map(|resolved| resolved.record.version)).await?,
+            Task::Blocked(_) if !is_stuck => return Ok(Attempt::Blocked),
+            Task::Blocked(content) => {
+                // Its own pins are no reader's.
+                drop(resolved);
+                self.rescue(content).await?;
+                return Ok(Attempt::Blocked);
+            }
+            // It is still pending, so the next turn uploads it.
+            Task::Fetch(content) => {
+                drop(resolved);
+                self.rescue(content).await?;
+            }
+            Task::Delete => {
+                self.wait_for_readers(name).await;
+                self.delete_stored(&state, name).await?;
+            }
+            Task::Copy { record, from, cached_as, source } => {
+                self.wait_for_readers(name).await;
+                self.copy_stored(&state, name, record, &from, cached_as, source).await?
+            }
+            Task::Upload(record) => {
+                self.wait_for_readers(name).await;
+                let runs = resolved.as_ref().map(|resolved| resolved.runs().to_vec()).unwrap_or_default();
+                self.upload_object(&state, name, record, &runs).await?;
+            }
+        }
+        Ok(Attempt::Done)
+    }
+
+    /// Waits for those who are reading what the store has at this name. Nobody begins to any more: the metadata say that it is
+    /// no object's.
+    async fn wait_for_readers(&self, name: &Name) {
+        let formers = self.queue.take_formers(name);
+        let since = tokio::time::Instant::now();
+        while formers.iter().any(|content| self.journal.pin_count(*content) > 0)
+            && since.elapsed() < OVERWRITTEN_READERS_GET
+        {
+            tokio::time::sleep(READERS_PAUSE).await;
+        }
+    }
+
+    /// Looks what has to be done. The object stays readable while the [`Resolved`] lives.
+    fn task_of(&self, state: &BucketState, name: &Name) -> Result<(Option<Resolved>, Task)> {
+        let resolved = self.resolve_ours(state, name)?;
+        let view = self.metadata.view()?;
+        if view.pending(name)?.is_none() {
+            return Ok((resolved, Task::Nothing));
+        }
+        let stored = view.stored(name)?;
+        let at_store = match stored.as_ref().and_then(|stored| stored.content) {
+            Some(content) => view.content(content)?.map(|record| (content, record)),
+            None => None,
+        };
+        let Some(object) = resolved.as_ref().map(|resolved| resolved.record.clone()) else {
+            let task = match (at_store, stored) {
+                // Nobody's own any more, so whoever refers to it is another object.
+                (Some((content, _)), _) => Task::Blocked(content),
+                (None, Some(_)) => Task::Delete,
+                (None, None) => Task::Nothing,
+            };
+            return Ok((None, task));
+        };
+        if let Some((content, record)) = &at_store {
+            if is_whole(&object, *content, record) {
+                let task = match &record.place {
+                    Place::Remote { headers_hash, .. } if keeps_headers(state, &object, *headers_hash) => {
+                        Task::Nothing
+                    }
+                    _ => Task::Fetch(*content),
+                };
+                return Ok((resolved, task));
+            }
+            return Ok((resolved, Task::Blocked(*content)));
+        }
+        if let Some(extent) = object.extents.first()
+            && let Some(content) = view.content(extent.content)?
+            && is_whole(&object, extent.content, &content)
+            && let Place::Remote { bucket, key, headers_hash, cached_as, .. } = &content.place
+            && *bucket == name.bucket
+            // Onto itself it would take whatever is there now.
+            && *key != name.key
+            && keeps_headers(state, &object, *headers_hash)
+        {
+            let (from, cached_as) = (key.clone(), *cached_as);
+            let source = (extent.content, content.place);
+            return Ok((resolved, Task::Copy { record: object, from, cached_as, source }));
+        }
+        Ok((resolved, Task::Upload(object)))
+    }
+
+    /// Nothing has to be done for this version, or for there being no object.
+    async fn clear(&self, name: &Name, version: Option<u64>) -> Result<()> {
+        let at = name.clone();
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let now = change.object(&at)?.map(|record| record.version);
+                if now == version && (version.is_some() || change.stored(&at)?.is_none()) {
+                    change.clear_pending(&at)?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn delete_stored(&self, state: &BucketState, name: &Name) -> Result<()> {
+        state.delete_durably(&name.key).await?;
+        self.counters.deleted_in_store.fetch_add(1, Ordering::Relaxed);
+        let at = name.clone();
+        self.committer
+            .commit(Vec::new(), move |change| {
+                change.set_stored(&at, None)?;
+                match change.object(&at)? {
+                    None => change.clear_pending(&at),
+                    // It is there again, and not in the store.
+                    Some(_) => change.mark_pending(&at),
+                }
+            })
+            .await
+    }
+
+    /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being stored, and
+    /// the power fail, the next start deletes it.
+    async fn announce(&self, name: &Name) -> Result<()> {
+        let at = name.clone();
+        self.committer
+            .commit(Vec::new(), move |change| match change.stored(&at)? {
+                Some(_) => Ok(()),
+                None => {
+                    change.set_stored(&at, Some(&StoredRecord { content: None }))?;
+                    change.mark_pending(&at)
+                }
+            })
+            .await
+    }
+
+    async fn copy_stored(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        record: ObjectRecord,
+        from: &str,
+        cached_as: ContentId,
+        source: (ContentId, Place),
+    ) -> Result<()> {
+        self.announce(name).await?;
+        let etag = state.backend.copy(from, &name.key).await?;
+        self.counters.copied_in_store.fetch_add(1, Ordering::Relaxed);
+        let copied_as = (ContentId(self.number()), cached_as);
+        self.enter_stored(name, record, etag, copied_as, Some(source)).await
+    }
+
+    async fn upload_object(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        record: ObjectRecord,
+        runs: &[Run],
+    ) -> Result<()> {
+        self.announce(name).await?;
+        let (content, step, size) = (ContentId(self.number()), self.blocks.block_bytes(), record.size_bytes);
+        let whose = self.whose_content(content);
+        let body = futures_util::stream::iter(0..size.div_ceil(step))
+            .then(move |number| async move {
+                let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
+                // What was written lately is likely to be read: the cache has it before the journal lets it go.
+                self.blocks.insert(whose, number, block.clone());
+                Ok(block)
+            })
+            .boxed();
+        let etag = state.backend.put(&name.key, &record.headers, size, &Only::Always, body).await?;
+        self.counters.flushed_objects.fetch_add(1, Ordering::Relaxed);
+        self.counters.flushed_bytes.fetch_add(size, Ordering::Relaxed);
+        self.enter_stored(name, record, etag, (content, content), None).await
+    }
+
+    /// The store has this version now: the object's bytes are there, and the journal's are free. If they were copied in the store,
+    /// then from a `source` that must still be where it was: what was moved away meanwhile may have been overwritten before
+    /// the store read it.
+    async fn enter_stored(
+        &self,
+        name: &Name,
+        record: ObjectRecord,
+        etag: Option<String>,
+        (content, cached_as): (ContentId, ContentId),
+        source: Option<(ContentId, Place)>,
+    ) -> Result<()> {
+        let at = name.clone();
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let now = change.object(&at)?.filter(|now| now.version == record.version);
+                let is_what_was_copied = match &source {
+                    Some((content, place)) => {
+                        change.content(*content)?.is_some_and(|now| now.place == *place)
+                    }
+                    None => true,
+                };
+                let Some(mut now) = now.filter(|_| is_what_was_copied) else {
+                    // Something else is to be there: the next turn sees to it.
+                    change.set_stored(&at, Some(&StoredRecord { content: None }))?;
+                    return change.mark_pending(&at);
+                };
+                if now.size_bytes == 0 {
+                    change.set_stored(&at, Some(&StoredRecord { content: None }))?;
+                    return change.clear_pending(&at);
+                }
+                let place = Place::Remote {
+                    bucket: at.bucket.clone(),
+                    key: at.key.clone(),
+                    etag,
+                    headers_hash: Some(now.headers.hash_code()),
+                    cached_as,
+                };
+                change.add_content(content, now.size_bytes, place)?;
+                now.extents = vec![Extent { content, offset_bytes: 0, length_bytes: now.size_bytes }];
+                change.set_object(&at, Some(&now))?;
+                change.set_stored(&at, Some(&StoredRecord { content: Some(content) }))?;
+                change.clear_pending(&at)
+            })
+            .await
+    }
+
+    /// Fetches a content from the store into the journal, since its object is to be overwritten or deleted while others still
+    /// need the bytes.
+    async fn rescue(&self, content: ContentId) -> Result<()> {
+        let waited = tokio::time::Instant::now();
+        while self.journal.pin_count(content) > 0 && waited.elapsed() < READERS_GET {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let view = self.metadata.view()?;
+        let Some(record) = view.content(content)? else { return Ok(()) };
+        let Place::Remote { bucket, .. } = &record.place else { return Ok(()) };
+        let state = self.bucket(bucket)?;
+        let size = record.size_bytes;
+        let whole = [Extent { content, offset_bytes: 0, length_bytes: size }];
+        let runs = self.runs_of(&view, &state, &whole)?;
+        drop(view);
+        let mut writer = self.journal.reserve_beyond(content, size)?;
+        let step = self.blocks.block_bytes();
+        for number in 0..size.div_ceil(step) {
+            writer
+                .write(self.read_runs(&runs, number * step..((number + 1) * step).min(size)).await?)
+                .await?;
+        }
+        let written = writer.finish().await?;
+        let place = written.place();
+        self.counters.rescued_bytes.fetch_add(size, Ordering::Relaxed);
+        self.committer
+            .commit(vec![written], move |change| match change.content(content)? {
+                Some(now) if now.place == record.place => change.move_content(content, place),
+                // It was freed or moved meanwhile; the journal takes its room back.
+                _ => Err(Error::NoSuchKey),
+            })
+            .await
+            .or_else(|error| if error == Error::NoSuchKey { Ok(()) } else { Err(error) })
+    }
+}
+
+/// Whether what the store has, stored with headers of this hash, has the object's. A directory has none at all.
+fn keeps_headers(state: &BucketState, object: &ObjectRecord, headers_hash: Option<u64>) -> bool {
+    state.backend.kind == Kind::Directory || headers_hash == Some(object.headers.hash_code())
+}
+
+/// Whether the object is this content, from its first byte to its last.
+fn is_whole(object: &ObjectRecord, content: ContentId, record: &ContentRecord) -> bool {
+    let whole = Extent { content, offset_bytes: 0, length_bytes: record.size_bytes };
+    object.extents.as_slice() == [whole]
+}

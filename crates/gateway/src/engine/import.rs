@@ -1,0 +1,189 @@
+//! Taking over what is in a store already: a prefix that is ours alone is listed once, and from then on the metadata are the truth.
+
+use std::collections::{HashMap, HashSet};
+
+use futures_util::StreamExt as _;
+
+use super::{BucketState, Engine};
+use crate::config::Consistency;
+use crate::errors::Result;
+use crate::meta::{Change, Name};
+use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, Place, StoredRecord};
+use crate::store::{Found, Kind, bare};
+
+/// Objects of one commit.
+const BATCH: usize = 2_000;
+
+/// Enters an object that is in the store and that the metadata don't have. Of one in an S3 store the headers are asked for when
+/// somebody wants them; a directory has none.
+pub(super) fn enter(
+    change: &mut Change<'_>,
+    name: &Name,
+    found: &Found,
+    numbers: (u64, u64),
+    kind: Kind,
+) -> Result<()> {
+    let (version, content) = (numbers.0, ContentId(numbers.1));
+    let extents = match found.size_bytes {
+        0 => Vec::new(),
+        length_bytes => vec![Extent { content, offset_bytes: 0, length_bytes }],
+    };
+    if found.size_bytes > 0 {
+        let place = Place::Remote {
+            bucket: name.bucket.clone(),
+            key: name.key.clone(),
+            etag: found.etag.clone(),
+            headers_hash: None,
+            cached_as: content,
+        };
+        change.add_content(content, found.size_bytes, place)?;
+    }
+    let record = ObjectRecord {
+        version,
+        size_bytes: found.size_bytes,
+        etag: found.etag.as_deref().map_or_else(|| format!("{version:032x}-1"), |etag| bare(etag).to_owned()),
+        modified_ms: found.modified_ms,
+        extents,
+        headers: Headers::default(),
+        tags: Vec::new(),
+        checksums: Checksums::default(),
+        part_sizes_bytes: Vec::new(),
+        only_listed: kind == Kind::S3,
+    };
+    change.set_object(name, Some(&record))?;
+    let content = (found.size_bytes > 0).then_some(content);
+    change.set_stored(name, Some(&StoredRecord { content }))
+}
+
+impl Engine {
+    /// Brings the metadata in line with the rules: prefixes that are new to us are listed, and those that are no longer ours alone
+    /// are forgotten.
+    pub(super) async fn take_over(&self) -> std::result::Result<(), String> {
+        for state in self.bucket_states() {
+            for rule in &state.rules {
+                let prefix = Name::new(&state.name, &rule.rule.prefix);
+                let view = self.metadata.view().map_err(|error| error.to_string())?;
+                let is_imported = view.is_imported(&prefix).map_err(|error| error.to_string())?;
+                drop(view);
+                match (rule.rule.consistency == Consistency::Exclusive, is_imported) {
+                    (true, false) => self.import(&state, &prefix).await?,
+                    (false, _) => self.forget(&state, &prefix).await?,
+                    (true, true) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn import(&self, state: &BucketState, prefix: &Name) -> std::result::Result<(), String> {
+        let failed = |error: &dyn std::fmt::Display| {
+            format!("cannot list what is in the store of bucket {}: {error}", state.name)
+        };
+        let mut listed = state.backend.list(&prefix.key, None).map_err(|error| failed(&error))?;
+        let (mut batch, mut count) = (Vec::new(), 0_u64);
+        loop {
+            let entry = listed.next().await.transpose().map_err(|error| failed(&error))?;
+            let is_over = entry.is_none();
+            if let Some((key, found)) = entry
+                && state.rule(&key).rule.prefix == prefix.key
+            {
+                batch.push((Name::new(&state.name, key), found, (self.number(), self.number())));
+            }
+            if batch.len() >= BATCH || is_over {
+                count += batch.len() as u64;
+                let rows = std::mem::take(&mut batch);
+                let (done, kind) = (is_over.then(|| prefix.clone()), state.backend.kind);
+                self.committer
+                    .commit(Vec::new(), move |change| {
+                        for (name, found, numbers) in &rows {
+                            // What clients did while a first attempt was under way counts more.
+                            if change.object(name)?.is_none() && change.pending(name)?.is_none() {
+                                enter(change, name, found, *numbers, kind)?;
+                            }
+                        }
+                        done.map_or(Ok(()), |prefix| change.set_imported(&prefix))
+                    })
+                    .await
+                    .map_err(|error| failed(&error))?;
+                if count > 0 && (is_over || count.is_multiple_of(100_000)) {
+                    tracing::info!("took over {count} objects of {prefix}");
+                }
+            }
+            if is_over {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How many contents that lie in the store under names of `which` are used by objects of other names, or by parts.
+    pub(super) fn needed_elsewhere(&self, which: impl Fn(&Name) -> bool) -> Result<usize> {
+        let view = self.metadata.view()?;
+        let mut used = HashMap::new();
+        view.each_content(|id, record| {
+            if let Place::Remote { bucket, key, .. } = &record.place
+                && which(&Name::new(bucket, key))
+            {
+                used.insert(id, record.references);
+            }
+            Ok(())
+        })?;
+        if used.is_empty() {
+            return Ok(0);
+        }
+        view.each_object(|name, record| {
+            if which(&name) {
+                for extent in &record.extents {
+                    if let Some(references) = used.get_mut(&extent.content) {
+                        *references = references.saturating_sub(1);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(used.values().filter(|references| **references > 0).count())
+    }
+
+    async fn forget(&self, state: &BucketState, prefix: &Name) -> std::result::Result<(), String> {
+        let view = self.metadata.view().map_err(|error| error.to_string())?;
+        let is_theirs = |name: &Name| {
+            name.bucket == state.name && name.key.starts_with(&prefix.key) && !state.is_exclusive(&name.key)
+        };
+        let pending = view.all_pending().map_err(|error| error.to_string())?;
+        let left = pending.iter().filter(|(name, _)| is_theirs(name)).count();
+        drop(view);
+        if left > 0 {
+            return Err(format!(
+                "{prefix} is no longer exclusive, and {left} of its objects are not in the store yet\n  what to do: set consistency = \"exclusive\" again, run `underlay-gateway drain`, and change it then"
+            ));
+        }
+        let at = prefix.clone();
+        let known =
+            self.committer.commit(Vec::new(), move |change| change.names_below(&at, usize::MAX)).await;
+        let theirs: Vec<Name> =
+            known.map_err(|error| error.to_string())?.into_iter().filter(|name| is_theirs(name)).collect();
+        if !theirs.is_empty() {
+            let set: HashSet<&Name> = theirs.iter().collect();
+            let needed =
+                self.needed_elsewhere(|name| set.contains(name)).map_err(|error| error.to_string())?;
+            if needed > 0 {
+                return Err(format!(
+                    "{prefix} is no longer exclusive, and the bytes of {needed} of its objects are what copies or unfinished uploads elsewhere consist of\n  what to do: set consistency = \"exclusive\" again, complete or abort those uploads, run `underlay-gateway drain`, and change it then"
+                ));
+            }
+        }
+        for names in theirs.chunks(BATCH) {
+            let names = names.to_vec();
+            let forgotten = self.committer.commit(Vec::new(), move |change| {
+                for name in &names {
+                    change.set_object(name, None)?;
+                    change.set_stored(name, None)?;
+                }
+                Ok(())
+            });
+            forgotten.await.map_err(|error| error.to_string())?;
+        }
+        let at = prefix.clone();
+        let forgotten = self.committer.commit(Vec::new(), move |change| change.forget_imported(&at));
+        forgotten.await.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,209 @@
+//! Listings: from the metadata where a prefix is ours alone, and from the store, merged in, where others write as well.
+
+use std::ops::Bound;
+
+use futures_util::StreamExt as _;
+
+use super::shared::record_of;
+use super::{BucketState, Engine};
+use crate::errors::{Error, Result};
+use crate::model::ObjectRecord;
+use crate::store::Kind;
+
+/// The largest character: behind a prefix and this one there is no key with that prefix.
+const LAST: char = '\u{10ffff}';
+/// A directory has no order, so its names are sorted here: more than so many are refused.
+const MOST_UNSORTED: usize = 1_000_000;
+
+/// What to list.
+#[derive(Clone, Debug, Default)]
+pub struct ListRequest {
+    pub prefix: String,
+    /// Keys that have it behind the prefix are told of by what is before it.
+    pub delimiter: Option<String>,
+    /// Only what comes behind this: a key, or a common prefix with everything that has it.
+    pub after: Option<String>,
+    pub most: usize,
+}
+
+/// An object, or what several keys begin with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    Object(String, Box<ObjectRecord>),
+    Prefix(String),
+}
+
+impl Entry {
+    pub fn name(&self) -> &str {
+        match self {
+            Entry::Object(name, _) | Entry::Prefix(name) => name,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    pub is_truncated: bool,
+}
+
+/// Groups keys that come in order.
+struct Grouping<'a> {
+    request: &'a ListRequest,
+    entries: Vec<Entry>,
+}
+
+impl Grouping<'_> {
+    /// The common prefix that a key has, with the delimiter.
+    fn group_of<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let delimiter = self.request.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
+        let begin = self.request.prefix.len();
+        let end = key.get(begin..)?.find(delimiter)? + begin + delimiter.len();
+        Some(&key[..end])
+    }
+
+    /// Whether the listing goes on behind this key: a group that was listed before is left out.
+    fn is_behind(&self, key: &str) -> bool {
+        match &self.request.after {
+            None => true,
+            Some(after) => key > after.as_str() && self.group_of(key) != Some(after.as_str()),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        // One more tells whether there are more.
+        self.entries.len() > self.request.most
+    }
+
+    fn last_group(&self) -> Option<&str> {
+        match self.entries.last() {
+            Some(Entry::Prefix(group)) => Some(group),
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, key: &str, record: ObjectRecord) {
+        match self.group_of(key) {
+            Some(group) if self.last_group() == Some(group) => {}
+            Some(group) => self.entries.push(Entry::Prefix(group.to_owned())),
+            None => self.entries.push(Entry::Object(key.to_owned(), Box::new(record))),
+        }
+    }
+}
+
+impl Engine {
+    /// A page of a bucket.
+    ///
+    /// # Errors
+    /// When the bucket is not there, or its store has to be asked and does not answer.
+    pub async fn list(&self, bucket: &str, request: &ListRequest) -> Result<Listing> {
+        let state = self.bucket(bucket)?;
+        let mut entries = self.list_ours(&state, request)?;
+        if !state.is_exclusive_below(&request.prefix) {
+            let theirs = self.list_shared(&state, request).await?;
+            entries.extend(theirs);
+            entries.sort_by(|a, b| a.name().cmp(b.name()));
+            // A group may have keys of both.
+            entries.dedup_by(|a, b| a.name() == b.name());
+        }
+        let is_truncated = entries.len() > request.most;
+        entries.truncate(request.most);
+        Ok(Listing { entries, is_truncated })
+    }
+
+    fn list_ours(&self, state: &BucketState, request: &ListRequest) -> Result<Vec<Entry>> {
+        let view = self.metadata.view()?;
+        let mut grouping = Grouping { request, entries: Vec::new() };
+        let mut from = request.prefix.clone();
+        if let Some(after) = &request.after
+            && *after > from
+        {
+            from = after.clone();
+        }
+        // Each round ends behind a group, whose keys need not be looked at.
+        loop {
+            let mut go_on = None;
+            view.objects(&state.name, Bound::Included(&from), |key, record| {
+                if !key.starts_with(&request.prefix) {
+                    return Ok(false);
+                }
+                let group = grouping.group_of(key).map(str::to_owned);
+                if grouping.is_behind(key) {
+                    grouping.add(key, record);
+                    if grouping.is_full() {
+                        return Ok(false);
+                    }
+                }
+                match group {
+                    Some(group) => {
+                        go_on = Some(format!("{group}{LAST}"));
+                        Ok(false)
+                    }
+                    None => Ok(true),
+                }
+            })?;
+            match go_on {
+                Some(next) if !grouping.is_full() && next > from => from = next,
+                _ => return Ok(grouping.entries),
+            }
+        }
+    }
+
+    /// What the store lists below prefixes that are not ours alone.
+    async fn list_shared(&self, state: &BucketState, request: &ListRequest) -> Result<Vec<Entry>> {
+        let mut grouping = Grouping { request, entries: Vec::new() };
+        if state.backend.kind == Kind::Directory {
+            let mut listed = state.backend.list(&request.prefix, None)?;
+            let mut found = Vec::new();
+            while let Some(entry) = listed.next().await {
+                let (key, object) = entry?;
+                if key.starts_with(&request.prefix) && !state.is_exclusive(&key) && grouping.is_behind(&key) {
+                    found.push((key, object));
+                }
+                if found.len() > MOST_UNSORTED {
+                    return Err(Error::NotImplemented(format!(
+                        "the directory behind has more than {MOST_UNSORTED} names here: list a longer prefix"
+                    )));
+                }
+            }
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            for (key, object) in found {
+                grouping.add(&key, record_of(&object));
+                if grouping.is_full() {
+                    break;
+                }
+            }
+            return Ok(grouping.entries);
+        }
+        let mut after = request.after.clone().filter(|after| *after > request.prefix);
+        if let (Some(after), Some(delimiter)) = (&mut after, &request.delimiter)
+            && after.ends_with(delimiter.as_str())
+        {
+            after.push(LAST);
+        }
+        loop {
+            let mut listed = state.backend.list(&request.prefix, after.as_deref())?;
+            let mut go_on = None;
+            while let Some(entry) = listed.next().await {
+                let (key, object) = entry?;
+                if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
+                {
+                    continue;
+                }
+                grouping.add(&key, record_of(&object));
+                if grouping.is_full() {
+                    break;
+                }
+                if let Some(group) = grouping.group_of(&key) {
+                    // The rest of the group is skipped by asking behind it.
+                    go_on = Some(format!("{group}{LAST}"));
+                    break;
+                }
+            }
+            match go_on {
+                Some(next) => after = Some(next),
+                None => return Ok(grouping.entries),
+            }
+        }
+    }
+}

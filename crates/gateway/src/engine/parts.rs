@@ -1,0 +1,223 @@
+//! Parts of multipart uploads: whether they are what the client lists, and what they make together.
+
+use std::ops::Range;
+
+use crate::digests::{ALGORITHMS, Algorithm, combined};
+use crate::errors::{Error, Result};
+use crate::meta::View;
+use crate::model::{Checksums, Extent, PartRecord, UploadRecord};
+use crate::store::bare;
+
+/// S3's limit, for every part but the last.
+const LEAST_PART_BYTES: u64 = 5 << 20;
+/// A part that is copied may take so many over from its source, and more if they are long: else parts of parts of objects would
+/// become lists without end.
+const FEW_EXTENTS: usize = 64;
+const SHORT_EXTENT_BYTES: u64 = 1 << 20;
+
+/// A part as the client lists it in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompletedPart {
+    pub number: u16,
+    pub etag: String,
+    pub checksums: Checksums,
+}
+
+pub(super) fn listed_parts(
+    view: &View,
+    upload: &str,
+    parts: &[CompletedPart],
+) -> Result<Vec<(u16, PartRecord)>> {
+    if parts.is_empty() {
+        return Err(Error::InvalidPart("a multipart upload is completed with one part at least".to_owned()));
+    }
+    if parts.windows(2).any(|pair| pair[0].number >= pair[1].number) {
+        return Err(Error::InvalidPartOrder);
+    }
+    let mut found = Vec::with_capacity(parts.len());
+    for (at, listed) in parts.iter().enumerate() {
+        let number = listed.number;
+        let part = view
+            .part(upload, number)?
+            .ok_or_else(|| Error::InvalidPart(format!("part {number} was not uploaded")))?;
+        if bare(&listed.etag) != part.etag {
+            return Err(Error::InvalidPart(format!("part {number} has another ETag than the request says")));
+        }
+        for algorithm in ALGORITHMS {
+            let Some(wanted) = listed.checksums.get(algorithm) else { continue };
+            let why = match part.checksums.get(algorithm) {
+                Some(found) if found == wanted => continue,
+                Some(_) => format!("part {number} has another {} than the request says", algorithm.name()),
+                None => format!(
+                    "part {number} was not uploaded with a {}, and the request has one for it",
+                    algorithm.name()
+                ),
+            };
+            return Err(Error::InvalidPart(why));
+        }
+        if part.size_bytes < LEAST_PART_BYTES && at + 1 < parts.len() {
+            return Err(Error::PartTooSmall(number));
+        }
+        found.push((number, part));
+    }
+    Ok(found)
+}
+
+/// The checksum of the whole, if the upload was begun with one and every part has it. What is expected has to be compared.
+pub(super) fn whole_checksums(
+    begun: &UploadRecord,
+    parts: &[(u16, PartRecord)],
+    expected: &Checksums,
+) -> Result<Checksums> {
+    let checksums = combined_checksums(begun, parts)?;
+    for algorithm in ALGORITHMS {
+        let Some(wanted) = expected.get(algorithm) else { continue };
+        let name = algorithm.name();
+        match checksums.get(algorithm) {
+            Some(whole) if whole == wanted => {}
+            Some(whole) => {
+                return Err(Error::BadDigest(format!(
+                    "the object's {name} is {whole}, and the request says {wanted}"
+                )));
+            }
+            None => {
+                return Err(Error::InvalidArgument(format!(
+                    "the request has a {name} of the whole object, which can't be compared: the upload was not begun with it, \
+                     or a part that was copied has none"
+                )));
+            }
+        }
+    }
+    Ok(checksums)
+}
+
+fn combined_checksums(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Result<Checksums> {
+    let mut checksums = Checksums::default();
+    let Some(algorithm) = begun.checksum_algorithm.as_deref().and_then(Algorithm::of_name) else {
+        return Ok(checksums);
+    };
+    let coverage = begun.coverage.unwrap_or_else(|| algorithm.usual_coverage());
+    let of_parts: Vec<(&str, u64)> = parts
+        .iter()
+        .filter_map(|(_, part)| Some((part.checksums.get(algorithm)?.as_str(), part.size_bytes)))
+        .collect();
+    if of_parts.len() != parts.len() {
+        return Ok(checksums);
+    }
+    checksums.set(algorithm, combined(algorithm, coverage, &of_parts)?);
+    checksums.coverage = Some(coverage);
+    Ok(checksums)
+}
+
+/// Whether a range is in so many short pieces that it is better copied than referred to.
+pub(super) fn is_splintered(extents: &[Extent], range: &Range<u64>) -> bool {
+    let pieces = slice(extents, range).len();
+    pieces > FEW_EXTENTS && (range.end - range.start) / (pieces as u64) < SHORT_EXTENT_BYTES
+}
+
+/// The extents of a range.
+pub(super) fn slice(extents: &[Extent], range: &Range<u64>) -> Vec<Extent> {
+    let mut sliced = Vec::new();
+    let mut begin = 0;
+    for extent in extents {
+        let (from, to) = (range.start.max(begin), range.end.min(begin + extent.length_bytes));
+        if from < to {
+            sliced.push(Extent {
+                content: extent.content,
+                offset_bytes: extent.offset_bytes + (from - begin),
+                length_bytes: to - from,
+            });
+        }
+        begin += extent.length_bytes;
+    }
+    sliced
+}
+
+/// Neighbours within one content become one extent: parts copied from one object make that object's list again.
+pub(super) fn joined(extents: impl Iterator<Item = Extent>) -> Vec<Extent> {
+    let mut list: Vec<Extent> = Vec::new();
+    for extent in extents {
+        match list.last_mut() {
+            Some(last)
+                if last.content == extent.content
+                    && last.offset_bytes + last.length_bytes == extent.offset_bytes =>
+            {
+                last.length_bytes += extent.length_bytes;
+            }
+            _ => list.push(extent),
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ContentId, Coverage, Headers};
+
+    fn extent(content: u64, offset_bytes: u64, length_bytes: u64) -> Extent {
+        Extent { content: ContentId(content), offset_bytes, length_bytes }
+    }
+
+    #[test]
+    fn a_range_of_extents_is_cut_and_put_together_again() {
+        let extents = [extent(1, 10, 100), extent(2, 0, 50)];
+        assert_eq!(slice(&extents, &(0..150)), extents);
+        assert_eq!(slice(&extents, &(90..120)), [extent(1, 100, 10), extent(2, 0, 20)]);
+        assert_eq!(slice(&extents, &(5..5)), []);
+        let parts = [slice(&extents, &(0..40)), slice(&extents, &(40..130)), slice(&extents, &(130..150))];
+        assert_eq!(joined(parts.into_iter().flatten()), extents);
+    }
+
+    #[test]
+    fn only_many_short_pieces_are_splinters() {
+        let of = |count: u64, length_bytes: u64| {
+            let extents: Vec<Extent> = (0..count).map(|id| extent(id, 0, length_bytes)).collect();
+            is_splintered(&extents, &(0..count * length_bytes))
+        };
+        assert!(!of(64, 1) && of(65, 1) && of(65, SHORT_EXTENT_BYTES - 1) && !of(1000, SHORT_EXTENT_BYTES));
+        // What is outside the range does not count.
+        let extents: Vec<Extent> = (0..1000).map(|id| extent(id, 0, 1)).collect();
+        assert!(!is_splintered(&extents, &(10..50)) && is_splintered(&extents, &(10..500)));
+    }
+
+    #[test]
+    fn a_checksum_that_cannot_be_compared_is_refused() {
+        let part = |sum: Option<&str>| {
+            let mut checksums = Checksums::default();
+            if let Some(sum) = sum {
+                checksums.set(Algorithm::Crc32, sum.to_owned());
+            }
+            PartRecord { size_bytes: 1, etag: String::new(), modified_ms: 0, extents: Vec::new(), checksums }
+        };
+        let begun = |algorithm: Option<&str>| UploadRecord {
+            begun_ms: 0,
+            headers: Headers::default(),
+            tags: Vec::new(),
+            checksum_algorithm: algorithm.map(str::to_owned),
+            coverage: Some(Coverage::Composite),
+        };
+        let ours = begun(Some(Algorithm::Crc32.name()));
+        let parts = [(1, part(Some("6Ufuxg=="))), (2, part(Some("6Ufuxg==")))];
+        let whole = whole_checksums(&ours, &parts, &Checksums::default()).unwrap();
+        let expected = whole.get(Algorithm::Crc32).unwrap().clone();
+        let wanting = |algorithm, text: &str| {
+            let mut wanted = Checksums::default();
+            wanted.set(algorithm, text.to_owned());
+            wanted
+        };
+        let right = wanting(Algorithm::Crc32, &expected);
+        assert!(whole_checksums(&ours, &parts, &right).is_ok());
+        let refused = |begun: &UploadRecord, parts: &[(u16, PartRecord)], expected: &Checksums| {
+            whole_checksums(begun, parts, expected).unwrap_err()
+        };
+        let wrong = wanting(Algorithm::Crc32, "AAAAAA==-2");
+        assert!(matches!(refused(&ours, &parts, &wrong), Error::BadDigest(_)));
+        // Begun without, with another one, and with a part that has none.
+        assert!(matches!(refused(&begun(None), &parts, &right), Error::InvalidArgument(_)));
+        let other = wanting(Algorithm::Sha256, "AAAA");
+        assert!(matches!(refused(&ours, &parts, &other), Error::InvalidArgument(_)));
+        let copied = [(1, part(Some("6Ufuxg=="))), (2, part(None))];
+        assert!(matches!(refused(&ours, &copied, &right), Error::InvalidArgument(_)));
+    }
+}

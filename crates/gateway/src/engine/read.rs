@@ -1,0 +1,276 @@
+//! Reading objects: from the journal, from the cache, from the store.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+
+use super::shared::record_of;
+use super::{BucketState, Engine};
+use crate::blocks::Origin;
+use crate::errors::{Error, Result};
+use crate::journal::Pins;
+use crate::meta::{Name, View};
+use crate::model::{ContentId, Extent, ObjectRecord, Place};
+
+/// The bytes of an answer.
+pub type Body = BoxStream<'static, Result<Bytes>>;
+
+/// Blocks of one answer that are fetched ahead of the client.
+const AHEAD: usize = 4;
+/// A piece that is read at once, in blocks: small at first, so that the client soon has a byte.
+const MOST_BLOCKS_A_PIECE: u64 = 4;
+/// So often an object is looked up anew when its bytes have moved meanwhile.
+const ATTEMPTS: usize = 4;
+
+/// Where a run of an object's bytes is.
+#[derive(Clone)]
+pub(super) enum Source {
+    Local { content: ContentId, size_bytes: u64, segment: u64, offset_bytes: u64 },
+    Remote(Origin),
+}
+
+/// A range of a source.
+#[derive(Clone)]
+pub(super) struct Run {
+    pub(super) source: Source,
+    pub(super) range: Range<u64>,
+}
+
+/// An object and where its bytes are, which stay there while this lives.
+pub struct Resolved {
+    pub record: ObjectRecord,
+    runs: Vec<Run>,
+    _pins: Option<Pins>,
+}
+
+impl Engine {
+    /// An object as it is now.
+    ///
+    /// # Errors
+    /// `NoSuchKey`, or when the store has to be asked and does not answer.
+    pub async fn resolve(&self, bucket: &str, key: &str) -> Result<Resolved> {
+        let state = self.bucket(bucket)?;
+        if state.backend.path(key).is_err() {
+            return Err(Error::NoSuchKey);
+        }
+        if !state.is_exclusive(key) {
+            let found = self.head_shared(&state, key).await?;
+            let origin = self.shared_origin(&state, key, &found);
+            let runs = vec![Run { range: 0..found.size_bytes, source: Source::Remote(origin) }];
+            return Ok(Resolved { record: record_of(&found), runs, _pins: None });
+        }
+        let name = Name::new(bucket, key);
+        let resolved = self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)?;
+        if !resolved.record.only_listed {
+            return Ok(resolved);
+        }
+        self.learn_headers(&state, &name, &resolved.record).await?;
+        self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)
+    }
+
+    pub(super) fn resolve_ours(&self, state: &BucketState, name: &Name) -> Result<Option<Resolved>> {
+        let (pins, found) = self.journal.pin(|| {
+            let view = self.metadata.view()?;
+            let Some(record) = view.object(name)? else { return Ok((Vec::new(), None)) };
+            let runs = self.runs_of(&view, state, &record.extents)?;
+            let contents = record.extents.iter().map(|extent| extent.content).collect();
+            Ok((contents, Some((record, runs))))
+        })?;
+        Ok(found.map(|(record, runs)| Resolved { record, runs, _pins: Some(pins) }))
+    }
+
+    /// Where extents lie.
+    pub(super) fn runs_of(&self, view: &View, state: &BucketState, extents: &[Extent]) -> Result<Vec<Run>> {
+        let mut runs = Vec::with_capacity(extents.len());
+        for extent in extents {
+            let content = view.content(extent.content)?.ok_or_else(|| {
+                Error::Local(format!("content {} is missing: run `underlay-gateway check`", extent.content.0))
+            })?;
+            let range = extent.offset_bytes..extent.offset_bytes + extent.length_bytes;
+            let source = match content.place {
+                Place::Local { segment, offset_bytes } => Source::Local {
+                    content: extent.content,
+                    size_bytes: content.size_bytes,
+                    segment,
+                    offset_bytes,
+                },
+                Place::Remote { bucket, key, etag, cached_as, .. } => {
+                    let owner = self.bucket(&bucket)?;
+                    Source::Remote(Origin {
+                        backend: owner.backend.clone(),
+                        counts: state.rule(&key).counts.clone(),
+                        key,
+                        etag,
+                        size_bytes: content.size_bytes,
+                        whose: self.whose_content(cached_as),
+                    })
+                }
+            };
+            runs.push(Run { source, range });
+        }
+        Ok(runs)
+    }
+
+    /// A listing told of the object only: asks the store for its headers.
+    async fn learn_headers(&self, state: &BucketState, name: &Name, record: &ObjectRecord) -> Result<()> {
+        let found = match state.backend.head(&name.key).await {
+            Err(Error::NoSuchKey) => return self.refresh(state, name, record.version).await,
+            outcome => outcome?,
+        };
+        if found.size_bytes != record.size_bytes
+            || found.etag.as_deref().map_or("", crate::store::bare) != record.etag
+        {
+            return self.refresh(state, name, record.version).await;
+        }
+        let (at, version) = (name.clone(), record.version);
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let Some(mut record) = change.object(&at)?.filter(|record| record.version == version) else {
+                    return Ok(());
+                };
+                record.headers = found.headers;
+                record.only_listed = false;
+                // From now on the store's own copy is known to have the same headers.
+                if let [extent] = record.extents.as_slice()
+                    && let Some(content) = change.content(extent.content)?
+                    && let Place::Remote { bucket, key, etag, cached_as, .. } = content.place
+                {
+                    let headers_hash = Some(record.headers.hash_code());
+                    let place = Place::Remote { bucket, key, etag, headers_hash, cached_as };
+                    change.set_place(extent.content, place)?;
+                }
+                change.set_object(&at, Some(&record))
+            })
+            .await
+    }
+
+    /// The bytes of a range, beginning before all of them are here. What moves meanwhile is followed.
+    pub fn body(self: &Arc<Self>, bucket: &str, key: &str, resolved: Resolved, range: Range<u64>) -> Body {
+        let (engine, name) = (Arc::clone(self), Name::new(bucket, key));
+        let pieces = pieces(&range, self.blocks.block_bytes());
+        let resolved = Arc::new(resolved);
+        futures_util::stream::iter(pieces)
+            .map(move |piece| {
+                let (engine, name, resolved) = (Arc::clone(&engine), name.clone(), Arc::clone(&resolved));
+                async move { engine.piece(&name, &resolved, piece).await }
+            })
+            .buffered(AHEAD)
+            .boxed()
+    }
+
+    async fn piece(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Bytes> {
+        match self.read_runs(&resolved.runs, range.clone()).await {
+            Err(Error::PreconditionFailed | Error::NoSuchKey) => {}
+            outcome => return outcome,
+        }
+        // The bytes are elsewhere by now: a flush has put them there, or somebody else has been at the store.
+        let state = self.bucket(&name.bucket)?;
+        let changed = || Error::Store(format!("{name} was replaced while it was read"));
+        if !state.is_exclusive(&name.key) {
+            self.forget_found(&state, &name.key);
+            return Err(changed());
+        }
+        for attempt in 0..ATTEMPTS {
+            let again = self.resolve_ours(&state, name)?.ok_or_else(changed)?;
+            if !has_same_bytes(&again.record, &resolved.record) {
+                return Err(changed());
+            }
+            match self.read_runs(&again.runs, range.clone()).await {
+                Err(Error::PreconditionFailed | Error::NoSuchKey) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(20 << attempt)).await;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.refresh(&state, name, resolved.record.version).await?;
+        Err(changed())
+    }
+
+    /// Bytes of an object that consists of these runs.
+    pub(super) async fn read_runs(&self, runs: &[Run], range: Range<u64>) -> Result<Bytes> {
+        let mut parts: Vec<Bytes> = Vec::new();
+        let mut begin = 0;
+        for run in runs {
+            let length = run.range.end - run.range.start;
+            let from = range.start.max(begin);
+            let to = range.end.min(begin + length);
+            if from < to {
+                let within = run.range.start + (from - begin)..run.range.start + (to - begin);
+                parts.push(self.read_source(&run.source, within).await?);
+            }
+            begin += length;
+            if begin >= range.end {
+                break;
+            }
+        }
+        Ok(match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => Bytes::from(parts.concat()),
+        })
+    }
+
+    async fn read_source(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
+        match source {
+            Source::Remote(origin) => self.blocks.read(origin, range).await,
+            Source::Local { content, size_bytes, segment, offset_bytes } => {
+                let (content, size_bytes, place) = (*content, *size_bytes, (*segment, *offset_bytes));
+                if range.end - range.start <= 64 << 10 {
+                    // It was written a moment ago: most likely the page cache has it.
+                    return self.journal.read(content, size_bytes, place, range);
+                }
+                let journal = Arc::clone(&self.journal);
+                tokio::task::spawn_blocking(move || journal.read(content, size_bytes, place, range))
+                    .await
+                    .unwrap_or_else(|error| Err(Error::local("cannot read the journal", error)))
+            }
+        }
+    }
+}
+
+impl Resolved {
+    pub(super) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+}
+
+/// Whether both consist of the same bytes, as clients tell by the ETag. New headers make a new version of old bytes.
+fn has_same_bytes(one: &ObjectRecord, other: &ObjectRecord) -> bool {
+    one.version == other.version || (one.etag == other.etag && one.size_bytes == other.size_bytes)
+}
+
+/// Cuts a range where blocks end, into pieces that grow.
+pub(super) fn pieces(range: &Range<u64>, block_bytes: u64) -> Vec<Range<u64>> {
+    let mut pieces = Vec::new();
+    let (mut at, mut blocks) = (range.start, 1);
+    while at < range.end {
+        let end = ((at / block_bytes + blocks) * block_bytes).min(range.end);
+        pieces.push(at..end);
+        at = end;
+        blocks = (blocks * 2).min(MOST_BLOCKS_A_PIECE);
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn pieces_cover_the_range(start in 0..1_000_u64, length in 0..5_000_u64, block in 1..64_u64) {
+            let pieces = pieces(&(start..start + length), block);
+            let mut at = start;
+            for piece in pieces {
+                prop_assert_eq!(piece.start, at);
+                prop_assert!(piece.end > piece.start && (piece.end % block == 0 || piece.end == start + length));
+                at = piece.end;
+            }
+            prop_assert_eq!(at, start + length);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Prefixes that others write to as well: the store has the truth, and every write goes through.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+
+use super::write::{Conditions, PutRequest, Stored};
+use super::{BucketState, Engine};
+use crate::blocks::{Origin, Whose};
+use crate::config::Consistency;
+use crate::digests::Sums;
+use crate::errors::{Error, Result};
+use crate::journal::Written;
+use crate::meta::Name;
+use crate::model::{Checksums, Headers, ObjectRecord, Place, now_ms};
+use crate::store::{Backend, Found, Kind, Only, bare};
+
+/// Answers that are kept at most for one prefix.
+const MOST_FRESH: usize = 100_000;
+
+impl Engine {
+    /// What the store says of an object, or said lately where the rule has a TTL.
+    pub(super) async fn head_shared(&self, state: &BucketState, key: &str) -> Result<Found> {
+        let rule = state.rule(key);
+        let Consistency::Ttl(ttl) = rule.rule.consistency else { return state.backend.head(key).await };
+        let asked_at = {
+            let fresh = rule.fresh.lock();
+            if let Some((when, found)) = fresh.found.get(key)
+                && when.elapsed() < ttl
+            {
+                return Ok(found.clone());
+            }
+            fresh.generation
+        };
+        let found = state.backend.head(key).await?;
+        let mut fresh = rule.fresh.lock();
+        if fresh.generation != asked_at {
+            // Something was written meanwhile: the answer may be older than that.
+            return Ok(found);
+        }
+        if fresh.found.len() >= MOST_FRESH {
+            fresh.found.retain(|_, (when, _)| when.elapsed() < ttl);
+        }
+        if fresh.found.len() < MOST_FRESH {
+            fresh.found.insert(key.to_owned(), (Instant::now(), found.clone()));
+        }
+        Ok(found)
+    }
+
+    /// Forgets what the store said of a key, since it was written to.
+    pub(super) fn forget_found(&self, state: &BucketState, key: &str) {
+        let mut fresh = state.rule(key).fresh.lock();
+        fresh.generation += 1;
+        fresh.found.remove(key);
+    }
+
+    /// Where blocks of such an object come from. Its ETag is a part of what they are known by.
+    pub(super) fn shared_origin(&self, state: &BucketState, key: &str, found: &Found) -> Origin {
+        let etag = found.etag.clone();
+        let whose = Whose::new(&[
+            b"shared",
+            &self.identity.to_le_bytes(),
+            state.name.as_bytes(),
+            key.as_bytes(),
+            etag.as_deref().unwrap_or("").as_bytes(),
+            &found.size_bytes.to_le_bytes(),
+            &found.modified_ms.to_le_bytes(),
+        ]);
+        Origin {
+            backend: state.backend.clone(),
+            key: key.to_owned(),
+            etag,
+            size_bytes: found.size_bytes,
+            whose,
+            counts: state.rule(key).counts.clone(),
+        }
+    }
+
+    pub(super) async fn put_shared(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        request: PutRequest,
+        written: Option<Written>,
+        sums: Sums,
+    ) -> Result<Stored> {
+        if !request.tags.is_empty() {
+            return Err(no_place("tags"));
+        }
+        check_headers(&state.backend, &request.headers)?;
+        let _turn = state.backend.turn(&name.key).await;
+        let only = only_of(state, &name.key, &request.conditions).await?;
+        let body = match &written {
+            Some(written) => self.written_body(written),
+            None => futures_util::stream::empty().boxed(),
+        };
+        let etag = state.backend.put(&name.key, &request.headers, request.size_bytes, &only, body).await;
+        self.forget_found(state, &name.key);
+        let etag = etag?.map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
+        Ok(Stored { etag, checksums: sums.checksums, modified_ms: now_ms() })
+    }
+
+    /// The bytes of a content that no commit speaks of.
+    pub(super) fn written_body(
+        &self,
+        written: &Written,
+    ) -> futures_util::stream::BoxStream<'static, Result<bytes::Bytes>> {
+        let Place::Local { segment, offset_bytes } = written.place() else {
+            return futures_util::stream::empty().boxed();
+        };
+        let (journal, content, size) = (self.journal.clone(), written.content(), written.size_bytes());
+        let step = self.blocks.block_bytes();
+        let ranges = (0..size.div_ceil(step)).map(move |at| at * step..((at + 1) * step).min(size));
+        futures_util::stream::iter(ranges)
+            .then(move |range| {
+                let journal = journal.clone();
+                async move {
+                    tokio::task::spawn_blocking(move || {
+                        journal.read(content, size, (segment, offset_bytes), range)
+                    })
+                    .await
+                    .unwrap_or_else(|error| Err(Error::local("cannot read the journal", error)))
+                }
+            })
+            .boxed()
+    }
+
+    pub(super) async fn delete_shared(
+        &self,
+        state: &BucketState,
+        key: &str,
+        conditions: &Conditions,
+    ) -> Result<()> {
+        let _turn = state.backend.turn(key).await;
+        if let Some(wanted) = &conditions.if_match {
+            let found = state.backend.head(key).await?;
+            if wanted != "*" && found.etag.as_deref().map(bare) != Some(bare(wanted)) {
+                return Err(Error::PreconditionFailed);
+            }
+        }
+        let outcome = state.delete_durably(key).await;
+        self.forget_found(state, key);
+        outcome
+    }
+
+    /// Somebody else changed an object below a prefix that is ours alone: takes it as it is now.
+    pub(super) async fn refresh(&self, state: &BucketState, name: &Name, version: u64) -> Result<()> {
+        self.counters.strangers.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!("{name} was changed in the store behind the gateway's back: taking it as it is now");
+        let found = match state.backend.head(&name.key).await {
+            Ok(found) => Some(found),
+            Err(Error::NoSuchKey) => None,
+            Err(error) => return Err(error),
+        };
+        let (at, numbers, kind) = (name.clone(), (self.number(), self.number()), state.backend.kind);
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let still = change.object(&at)?.is_some_and(|record| record.version == version);
+                if !still || change.pending(&at)?.is_some() {
+                    return Ok(());
+                }
+                change.set_object(&at, None)?;
+                change.set_stored(&at, None)?;
+                match &found {
+                    Some(found) => super::import::enter(change, &at, found, numbers, kind),
+                    None => Ok(()),
+                }
+            })
+            .await
+    }
+}
+
+/// The condition that the store is to check as it writes. What it can't, is checked here: the caller has the key's turn, so
+/// no other client of this gateway comes between.
+pub(super) async fn only_of(state: &BucketState, key: &str, conditions: &Conditions) -> Result<Only> {
+    let wanted = match conditions {
+        Conditions { if_none_match: true, .. } => return Ok(Only::IfAbsent),
+        Conditions { if_match: None, .. } => return Ok(Only::Always),
+        Conditions { if_match: Some(wanted), .. } => wanted,
+    };
+    if wanted != "*" && state.backend.kind == Kind::S3 {
+        return Ok(Only::IfMatch(quoted(wanted)));
+    }
+    let found = state.backend.head(key).await?;
+    if wanted != "*" && found.etag.as_deref().map(bare) != Some(bare(wanted)) {
+        return Err(Error::PreconditionFailed);
+    }
+    Ok(Only::Always)
+}
+
+fn quoted(etag: &str) -> String {
+    format!("\"{}\"", bare(etag))
+}
+
+pub(super) fn no_place(what: &str) -> Error {
+    Error::NotImplemented(format!(
+        "{what} have no place below this prefix, which others write to as well: it needs consistency = \"exclusive\""
+    ))
+}
+
+/// A directory that others write to keeps no headers; to lose them without a word would be worse.
+pub(super) fn check_headers(backend: &Backend, headers: &Headers) -> Result<()> {
+    if backend.kind == Kind::Directory && !headers.user.is_empty() {
+        return Err(no_place("user metadata"));
+    }
+    Ok(())
+}
+
+/// As an object that the gateway has no record of.
+pub(super) fn record_of(found: &Found) -> ObjectRecord {
+    ObjectRecord {
+        version: 0,
+        size_bytes: found.size_bytes,
+        etag: found.etag.as_deref().map_or("", bare).to_owned(),
+        modified_ms: found.modified_ms,
+        extents: Vec::new(),
+        headers: found.headers.clone(),
+        tags: Vec::new(),
+        checksums: Checksums::default(),
+        part_sizes_bytes: Vec::new(),
+        only_listed: false,
+    }
+}

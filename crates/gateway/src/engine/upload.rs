@@ -1,0 +1,413 @@
+//! Multipart uploads. Parts are contents of the journal, or by reference ranges of other objects; completing one writes a list
+//! of extents.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+
+use super::copy::SourceConditions;
+use super::parts::{CompletedPart, is_splintered, joined, listed_parts, slice, whole_checksums};
+use super::read::pieces;
+use super::shared::{check_headers, no_place, only_of};
+use super::write::{Conditions, For, Stored, Verify, check_target, whole};
+use super::{BucketState, Engine};
+use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
+use crate::errors::{Error, Result};
+use crate::journal::Written;
+use crate::meta::Name;
+use crate::model::{Checksums, Coverage, Headers, ObjectRecord, PartRecord, UploadRecord, now_ms};
+use crate::store::{Kind, bare};
+
+/// S3's limits.
+pub const MOST_PARTS: u16 = 10_000;
+const MOST_OBJECT_BYTES: u64 = 5 << 40;
+/// An object's list of extents is read and written whole, and a part has one as a rule.
+const MOST_EXTENTS: usize = 2 * MOST_PARTS as usize;
+
+/// An upload that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadSummary {
+    pub key: String,
+    pub upload: String,
+    pub begun_ms: i64,
+    pub checksum_algorithm: Option<String>,
+    pub coverage: Option<Coverage>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartSummary {
+    pub number: u16,
+    pub size_bytes: u64,
+    pub etag: String,
+    pub modified_ms: i64,
+    pub checksums: Checksums,
+}
+
+impl Engine {
+    /// Begins an upload. Returns its name, which nobody can guess.
+    ///
+    /// # Errors
+    /// When the bucket is not there, or the object could never be kept.
+    pub async fn create_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        headers: Headers,
+        tags: Vec<(String, String)>,
+        checksum: Option<(Algorithm, Coverage)>,
+    ) -> Result<String> {
+        let state = self.bucket(bucket)?;
+        state.backend.path(key)?;
+        if !state.is_exclusive(key) {
+            check_headers(&state.backend, &headers)?;
+            if !tags.is_empty() {
+                return Err(no_place("tags"));
+            }
+        }
+        if let Some((algorithm, coverage)) = checksum {
+            check_coverage(algorithm, coverage)?;
+        }
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| Error::local("no random numbers", error))?;
+        let (upload, name) = (hex(&random), Name::new(bucket, key));
+        let record = UploadRecord {
+            begun_ms: now_ms(),
+            headers,
+            tags,
+            checksum_algorithm: checksum.map(|(algorithm, _)| algorithm.name().to_owned()),
+            coverage: checksum.map(|(_, coverage)| coverage),
+        };
+        let at = upload.clone();
+        self.committer
+            .commit(Vec::new(), move |change| match change.bucket(&name.bucket)? {
+                None => Err(Error::NoSuchBucket),
+                Some(_) => change.set_upload(&name, &at, &record),
+            })
+            .await?;
+        Ok(upload)
+    }
+
+    /// What an upload was begun with.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn upload(&self, bucket: &str, key: &str, upload: &str) -> Result<UploadSummary> {
+        self.bucket(bucket)?;
+        let record =
+            self.metadata.view()?.upload(&Name::new(bucket, key), upload)?.ok_or(Error::NoSuchUpload)?;
+        Ok(summary(key, upload, record))
+    }
+
+    /// Takes a part, in the place of one of the same number.
+    ///
+    /// # Errors
+    /// When there is no such upload, `verify` says so, or it can't be kept.
+    #[allow(clippy::too_many_arguments, reason = "S3's own, all of them")]
+    pub async fn upload_part(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+        number: u16,
+        size_bytes: u64,
+        algorithms: &[Algorithm],
+        body: BoxStream<'_, Result<Bytes>>,
+        verify: Verify,
+    ) -> Result<Stored> {
+        self.upload(bucket, key, upload)?;
+        let (written, sums) = self.spool(size_bytes, algorithms, body, For::Part).await?;
+        verify(&sums.md5, &sums.checksums)?;
+        self.keep_part(bucket, key, upload, number, written, sums).await
+    }
+
+    async fn keep_part(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+        number: u16,
+        written: Option<Written>,
+        sums: Sums,
+    ) -> Result<Stored> {
+        let part = PartRecord {
+            size_bytes: written.as_ref().map_or(0, Written::size_bytes),
+            etag: hex(&sums.md5),
+            modified_ms: now_ms(),
+            extents: whole(written.as_ref()),
+            checksums: sums.checksums,
+        };
+        let stored = Stored {
+            etag: part.etag.clone(),
+            checksums: part.checksums.clone(),
+            modified_ms: part.modified_ms,
+        };
+        let (name, upload) = (Name::new(bucket, key), upload.to_owned());
+        let content =
+            written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
+        self.committer
+            .commit(written.into_iter().collect(), move |change| {
+                change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
+                if let Some((content, size_bytes, place)) = content {
+                    change.add_content(content, size_bytes, place)?;
+                }
+                change.set_part(&upload, number, &part)
+            })
+            .await?;
+        Ok(stored)
+    }
+
+    /// Takes a range of an object as a part: by reference if the object's prefix is ours alone and the range not in too many pieces.
+    ///
+    /// # Errors
+    /// When there is no such upload or object, or the range is not within it.
+    #[allow(clippy::too_many_arguments, reason = "S3's own, all of them")]
+    pub async fn upload_part_copy(
+        self: &Arc<Self>,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+        number: u16,
+        from: (&str, &str),
+        conditions: SourceConditions,
+        range: Option<Range<u64>>,
+    ) -> Result<Stored> {
+        self.upload(bucket, key, upload)?;
+        let source = self.bucket(from.0)?;
+        let resolved = self.resolve(from.0, from.1).await?;
+        conditions.check(&resolved.record)?;
+        let size = resolved.record.size_bytes;
+        let whole = range.is_none();
+        let range = range.unwrap_or(0..size);
+        if range.end > size || (range.is_empty() && size > 0) {
+            return Err(Error::InvalidArgument(format!(
+                "the range is not within the source, which has {size} bytes"
+            )));
+        }
+        if !source.is_exclusive(from.1) || is_splintered(&resolved.record.extents, &range) {
+            let length = range.end - range.start;
+            let body = self.body(from.0, from.1, resolved, range);
+            let (written, sums) = self.spool(length, &[], body, For::Part).await?;
+            return self.keep_part(bucket, key, upload, number, written, sums).await;
+        }
+        drop(resolved);
+        let (name, from, upload) = (Name::new(bucket, key), Name::new(from.0, from.1), upload.to_owned());
+        self.committer
+            .commit(Vec::new(), move |change| {
+                change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
+                let source = change.object(&from)?.ok_or(Error::NoSuchKey)?;
+                conditions.check(&source)?;
+                // It may have been overwritten since: then the whole is the new one's.
+                let range = if whole { 0..source.size_bytes } else { range };
+                if range.end > source.size_bytes {
+                    return Err(Error::PreconditionFailed);
+                }
+                // The MD5 of the bytes would need the bytes. What stands for it is as different as they are.
+                let text = format!("{}:{}:{}", source.version, range.start, range.end);
+                let mut digests = crate::digests::Digests::new(&[])?;
+                digests.update(text.as_bytes())?;
+                let part = PartRecord {
+                    size_bytes: range.end - range.start,
+                    etag: hex(&digests.finish()?.md5),
+                    modified_ms: now_ms(),
+                    extents: slice(&source.extents, &range),
+                    checksums: Checksums::default(),
+                };
+                change.set_part(&upload, number, &part)?;
+                Ok(Stored { etag: part.etag, checksums: Checksums::default(), modified_ms: part.modified_ms })
+            })
+            .await
+    }
+
+    /// Makes an object of the listed parts.
+    ///
+    /// # Errors
+    /// When a part is missing, too small or another one, the order is wrong, the object's checksum is not `expected`, or as for
+    /// [`put`](Self::put).
+    #[allow(clippy::too_many_arguments, reason = "S3's own, all of them")]
+    pub async fn complete_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+        parts: Vec<CompletedPart>,
+        conditions: Conditions,
+        expected: Checksums,
+        size_bytes: Option<u64>,
+    ) -> Result<Stored> {
+        let state = self.bucket(bucket)?;
+        let name = Name::new(bucket, key);
+        let view = self.metadata.view()?;
+        let begun = view.upload(&name, upload)?.ok_or(Error::NoSuchUpload)?;
+        let found = listed_parts(&view, upload, &parts)?;
+        drop(view);
+        let size: u64 = found.iter().map(|(_, part)| part.size_bytes).sum();
+        if size > MOST_OBJECT_BYTES {
+            return Err(Error::TooLarge("an object has at most 5 TiB".to_owned()));
+        }
+        if size_bytes.is_some_and(|wanted| wanted != size) {
+            return Err(Error::InvalidArgument(format!(
+                "the parts have {size} bytes, and the request says otherwise"
+            )));
+        }
+        let checksums = whole_checksums(&begun, &found, &expected)?;
+        let record = ObjectRecord {
+            version: self.number(),
+            size_bytes: size,
+            etag: multipart_etag(found.iter().map(|(_, part)| part.etag.as_str()))?,
+            modified_ms: now_ms(),
+            extents: joined(found.iter().flat_map(|(_, part)| part.extents.iter().copied())),
+            headers: begun.headers,
+            tags: begun.tags,
+            checksums,
+            part_sizes_bytes: found.iter().map(|(_, part)| part.size_bytes).collect(),
+            only_listed: false,
+        };
+        if record.extents.len() > MOST_EXTENTS {
+            return Err(Error::InvalidArgument(format!(
+                "the object would consist of {} pieces, copied from as many places, and may of {MOST_EXTENTS}: upload its parts anew",
+                record.extents.len()
+            )));
+        }
+        let mut stored = Stored {
+            etag: record.etag.clone(),
+            checksums: record.checksums.clone(),
+            modified_ms: record.modified_ms,
+        };
+        if !state.is_exclusive(key) {
+            stored.etag = self.complete_shared(&state, &name, upload, &record, &conditions).await?;
+            return Ok(stored);
+        }
+        let is_directory = state.backend.kind == Kind::Directory;
+        let (at, upload) = (name.clone(), upload.to_owned());
+        self.committer
+            .commit(Vec::new(), move |change| {
+                change.upload(&at, &upload)?.ok_or(Error::NoSuchUpload)?;
+                for (number, part) in &found {
+                    // One that was uploaded again since is another one.
+                    if change.part(&upload, *number)?.as_ref() != Some(part) {
+                        return Err(Error::InvalidPart(format!("part {number} was replaced meanwhile")));
+                    }
+                }
+                check_target(change, &at, &conditions, is_directory)?;
+                change.set_object(&at, Some(&record))?;
+                change.remove_upload(&at, &upload)?;
+                change.mark_pending(&at)
+            })
+            .await?;
+        self.settled(&state, &name).await?;
+        Ok(stored)
+    }
+
+    async fn complete_shared(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        upload: &str,
+        record: &ObjectRecord,
+        conditions: &Conditions,
+    ) -> Result<String> {
+        let (_pins, runs) = self.journal.pin(|| {
+            let runs = self.runs_of(&self.metadata.view()?, state, &record.extents)?;
+            Ok((record.extents.iter().map(|extent| extent.content).collect(), runs))
+        })?;
+        let _turn = state.backend.turn(&name.key).await;
+        let only = only_of(state, &name.key, conditions).await?;
+        let ranges = pieces(&(0..record.size_bytes), self.blocks.block_bytes());
+        let body = futures_util::stream::iter(ranges).then(|range| self.read_runs(&runs, range)).boxed();
+        let etag = state.backend.put(&name.key, &record.headers, record.size_bytes, &only, body).await;
+        self.forget_found(state, &name.key);
+        let etag = etag?;
+        let (at, upload) = (name.clone(), upload.to_owned());
+        self.committer.commit(Vec::new(), move |change| change.remove_upload(&at, &upload)).await?;
+        Ok(etag.map_or_else(|| record.etag.clone(), |etag| bare(&etag).to_owned()))
+    }
+
+    /// Gives an upload up with all its parts.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<()> {
+        self.bucket(bucket)?;
+        let (name, upload) = (Name::new(bucket, key), upload.to_owned());
+        self.committer
+            .commit(Vec::new(), move |change| {
+                change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
+                change.remove_upload(&name, &upload)
+            })
+            .await
+    }
+
+    /// Parts that are there, in order, behind one of them.
+    ///
+    /// # Errors
+    /// When there is no such upload.
+    pub fn list_parts(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+        after: u16,
+        most: usize,
+    ) -> Result<(Vec<PartSummary>, bool)> {
+        self.upload(bucket, key, upload)?;
+        let mut parts: Vec<PartSummary> = self
+            .metadata
+            .view()?
+            .parts(upload, after, most + 1)?
+            .into_iter()
+            .map(|(number, part)| PartSummary {
+                number,
+                size_bytes: part.size_bytes,
+                etag: part.etag,
+                modified_ms: part.modified_ms,
+                checksums: part.checksums,
+            })
+            .collect();
+        let is_truncated = parts.len() > most;
+        parts.truncate(most);
+        Ok((parts, is_truncated))
+    }
+
+    /// Uploads of keys with a prefix, behind a key and one of its uploads.
+    ///
+    /// # Errors
+    /// When the bucket is not there.
+    pub fn list_uploads(
+        &self,
+        bucket: &str,
+        prefix: &str,
+        after: Option<(&str, Option<&str>)>,
+        most: usize,
+    ) -> Result<(Vec<UploadSummary>, bool)> {
+        self.bucket(bucket)?;
+        let start = match after {
+            Some((key, Some(upload))) => crate::meta::upload_key(&Name::new(bucket, key), upload),
+            // Behind all uploads of the key.
+            Some((key, None)) => crate::meta::upload_key(&Name::new(bucket, key), "\u{7f}"),
+            None => Name::new(bucket, prefix).to_bytes(),
+        };
+        let mut uploads = Vec::new();
+        self.metadata.view()?.uploads(bucket, &start, |name, upload, record| {
+            if name.key.starts_with(prefix) {
+                uploads.push(summary(&name.key, &upload, record));
+            }
+            Ok(uploads.len() <= most)
+        })?;
+        let is_truncated = uploads.len() > most;
+        uploads.truncate(most);
+        Ok((uploads, is_truncated))
+    }
+}
+
+fn summary(key: &str, upload: &str, record: UploadRecord) -> UploadSummary {
+    UploadSummary {
+        key: key.to_owned(),
+        upload: upload.to_owned(),
+        begun_ms: record.begun_ms,
+        checksum_algorithm: record.checksum_algorithm,
+        coverage: record.coverage,
+    }
+}

@@ -1,0 +1,354 @@
+//! Putting and deleting objects.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+
+use super::{BucketState, Engine};
+use crate::config::Write;
+use crate::digests::{Algorithm, Digests, Sums, hex};
+use crate::errors::{Error, Result};
+use crate::journal::Written;
+use crate::meta::{Change, Name};
+use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
+use crate::store::{Kind, bare};
+
+/// A client that sends nothing for so long gives up its room in the journal.
+const SILENCE: Duration = Duration::from_secs(60);
+/// One part in so many of the journal is for whole objects alone. They leave by being flushed; parts may never do, and
+/// must not shut everybody else out.
+const KEPT_FROM_PARTS: u64 = 8;
+/// S3's limit for one request.
+const MOST_PUT_BYTES: u64 = 5 << 30;
+
+/// When a write may replace what is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// Only this version; `*` for any.
+    pub if_match: Option<String>,
+    /// Only if there is none.
+    pub if_none_match: bool,
+}
+
+impl Conditions {
+    pub(super) fn check(&self, former: Option<&ObjectRecord>) -> Result<()> {
+        if self.if_none_match && former.is_some() {
+            return Err(Error::PreconditionFailed);
+        }
+        match (&self.if_match, former) {
+            (None, _) => Ok(()),
+            (Some(_), None) => Err(Error::NoSuchKey),
+            (Some(wanted), Some(former)) if wanted == "*" || bare(wanted) == former.etag => Ok(()),
+            _ => Err(Error::PreconditionFailed),
+        }
+    }
+}
+
+/// An object to be put, without its bytes.
+#[derive(Clone, Debug, Default)]
+pub struct PutRequest {
+    pub size_bytes: u64,
+    pub headers: Headers,
+    pub tags: Vec<(String, String)>,
+    pub conditions: Conditions,
+    /// Computed, and kept with the object.
+    pub algorithms: Vec<Algorithm>,
+}
+
+/// Looks at the MD5 and the checksums of what came before it counts.
+pub type Verify = Box<dyn FnOnce(&[u8; 16], &Checksums) -> Result<()> + Send>;
+
+/// What a client is told of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub etag: String,
+    pub checksums: Checksums,
+    pub modified_ms: i64,
+}
+
+/// What bytes in the journal are going to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    Object,
+    Part,
+}
+
+impl Engine {
+    /// Puts an object. Once this returns it is as safe as the rule of its prefix says, and visible.
+    ///
+    /// # Errors
+    /// When `verify` says so, a condition does not hold, or it can't be kept. Then nothing of it is visible, unless it is written
+    /// through and the store failed at the end: it will be stored later then, and the client knows that it may have been.
+    pub async fn put(
+        &self,
+        bucket: &str,
+        key: &str,
+        request: PutRequest,
+        body: BoxStream<'_, Result<Bytes>>,
+        verify: Verify,
+    ) -> Result<Stored> {
+        let state = self.bucket(bucket)?;
+        state.backend.path(key)?;
+        let name = Name::new(bucket, key);
+        if request.size_bytes > MOST_PUT_BYTES {
+            return Err(Error::TooLarge("a PUT has at most 5 GiB: use a multipart upload".to_owned()));
+        }
+        if state.is_exclusive(key) {
+            // It is checked again in the end; this spares the client sending it for nothing.
+            request.conditions.check(self.metadata.view()?.object(&name)?.as_ref())?;
+        }
+        let (written, sums) = self.spool(request.size_bytes, &request.algorithms, body, For::Object).await?;
+        verify(&sums.md5, &sums.checksums)?;
+        if !state.is_exclusive(key) {
+            return self.put_shared(&state, &name, request, written, sums).await;
+        }
+        let record = self.record(written.as_ref(), request.size_bytes, sums, request.headers, request.tags);
+        let stored = Stored {
+            etag: record.etag.clone(),
+            checksums: record.checksums.clone(),
+            modified_ms: record.modified_ms,
+        };
+        let is_directory = state.backend.kind == Kind::Directory;
+        let (conditions, at) = (request.conditions, name.clone());
+        let content =
+            written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
+        self.committer
+            .commit(written.into_iter().collect(), move |change| {
+                check_target(change, &at, &conditions, is_directory)?;
+                if let Some((content, size_bytes, place)) = content {
+                    change.add_content(content, size_bytes, place)?;
+                }
+                change.set_object(&at, Some(&record))?;
+                change.mark_pending(&at)
+            })
+            .await?;
+        self.settled(&state, &name).await?;
+        Ok(stored)
+    }
+
+    /// Takes a body into the journal; nothing refers to it yet. An empty one needs no room.
+    pub(super) async fn spool(
+        &self,
+        size_bytes: u64,
+        algorithms: &[Algorithm],
+        mut body: BoxStream<'_, Result<Bytes>>,
+        purpose: For,
+    ) -> Result<(Option<Written>, Sums)> {
+        let capacity = self.journal.capacity_bytes();
+        let most_bytes = match purpose {
+            For::Object => capacity,
+            For::Part => capacity - capacity / KEPT_FROM_PARTS,
+        };
+        let mut digests = Digests::new(algorithms)?;
+        let mut writer = match size_bytes {
+            0 => None,
+            _ => {
+                let content = ContentId(self.number());
+                Some(self.journal.reserve(content, size_bytes, self.setup.patience, most_bytes).await?)
+            }
+        };
+        loop {
+            let piece = match tokio::time::timeout(SILENCE, body.next()).await {
+                Ok(Some(piece)) => piece?,
+                Ok(None) => break,
+                Err(_) => {
+                    let text = format!("nothing came of the body for {} s", SILENCE.as_secs());
+                    return Err(Error::IncompleteBody(text));
+                }
+            };
+            digests.update(&piece)?;
+            match &mut writer {
+                Some(writer) => writer.write(piece).await?,
+                None if piece.is_empty() => {}
+                None => {
+                    return Err(Error::IncompleteBody(
+                        "the body is longer than its Content-Length".to_owned(),
+                    ));
+                }
+            }
+        }
+        let written = match writer {
+            Some(writer) => Some(writer.finish().await?),
+            None => None,
+        };
+        Ok((written, digests.finish()?))
+    }
+
+    fn record(
+        &self,
+        written: Option<&Written>,
+        size_bytes: u64,
+        sums: Sums,
+        headers: Headers,
+        tags: Vec<(String, String)>,
+    ) -> ObjectRecord {
+        ObjectRecord {
+            version: self.number(),
+            size_bytes,
+            etag: hex(&sums.md5),
+            modified_ms: now_ms(),
+            extents: whole(written),
+            headers,
+            tags,
+            checksums: sums.checksums,
+            part_sizes_bytes: Vec::new(),
+            only_listed: false,
+        }
+    }
+
+    /// What follows a commit that made `name` pending: where the rule says so, the store is waited for.
+    pub(super) async fn settled(&self, state: &BucketState, name: &Name) -> Result<()> {
+        match state.rule(&name.key).rule.write {
+            Write::Back { .. } => Ok(()),
+            Write::Through => {
+                let answer = self.queue.hasten(name);
+                match tokio::time::timeout(self.setup.patience.max(Duration::from_secs(1)), answer).await {
+                    Ok(Ok(outcome)) => outcome.map_err(|error| match error {
+                        Error::Store(_) => error,
+                        other => Error::Store(other.to_string()),
+                    }),
+                    _ => Err(Error::Busy(
+                        "the store behind did not take the object in time; the gateway goes on trying"
+                            .to_owned(),
+                    )),
+                }
+            }
+        }
+    }
+
+    /// Deletes objects; it is no error when one is not there. Returns for each what became of it.
+    ///
+    /// # Errors
+    /// When the bucket is not there, or nothing can be deleted at all.
+    pub async fn delete(&self, bucket: &str, keys: Vec<(String, Conditions)>) -> Result<Vec<Result<()>>> {
+        let state = self.bucket(bucket)?;
+        let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
+        let mut ours = Vec::new();
+        for (at, (key, conditions)) in keys.iter().enumerate() {
+            if let Err(error) = state.backend.path(key) {
+                // A key that can't be stored is not there, unless it is no key at all.
+                if key.is_empty() || key.contains('\0') {
+                    outcomes[at] = Err(error);
+                }
+                continue;
+            }
+            match state.is_exclusive(key) {
+                true => ours.push((at, Name::new(bucket, key), conditions.clone())),
+                false => outcomes[at] = self.delete_shared(&state, key, conditions).await,
+            }
+        }
+        let of_change = ours.clone();
+        let committed = self
+            .committer
+            .commit(Vec::new(), move |change| {
+                let mut outcomes = Vec::new();
+                for (_, name, conditions) in &of_change {
+                    outcomes.push(delete_one(change, name, conditions)?);
+                }
+                Ok(outcomes)
+            })
+            .await?;
+        for ((at, name, _), outcome) in ours.into_iter().zip(committed) {
+            outcomes[at] = match outcome {
+                Ok(true) => self.settled(&state, &name).await,
+                Ok(false) => Ok(()),
+                Err(error) => Err(error),
+            };
+        }
+        Ok(outcomes)
+    }
+
+    /// Replaces the tags of an object.
+    ///
+    /// # Errors
+    /// When it is not there, or its prefix is not ours alone.
+    pub async fn set_tags(&self, bucket: &str, key: &str, tags: Vec<(String, String)>) -> Result<()> {
+        let state = self.bucket(bucket)?;
+        if !state.is_exclusive(key) {
+            return Err(Error::NotImplemented(
+                "tags need a prefix with consistency = \"exclusive\"".to_owned(),
+            ));
+        }
+        let name = Name::new(bucket, key);
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let mut record = change.object(&name)?.ok_or(Error::NoSuchKey)?;
+                record.tags = tags;
+                change.set_object(&name, Some(&record))
+            })
+            .await
+    }
+}
+
+/// One extent over all that was written.
+pub(super) fn whole(written: Option<&Written>) -> Vec<Extent> {
+    written
+        .map(|written| Extent {
+            content: written.content(),
+            offset_bytes: 0,
+            length_bytes: written.size_bytes(),
+        })
+        .into_iter()
+        .collect()
+}
+
+/// Whether the name may be written to: its bucket is there, the conditions hold, and a directory can have it.
+pub(super) fn check_target(
+    change: &Change<'_>,
+    name: &Name,
+    conditions: &Conditions,
+    is_directory: bool,
+) -> Result<()> {
+    if change.bucket(&name.bucket)?.is_none() {
+        return Err(Error::NoSuchBucket);
+    }
+    let former = change.object(name)?;
+    conditions.check(former.as_ref())?;
+    if !is_directory || former.is_some() {
+        return Ok(());
+    }
+    for (end, _) in name.key.match_indices('/') {
+        let above = Name::new(&name.bucket, &name.key[..end]);
+        // The marker of a directory has a name of its own in it.
+        if !above.key.is_empty() && change.object(&above)?.is_some() {
+            return Err(taken(&above.key, &name.key));
+        }
+    }
+    let inside = Name::new(&name.bucket, format!("{}/", name.key));
+    match change.first_key_from(&inside)? {
+        Some(key) if key.starts_with(&inside.key) => Err(taken(&name.key, &key)),
+        _ => Ok(()),
+    }
+}
+
+fn taken(file: &str, inside: &str) -> Error {
+    Error::NameTaken(format!(
+        "the store behind is a directory, which can't have both `{}` and `{}`: one would be a file and a directory",
+        file.escape_debug(),
+        inside.escape_debug()
+    ))
+}
+
+/// Whether there was one, or why it may not be deleted.
+fn delete_one(change: &mut Change<'_>, name: &Name, conditions: &Conditions) -> Result<Result<bool>> {
+    let former = change.object(name)?;
+    let Some(former) = former else {
+        return Ok(match conditions.if_match {
+            Some(_) => Err(Error::NoSuchKey),
+            None => Ok(false),
+        });
+    };
+    if let Err(error) = conditions.check(Some(&former)) {
+        return Ok(Err(error));
+    }
+    change.set_object(name, None)?;
+    if change.stored(name)?.is_some() {
+        change.mark_pending(name)?;
+    } else {
+        // The store never had it.
+        change.clear_pending(name)?;
+    }
+    Ok(Ok(true))
+}

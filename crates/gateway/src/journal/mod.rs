@@ -1,0 +1,526 @@
+//! The journal: bytes that clients were told are safe and that the store does not have yet.
+//!
+//! It holds bytes only. What is in it is said by the metadata, and nothing else: a content counts from the commit that
+//! enters it, which comes after its bytes are durable. So a torn tail is what no commit speaks of, and is cut off at the next start.
+
+pub mod frame;
+mod segment;
+
+pub(crate) use segment::Segment;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+use underlay_files::Folder;
+use underlay_sync::Mutex;
+
+use crate::errors::{Error, Result};
+use crate::model::{ContentId, Place};
+
+/// A segment that is longer takes no more.
+const SEGMENT_BYTES: u64 = 256 << 20;
+const EXTENSION: &str = "segment";
+/// How often the metadata had been opened when the journal was opened last.
+const EPOCH: &str = "epoch";
+/// The metadata are on the same disk, and have to grow even when it is full: a journal that took the last byte would stop them.
+const LEFT_FREE_BYTES: u64 = 64 << 20;
+/// Chunks that are written by one call: 1 MiB.
+const CHUNKS_A_WRITE: usize = 16;
+
+/// See the module.
+pub(crate) struct Journal {
+    folder: Folder,
+    capacity_bytes: u64,
+    state: Mutex<State>,
+    /// Told when room was given back.
+    room: Notify,
+}
+
+struct State {
+    segments: BTreeMap<u64, Arc<Segment>>,
+    active: Option<Arc<Segment>>,
+    next_number: u64,
+    used_bytes: u64,
+    /// Contents that someone is reading, and how many are.
+    pins: HashMap<ContentId, usize>,
+    /// Ranges that are free as soon as nobody reads them.
+    waiting: HashMap<ContentId, Released>,
+}
+
+/// A range of the metadata in a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) segment: u64,
+    pub(crate) offset_bytes: u64,
+    pub(crate) size_bytes: u64,
+}
+
+/// A range of the journal that nothing uses any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub(crate) content: ContentId,
+    pub(crate) segment: u64,
+    pub(crate) offset_bytes: u64,
+    pub(crate) size_bytes: u64,
+}
+
+impl Journal {
+    /// Opens the journal and removes whatever no content of `known` points to: what a crash left half-written. Nothing is appended
+    /// to a segment that is there already.
+    ///
+    /// # Errors
+    /// When the folder can't be used. A content whose segment is missing is no error here: reading it will be.
+    pub(crate) fn open(folder: Folder, capacity_bytes: u64, known: &[Known]) -> io::Result<Journal> {
+        Journal::take(folder, capacity_bytes, known, true)
+    }
+
+    /// For reading what `known` speaks of. Removes nothing.
+    ///
+    /// # Errors
+    /// As [`open`](Journal::open).
+    pub(crate) fn look(folder: Folder, known: &[Known]) -> io::Result<Journal> {
+        Journal::take(folder, u64::MAX, known, false)
+    }
+
+    fn take(folder: Folder, capacity_bytes: u64, known: &[Known], removes: bool) -> io::Result<Journal> {
+        let mut in_use: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
+        for range in known {
+            let stored = frame::stored_bytes(range.size_bytes);
+            in_use.entry(range.segment).or_default().insert(range.offset_bytes, stored);
+        }
+        let mut next_number = in_use.keys().next_back().map_or(0, |last| last + 1);
+        for number in numbers_in(&folder)? {
+            next_number = next_number.max(number + 1);
+            if removes && !in_use.contains_key(&number) {
+                folder.remove_file(&file_name(number))?;
+            }
+        }
+        let (mut segments, mut used_bytes) = (BTreeMap::new(), 0);
+        for (number, ranges) in in_use {
+            if !folder.has(&file_name(number)) {
+                tracing::error!("segment {number} of the journal is missing: run `underlay-gateway check`");
+                continue;
+            }
+            let file = folder.file(&file_name(number))?;
+            if removes {
+                cut(&file, &ranges)?;
+            }
+            let segment = Segment::new(number, file, ranges, true);
+            used_bytes += segment.used_bytes();
+            segments.insert(number, Arc::new(segment));
+        }
+        let state = State {
+            segments,
+            active: None,
+            next_number,
+            used_bytes,
+            pins: HashMap::new(),
+            waiting: HashMap::new(),
+        };
+        Ok(Journal { folder, capacity_bytes, state: Mutex::new(state), room: Notify::new() })
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.state.lock().used_bytes
+    }
+
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// Room for a content within the first `most_bytes` of the journal, waited for up to `patience` where they are taken.
+    ///
+    /// # Errors
+    /// `Busy` if it stays full, `TooLarge` for what never fits, and when the disk has no room.
+    pub(crate) async fn reserve(
+        self: &Arc<Self>,
+        content: ContentId,
+        size_bytes: u64,
+        patience: Duration,
+        most_bytes: u64,
+    ) -> Result<Writer> {
+        let most_bytes = most_bytes.min(self.capacity_bytes);
+        let stored = frame::stored_bytes(size_bytes);
+        if stored > most_bytes {
+            return Err(Error::TooLarge(format!(
+                "{size_bytes} bytes do not fit the {most_bytes} bytes that the gateway's journal has for them: raise `journal` in [local], or send the object in smaller parts"
+            )));
+        }
+        let until = Instant::now() + patience;
+        loop {
+            // Registered before looking: what is freed in between must wake us.
+            let room = self.room.notified();
+            tokio::pin!(room);
+            room.as_mut().enable();
+            if let Some(writer) = self.reserve_below(content, size_bytes, stored, most_bytes)? {
+                return Ok(writer);
+            }
+            if timeout_at(until, room).await.is_err() {
+                return Err(Error::Busy(
+                    "the journal is full, since the store behind takes objects more slowly than they come or uploads are unfinished: try again later".to_owned(),
+                ));
+            }
+        }
+    }
+
+    /// Room whatever the limit says, for bytes that are about to be overwritten in the store.
+    ///
+    /// # Errors
+    /// When the disk has none.
+    pub(crate) fn reserve_beyond(self: &Arc<Self>, content: ContentId, size_bytes: u64) -> Result<Writer> {
+        let writer = self.reserve_below(content, size_bytes, frame::stored_bytes(size_bytes), u64::MAX)?;
+        writer.ok_or_else(|| Error::Busy("the journal has no room".to_owned()))
+    }
+
+    fn reserve_below(
+        self: &Arc<Self>,
+        content: ContentId,
+        size_bytes: u64,
+        stored: u64,
+        limit_bytes: u64,
+    ) -> Result<Option<Writer>> {
+        let failed = |error: &io::Error| match underlay_files::is_storage_failure(error) {
+            true => Error::Busy(format!("the gateway's local disk: {error}")),
+            false => Error::local("cannot make room in the journal", error),
+        };
+        let disk = rustix::fs::statvfs(self.folder.path()).map_err(|error| failed(&error.into()))?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < stored.saturating_add(LEFT_FREE_BYTES) {
+            return Err(Error::Busy("the gateway's local disk is full: try again later".to_owned()));
+        }
+        let mut state = self.state.lock();
+        if state.used_bytes.saturating_add(stored) > limit_bytes {
+            return Ok(None);
+        }
+        loop {
+            let segment = match &state.active {
+                Some(segment) => Arc::clone(segment),
+                None => {
+                    let number = state.next_number;
+                    let file = self.folder.file(&file_name(number)).map_err(|error| failed(&error))?;
+                    // The name has to be durable before anything in it counts.
+                    rustix::fs::fsync(&File::open(self.folder.path()).map_err(|error| failed(&error))?)
+                        .map_err(|error| failed(&error.into()))?;
+                    state.next_number += 1;
+                    let segment = Arc::new(Segment::new(number, file, BTreeMap::new(), false));
+                    state.segments.insert(number, Arc::clone(&segment));
+                    state.active = Some(Arc::clone(&segment));
+                    segment
+                }
+            };
+            if let Some(offset_bytes) =
+                segment.reserve(stored, SEGMENT_BYTES).map_err(|error| failed(&error))?
+            {
+                state.used_bytes += stored;
+                return Ok(Some(Writer {
+                    journal: Arc::clone(self),
+                    segment,
+                    content,
+                    offset_bytes,
+                    size_bytes,
+                    stored_bytes: stored,
+                    written_bytes: 0,
+                    next_chunk: 0,
+                    buffer: Vec::new(),
+                    is_kept: false,
+                }));
+            }
+            state.active = None;
+            self.remove_if_empty(&mut state, &segment);
+        }
+    }
+
+    fn remove_if_empty(&self, state: &mut State, segment: &Segment) {
+        if segment.used_bytes() == 0 && state.segments.remove(&segment.number()).is_some() {
+            // At worst it is removed at the next start.
+            let _ = self.folder.remove_file(&file_name(segment.number()));
+        }
+    }
+
+    fn free(&self, state: &mut State, segment: u64, offset_bytes: u64) {
+        let Some(segment) = state.segments.get(&segment).cloned() else { return };
+        let (length, is_over) = segment.free(offset_bytes);
+        state.used_bytes = state.used_bytes.saturating_sub(length);
+        if is_over {
+            self.remove_if_empty(state, &segment);
+        }
+        self.room.notify_waiters();
+    }
+
+    /// Nothing uses these any more, as a commit said. Those that are being read are freed by the last reader.
+    pub(crate) fn release(&self, released: Vec<Released>) {
+        let mut state = self.state.lock();
+        for range in released {
+            match state.pins.contains_key(&range.content) {
+                true => drop(state.waiting.insert(range.content, range)),
+                false => self.free(&mut state, range.segment, range.offset_bytes),
+            }
+        }
+    }
+
+    /// Calls `look` and keeps the contents that it returns from being freed. A commit that comes in between either shows in what
+    /// `look` sees, or its release comes after the pins.
+    pub(crate) fn pin<T>(
+        self: &Arc<Self>,
+        look: impl FnOnce() -> Result<(Vec<ContentId>, T)>,
+    ) -> Result<(Pins, T)> {
+        let mut state = self.state.lock();
+        let (contents, found) = look()?;
+        for content in &contents {
+            *state.pins.entry(*content).or_default() += 1;
+        }
+        Ok((Pins { journal: Arc::clone(self), contents }, found))
+    }
+
+    /// How many pins a content has.
+    pub(crate) fn pin_count(&self, content: ContentId) -> usize {
+        self.state.lock().pins.get(&content).copied().unwrap_or(0)
+    }
+
+    /// A range of a content. Blocks.
+    ///
+    /// # Errors
+    /// When it can't be read, or is not what was written.
+    pub(crate) fn read(
+        &self,
+        content: ContentId,
+        size_bytes: u64,
+        place: (u64, u64),
+        range: std::ops::Range<u64>,
+    ) -> Result<Bytes> {
+        let (number, offset_bytes) = place;
+        let Some(span) = frame::span_of(size_bytes, &range) else { return Ok(Bytes::new()) };
+        let segment = self.state.lock().segments.get(&number).cloned();
+        let damaged = |how: &dyn std::fmt::Display| {
+            Error::Local(format!(
+                "content {} in segment {number} of the journal: {how}\n  what to do: stop the gateway and run `underlay-gateway check`",
+                content.0
+            ))
+        };
+        let segment = segment.ok_or_else(|| damaged(&"the segment is missing"))?;
+        let mut framed = vec![0; span.length_bytes as usize];
+        segment.read(&mut framed, offset_bytes + span.offset_bytes).map_err(|error| damaged(&error))?;
+        let plain = frame::unframe(content, &span, &framed)
+            .map_err(|chunk| damaged(&format_args!("chunk {chunk} has a wrong checksum")))?;
+        let wanted = span.skip_bytes..span.skip_bytes + (range.end - range.start) as usize;
+        Ok(Bytes::from(plain).slice(wanted))
+    }
+}
+
+/// How often the metadata were opened before the journal in this folder was opened last: 0 if none is there.
+///
+/// # Errors
+/// When the folder can't be read, or has segments and does not say.
+pub(crate) fn epoch_of(folder: &Folder) -> io::Result<u64> {
+    match folder.read_text(EPOCH, 32) {
+        Ok(text) => text
+            .trim()
+            .parse()
+            .map_err(|_| io::Error::other(format!("{} is no number", folder.path().join(EPOCH).display()))),
+        // Segments of an older gateway, of any metadata.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(u64::from(!numbers_in(folder)?.is_empty()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Before anything is removed or written by what metadata of this epoch say.
+///
+/// # Errors
+/// When it can't be made durable.
+pub(crate) fn set_epoch(folder: &Folder, epoch: u64) -> io::Result<()> {
+    folder.replace(EPOCH, underlay_files::Access::Private, epoch.to_string().as_bytes())
+}
+
+fn file_name(number: u64) -> String {
+    format!("{number:016x}.{EXTENSION}")
+}
+
+/// Numbers of the segments that are there.
+fn numbers_in(folder: &Folder) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(folder.path())? {
+        let name = entry?.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(EXTENSION)?.strip_suffix('.'))
+            .and_then(|number| u64::from_str_radix(number, 16).ok());
+        numbers.extend(number);
+    }
+    Ok(numbers)
+}
+
+/// Removes what lies between the ranges and behind them.
+fn cut(file: &File, ranges: &BTreeMap<u64, u64>) -> io::Result<()> {
+    let mut at = 0;
+    for (offset, length) in ranges {
+        if *offset > at {
+            let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            // Where holes can't be made, the room comes back when the segment goes.
+            let _ = rustix::fs::fallocate(file, flags, at, offset - at);
+        }
+        at = offset + length;
+    }
+    if file.metadata()?.len() > at {
+        file.set_len(at)?;
+    }
+    Ok(())
+}
+
+/// Keeps contents from being freed while it lives.
+pub(crate) struct Pins {
+    journal: Arc<Journal>,
+    contents: Vec<ContentId>,
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        let mut state = self.journal.state.lock();
+        for content in &self.contents {
+            let Some(count) = state.pins.get_mut(content) else { continue };
+            *count -= 1;
+            if *count > 0 {
+                continue;
+            }
+            state.pins.remove(content);
+            if let Some(range) = state.waiting.remove(content) {
+                self.journal.free(&mut state, range.segment, range.offset_bytes);
+            }
+        }
+    }
+}
+
+/// Writes one content. Unless it is [kept](Writer::keep), its room is given back.
+pub(crate) struct Writer {
+    journal: Arc<Journal>,
+    segment: Arc<Segment>,
+    content: ContentId,
+    offset_bytes: u64,
+    size_bytes: u64,
+    stored_bytes: u64,
+    written_bytes: u64,
+    next_chunk: u64,
+    /// Whole chunks with checksums, and a last one without.
+    buffer: Vec<u8>,
+    is_kept: bool,
+}
+
+impl Writer {
+    /// The next bytes.
+    ///
+    /// # Errors
+    /// When there are more than were announced, or they can't be written.
+    pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<()> {
+        if self.written_bytes + bytes.len() as u64 > self.size_bytes {
+            return Err(Error::IncompleteBody("the body is longer than its Content-Length".to_owned()));
+        }
+        let step = (frame::CHUNK_BYTES + frame::CHECKSUM_BYTES) as usize;
+        while !bytes.is_empty() {
+            let in_chunk = self.buffer.len() % step;
+            let piece = bytes.split_to(bytes.len().min(frame::CHUNK_BYTES as usize - in_chunk));
+            self.buffer.extend_from_slice(&piece);
+            self.written_bytes += piece.len() as u64;
+            if in_chunk + piece.len() == frame::CHUNK_BYTES as usize {
+                self.close_chunk();
+                if self.buffer.len() >= CHUNKS_A_WRITE * step {
+                    self.flush().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn close_chunk(&mut self) {
+        let step = (frame::CHUNK_BYTES + frame::CHECKSUM_BYTES) as usize;
+        let begin = self.buffer.len() - 1 - (self.buffer.len() - 1) % step;
+        let checksum = frame::checksum(self.content, self.next_chunk, &self.buffer[begin..]);
+        self.buffer.extend_from_slice(&checksum);
+        self.next_chunk += 1;
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        let bytes = std::mem::take(&mut self.buffer);
+        let offset = self.offset_bytes + self.stored_bytes.min(self.flushed_bytes(bytes.len()));
+        let segment = Arc::clone(&self.segment);
+        let written = match bytes.len() as u64 > frame::CHUNK_BYTES {
+            // The kernel may make a writer wait for the disk.
+            true => tokio::task::spawn_blocking(move || segment.write(&bytes, offset))
+                .await
+                .unwrap_or_else(|error| Err(io::Error::other(error))),
+            false => segment.write(&bytes, offset),
+        };
+        written.map_err(|error| match underlay_files::is_storage_failure(&error) {
+            true => Error::Busy(format!("the gateway's local disk: {error}")),
+            false => Error::local("cannot write the journal", error),
+        })
+    }
+
+    /// Stored bytes before the last `pending` ones.
+    fn flushed_bytes(&self, pending: usize) -> u64 {
+        frame::stored_bytes(self.written_bytes) - pending as u64
+    }
+
+    /// Writes what is left. Nothing is durable yet: that comes with the commit, which takes the segment along.
+    ///
+    /// # Errors
+    /// When there are fewer bytes than announced, or they can't be written.
+    pub(crate) async fn finish(mut self) -> Result<Written> {
+        if self.written_bytes != self.size_bytes {
+            return Err(Error::IncompleteBody(format!(
+                "the body has {} bytes, and its Content-Length says {}",
+                self.written_bytes, self.size_bytes
+            )));
+        }
+        let step = (frame::CHUNK_BYTES + frame::CHECKSUM_BYTES) as usize;
+        if !self.buffer.len().is_multiple_of(step) {
+            self.close_chunk();
+        }
+        if !self.buffer.is_empty() {
+            self.flush().await?;
+        }
+        Ok(Written { writer: self })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let mut state = self.journal.state.lock();
+            self.journal.free(&mut state, self.segment.number(), self.offset_bytes);
+        }
+    }
+}
+
+/// A content that is whole and that no commit speaks of yet.
+pub(crate) struct Written {
+    writer: Writer,
+}
+
+impl Written {
+    pub(crate) fn content(&self) -> ContentId {
+        self.writer.content
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.writer.size_bytes
+    }
+
+    pub(crate) fn segment(&self) -> Arc<Segment> {
+        Arc::clone(&self.writer.segment)
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place::Local { segment: self.writer.segment.number(), offset_bytes: self.writer.offset_bytes }
+    }
+
+    /// A commit has it: from now on the metadata decides when its room is free.
+    pub(crate) fn keep(mut self) {
+        self.writer.is_kept = true;
+    }
+}

@@ -1,0 +1,108 @@
+//! One file of the journal. Contents are written at ranges that were reserved for them, in any order and at the same time;
+//! the metadata says which ranges hold something.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use underlay_sync::Mutex;
+
+use crate::errors::{Error, Result};
+
+/// See the module.
+pub(crate) struct Segment {
+    number: u64,
+    file: File,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Ranges in use, by where they begin: reserved ones and those that the metadata knows.
+    in_use: BTreeMap<u64, u64>,
+    /// Where the next range begins.
+    end_bytes: u64,
+    /// Nothing is appended any more.
+    is_sealed: bool,
+    /// A sync failed: what the kernel still had is lost, and a later sync that succeeds would say nothing about it.
+    is_broken: bool,
+}
+
+impl Segment {
+    pub(super) fn new(number: u64, file: File, in_use: BTreeMap<u64, u64>, is_sealed: bool) -> Segment {
+        let end_bytes = in_use.iter().map(|(offset, length)| offset + length).max().unwrap_or(0);
+        Segment { number, file, state: Mutex::new(State { in_use, end_bytes, is_sealed, is_broken: false }) }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A range at the end; `None` where the segment takes no more. A range longer than a segment has one alone.
+    ///
+    /// # Errors
+    /// When the disk has no room for it.
+    pub(super) fn reserve(&self, length_bytes: u64, most_bytes: u64) -> io::Result<Option<u64>> {
+        let mut state = self.state.lock();
+        let is_full = state.end_bytes > 0 && state.end_bytes + length_bytes > most_bytes;
+        if state.is_sealed || state.is_broken || is_full {
+            state.is_sealed = true;
+            return Ok(None);
+        }
+        let offset = state.end_bytes;
+        // Room is asked for before the client sends a byte: a full disk must not be found out half-way.
+        match fallocate(&self.file, FallocateFlags::empty(), offset, length_bytes.max(1)) {
+            // Not every file system can; the write itself will tell.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        state.in_use.insert(offset, length_bytes);
+        state.end_bytes = offset + length_bytes;
+        Ok(Some(offset))
+    }
+
+    /// Gives a range back to the file system. Returns whether the segment is empty and sealed: then it can be removed.
+    pub(super) fn free(&self, offset_bytes: u64) -> (u64, bool) {
+        let mut state = self.state.lock();
+        let length = state.in_use.remove(&offset_bytes).unwrap_or(0);
+        if length > 0 {
+            // The range is dead whatever becomes of this: at worst it takes room until the segment goes.
+            let _ = self.punch(offset_bytes, length);
+        }
+        (length, state.is_sealed && state.in_use.is_empty())
+    }
+
+    pub(super) fn punch(&self, offset_bytes: u64, length_bytes: u64) -> rustix::io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.file, flags, offset_bytes, length_bytes)
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.state.lock().in_use.values().sum()
+    }
+
+    pub(super) fn write(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset_bytes)
+    }
+
+    pub(super) fn read(&self, into: &mut [u8], offset_bytes: u64) -> io::Result<()> {
+        self.file.read_exact_at(into, offset_bytes)
+    }
+
+    /// Makes durable whatever was written before.
+    ///
+    /// # Errors
+    /// When it can't be, now or at an earlier time.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.state.lock().is_broken {
+            return Err(Error::Local(format!("segment {} of the journal failed before", self.number)));
+        }
+        self.file.sync_data().map_err(|error| {
+            let mut state = self.state.lock();
+            (state.is_broken, state.is_sealed) = (true, true);
+            Error::local("cannot write the journal", error)
+        })
+    }
+}

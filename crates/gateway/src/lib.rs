@@ -1,0 +1,21 @@
+//! An S3 gateway: any S3 client in front, an S3 store or a local directory behind, and in between a cache, a journal and metadata
+//! that make a rename a matter of a few rows. `docs/gateway.md` says what it promises.
+
+mod blocks;
+mod check;
+mod command;
+pub mod config;
+pub mod digests;
+pub mod engine;
+pub mod errors;
+pub mod journal;
+mod meta;
+pub mod model;
+mod s3;
+mod serving;
+pub mod store;
+
+/// The program `underlay-gateway`.
+pub fn main() -> std::process::ExitCode {
+    command::main()
+}

@@ -1,0 +1,371 @@
+//! One transaction's changes. Every method keeps the tables in step with each other: references with extents, `stored` with contents,
+//! and what becomes free with what the journal is told.
+
+use std::ops::Bound;
+
+use redb::WriteTransaction;
+use serde::Serialize;
+
+use super::tables::{
+    BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
+    encode, part_key, upload_key,
+};
+use super::view::{fetch, scan};
+use crate::errors::{Error, Result};
+use crate::journal::Released;
+use crate::model::{
+    BucketRecord, ContentId, ContentRecord, Extent, ObjectRecord, PartRecord, PendingRecord, Place,
+    StoredRecord, UploadRecord, now_ms,
+};
+
+type Open<'t> = redb::Table<'t, &'static [u8], &'static [u8]>;
+
+/// See the module.
+pub(crate) struct Change<'t> {
+    state: Open<'t>,
+    buckets: Open<'t>,
+    objects: Open<'t>,
+    contents: Open<'t>,
+    pending: Open<'t>,
+    stored: Open<'t>,
+    uploads: Open<'t>,
+    parts: Open<'t>,
+    imported: Open<'t>,
+    pub(crate) released: Vec<Released>,
+    /// Names that became pending, with since when, or are no more.
+    pub(crate) queued: Vec<(Name, Option<i64>)>,
+    /// Names whose object in the store nothing needs any more: it may be overwritten now.
+    pub(crate) unblocked: Vec<(Name, ContentId)>,
+    /// Whether there is something to commit.
+    pub(crate) is_changed: bool,
+    /// Whether a change stopped half-way: then nothing may be committed.
+    pub(crate) is_broken: bool,
+}
+
+fn put<V: Serialize>(table: &mut Open<'_>, key: &[u8], value: &V) -> Result<()> {
+    table.insert(key, encode(value)?.as_slice()).map_err(unwritable)?;
+    Ok(())
+}
+
+fn unwritable(error: impl std::fmt::Display) -> Error {
+    Error::local("cannot write the metadata", error)
+}
+
+impl<'t> Change<'t> {
+    pub(super) fn begin(transaction: &'t WriteTransaction) -> Result<Change<'t>> {
+        let open = |table: Table| transaction.open_table(table).map_err(unwritable);
+        Ok(Change {
+            state: open(STATE)?,
+            buckets: open(BUCKETS)?,
+            objects: open(OBJECTS)?,
+            contents: open(CONTENTS)?,
+            pending: open(PENDING)?,
+            stored: open(STORED)?,
+            uploads: open(UPLOADS)?,
+            parts: open(PARTS)?,
+            imported: open(IMPORTED)?,
+            released: Vec::new(),
+            queued: Vec::new(),
+            unblocked: Vec::new(),
+            is_changed: false,
+            is_broken: false,
+        })
+    }
+
+    pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
+        fetch(&self.state, key)
+    }
+
+    pub(crate) fn set_number(&mut self, key: &[u8], number: u64) -> Result<()> {
+        self.is_changed = true;
+        put(&mut self.state, key, &number)
+    }
+
+    pub(crate) fn bucket(&self, bucket: &str) -> Result<Option<BucketRecord>> {
+        fetch(&self.buckets, bucket.as_bytes())
+    }
+
+    pub(crate) fn set_bucket(&mut self, bucket: &str, record: &BucketRecord) -> Result<()> {
+        self.is_changed = true;
+        put(&mut self.buckets, bucket.as_bytes(), record)
+    }
+
+    pub(crate) fn remove_bucket(&mut self, bucket: &str) -> Result<()> {
+        self.is_changed = true;
+        self.buckets.remove(bucket.as_bytes()).map_err(unwritable)?;
+        let mut prefixes = Vec::new();
+        scan(&self.imported, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
+            let is_ours = Name::from_bytes(key).is_some_and(|name| name.bucket == bucket);
+            if is_ours {
+                prefixes.push(key.to_vec());
+            }
+            Ok(is_ours)
+        })?;
+        for key in prefixes {
+            self.imported.remove(key.as_slice()).map_err(unwritable)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the bucket has an object, an upload, or something that is still to be deleted from the store.
+    pub(crate) fn bucket_has_rows(&self, bucket: &str) -> Result<bool> {
+        for table in [&self.objects, &self.uploads, &self.pending, &self.stored] {
+            let mut is_ours = false;
+            scan(table, Bound::Included(&Name::new(bucket, "").to_bytes()), |key, _| {
+                is_ours = Name::from_bytes(key).is_some_and(|name| name.bucket == bucket);
+                Ok(false)
+            })?;
+            if is_ours {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(crate) fn set_imported(&mut self, prefix: &Name) -> Result<()> {
+        self.is_changed = true;
+        put(&mut self.imported, &prefix.to_bytes(), &())
+    }
+
+    pub(crate) fn forget_imported(&mut self, prefix: &Name) -> Result<()> {
+        self.is_changed = true;
+        self.imported.remove(prefix.to_bytes().as_slice()).map_err(unwritable).map(|_| ())
+    }
+
+    pub(crate) fn object(&self, name: &Name) -> Result<Option<ObjectRecord>> {
+        fetch(&self.objects, &name.to_bytes())
+    }
+
+    /// The first key of the bucket from `from` on.
+    pub(crate) fn first_key_from(&self, from: &Name) -> Result<Option<String>> {
+        let mut found = None;
+        scan(&self.objects, Bound::Included(&from.to_bytes()), |key, _| {
+            found = Name::from_bytes(key).filter(|name| name.bucket == from.bucket).map(|name| name.key);
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    /// Puts an object in the place of the one of this name, or removes that one. The contents of the new one must be there.
+    pub(crate) fn set_object(&mut self, name: &Name, record: Option<&ObjectRecord>) -> Result<()> {
+        self.is_changed = true;
+        let former = self.object(name)?;
+        let key = name.to_bytes();
+        match record {
+            Some(record) => {
+                self.retain(&record.extents)?;
+                put(&mut self.objects, &key, record)?;
+            }
+            None => {
+                self.objects.remove(key.as_slice()).map_err(unwritable)?;
+            }
+        }
+        match former {
+            Some(former) => self.release(&former.extents),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn content(&self, id: ContentId) -> Result<Option<ContentRecord>> {
+        fetch(&self.contents, &id.0.to_be_bytes())
+    }
+
+    /// Enters a content that nothing uses yet: the same transaction has to give it to an object or a part.
+    pub(crate) fn add_content(&mut self, id: ContentId, size_bytes: u64, place: Place) -> Result<()> {
+        self.is_changed = true;
+        put(&mut self.contents, &id.0.to_be_bytes(), &ContentRecord { size_bytes, references: 0, place })
+    }
+
+    /// The content is in the journal from now on, and the store's object is nobody's.
+    pub(crate) fn move_content(&mut self, id: ContentId, place: Place) -> Result<()> {
+        let Some(mut record) = self.content(id)? else { return Ok(()) };
+        self.is_changed = true;
+        let former = std::mem::replace(&mut record.place, place);
+        self.abandon(id, &former, record.size_bytes)?;
+        put(&mut self.contents, &id.0.to_be_bytes(), &record)
+    }
+
+    fn retain(&mut self, extents: &[Extent]) -> Result<()> {
+        for extent in extents {
+            let Some(mut record) = self.content(extent.content)? else {
+                return Err(Error::Local(format!(
+                    "content {} is used and not there: run `underlay-gateway check`",
+                    extent.content.0
+                )));
+            };
+            record.references += 1;
+            put(&mut self.contents, &extent.content.0.to_be_bytes(), &record)?;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, extents: &[Extent]) -> Result<()> {
+        for extent in extents {
+            let Some(mut record) = self.content(extent.content)? else { continue };
+            record.references = record.references.saturating_sub(1);
+            let key = extent.content.0.to_be_bytes();
+            if record.references > 0 {
+                put(&mut self.contents, &key, &record)?;
+                continue;
+            }
+            self.contents.remove(key.as_slice()).map_err(unwritable)?;
+            self.abandon(extent.content, &record.place, record.size_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The store gave the same bytes another ETag.
+    pub(crate) fn set_place(&mut self, id: ContentId, place: Place) -> Result<()> {
+        let Some(mut record) = self.content(id)? else { return Ok(()) };
+        self.is_changed = true;
+        record.place = place;
+        put(&mut self.contents, &id.0.to_be_bytes(), &record)
+    }
+
+    /// Nothing uses the bytes at this place any more.
+    fn abandon(&mut self, content: ContentId, place: &Place, size_bytes: u64) -> Result<()> {
+        match place {
+            Place::Local { segment, offset_bytes } => {
+                let (segment, offset_bytes) = (*segment, *offset_bytes);
+                self.released.push(Released { content, segment, offset_bytes, size_bytes });
+            }
+            Place::Remote { bucket, key, .. } => {
+                let name = Name::new(bucket, key);
+                if self.stored(&name)?.is_some_and(|stored| stored.content == Some(content)) {
+                    // The object is in the store until something overwrites or deletes it.
+                    self.set_stored(&name, Some(&StoredRecord { content: None }))?;
+                    self.unblocked.push((name, content));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stored(&self, name: &Name) -> Result<Option<StoredRecord>> {
+        fetch(&self.stored, &name.to_bytes())
+    }
+
+    pub(crate) fn set_stored(&mut self, name: &Name, record: Option<&StoredRecord>) -> Result<()> {
+        self.is_changed = true;
+        match record {
+            Some(record) => put(&mut self.stored, &name.to_bytes(), record),
+            None => self.stored.remove(name.to_bytes().as_slice()).map_err(unwritable).map(|_| ()),
+        }
+    }
+
+    pub(crate) fn pending(&self, name: &Name) -> Result<Option<PendingRecord>> {
+        fetch(&self.pending, &name.to_bytes())
+    }
+
+    /// The store has to be brought up to date at this name. What was pending stays as old as it was.
+    pub(crate) fn mark_pending(&mut self, name: &Name) -> Result<()> {
+        self.is_changed = true;
+        let since_ms = self.pending(name)?.map_or_else(now_ms, |former| former.since_ms);
+        put(&mut self.pending, &name.to_bytes(), &PendingRecord { since_ms })?;
+        self.queued.push((name.clone(), Some(since_ms)));
+        Ok(())
+    }
+
+    pub(crate) fn clear_pending(&mut self, name: &Name) -> Result<()> {
+        self.is_changed = true;
+        self.pending.remove(name.to_bytes().as_slice()).map_err(unwritable)?;
+        self.queued.push((name.clone(), None));
+        Ok(())
+    }
+
+    pub(crate) fn upload(&self, name: &Name, upload: &str) -> Result<Option<UploadRecord>> {
+        fetch(&self.uploads, &upload_key(name, upload))
+    }
+
+    pub(crate) fn set_upload(&mut self, name: &Name, upload: &str, record: &UploadRecord) -> Result<()> {
+        self.is_changed = true;
+        put(&mut self.uploads, &upload_key(name, upload), record)
+    }
+
+    pub(crate) fn part(&self, upload: &str, number: u16) -> Result<Option<PartRecord>> {
+        fetch(&self.parts, &part_key(upload, number))
+    }
+
+    pub(crate) fn set_part(&mut self, upload: &str, number: u16, record: &PartRecord) -> Result<()> {
+        self.is_changed = true;
+        let former = self.part(upload, number)?;
+        self.retain(&record.extents)?;
+        put(&mut self.parts, &part_key(upload, number), record)?;
+        match former {
+            Some(former) => self.release(&former.extents),
+            None => Ok(()),
+        }
+    }
+
+    /// When the latest part of an upload came; the least number of all if none did.
+    pub(crate) fn last_part_ms(&self, upload: &str) -> Result<i64> {
+        let start = part_key(upload, 0);
+        let prefix = &start[..start.len() - 2];
+        let mut latest = i64::MIN;
+        scan(&self.parts, Bound::Included(&start), |key, value| {
+            if !key.starts_with(prefix) {
+                return Ok(false);
+            }
+            latest = latest.max(decode::<PartRecord>(value)?.modified_ms);
+            Ok(true)
+        })?;
+        Ok(latest)
+    }
+
+    /// Removes an upload with its parts.
+    pub(crate) fn remove_upload(&mut self, name: &Name, upload: &str) -> Result<()> {
+        self.is_changed = true;
+        self.uploads.remove(upload_key(name, upload).as_slice()).map_err(unwritable)?;
+        let mut numbers = Vec::new();
+        let start = part_key(upload, 0);
+        let prefix = start[..start.len() - 2].to_vec();
+        scan(&self.parts, Bound::Included(&start), |key, _| {
+            let number = key.strip_prefix(prefix.as_slice()).and_then(|rest| <[u8; 2]>::try_from(rest).ok());
+            numbers.extend(number);
+            Ok(number.is_some())
+        })?;
+        for number in numbers {
+            let key = part_key(upload, u16::from_be_bytes(number));
+            let part: Option<PartRecord> = fetch(&self.parts, &key)?;
+            self.parts.remove(key.as_slice()).map_err(unwritable)?;
+            if let Some(part) = part {
+                self.release(&part.extents)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// For `repair`: counts references anew. The extents of objects and parts are the truth.
+    pub(crate) fn set_references(&mut self, id: ContentId, references: u64) -> Result<()> {
+        let Some(mut record) = self.content(id)? else { return Ok(()) };
+        self.is_changed = true;
+        if references == 0 {
+            self.contents.remove(id.0.to_be_bytes().as_slice()).map_err(unwritable)?;
+            return self.abandon(id, &record.place, record.size_bytes);
+        }
+        record.references = references;
+        put(&mut self.contents, &id.0.to_be_bytes(), &record)
+    }
+
+    /// For `repair`: an object whose bytes are lost.
+    pub(crate) fn drop_damaged(&mut self, name: &Name) -> Result<()> {
+        self.set_object(name, None)?;
+        self.clear_pending(name)
+    }
+
+    /// Names of objects below a prefix, for taking them out of the metadata.
+    pub(crate) fn names_below(&self, prefix: &Name, most: usize) -> Result<Vec<Name>> {
+        let mut names = Vec::new();
+        let start = prefix.to_bytes();
+        for table in [&self.objects, &self.stored] {
+            scan(table, Bound::Included(&start), |key, _| {
+                let is_below = key.starts_with(&start);
+                if is_below {
+                    names.extend(Name::from_bytes(key));
+                }
+                Ok(is_below && names.len() < most)
+            })?;
+        }
+        Ok(names)
+    }
+}

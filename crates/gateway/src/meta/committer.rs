@@ -1,0 +1,265 @@
+//! The one thread that writes: first the journal's bytes are made durable, then everything that waits goes into one
+//! transaction, then each caller hears what became of its change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use redb::{Database, Durability};
+use tokio::sync::oneshot;
+
+use super::change::Change;
+use super::tables::Name;
+use crate::errors::{Error, Result};
+use crate::journal::{Released, Segment, Written};
+use crate::model::ContentId;
+
+/// So many changes share a commit at most: one that waits behind more of them would wait for long.
+const MOST_CHANGES: usize = 512;
+
+/// What a commit means for the rest of the gateway.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) released: Vec<Released>,
+    pub(crate) queued: Vec<(Name, Option<i64>)>,
+    /// Names at which the store has bytes that no object consists of any more, and which those are.
+    pub(crate) unblocked: Vec<(Name, ContentId)>,
+}
+
+/// Tells the caller, once it is known whether the commit is durable.
+type Finish = Box<dyn FnOnce(Outcome) + Send>;
+
+/// What became of a transaction.
+#[derive(Clone)]
+enum Outcome {
+    Durable,
+    /// Nothing of it is there.
+    NotMade(Error),
+    /// The disk failed while it was made durable: the next start may find it or not, so what it points to has to stay.
+    Unknown(Error),
+}
+
+struct Job {
+    /// Those that the change points into.
+    segments: Vec<Arc<Segment>>,
+    run: Box<dyn FnOnce(&mut Change<'_>) -> Finish + Send>,
+}
+
+/// Hands changes to the thread. The thread ends when the last of these is gone and everything is committed.
+pub(crate) struct Committer {
+    jobs: Sender<Job>,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Committer {
+    /// Starts the thread. `applied` is called after each commit, before the callers hear of it.
+    pub(crate) fn start(
+        database: Arc<Database>,
+        applied: impl FnMut(Effects) + Send + 'static,
+    ) -> std::io::Result<Committer> {
+        let (jobs, waiting) = channel();
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let broken = Arc::clone(&is_broken);
+        underlay_sync::thread::Builder::new()
+            .name("metadata".to_owned())
+            .spawn(move || run(&database, &waiting, &broken, applied))?;
+        Ok(Committer { jobs, is_broken })
+    }
+
+    /// Whether a commit failed. The metadata store may take no more after that until it is opened again.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
+    }
+
+    /// Carries out a change and returns once it is durable, with the bytes of `written` before it. Those are kept if the change was
+    /// made, and given back if not, also when the caller has gone away meanwhile. A closure that returns an error must not have
+    /// changed anything.
+    ///
+    /// # Errors
+    /// The closure's, or when the metadata can't be written: then nothing of it is.
+    pub(crate) async fn commit<T: Send + 'static>(
+        &self,
+        written: Vec<Written>,
+        change: impl FnOnce(&mut Change<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let segments = written.iter().map(Written::segment).collect();
+        let run = Box::new(move |at: &mut Change<'_>| -> Finish {
+            let outcome = change(at);
+            // It may have stopped half-way.
+            at.is_broken |= matches!(outcome, Err(Error::Local(_)));
+            Box::new(move |committed: Outcome| {
+                if outcome.is_ok() && !matches!(committed, Outcome::NotMade(_)) {
+                    written.into_iter().for_each(Written::keep);
+                }
+                // Whoever asked may be gone: the change stands all the same.
+                let _ = answer.send(match committed {
+                    Outcome::Durable => outcome,
+                    Outcome::NotMade(error) | Outcome::Unknown(error) => Err(error),
+                });
+            })
+        });
+        let ended = || Error::Local("the local storage failed, and the gateway's log says how".to_owned());
+        self.jobs.send(Job { segments, run }).map_err(|_| ended())?;
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+fn run(
+    database: &Database,
+    waiting: &Receiver<Job>,
+    is_broken: &AtomicBool,
+    mut applied: impl FnMut(Effects),
+) {
+    while let Ok(first) = waiting.recv() {
+        let mut jobs = vec![first];
+        while jobs.len() < MOST_CHANGES
+            && let Ok(next) = waiting.try_recv()
+        {
+            jobs.push(next);
+        }
+        let mut finishes = Vec::with_capacity(jobs.len());
+        let outcome = match carry_out(database, jobs, &mut finishes) {
+            Ok(effects) => {
+                applied(effects);
+                Outcome::Durable
+            }
+            Err(failure) => {
+                is_broken.store(true, Ordering::Relaxed);
+                let (Outcome::NotMade(error) | Outcome::Unknown(error)) = &failure else { return };
+                tracing::error!("a commit failed, and everything in it: {error}");
+                failure
+            }
+        };
+        let is_over = matches!(outcome, Outcome::Unknown(_));
+        for finish in finishes {
+            finish(outcome.clone());
+        }
+        if is_over {
+            // Later changes would build on what may not be there. Whoever asks for one hears that the thread has ended.
+            tracing::error!("no more writes until the gateway is started again");
+            return;
+        }
+    }
+}
+
+fn carry_out(
+    database: &Database,
+    jobs: Vec<Job>,
+    finishes: &mut Vec<Finish>,
+) -> std::result::Result<Effects, Outcome> {
+    let mut segments: Vec<&Arc<Segment>> = jobs.iter().flat_map(|job| &job.segments).collect();
+    segments.sort_by_key(|segment| segment.number());
+    segments.dedup_by_key(|segment| segment.number());
+    // One that can't be synced fails them all; each caller can try again.
+    let synced = segments.iter().try_for_each(|segment| segment.sync());
+    let failed = |error: &dyn std::fmt::Display| Error::local("cannot write the metadata", error);
+    let not_made = |error: redb::StorageError| Outcome::NotMade(failed(&error));
+    let begun = synced.and_then(|()| {
+        let mut transaction = database.begin_write().map_err(|error| failed(&error))?;
+        transaction.set_durability(Durability::Immediate).map_err(|error| failed(&error))?;
+        Ok(transaction)
+    });
+    let transaction = match begun {
+        Ok(transaction) => transaction,
+        Err(error) => {
+            // Their callers hear of it by their answer's being dropped.
+            drop(jobs);
+            return Err(Outcome::NotMade(error));
+        }
+    };
+    let mut effects = Effects::default();
+    let (is_changed, is_broken) = {
+        let mut change = Change::begin(&transaction).map_err(Outcome::NotMade)?;
+        for job in jobs {
+            finishes.push((job.run)(&mut change));
+        }
+        effects.released = std::mem::take(&mut change.released);
+        effects.queued = std::mem::take(&mut change.queued);
+        effects.unblocked = std::mem::take(&mut change.unblocked);
+        (change.is_changed, change.is_broken)
+    };
+    if is_broken {
+        transaction.abort().map_err(not_made)?;
+        let text = "a change of the metadata failed, and the log says how";
+        return Err(Outcome::NotMade(Error::Local(text.to_owned())));
+    }
+    if is_changed {
+        transaction.commit().map_err(|error| Outcome::Unknown(failed(&error)))?;
+    } else {
+        transaction.abort().map_err(not_made)?;
+    }
+    Ok(effects)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use bytes::Bytes;
+    use redb::StorageBackend;
+    use redb::backends::InMemoryBackend;
+
+    use super::*;
+    use crate::journal::Journal;
+
+    /// A disk that takes bytes and can't make them durable any more.
+    #[derive(Debug)]
+    struct Failing(InMemoryBackend, Arc<AtomicBool>);
+
+    impl StorageBackend for Failing {
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.0.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.0.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            match self.1.load(Ordering::Relaxed) {
+                true => Err(io::Error::from(rustix::io::Errno::IO)),
+                false => self.0.sync_data(),
+            }
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.0.write(offset, data)
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_stay_when_a_commit_may_have_been_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = underlay_files::Folder::open(directory.path()).unwrap();
+        let journal = Arc::new(Journal::open(folder, 1 << 20, &[]).unwrap());
+        let fails = Arc::new(AtomicBool::new(false));
+        let backend = Failing(InMemoryBackend::new(), Arc::clone(&fails));
+        let database = Arc::new(Database::builder().create_with_backend(backend).unwrap());
+        let committer = Committer::start(database, |_| {}).unwrap();
+
+        let written = async |number| {
+            let mut writer = journal.reserve_beyond(ContentId(number), 5).unwrap();
+            writer.write(Bytes::from_static(b"bytes")).await.unwrap();
+            writer.finish().await.unwrap()
+        };
+        // What a closure refuses gives its room back.
+        let refused: Result<()> = committer.commit(vec![written(1).await], |_| Err(Error::NoSuchKey)).await;
+        assert_eq!((refused, journal.used_bytes()), (Err(Error::NoSuchKey), 0));
+
+        fails.store(true, Ordering::Relaxed);
+        let number = |change: &mut Change<'_>| change.set_number(b"test", 1);
+        assert!(committer.commit(vec![written(2).await], number).await.is_err());
+        let kept = journal.used_bytes();
+        assert!(kept > 0, "the next start may find the commit");
+        // Nothing is built on it, also when the disk works again.
+        fails.store(false, Ordering::Relaxed);
+        assert!(committer.commit(vec![written(3).await], number).await.is_err());
+        assert!(committer.is_broken());
+        assert_eq!(journal.used_bytes(), kept);
+    }
+}

@@ -1,0 +1,87 @@
+//! The metadata store: one transactional file (redb) that says which objects there are and where their bytes lie.
+//!
+//! Whoever changes it hands a closure to the one thread that commits ([`committer`]); many closures share one commit. Readers
+//! see the last commit, without waiting.
+
+mod change;
+mod committer;
+mod tables;
+mod view;
+
+pub(crate) use change::Change;
+pub(crate) use committer::Committer;
+pub(crate) use tables::{Name, upload_key};
+pub(crate) use view::View;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::Database;
+
+use crate::errors::{Error, Result};
+
+/// Of our tables; another one is refused.
+const FORMAT: u64 = 1;
+
+/// Name of the file in the local directory.
+pub(crate) const FILE: &str = "metadata.redb";
+
+/// The open file.
+pub(crate) struct Metadata {
+    database: Arc<Database>,
+    /// Counts the openings: the upper bits of every number that is never given twice.
+    pub(crate) epoch: u64,
+}
+
+impl Metadata {
+    /// Opens the file, or makes it. `journal_epoch` is that of the journal beside it: metadata that have not got as far are an older
+    /// copy, which knows nothing of what clients were told since.
+    ///
+    /// # Errors
+    /// When it can't be opened, is older than the journal, or another version of the gateway made it.
+    pub(crate) fn open(path: &Path, cache_bytes: usize, journal_epoch: u64) -> Result<Metadata> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::Local(format!(
+                "cannot open the metadata in {}: {error}\n  what to do: see what `underlay-gateway check` says of it",
+                path.display()
+            ))
+        };
+        let database =
+            Database::builder().set_cache_size(cache_bytes).create(path).map_err(|error| failed(&error))?;
+        let mut metadata = Metadata { database: Arc::new(database), epoch: 0 };
+        let transaction = metadata.database.begin_write().map_err(|error| failed(&error))?;
+        {
+            let mut change = Change::begin(&transaction)?;
+            match change.number(b"format")? {
+                None => change.set_number(b"format", FORMAT)?,
+                Some(FORMAT) => {}
+                Some(other) => {
+                    return Err(Error::Local(format!(
+                        "{} has format {other}, and this gateway knows format {FORMAT}: use the version that made it",
+                        path.display()
+                    )));
+                }
+            }
+            let former = change.number(b"epoch")?.unwrap_or(0);
+            if former < journal_epoch {
+                return Err(Error::Local(format!(
+                    "{} is older than the journal beside it: it was opened {former} times, and the journal {journal_epoch} times\n  what to do: bring back the newest metadata; if there are none, move the whole directory away and begin with an empty one, which loses what is in the journal only",
+                    path.display()
+                )));
+            }
+            metadata.epoch = former + 1;
+            change.set_number(b"epoch", metadata.epoch)?;
+        }
+        transaction.commit().map_err(|error| failed(&error))?;
+        Ok(metadata)
+    }
+
+    /// What the last commit left.
+    pub(crate) fn view(&self) -> Result<View> {
+        View::of(&self.database)
+    }
+
+    pub(crate) fn database(&self) -> Arc<Database> {
+        Arc::clone(&self.database)
+    }
+}

@@ -1,0 +1,190 @@
+//! Reading what the last commit left.
+
+use std::ops::Bound;
+
+use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, ReadableTable};
+use serde::de::DeserializeOwned;
+
+use super::tables::{
+    BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STORED, Table, UPLOADS, decode, part_key,
+    split_upload_key, upload_key,
+};
+use crate::errors::{Error, Result};
+use crate::model::{
+    BucketRecord, ContentId, ContentRecord, ObjectRecord, PartRecord, PendingRecord, StoredRecord,
+    UploadRecord,
+};
+
+/// One row of a table by its key.
+pub(super) fn fetch<V: DeserializeOwned>(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    key: &[u8],
+) -> Result<Option<V>> {
+    match table.get(key).map_err(|error| unreadable(&error))? {
+        Some(row) => decode(row.value()).map(Some),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn unreadable(error: &dyn std::fmt::Display) -> Error {
+    Error::local("cannot read the metadata", error)
+}
+
+/// Rows from a key on, as long as `take` wants more of them.
+pub(super) fn scan(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    from: Bound<&[u8]>,
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+) -> Result<()> {
+    let rows = table.range::<&[u8]>((from, Bound::Unbounded)).map_err(|error| unreadable(&error))?;
+    for row in rows {
+        let (key, value) = row.map_err(|error| unreadable(&error))?;
+        if !take(key.value(), value.value())? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A consistent look at all tables.
+pub(crate) struct View {
+    transaction: ReadTransaction,
+}
+
+impl View {
+    pub(super) fn of(database: &Database) -> Result<View> {
+        Ok(View { transaction: database.begin_read().map_err(|error| unreadable(&error))? })
+    }
+
+    fn open(&self, table: Table) -> Result<ReadOnlyTable<&'static [u8], &'static [u8]>> {
+        self.transaction.open_table(table).map_err(|error| unreadable(&error))
+    }
+
+    pub(crate) fn object(&self, name: &Name) -> Result<Option<ObjectRecord>> {
+        fetch(&self.open(OBJECTS)?, &name.to_bytes())
+    }
+
+    pub(crate) fn content(&self, id: ContentId) -> Result<Option<ContentRecord>> {
+        fetch(&self.open(CONTENTS)?, &id.0.to_be_bytes())
+    }
+
+    pub(crate) fn pending(&self, name: &Name) -> Result<Option<PendingRecord>> {
+        fetch(&self.open(PENDING)?, &name.to_bytes())
+    }
+
+    pub(crate) fn stored(&self, name: &Name) -> Result<Option<StoredRecord>> {
+        fetch(&self.open(STORED)?, &name.to_bytes())
+    }
+
+    pub(crate) fn upload(&self, name: &Name, upload: &str) -> Result<Option<UploadRecord>> {
+        fetch(&self.open(UPLOADS)?, &upload_key(name, upload))
+    }
+
+    pub(crate) fn is_imported(&self, prefix: &Name) -> Result<bool> {
+        Ok(fetch::<()>(&self.open(IMPORTED)?, &prefix.to_bytes())?.is_some())
+    }
+
+    pub(crate) fn part(&self, upload: &str, number: u16) -> Result<Option<PartRecord>> {
+        fetch(&self.open(PARTS)?, &part_key(upload, number))
+    }
+
+    /// Parts of an upload in the order of their numbers, `after` one.
+    pub(crate) fn parts(&self, upload: &str, after: u16, most: usize) -> Result<Vec<(u16, PartRecord)>> {
+        let mut parts = Vec::new();
+        let start = part_key(upload, 0);
+        let prefix = &start[..start.len() - 2];
+        scan(&self.open(PARTS)?, Bound::Excluded(&part_key(upload, after)), |key, value| {
+            let Some(number) = key.strip_prefix(prefix).and_then(|rest| <[u8; 2]>::try_from(rest).ok())
+            else {
+                return Ok(false);
+            };
+            if parts.len() == most {
+                return Ok(false);
+            }
+            parts.push((u16::from_be_bytes(number), decode(value)?));
+            Ok(true)
+        })?;
+        Ok(parts)
+    }
+
+    /// Objects of a bucket in S3's order. `from` bounds the keys; `take` says whether it wants more.
+    pub(crate) fn objects(
+        &self,
+        bucket: &str,
+        from: Bound<&str>,
+        mut take: impl FnMut(&str, ObjectRecord) -> Result<bool>,
+    ) -> Result<()> {
+        let start = match from {
+            Bound::Included(key) => Bound::Included(Name::new(bucket, key).to_bytes()),
+            Bound::Excluded(key) => Bound::Excluded(Name::new(bucket, key).to_bytes()),
+            Bound::Unbounded => Bound::Included(Name::new(bucket, "").to_bytes()),
+        };
+        let start = start.as_ref().map(Vec::as_slice);
+        scan(&self.open(OBJECTS)?, start, |key, value| match Name::from_bytes(key) {
+            Some(name) if name.bucket == bucket => take(&name.key, decode(value)?),
+            _ => Ok(false),
+        })
+    }
+
+    /// Uploads of a bucket, by key and then by upload.
+    pub(crate) fn uploads(
+        &self,
+        bucket: &str,
+        after: &[u8],
+        mut take: impl FnMut(Name, String, UploadRecord) -> Result<bool>,
+    ) -> Result<()> {
+        scan(&self.open(UPLOADS)?, Bound::Excluded(after), |key, value| match split_upload_key(key) {
+            Some((name, upload)) if name.bucket == bucket => take(name, upload, decode(value)?),
+            _ => Ok(false),
+        })
+    }
+
+    pub(crate) fn all_buckets(&self) -> Result<Vec<(String, BucketRecord)>> {
+        self.all(BUCKETS, |key| String::from_utf8(key.to_vec()).ok())
+    }
+
+    pub(crate) fn all_pending(&self) -> Result<Vec<(Name, PendingRecord)>> {
+        self.all(PENDING, Name::from_bytes)
+    }
+
+    pub(crate) fn all_uploads(&self) -> Result<Vec<((Name, String), UploadRecord)>> {
+        self.all(UPLOADS, split_upload_key)
+    }
+
+    /// Every content, one at a time: there can be millions.
+    pub(crate) fn each_content(
+        &self,
+        mut take: impl FnMut(ContentId, ContentRecord) -> Result<()>,
+    ) -> Result<()> {
+        self.each(CONTENTS, |key, value| {
+            let number = <[u8; 8]>::try_from(key).map_err(|_| unreadable(&"a content without a number"))?;
+            take(ContentId(u64::from_be_bytes(number)), decode(value)?)
+        })
+    }
+
+    pub(crate) fn each_object(&self, mut take: impl FnMut(Name, ObjectRecord) -> Result<()>) -> Result<()> {
+        self.each(OBJECTS, |key, value| {
+            take(
+                Name::from_bytes(key).ok_or_else(|| unreadable(&"an object without a name"))?,
+                decode(value)?,
+            )
+        })
+    }
+
+    fn each(&self, table: Table, mut take: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        scan(&self.open(table)?, Bound::Unbounded, |key, value| take(key, value).map(|()| true))
+    }
+
+    fn all<K, V: DeserializeOwned>(
+        &self,
+        table: Table,
+        key_of: impl Fn(&[u8]) -> Option<K>,
+    ) -> Result<Vec<(K, V)>> {
+        let mut rows = Vec::new();
+        self.each(table, |key, value| {
+            rows.push((key_of(key).ok_or_else(|| unreadable(&"a key is damaged"))?, decode(value)?));
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+}

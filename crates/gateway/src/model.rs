@@ -1,0 +1,160 @@
+//! What the gateway knows of buckets, objects and their bytes: plain data, as it is kept in the metadata store.
+//!
+//! An *object* is a name with headers and a list of *extents*; an extent is a range of a *content*; a content is a run of bytes
+//! that never changes and has one place, in the journal or in an object of the store. So a copy is a second list of the
+//! same extents, and a rename moves no byte. A content counts how many extents use it, and is gone with the last.
+
+use serde::{Deserialize, Serialize};
+
+/// Identifies a content for good: never given twice, not even after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ContentId(pub u64);
+
+/// `length_bytes` of a content from `offset_bytes` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    pub content: ContentId,
+    pub offset_bytes: u64,
+    pub length_bytes: u64,
+}
+
+/// Headers that S3 keeps with an object and returns with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Headers {
+    pub content_type: Option<String>,
+    pub cache_control: Option<String>,
+    pub content_disposition: Option<String>,
+    pub content_encoding: Option<String>,
+    pub content_language: Option<String>,
+    /// As HTTP has it.
+    pub expires: Option<String>,
+    /// `x-amz-meta-` without the prefix, in order.
+    pub user: Vec<(String, String)>,
+}
+
+/// How a checksum covers an object of several parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Coverage {
+    /// All bytes.
+    Full,
+    /// The checksums of the parts.
+    Composite,
+}
+
+/// Base64, as S3 writes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checksums {
+    pub crc32: Option<String>,
+    pub crc32c: Option<String>,
+    pub crc64nvme: Option<String>,
+    pub sha1: Option<String>,
+    pub sha256: Option<String>,
+    pub coverage: Option<Coverage>,
+}
+
+/// An object as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectRecord {
+    /// Another one with each write: whoever worked on an older version finds out by it.
+    pub version: u64,
+    pub size_bytes: u64,
+    /// Without quotes: the MD5 of the bytes, that of the parts' MD5s with a dash and their number, or the store's.
+    pub etag: String,
+    /// Since 1970.
+    pub modified_ms: i64,
+    pub extents: Vec<Extent>,
+    pub headers: Headers,
+    pub tags: Vec<(String, String)>,
+    pub checksums: Checksums,
+    /// Of a multipart upload.
+    pub part_sizes_bytes: Vec<u64>,
+    /// Whether only a listing of the store told of it, which has neither headers nor checksums.
+    pub only_listed: bool,
+}
+
+/// Where the bytes of a content are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// In a segment of the journal.
+    Local { segment: u64, offset_bytes: u64 },
+    /// The whole object of this name in the store.
+    Remote {
+        bucket: String,
+        key: String,
+        /// The store's ETag, where it gives one.
+        etag: Option<String>,
+        /// Of the headers that it was stored with: the store's own copy takes those along.
+        headers_hash: Option<u64>,
+        /// Under whose number the cache has blocks of these bytes: that of the content they were copied from.
+        cached_as: ContentId,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContentRecord {
+    pub size_bytes: u64,
+    /// Extents of objects and of parts that use it.
+    pub references: u64,
+    pub place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketRecord {
+    pub created_ms: i64,
+    /// Where its objects are: a configuration that says otherwise would make these metadata wrong.
+    pub store: String,
+    /// Whether a client created it, and not the configuration.
+    pub is_created: bool,
+}
+
+/// A name whose object in the store is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingRecord {
+    /// Since 1970.
+    pub since_ms: i64,
+}
+
+/// What an object of the store is good for: the content that is at that name, if anything uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredRecord {
+    pub content: Option<ContentId>,
+}
+
+/// A multipart upload under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadRecord {
+    pub begun_ms: i64,
+    pub headers: Headers,
+    pub tags: Vec<(String, String)>,
+    /// As the client named it: `CRC32`, for example.
+    pub checksum_algorithm: Option<String>,
+    pub coverage: Option<Coverage>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartRecord {
+    pub size_bytes: u64,
+    /// The MD5 of its bytes, or for a part copied by reference a number that is as good for S3's purposes.
+    pub etag: String,
+    pub modified_ms: i64,
+    pub extents: Vec<Extent>,
+    pub checksums: Checksums,
+}
+
+impl Headers {
+    /// For [`Place::Remote`].
+    pub fn hash_code(&self) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        // FNV-1a: the number is kept on disk, so it must be the same with every compiler.
+        for byte in postcard::to_allocvec(self).unwrap_or_default() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hash
+    }
+}
+
+/// Milliseconds since 1970 by this machine's clock.
+pub(crate) fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

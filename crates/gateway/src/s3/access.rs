@@ -1,0 +1,259 @@
+//! Who may do what. Signatures are `s3s`'s; here are the secrets for them and the grants of the configuration.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hyper::Uri;
+use hyper::header::{HeaderMap, HeaderName};
+use reqwest::Url;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{Credentials, S3Auth, SecretKey};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use underlay_sync::Mutex;
+
+use crate::config::{Grant, Key};
+
+/// The keys with their secrets and grants.
+pub(crate) struct Permissions {
+    keys: HashMap<String, (String, Vec<Grant>)>,
+}
+
+/// What a request turned out to be, for the access log.
+#[derive(Clone, Default)]
+pub(crate) struct Note(pub(crate) Arc<Mutex<Noted>>);
+
+#[derive(Clone, Default)]
+pub(crate) struct Noted {
+    pub(crate) operation: String,
+    pub(crate) key_id: String,
+}
+
+impl Permissions {
+    pub(crate) fn new(keys: &[Key], secrets: &HashMap<String, String>) -> Permissions {
+        let of = |key: &Key| {
+            let secret = secrets.get(&key.id).cloned().unwrap_or_default();
+            (key.id.clone(), (secret, key.grants.clone()))
+        };
+        Permissions { keys: keys.iter().map(of).collect() }
+    }
+
+    fn may(&self, credentials: Option<&Credentials>, allows: impl Fn(&Grant) -> bool) -> S3Result<()> {
+        let grants = credentials.and_then(|credentials| self.keys.get(&credentials.access_key));
+        match grants {
+            Some((_, grants)) if grants.iter().any(allows) => Ok(()),
+            Some(_) => Err(denied("this access key may not do that here")),
+            None => Err(denied("the request is not signed with an access key of this gateway")),
+        }
+    }
+
+    pub(super) fn read(&self, by: Option<&Credentials>, bucket: &str, key: &str) -> S3Result<()> {
+        self.may(by, |grant| grant.read && covers(grant, bucket, key))
+    }
+
+    pub(super) fn write(&self, by: Option<&Credentials>, bucket: &str, key: &str) -> S3Result<()> {
+        self.may(by, |grant| grant.write && covers(grant, bucket, key))
+    }
+
+    /// Listing shows names, so the grant has to cover all that the prefix does.
+    pub(super) fn list(&self, by: Option<&Credentials>, bucket: &str, prefix: &str) -> S3Result<()> {
+        self.read(by, bucket, prefix)
+    }
+
+    /// Anything in the bucket: it may be known that it is there.
+    pub(super) fn see(&self, by: Option<&Credentials>, bucket: &str) -> S3Result<()> {
+        self.may(by, |grant| grant.bucket.as_deref().is_none_or(|own| own == bucket))
+    }
+
+    /// To make and remove buckets takes the right to write to all of it.
+    pub(super) fn own(&self, by: Option<&Credentials>, bucket: &str) -> S3Result<()> {
+        self.write(by, bucket, "")
+    }
+}
+
+fn covers(grant: &Grant, bucket: &str, key: &str) -> bool {
+    grant.bucket.as_deref().is_none_or(|own| own == bucket) && key.starts_with(&grant.prefix)
+}
+
+pub(super) fn denied(why: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessDenied, why)
+}
+
+/// Secrets for `s3s` to verify signatures with.
+pub(super) struct Secrets(pub(super) Arc<Permissions>);
+
+#[async_trait]
+impl S3Auth for Secrets {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        match self.0.keys.get(access_key) {
+            Some((secret, _)) if !secret.is_empty() => Ok(SecretKey::from(secret.clone())),
+            _ => Err(S3Error::with_message(
+                S3ErrorCode::InvalidAccessKeyId,
+                "this gateway has no such access key",
+            )),
+        }
+    }
+}
+
+/// Lets signed requests in. What they may do, each operation asks with the names that it is about.
+pub(super) struct Access;
+
+#[async_trait]
+impl S3Access for Access {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let (operation, key_id) =
+            (context.s3_op().name().to_owned(), context.credentials().map(|by| by.access_key.clone()));
+        if let Some(note) = context.extensions_mut().get::<Note>() {
+            *note.0.lock() = Noted { operation, key_id: key_id.clone().unwrap_or_default() };
+        }
+        // s3s verifies signatures of version 2 as well, which sign neither the body nor most headers.
+        let is_old =
+            context.headers().get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS "))
+                || context.uri().query().is_some_and(|query| {
+                    query.split('&').any(|pair| pair.split('=').next() == Some("AWSAccessKeyId"))
+                });
+        match key_id {
+            _ if is_old => Err(denied("this gateway takes signatures of version 4 only")),
+            None => Err(denied("the request has to be signed")),
+            Some(_) => all_signed(context.headers(), context.uri()),
+        }
+    }
+}
+
+/// A week, as of S3.
+const MAX_LIFETIME_S: u32 = 604_800;
+
+/// Whether the signature covers what decides what the request does: the host, and every `x-amz-` header. `s3s` verifies the headers
+/// that the signature names and lets others be added: `x-amz-copy-source` would make a presigned upload a copy of anything
+/// that its signer may read.
+fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    // As `s3s` reads it: names may be encoded as well.
+    let query = format!("http://gateway/?{}", uri.query().unwrap_or_default());
+    let query = Url::parse(&query).map_err(|_| denied("the query of the request makes no sense"))?;
+    let values_of = |wanted: &str| -> Vec<String> {
+        query
+            .query_pairs()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(wanted))
+            .map(|(_, value)| value.into_owned())
+            .collect()
+    };
+    let is_presigned =
+        !values_of("X-Amz-Signature").is_empty() || !values_of("X-Amz-SignedHeaders").is_empty();
+    let is_lifetime = |text: &String| text.parse::<u32>().is_ok_and(|s| (1..=MAX_LIFETIME_S).contains(&s));
+    if !values_of("X-Amz-Expires").iter().all(is_lifetime) {
+        return Err(denied("a presigned URL is good for 1 to 604800 seconds: X-Amz-Expires"));
+    }
+    let of_header: Vec<_> = headers.get_all("authorization").iter().collect();
+    let list = match (is_presigned, of_header.as_slice()) {
+        (true, []) => match values_of("X-Amz-SignedHeaders").as_slice() {
+            [list] => Some(list.clone()),
+            _ => None,
+        },
+        (false, [value]) => value.to_str().ok().and_then(signed_headers_of),
+        // Which of two signatures counts, nobody should have to know.
+        _ => None,
+    };
+    let Some(list) = list else {
+        return Err(denied(
+            "the request has to have one signature, in its URL or in its Authorization header",
+        ));
+    };
+    // In lower case only: `s3s` looks others up as they are, finds nothing, and leaves them out of what it verifies.
+    let is_signed = |name: &str| list.split(';').any(|signed| signed == name);
+    if !is_signed("host") {
+        return Err(denied("the signature does not cover the Host header"));
+    }
+    match headers.keys().map(HeaderName::as_str).find(|name| name.starts_with("x-amz-") && !is_signed(name)) {
+        Some(name) => Err(S3Error::with_message(
+            S3ErrorCode::AccessDenied,
+            format!("the request has a header that its signature does not cover: {name}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// `SignedHeaders` of an Authorization header of version 4, if it is there once.
+fn signed_headers_of(authorization: &str) -> Option<String> {
+    let (_, fields) = authorization.trim_start().split_once(char::is_whitespace)?;
+    let mut lists = fields.split(',').filter_map(|field| field.trim().strip_prefix("SignedHeaders="));
+    let list = lists.next()?.to_owned();
+    lists.next().is_none().then_some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SecretPlace;
+
+    #[test]
+    fn a_grant_covers_its_bucket_and_prefix_alone() {
+        let grant = |bucket: &str, prefix: &str, write| Grant {
+            bucket: Some(bucket.to_owned()),
+            prefix: prefix.to_owned(),
+            read: true,
+            write,
+        };
+        let key = Key {
+            name: "a".to_owned(),
+            id: "KEY".to_owned(),
+            secret: SecretPlace::Environment("NONE".to_owned()),
+            grants: vec![grant("lake", "tmp/", true), grant("lake", "", false)],
+        };
+        let permissions = Permissions::new(&[key], &HashMap::from([("KEY".to_owned(), "secret".to_owned())]));
+        let by = |id: &str| Credentials { access_key: id.to_owned(), secret_key: SecretKey::from("secret") };
+        let us = by("KEY");
+        assert!(permissions.write(Some(&us), "lake", "tmp/a").is_ok());
+        assert!(permissions.write(Some(&us), "lake", "other").is_err());
+        assert!(permissions.read(Some(&us), "lake", "other").is_ok());
+        assert!(permissions.read(Some(&us), "pond", "tmp/a").is_err());
+        assert!(permissions.own(Some(&us), "lake").is_err());
+        assert!(permissions.see(Some(&us), "lake").is_ok() && permissions.see(Some(&us), "pond").is_err());
+        assert!(permissions.read(None, "lake", "a").is_err());
+        assert!(permissions.read(Some(&by("OTHER")), "lake", "a").is_err());
+    }
+
+    #[test]
+    fn every_header_that_changes_the_meaning_has_to_be_signed() {
+        let asked = |headers: &[(&'static str, &str)], uri: &str| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(*name, value.parse().unwrap());
+            }
+            all_signed(&map, &uri.parse().unwrap()).is_ok()
+        };
+        let of = |signed: &str| {
+            format!(
+                "AWS4-HMAC-SHA256 Credential=K/20260101/us-east-1/s3/aws4_request, SignedHeaders={signed}, Signature=0"
+            )
+        };
+        let (usual, bare) = (of("host;x-amz-date"), of("x-amz-date"));
+        assert!(asked(&[("authorization", &usual), ("x-amz-date", "d"), ("range", "bytes=0-")], "/lake/a"));
+        assert!(!asked(&[("authorization", &usual), ("x-amz-copy-source", "/lake/b")], "/lake/a"));
+        assert!(!asked(&[("authorization", &usual), ("x-amz-meta-a", "b")], "/lake/a"));
+        assert!(!asked(&[("authorization", &bare), ("x-amz-date", "d")], "/lake/a"));
+        assert!(!asked(&[], "/lake/a"));
+        let upper = of("host;X-Amz-Copy-Source");
+        assert!(!asked(&[("authorization", &upper), ("x-amz-copy-source", "/lake/b")], "/lake/a"));
+
+        let url = "/lake/a?X-Amz-SignedHeaders=host&X-Amz-Signature=0";
+        assert!(asked(&[], url));
+        for (seconds, is_fine) in
+            [("1", true), ("604800", true), ("604801", false), ("0", false), ("-7", false), ("", false)]
+        {
+            assert_eq!(asked(&[], &format!("{url}&X-Amz-Expires={seconds}")), is_fine, "{seconds}");
+        }
+        assert!(!asked(&[("x-amz-copy-source", "/lake/b")], url));
+        assert!(!asked(&[("x-amz-tagging", "a=b")], url));
+        let both = "/lake/a?X-Amz-SignedHeaders=host%3Bx-amz-tagging&X-Amz-Signature=0";
+        assert!(asked(&[("x-amz-tagging", "a=b")], both));
+        // Neither a second list nor a second signature hides the one that counts.
+        assert!(!asked(
+            &[("x-amz-tagging", "a=b")],
+            &format!("{url}&X-Amz-SignedHeaders=host%3Bx-amz-tagging")
+        ));
+        let all = of("host;x-amz-tagging");
+        assert!(!asked(&[("authorization", &all), ("x-amz-tagging", "a=b")], url));
+        let hidden = "/lake/a?X-Amz-Signed%48eaders=host&X-Amz-Sign%61ture=0";
+        assert!(!asked(&[("authorization", &all), ("x-amz-tagging", "a=b")], hidden));
+    }
+}

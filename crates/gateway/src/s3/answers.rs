@@ -1,0 +1,106 @@
+//! From our terms to S3's: errors, times, ETags, checksums.
+
+use s3s::dto::{ChecksumType, ETag, Timestamp, TimestampFormat};
+use s3s::{S3Error, S3ErrorCode};
+
+use crate::errors::Error;
+use crate::model::{Checksums, Coverage};
+
+/// The code that clients know for an error. Details of the gateway's own disk stay in its log.
+pub(super) fn error(error: Error) -> S3Error {
+    let text = error.to_string();
+    let code = match error {
+        Error::NoSuchBucket => S3ErrorCode::NoSuchBucket,
+        Error::NoSuchKey => S3ErrorCode::NoSuchKey,
+        Error::NoSuchUpload => S3ErrorCode::NoSuchUpload,
+        Error::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
+        Error::BucketNotEmpty => S3ErrorCode::BucketNotEmpty,
+        Error::InvalidPart(_) => S3ErrorCode::InvalidPart,
+        Error::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
+        Error::PartTooSmall(_) => S3ErrorCode::EntityTooSmall,
+        Error::PreconditionFailed => S3ErrorCode::PreconditionFailed,
+        Error::NotModified => S3ErrorCode::NotModified,
+        Error::InvalidRange { .. } => S3ErrorCode::InvalidRange,
+        Error::InvalidArgument(_) => S3ErrorCode::InvalidArgument,
+        Error::KeyTooLong(_) => S3ErrorCode::KeyTooLongError,
+        Error::NameTaken(_) => S3ErrorCode::InvalidRequest,
+        Error::BadDigest(_) => S3ErrorCode::BadDigest,
+        Error::NotAsSigned(_) => S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()),
+        Error::AccessDenied(_) => S3ErrorCode::AccessDenied,
+        Error::IncompleteBody(_) => S3ErrorCode::IncompleteBody,
+        Error::TooLarge(_) => S3ErrorCode::EntityTooLarge,
+        Error::NotImplemented(_) => S3ErrorCode::NotImplemented,
+        Error::Busy(_) => S3ErrorCode::SlowDown,
+        Error::Store(_) => S3ErrorCode::ServiceUnavailable,
+        Error::Local(_) => {
+            tracing::error!("{text}");
+            let text = "the gateway's own storage failed, and its log says how";
+            return S3Error::with_message(S3ErrorCode::InternalError, text);
+        }
+    };
+    let mut answer = S3Error::with_message(code, text);
+    if matches!(answer.code(), S3ErrorCode::Custom(_)) {
+        answer.set_status_code(hyper::StatusCode::BAD_REQUEST);
+    }
+    answer
+}
+
+pub(super) fn invalid(text: impl Into<String>) -> S3Error {
+    error(Error::InvalidArgument(text.into()))
+}
+
+/// S3 has whole seconds.
+pub(super) fn time(ms: i64) -> Timestamp {
+    let seconds = u64::try_from(ms.div_euclid(1000)).unwrap_or(0);
+    Timestamp::from(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds))
+}
+
+/// Milliseconds since 1970.
+pub(super) fn ms(time: &Timestamp) -> i64 {
+    let mut text = Vec::new();
+    let seconds = time
+        .format(TimestampFormat::EpochSeconds, &mut text)
+        .ok()
+        .and_then(|()| String::from_utf8(text).ok()?.parse::<f64>().ok());
+    (seconds.unwrap_or(0.0) * 1000.0) as i64
+}
+
+pub(super) fn etag(text: &str) -> ETag {
+    ETag::Strong(text.to_owned())
+}
+
+pub(super) fn coverage(checksums: &Checksums) -> Option<ChecksumType> {
+    checksums.coverage.map(coverage_word)
+}
+
+pub(super) fn coverage_word(coverage: Coverage) -> ChecksumType {
+    ChecksumType::from_static(match coverage {
+        Coverage::Full => ChecksumType::FULL_OBJECT,
+        Coverage::Composite => ChecksumType::COMPOSITE,
+    })
+}
+
+/// Sets the five checksum fields of an S3 structure.
+macro_rules! with_checksums {
+    ($to:expr, $from:expr) => {
+        ($to.checksum_crc32, $to.checksum_crc32c, $to.checksum_crc64nvme) =
+            ($from.crc32.clone(), $from.crc32c.clone(), $from.crc64nvme.clone());
+        ($to.checksum_sha1, $to.checksum_sha256) = ($from.sha1.clone(), $from.sha256.clone());
+    };
+}
+
+/// And from one.
+macro_rules! checksums_of {
+    ($from:expr) => {
+        $crate::model::Checksums {
+            crc32: $from.checksum_crc32.clone(),
+            crc32c: $from.checksum_crc32c.clone(),
+            crc64nvme: $from.checksum_crc64nvme.clone(),
+            sha1: $from.checksum_sha1.clone(),
+            sha256: $from.checksum_sha256.clone(),
+            coverage: None,
+        }
+    };
+}
+
+pub(super) use {checksums_of, with_checksums};

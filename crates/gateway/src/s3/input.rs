@@ -1,0 +1,302 @@
+//! What requests bring: bodies with their checksums, conditions, tags, where a copy comes from.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use hyper::HeaderMap;
+use s3s::dto::{CopySource, ETagCondition, Range, StreamingBlob};
+use s3s::{S3Result, TrailingHeaders};
+
+use super::answers::{error, invalid};
+use crate::digests::{ALGORITHMS, Algorithm};
+use crate::engine::{Conditions, Verify};
+use crate::errors::{Error, Result};
+use crate::model::Checksums;
+
+/// S3's limits of user metadata and of tags.
+const MOST_METADATA_BYTES: usize = 2048;
+const MOST_TAGS: usize = 10;
+
+/// The body as a stream. Errors of `s3s` have no public types, so their text says what they are.
+pub(super) fn body(blob: Option<StreamingBlob>) -> BoxStream<'static, Result<Bytes>> {
+    let Some(blob) = blob else { return futures_util::stream::empty().boxed() };
+    blob.map(|piece| {
+        piece.map_err(|error| {
+            let text = error.to_string();
+            match text.contains("Mismatch") && !text.contains("Length") {
+                true => Error::NotAsSigned(text),
+                false => Error::IncompleteBody(format!("the body broke off: {text}")),
+            }
+        })
+    })
+    .boxed()
+}
+
+/// What the client says its body is.
+pub(super) struct Promised {
+    pub(super) algorithms: Vec<Algorithm>,
+    md5: Option<Vec<u8>>,
+    checksums: Checksums,
+    /// The algorithm that comes with the trailer.
+    trailer: Option<(Algorithm, Option<TrailingHeaders>)>,
+}
+
+impl Promised {
+    /// # Errors
+    /// When it makes no sense.
+    pub(super) fn of(
+        headers: &HeaderMap,
+        content_md5: Option<&str>,
+        checksums: Checksums,
+        trailing: Option<TrailingHeaders>,
+    ) -> S3Result<Promised> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let md5 = match content_md5 {
+            None => None,
+            Some(text) => match STANDARD.decode(text) {
+                Ok(bytes) if bytes.len() == 16 => Some(bytes),
+                _ => {
+                    let code = s3s::S3ErrorCode::InvalidDigest;
+                    return Err(s3s::S3Error::with_message(
+                        code,
+                        "Content-MD5 is not the base64 of 16 bytes",
+                    ));
+                }
+            },
+        };
+        let trailer = match text("x-amz-trailer") {
+            None => None,
+            Some(name) => {
+                let known = ALGORITHMS
+                    .into_iter()
+                    .find(|algorithm| algorithm.header().eq_ignore_ascii_case(name.trim()));
+                let algorithm = known.ok_or_else(|| {
+                    invalid(format!("the trailer {name:?} is not a checksum that S3 knows"))
+                })?;
+                Some((algorithm, trailing))
+            }
+        };
+        let named = ["x-amz-sdk-checksum-algorithm", "x-amz-checksum-algorithm"].into_iter().find_map(text);
+        let mut algorithms: Vec<Algorithm> =
+            ALGORITHMS.into_iter().filter(|algorithm| checksums.get(*algorithm).is_some()).collect();
+        if algorithms.len() > 1 {
+            return Err(invalid("expected one checksum header, not several"));
+        }
+        if let Some((algorithm, _)) = &trailer {
+            algorithms.push(*algorithm);
+        }
+        if let Some(name) = named {
+            algorithms.push(
+                Algorithm::of_name(name)
+                    .ok_or_else(|| invalid(format!("{name:?} is not a checksum that S3 knows")))?,
+            );
+        }
+        algorithms.dedup();
+        Ok(Promised { algorithms, md5, checksums, trailer })
+    }
+
+    /// Compares what came with what was promised. The trailer is there only when the body has ended.
+    pub(super) fn verify(self) -> Verify {
+        Box::new(move |md5, found| {
+            if self.md5.is_some_and(|wanted| wanted != md5) {
+                return Err(Error::BadDigest("the body's MD5 is not that of Content-MD5".to_owned()));
+            }
+            let mut wanted: Vec<(Algorithm, String)> = ALGORITHMS
+                .into_iter()
+                .filter_map(|algorithm| Some((algorithm, self.checksums.get(algorithm)?.clone())))
+                .collect();
+            if let Some((algorithm, trailing)) = self.trailer {
+                let name = algorithm.header();
+                let value = trailing.and_then(|trailing| trailing.take()).and_then(|headers| {
+                    headers.get(&name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+                });
+                let missing =
+                    || Error::IncompleteBody(format!("the trailer {name} was announced and did not come"));
+                wanted.push((algorithm, value.ok_or_else(missing)?));
+            }
+            for (algorithm, wanted) in wanted {
+                let found = found.get(algorithm).map_or("", String::as_str);
+                if found != wanted.trim() {
+                    return Err(Error::BadDigest(format!(
+                        "the body's {} is {found}, and the request says {}",
+                        algorithm.name(),
+                        wanted.escape_debug()
+                    )));
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn text_of(condition: &ETagCondition) -> String {
+    match condition {
+        ETagCondition::Any => "*".to_owned(),
+        ETagCondition::ETag(etag) => etag.value().to_owned(),
+    }
+}
+
+pub(super) fn etag_text(condition: Option<&ETagCondition>) -> Option<String> {
+    condition.map(text_of)
+}
+
+/// Of a write.
+pub(super) fn conditions(
+    if_match: Option<&ETagCondition>,
+    if_none_match: Option<&ETagCondition>,
+) -> S3Result<Conditions> {
+    let if_none_match = match if_none_match {
+        None => false,
+        Some(ETagCondition::Any) => true,
+        Some(ETagCondition::ETag(_)) => {
+            let why = "a write takes If-None-Match with * only".to_owned();
+            return Err(error(Error::NotImplemented(why)));
+        }
+    };
+    Ok(Conditions { if_match: if_match.map(text_of), if_none_match })
+}
+
+/// The size of a body. One that comes in HTTP's own chunks has no `Content-Length`, as boto3 sends them by TLS: then S3's header
+/// for the size without framing says it.
+pub(super) fn size(content_length: Option<i64>, headers: &HeaderMap) -> S3Result<u64> {
+    let decoded = || headers.get("x-amz-decoded-content-length")?.to_str().ok()?.parse().ok();
+    let length = content_length.and_then(|length| u64::try_from(length).ok()).or_else(decoded);
+    length.ok_or_else(|| {
+        s3s::S3Error::with_message(
+            s3s::S3ErrorCode::MissingContentLength,
+            "the request has no Content-Length",
+        )
+    })
+}
+
+/// Bucket and key of a copy's source.
+pub(super) fn source(source: &CopySource) -> S3Result<(String, String)> {
+    match source {
+        CopySource::Bucket { bucket, key, version_id } => {
+            check_version(version_id.as_deref())?;
+            Ok((bucket.to_string(), key.to_string()))
+        }
+        _ => Err(error(Error::NotImplemented("a source is named by its bucket and key".to_owned()))),
+    }
+}
+
+/// There is one version of an object, which S3 calls `null`.
+pub(super) fn check_version(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None | Some("null" | "") => Ok(()),
+        Some(_) => Err(s3s::S3Error::with_message(
+            s3s::S3ErrorCode::NoSuchVersion,
+            "this gateway keeps one version of an object, `null`",
+        )),
+    }
+}
+
+/// `bytes=0-99` of an object of this size.
+pub(super) fn copied_range(text: &str, size_bytes: u64) -> S3Result<std::ops::Range<u64>> {
+    let wrong = || invalid(format!("{text:?} is not a range within the source"));
+    match Range::parse(text) {
+        Ok(Range::Int { first, last: Some(last) }) if last < size_bytes => Ok(first..last + 1),
+        Ok(Range::Int { last: Some(_), .. }) => Err(error(Error::InvalidRange { size_bytes })),
+        _ => Err(wrong()),
+    }
+}
+
+/// User metadata, in order and within S3's limit.
+pub(super) fn metadata(metadata: Option<s3s::dto::Metadata>) -> S3Result<Vec<(String, String)>> {
+    let mut pairs: Vec<(String, String)> = metadata.into_iter().flatten().collect();
+    pairs.sort();
+    let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    match bytes <= MOST_METADATA_BYTES {
+        true => Ok(pairs),
+        false => Err(s3s::S3Error::with_message(
+            s3s::S3ErrorCode::MetadataTooLarge,
+            "user metadata have at most 2 KiB",
+        )),
+    }
+}
+
+/// Tags as a header has them: `a=1&b=2`.
+pub(super) fn tags(text: Option<&str>) -> S3Result<Vec<(String, String)>> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let mut tags = Vec::new();
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        tags.push((unescaped(name)?, unescaped(value)?));
+    }
+    check_tags(tags)
+}
+
+/// # Errors
+/// When they are too many or too long, or one comes twice.
+pub(super) fn check_tags(mut tags: Vec<(String, String)>) -> S3Result<Vec<(String, String)>> {
+    let wrong = |why: &'static str| Err(s3s::S3Error::with_message(s3s::S3ErrorCode::InvalidTag, why));
+    tags.sort();
+    if tags.len() > MOST_TAGS {
+        return wrong("an object has at most 10 tags");
+    }
+    if tags.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        return wrong("a tag comes twice");
+    }
+    let is_long = |(name, value): &(String, String)| {
+        name.is_empty() || name.chars().count() > 128 || value.chars().count() > 256
+    };
+    match tags.iter().any(is_long) {
+        true => wrong("a tag's key has 1 to 128 characters, and its value at most 256"),
+        false => Ok(tags),
+    }
+}
+
+/// Percent-encoded text, with `+` for a space.
+fn unescaped(text: &str) -> S3Result<String> {
+    let wrong = || invalid(format!("{text:?} is not percent-encoded text"));
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digits = [rest.next().ok_or_else(wrong)?, rest.next().ok_or_else(wrong)?];
+                let digits = std::str::from_utf8(&digits).map_err(|_| wrong())?;
+                bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
+            }
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn tags_of_a_header() {
+        assert_eq!(
+            tags(Some("b=2&a=x+y%26&c")).unwrap(),
+            [("a", "x y&"), ("b", "2"), ("c", "")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+        );
+        assert!(tags(Some("a=1&a=2")).is_err());
+        assert!(tags(Some("a=%zz")).is_err() && tags(Some("a=%f")).is_err());
+        let many: Vec<String> = (0..11).map(|at| format!("t{at}=v")).collect();
+        assert!(tags(Some(&many.join("&"))).is_err());
+    }
+
+    #[test]
+    fn a_copied_range_is_within_the_source() {
+        assert_eq!(copied_range("bytes=0-9", 10).unwrap(), 0..10);
+        for wrong in ["bytes=0-10", "bytes=5-", "bytes=-5", "0-9", "bytes=9-3", ""] {
+            assert!(copied_range(wrong, 10).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,40}") {
+            let _ = (tags(Some(&text)), copied_range(&text, 100));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Listings in S3's three forms.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::Front;
+use super::answers::{coverage, error, etag, invalid, time};
+use crate::digests::ALGORITHMS;
+use crate::engine::{Entry, ListRequest, Listing};
+use crate::model::ObjectRecord;
+
+type Answer<T> = S3Result<S3Response<T>>;
+
+/// S3's own.
+const MOST_KEYS: i32 = 1000;
+
+/// `max-keys`: what S3 gives at most, whatever the client asks for.
+fn most(asked: Option<i32>) -> S3Result<(i32, usize)> {
+    let asked = asked.unwrap_or(MOST_KEYS);
+    let given = asked.min(MOST_KEYS);
+    let count = usize::try_from(given).map_err(|_| invalid("max-keys can't be negative"))?;
+    Ok((given, count))
+}
+
+/// Names as the client wants them: XML can't have every character, so most ask for percent-encoding.
+struct Encoding(bool);
+
+impl Encoding {
+    fn of(asked: Option<&EncodingType>) -> S3Result<Encoding> {
+        match asked.map(EncodingType::as_str) {
+            None => Ok(Encoding(false)),
+            Some("url") => Ok(Encoding(true)),
+            Some(_) => Err(invalid("the encoding type can only be url")),
+        }
+    }
+
+    fn name(&self, text: String) -> String {
+        if !self.0 {
+            return text;
+        }
+        let mut encoded = String::with_capacity(text.len());
+        for byte in text.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' | b'*' => {
+                    encoded.push(char::from(byte));
+                }
+                other => encoded.push_str(&format!("%{other:02X}")),
+            }
+        }
+        encoded
+    }
+}
+
+fn object(key: String, record: &ObjectRecord, owner: Option<Owner>) -> Object {
+    let algorithms: Vec<ChecksumAlgorithm> = ALGORITHMS
+        .into_iter()
+        .filter(|algorithm| record.checksums.get(*algorithm).is_some())
+        .map(|algorithm| ChecksumAlgorithm::from_static(algorithm.name()))
+        .collect();
+    Object {
+        key: Some(key),
+        e_tag: Some(etag(&record.etag)),
+        last_modified: Some(time(record.modified_ms)),
+        size: i64::try_from(record.size_bytes).ok(),
+        storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
+        checksum_type: coverage(&record.checksums),
+        checksum_algorithm: (!algorithms.is_empty()).then_some(algorithms),
+        owner,
+        ..Object::default()
+    }
+}
+
+fn split(listing: Listing, encoding: &Encoding, owner: Option<&Owner>) -> (Vec<Object>, Vec<CommonPrefix>) {
+    let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
+    for entry in listing.entries {
+        match entry {
+            Entry::Object(key, record) => objects.push(object(encoding.name(key), &record, owner.cloned())),
+            Entry::Prefix(prefix) => prefixes.push(CommonPrefix { prefix: Some(encoding.name(prefix)) }),
+        }
+    }
+    (objects, prefixes)
+}
+
+async fn list(front: &Front, bucket: &str, request: &ListRequest) -> S3Result<Listing> {
+    // No page has room for anything, and S3 says then that there is no more.
+    if request.most == 0 {
+        front.engine.check_bucket(bucket).map_err(error)?;
+        return Ok(Listing::default());
+    }
+    front.engine.list(bucket, request).await.map_err(error)
+}
+
+pub(super) async fn objects(
+    front: &Front,
+    request: S3Request<ListObjectsInput>,
+) -> Answer<ListObjectsOutput> {
+    let (by, input) = (request.credentials, request.input);
+    let prefix = input.prefix.clone().unwrap_or_default();
+    front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
+    let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
+    let asked = ListRequest {
+        prefix,
+        delimiter: input.delimiter.clone().filter(|delimiter| !delimiter.is_empty()),
+        after: input.marker.clone().filter(|marker| !marker.is_empty()),
+        most,
+    };
+    let listing = list(front, &input.bucket, &asked).await?;
+    let is_truncated = listing.is_truncated;
+    let last = listing.entries.last().map(|entry| encoding.name(entry.name().to_owned()));
+    let owner = Owner { id: by.map(|by| by.access_key), display_name: None };
+    let (contents, common_prefixes) = split(listing, &encoding, Some(&owner));
+    Ok(S3Response::new(ListObjectsOutput {
+        name: Some(input.bucket),
+        prefix: Some(encoding.name(asked.prefix)),
+        marker: Some(encoding.name(input.marker.unwrap_or_default())),
+        max_keys: Some(given),
+        is_truncated: Some(is_truncated),
+        contents: Some(contents),
+        common_prefixes: Some(common_prefixes),
+        // Without a delimiter clients take the last key.
+        next_marker: last.filter(|_| is_truncated && asked.delimiter.is_some()),
+        delimiter: asked.delimiter.map(|delimiter| encoding.name(delimiter)),
+        encoding_type: input.encoding_type,
+        request_charged: None,
+    }))
+}
+
+pub(super) async fn objects_v2(
+    front: &Front,
+    request: S3Request<ListObjectsV2Input>,
+) -> Answer<ListObjectsV2Output> {
+    let (by, input) = (request.credentials, request.input);
+    let prefix = input.prefix.clone().unwrap_or_default();
+    front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
+    let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
+    let after = match &input.continuation_token {
+        Some(token) => {
+            Some(position(token).ok_or_else(|| invalid("the continuation token is none of this gateway's"))?)
+        }
+        None => input.start_after.clone().filter(|after| !after.is_empty()),
+    };
+    let asked = ListRequest {
+        prefix,
+        delimiter: input.delimiter.clone().filter(|delimiter| !delimiter.is_empty()),
+        after,
+        most,
+    };
+    let listing = list(front, &input.bucket, &asked).await?;
+    let is_truncated = listing.is_truncated;
+    let last = listing.entries.last().map(|entry| token(entry.name()));
+    let owner = input
+        .fetch_owner
+        .unwrap_or(false)
+        .then(|| Owner { id: by.map(|by| by.access_key), display_name: None });
+    let (contents, common_prefixes) = split(listing, &encoding, owner.as_ref());
+    Ok(S3Response::new(ListObjectsV2Output {
+        name: Some(input.bucket),
+        prefix: Some(encoding.name(asked.prefix)),
+        max_keys: Some(given),
+        key_count: i32::try_from(contents.len() + common_prefixes.len()).ok(),
+        continuation_token: input.continuation_token,
+        is_truncated: Some(is_truncated),
+        next_continuation_token: last.filter(|_| is_truncated),
+        contents: Some(contents),
+        common_prefixes: Some(common_prefixes),
+        delimiter: asked.delimiter.map(|delimiter| encoding.name(delimiter)),
+        encoding_type: input.encoding_type,
+        start_after: input.start_after.map(|after| encoding.name(after)),
+        request_charged: None,
+    }))
+}
+
+/// Where the next page begins, as a text that clients hand back.
+fn token(name: &str) -> String {
+    URL_SAFE_NO_PAD.encode(name)
+}
+
+fn position(token: &str) -> Option<String> {
+    String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()
+}
+
+/// Every object has one version. Clients ask for versions to empty a bucket.
+pub(super) async fn versions(
+    front: &Front,
+    request: S3Request<ListObjectVersionsInput>,
+) -> Answer<ListObjectVersionsOutput> {
+    let (by, input) = (request.credentials, request.input);
+    let prefix = input.prefix.clone().unwrap_or_default();
+    front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
+    let ((given, most), encoding) = (most(input.max_keys)?, Encoding::of(input.encoding_type.as_ref())?);
+    let asked = ListRequest {
+        prefix,
+        delimiter: input.delimiter.clone().filter(|delimiter| !delimiter.is_empty()),
+        after: input.key_marker.clone().filter(|marker| !marker.is_empty()),
+        most,
+    };
+    let listing = list(front, &input.bucket, &asked).await?;
+    let is_truncated = listing.is_truncated;
+    let last = listing.entries.last().map(|entry| encoding.name(entry.name().to_owned()));
+    let owner = Owner { id: by.map(|by| by.access_key), display_name: None };
+    let (objects, common_prefixes) = split(listing, &encoding, Some(&owner));
+    let versions = objects.into_iter().map(|object| ObjectVersion {
+        key: object.key,
+        e_tag: object.e_tag,
+        is_latest: Some(true),
+        last_modified: object.last_modified,
+        owner: object.owner,
+        size: object.size,
+        version_id: Some("null".to_owned()),
+        storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
+        ..ObjectVersion::default()
+    });
+    Ok(S3Response::new(ListObjectVersionsOutput {
+        name: Some(input.bucket),
+        prefix: Some(encoding.name(asked.prefix)),
+        key_marker: Some(encoding.name(input.key_marker.unwrap_or_default())),
+        version_id_marker: input.version_id_marker,
+        max_keys: Some(given),
+        is_truncated: Some(is_truncated),
+        versions: Some(versions.collect()),
+        common_prefixes: Some(common_prefixes),
+        next_key_marker: last.filter(|_| is_truncated),
+        next_version_id_marker: is_truncated.then(|| "null".to_owned()),
+        delimiter: asked.delimiter.map(|delimiter| encoding.name(delimiter)),
+        encoding_type: input.encoding_type,
+        ..ListObjectVersionsOutput::default()
+    }))
+}

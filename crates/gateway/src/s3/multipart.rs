@@ -1,0 +1,284 @@
+//! Multipart uploads.
+
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::Front;
+use super::answers::{checksums_of, coverage, coverage_word, error, etag, invalid, time, with_checksums};
+use super::input::{self, Promised, conditions};
+use super::object::{headers_of, refuse_unknown, source_conditions};
+use crate::digests::Algorithm;
+use crate::engine::{CompletedPart as Listed, MOST_PARTS};
+use crate::errors::Error;
+use crate::model::Coverage;
+
+type Answer<T> = S3Result<S3Response<T>>;
+
+/// S3's own, of a page.
+const MOST_ROWS: i32 = 1000;
+
+fn part_number(number: i32) -> S3Result<u16> {
+    let number = u16::try_from(number).ok().filter(|number| (1..=MOST_PARTS).contains(number));
+    number.ok_or_else(|| invalid("a part has a number from 1 to 10000"))
+}
+
+fn page(asked: Option<i32>) -> S3Result<(i32, usize)> {
+    let given = asked.unwrap_or(MOST_ROWS).min(MOST_ROWS);
+    usize::try_from(given)
+        .map(|count| (given, count))
+        .map_err(|_| invalid("a page can't have a negative size"))
+}
+
+pub(super) async fn create(
+    front: &Front,
+    request: S3Request<CreateMultipartUploadInput>,
+) -> Answer<CreateMultipartUploadOutput> {
+    let input = request.input;
+    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    refuse_unknown!(
+        input,
+        sse_customer_algorithm,
+        ssekms_key_id,
+        object_lock_mode,
+        object_lock_legal_hold_status,
+        website_redirect_location,
+        grant_full_control,
+        grant_read,
+        grant_read_acp,
+        grant_write_acp
+    );
+    let algorithm = match &input.checksum_algorithm {
+        None => None,
+        Some(name) => {
+            let known = Algorithm::of_name(name.as_str());
+            Some(known.ok_or_else(|| invalid("the checksum algorithm is none that S3 knows"))?)
+        }
+    };
+    let coverage = match (&input.checksum_type, algorithm) {
+        (Some(word), _) if word.as_str() == ChecksumType::FULL_OBJECT => Some(Coverage::Full),
+        (Some(_), _) => Some(Coverage::Composite),
+        (None, algorithm) => algorithm.map(Algorithm::usual_coverage),
+    };
+    let checksum = algorithm.zip(coverage);
+    let (headers, tags) = (headers_of!(input), input::tags(input.tagging.as_deref())?);
+    let upload = front
+        .engine
+        .create_upload(&input.bucket, &input.key, headers, tags, checksum)
+        .await
+        .map_err(error)?;
+    Ok(S3Response::new(CreateMultipartUploadOutput {
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        upload_id: Some(upload),
+        checksum_algorithm: input.checksum_algorithm,
+        checksum_type: checksum.map(|(_, coverage)| coverage_word(coverage)),
+        ..CreateMultipartUploadOutput::default()
+    }))
+}
+
+pub(super) async fn part(front: &Front, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+    let mut input = request.input;
+    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    refuse_unknown!(input, sse_customer_algorithm);
+    let number = part_number(input.part_number)?;
+    let promised = Promised::of(
+        &request.headers,
+        input.content_md5.as_deref(),
+        checksums_of!(input),
+        request.trailing_headers,
+    )?;
+    let mut algorithms = promised.algorithms.clone();
+    // The whole gets its checksum from those of the parts, whether or not the client sends them.
+    let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;
+    let of_upload = begun.checksum_algorithm.as_deref().and_then(Algorithm::of_name);
+    algorithms.extend(of_upload.filter(|algorithm| !promised.algorithms.contains(algorithm)));
+    let size = input::size(input.content_length, &request.headers)?;
+    if size > 5 << 30 {
+        return Err(error(Error::TooLarge("a part has at most 5 GiB".to_owned())));
+    }
+    let body = input::body(input.body.take());
+    let stored = front
+        .engine
+        .upload_part(
+            &input.bucket,
+            &input.key,
+            &input.upload_id,
+            number,
+            size,
+            &algorithms,
+            body,
+            promised.verify(),
+        )
+        .await
+        .map_err(error)?;
+    let mut output = UploadPartOutput { e_tag: Some(etag(&stored.etag)), ..UploadPartOutput::default() };
+    with_checksums!(output, stored.checksums);
+    Ok(S3Response::new(output))
+}
+
+pub(super) async fn part_copy(
+    front: &Front,
+    request: S3Request<UploadPartCopyInput>,
+) -> Answer<UploadPartCopyOutput> {
+    let (by, input) = (request.credentials, request.input);
+    let from = input::source(&input.copy_source)?;
+    front.permissions.read(by.as_ref(), &from.0, &from.1)?;
+    front.permissions.write(by.as_ref(), &input.bucket, &input.key)?;
+    refuse_unknown!(input, sse_customer_algorithm, copy_source_sse_customer_algorithm);
+    let number = part_number(input.part_number)?;
+    let range = match &input.copy_source_range {
+        None => None,
+        Some(text) => {
+            let size = front.engine.resolve(&from.0, &from.1).await.map_err(error)?.record.size_bytes;
+            Some(input::copied_range(text, size)?)
+        }
+    };
+    let conditions = source_conditions(
+        input.copy_source_if_match.as_ref(),
+        input.copy_source_if_none_match.as_ref(),
+        input.copy_source_if_modified_since.as_ref(),
+        input.copy_source_if_unmodified_since.as_ref(),
+    );
+    let source = (from.0.as_str(), from.1.as_str());
+    let stored = front
+        .engine
+        .upload_part_copy(&input.bucket, &input.key, &input.upload_id, number, source, conditions, range)
+        .await
+        .map_err(error)?;
+    let result = CopyPartResult {
+        e_tag: Some(etag(&stored.etag)),
+        last_modified: Some(time(stored.modified_ms)),
+        ..CopyPartResult::default()
+    };
+    Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))
+}
+
+pub(super) async fn complete(
+    front: &Front,
+    request: S3Request<CompleteMultipartUploadInput>,
+) -> Answer<CompleteMultipartUploadOutput> {
+    let input = request.input;
+    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    let mut parts = Vec::new();
+    for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {
+        parts.push(Listed {
+            number: part_number(part.part_number.unwrap_or(0))?,
+            etag: part.e_tag.as_ref().map(|etag| etag.value().to_owned()).unwrap_or_default(),
+            checksums: checksums_of!(part),
+        });
+    }
+    let asked = conditions(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+    let size = input.mpu_object_size.and_then(|size| u64::try_from(size).ok());
+    let stored = front
+        .engine
+        .complete_upload(
+            &input.bucket,
+            &input.key,
+            &input.upload_id,
+            parts,
+            asked,
+            checksums_of!(input),
+            size,
+        )
+        .await
+        .map_err(error)?;
+    let mut output = CompleteMultipartUploadOutput {
+        location: Some(format!("/{}/{}", input.bucket, input.key)),
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        e_tag: Some(etag(&stored.etag)),
+        checksum_type: coverage(&stored.checksums),
+        ..CompleteMultipartUploadOutput::default()
+    };
+    with_checksums!(output, stored.checksums);
+    Ok(S3Response::new(output))
+}
+
+pub(super) async fn abort(
+    front: &Front,
+    request: S3Request<AbortMultipartUploadInput>,
+) -> Answer<AbortMultipartUploadOutput> {
+    let input = request.input;
+    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    front.engine.abort_upload(&input.bucket, &input.key, &input.upload_id).await.map_err(error)?;
+    Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
+}
+
+pub(super) async fn list_parts(front: &Front, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
+    let (by, input) = (request.credentials, request.input);
+    front.permissions.write(by.as_ref(), &input.bucket, &input.key)?;
+    let (given, most) = page(input.max_parts)?;
+    let after = u16::try_from(input.part_number_marker.unwrap_or(0)).unwrap_or(u16::MAX);
+    let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).map_err(error)?;
+    let (parts, is_truncated) =
+        front.engine.list_parts(&input.bucket, &input.key, &input.upload_id, after, most).map_err(error)?;
+    let last = parts.last().map(|part| i32::from(part.number));
+    let parts = parts.into_iter().map(|found| {
+        let mut part = Part {
+            part_number: Some(i32::from(found.number)),
+            e_tag: Some(etag(&found.etag)),
+            last_modified: Some(time(found.modified_ms)),
+            size: i64::try_from(found.size_bytes).ok(),
+            ..Part::default()
+        };
+        with_checksums!(part, found.checksums);
+        part
+    });
+    let id = by.map(|by| by.access_key);
+    Ok(S3Response::new(ListPartsOutput {
+        parts: Some(parts.collect()),
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        upload_id: Some(input.upload_id),
+        max_parts: Some(given),
+        part_number_marker: input.part_number_marker,
+        next_part_number_marker: last.filter(|_| is_truncated),
+        is_truncated: Some(is_truncated),
+        checksum_algorithm: begun.checksum_algorithm.map(ChecksumAlgorithm::from),
+        checksum_type: begun.coverage.map(coverage_word),
+        owner: Some(Owner { id: id.clone(), display_name: None }),
+        initiator: Some(Initiator { id, display_name: None }),
+        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+        ..ListPartsOutput::default()
+    }))
+}
+
+pub(super) async fn list_uploads(
+    front: &Front,
+    request: S3Request<ListMultipartUploadsInput>,
+) -> Answer<ListMultipartUploadsOutput> {
+    let (by, input) = (request.credentials, request.input);
+    let prefix = input.prefix.clone().unwrap_or_default();
+    front.permissions.list(by.as_ref(), &input.bucket, &prefix)?;
+    refuse_unknown!(input, delimiter);
+    let (given, most) = page(input.max_uploads)?;
+    let marker = input.upload_id_marker.clone().filter(|marker| !marker.is_empty());
+    let after = input.key_marker.as_deref().filter(|marker| !marker.is_empty());
+    let after = after.map(|key| (key, marker.as_deref()));
+    let (uploads, is_truncated) =
+        front.engine.list_uploads(&input.bucket, &prefix, after, most).map_err(error)?;
+    let last = uploads.last().map(|upload| (upload.key.clone(), upload.upload.clone()));
+    let id = by.map(|by| by.access_key);
+    let uploads = uploads.into_iter().map(|found| MultipartUpload {
+        key: Some(found.key),
+        upload_id: Some(found.upload),
+        initiated: Some(time(found.begun_ms)),
+        checksum_algorithm: found.checksum_algorithm.map(ChecksumAlgorithm::from),
+        checksum_type: found.coverage.map(coverage_word),
+        owner: Some(Owner { id: id.clone(), display_name: None }),
+        initiator: Some(Initiator { id: id.clone(), display_name: None }),
+        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+    });
+    Ok(S3Response::new(ListMultipartUploadsOutput {
+        uploads: Some(uploads.collect()),
+        bucket: Some(input.bucket),
+        prefix: Some(prefix),
+        key_marker: input.key_marker,
+        upload_id_marker: input.upload_id_marker,
+        next_key_marker: last.clone().map(|(key, _)| key).filter(|_| is_truncated),
+        next_upload_id_marker: last.map(|(_, upload)| upload).filter(|_| is_truncated),
+        max_uploads: Some(given),
+        is_truncated: Some(is_truncated),
+        ..ListMultipartUploadsOutput::default()
+    }))
+}

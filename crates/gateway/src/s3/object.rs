@@ -1,0 +1,438 @@
+//! Operations on objects.
+
+use futures_util::StreamExt as _;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use s3s::dto::*;
+use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+use super::Front;
+use super::answers::{checksums_of, coverage, error, etag, ms, time, with_checksums};
+use super::input::{self, Promised, check_version, conditions, etag_text};
+use crate::engine::{Conditions, CopyRequest, PutRequest, SourceConditions};
+use crate::errors::Error;
+use crate::model::ObjectRecord;
+
+type Answer<T> = S3Result<S3Response<T>>;
+
+/// What S3 says of an object whose writer said nothing.
+const NO_TYPE: &str = "binary/octet-stream";
+
+/// Reads the headers that S3 keeps from any of its inputs.
+macro_rules! headers_of {
+    ($input:expr) => {
+        $crate::model::Headers {
+            content_type: $input.content_type.clone().filter(|text| !text.is_empty()),
+            cache_control: $input.cache_control.clone(),
+            content_disposition: $input.content_disposition.clone(),
+            content_encoding: $crate::s3::object::encoding_of($input.content_encoding.as_deref()),
+            content_language: $input.content_language.clone(),
+            expires: $input.expires.as_ref().and_then($crate::s3::object::http_date),
+            user: $crate::s3::input::metadata($input.metadata.clone())?,
+        }
+    };
+}
+
+pub(super) use headers_of;
+
+/// `aws-chunked` is how a body came, and no property of the object.
+pub(super) fn encoding_of(text: Option<&str>) -> Option<String> {
+    let kept: Vec<&str> = text?
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty() && !word.eq_ignore_ascii_case("aws-chunked"))
+        .collect();
+    (!kept.is_empty()).then(|| kept.join(","))
+}
+
+pub(super) fn http_date(time: &Timestamp) -> Option<String> {
+    let mut text = Vec::new();
+    time.format(TimestampFormat::HttpDate, &mut text).ok()?;
+    String::from_utf8(text).ok()
+}
+
+/// Nobody here encrypts, locks or grants by request headers: a client that asks for it must not think that it was done.
+macro_rules! refuse_unknown {
+    ($input:expr, $($field:ident),*) => {
+        $(if $input.$field.is_some() {
+            let what = stringify!($field).replace('_', " ");
+            let why = format!("this gateway can't do what the request asks for: {what}");
+            return Err($crate::s3::answers::error($crate::errors::Error::NotImplemented(why)));
+        })*
+    };
+}
+
+pub(super) use refuse_unknown;
+
+/// The conditions of a GET or HEAD.
+fn check_read(
+    record: &ObjectRecord,
+    if_match: Option<&ETagCondition>,
+    if_none_match: Option<&ETagCondition>,
+    modified_since: Option<&Timestamp>,
+    unmodified_since: Option<&Timestamp>,
+) -> S3Result<()> {
+    let matches = |condition: &ETagCondition| match condition {
+        ETagCondition::Any => true,
+        ETagCondition::ETag(wanted) => wanted.value() == record.etag,
+    };
+    let modified_s = record.modified_ms.div_euclid(1000);
+    let seconds = |time: &Timestamp| ms(time).div_euclid(1000);
+    // RFC 9110, section 13.2.2: an ETag outweighs a time.
+    let fails = match (if_match, unmodified_since) {
+        (Some(wanted), _) => !matches(wanted),
+        (None, Some(since)) => modified_s > seconds(since),
+        (None, None) => false,
+    };
+    if fails {
+        return Err(error(Error::PreconditionFailed));
+    }
+    let is_same = match (if_none_match, modified_since) {
+        (Some(known), _) => matches(known),
+        (None, Some(since)) => modified_s <= seconds(since),
+        (None, None) => false,
+    };
+    if !is_same {
+        return Ok(());
+    }
+    let mut answer = S3Error::new(S3ErrorCode::NotModified);
+    // A client keeps its copy by this.
+    if let Ok(value) = format!("\"{}\"", record.etag).parse() {
+        let mut headers = hyper::HeaderMap::new();
+        headers.insert(hyper::header::ETAG, value);
+        answer.set_headers(headers);
+    }
+    Err(answer)
+}
+
+/// The range that a request asks for, with the number of parts if it asked for one of them.
+fn asked_range(
+    record: &ObjectRecord,
+    range: Option<&Range>,
+    part: Option<i32>,
+) -> S3Result<(std::ops::Range<u64>, bool, Option<i32>)> {
+    let size = record.size_bytes;
+    if let Some(part) = part {
+        if range.is_some() {
+            return Err(super::answers::invalid("a request asks for a range or for a part, not both"));
+        }
+        let count = record.part_sizes_bytes.len().max(1);
+        let at = usize::try_from(part).ok().filter(|part| (1..=count).contains(part));
+        let Some(at) = at else {
+            let code = S3ErrorCode::Custom("InvalidPartNumber".into());
+            let mut answer = S3Error::with_message(code, "the object has no such part");
+            answer.set_status_code(hyper::StatusCode::RANGE_NOT_SATISFIABLE);
+            return Err(answer);
+        };
+        if record.part_sizes_bytes.is_empty() {
+            return Ok((0..size, false, None));
+        }
+        let begin: u64 = record.part_sizes_bytes[..at - 1].iter().sum();
+        return Ok((begin..begin + record.part_sizes_bytes[at - 1], true, i32::try_from(count).ok()));
+    }
+    match range {
+        None => Ok((0..size, false, None)),
+        Some(range) => {
+            let range = range.check(size).map_err(|_| error(Error::InvalidRange { size_bytes: size }))?;
+            Ok((range, true, None))
+        }
+    }
+}
+
+/// Sets what GET and HEAD have in common.
+macro_rules! describe {
+    ($output:expr, $record:expr, $range:expr, $is_part:expr, $parts:expr, $with_checksums:expr) => {
+        let (record, range) = (&$record, &$range);
+        $output.accept_ranges = Some("bytes".to_owned());
+        $output.content_length = i64::try_from(range.end - range.start).ok();
+        $output.e_tag = Some(etag(&record.etag));
+        $output.last_modified = Some(time(record.modified_ms));
+        $output.content_type =
+            Some(record.headers.content_type.clone().unwrap_or_else(|| NO_TYPE.to_owned()));
+        $output.cache_control = record.headers.cache_control.clone();
+        $output.content_disposition = record.headers.content_disposition.clone();
+        $output.content_encoding = record.headers.content_encoding.clone();
+        $output.content_language = record.headers.content_language.clone();
+        $output.expires = record
+            .headers
+            .expires
+            .as_deref()
+            .and_then(|text| Timestamp::parse(TimestampFormat::HttpDate, text).ok());
+        $output.metadata = Some(record.headers.user.iter().cloned().collect());
+        $output.parts_count = $parts;
+        if $is_part {
+            let last = range.end.saturating_sub(1);
+            $output.content_range = Some(format!("bytes {}-{last}/{}", range.start, record.size_bytes));
+        }
+        // The checksum is the whole object's.
+        if $with_checksums && !$is_part {
+            with_checksums!($output, record.checksums);
+            $output.checksum_type = coverage(&record.checksums);
+        }
+    };
+}
+
+fn wants_checksums(mode: Option<&ChecksumMode>) -> bool {
+    mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
+}
+
+fn status(is_part: bool) -> hyper::StatusCode {
+    if is_part { hyper::StatusCode::PARTIAL_CONTENT } else { hyper::StatusCode::OK }
+}
+
+pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+    let input = &request.input;
+    front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    check_version(input.version_id.as_deref())?;
+    refuse_unknown!(input, sse_customer_algorithm, sse_customer_key);
+    let resolved = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?;
+    let record = resolved.record.clone();
+    check_read(
+        &record,
+        input.if_match.as_ref(),
+        input.if_none_match.as_ref(),
+        input.if_modified_since.as_ref(),
+        input.if_unmodified_since.as_ref(),
+    )?;
+    let (range, is_part, parts) = asked_range(&record, input.range.as_ref(), input.part_number)?;
+    let body = front.engine.body(&input.bucket, &input.key, resolved, range.clone());
+    let body = StreamBody::new(body.map(|piece| piece.map(Frame::data)));
+    let mut output = GetObjectOutput {
+        body: Some(StreamingBlob::from(Body::http_body_unsync(body))),
+        ..GetObjectOutput::default()
+    };
+    describe!(output, record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
+    output.tag_count = i32::try_from(record.tags.len()).ok().filter(|count| *count > 0);
+    Ok(S3Response::with_status(output, status(is_part)))
+}
+
+pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+    let input = &request.input;
+    front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    check_version(input.version_id.as_deref())?;
+    let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
+    check_read(
+        &record,
+        input.if_match.as_ref(),
+        input.if_none_match.as_ref(),
+        input.if_modified_since.as_ref(),
+        input.if_unmodified_since.as_ref(),
+    )?;
+    let (range, is_part, parts) = asked_range(&record, input.range.as_ref(), input.part_number)?;
+    let mut output = HeadObjectOutput::default();
+    describe!(output, record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
+    Ok(S3Response::with_status(output, status(is_part)))
+}
+
+pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+    let mut input = request.input;
+    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    refuse_unknown!(
+        input,
+        sse_customer_algorithm,
+        ssekms_key_id,
+        object_lock_mode,
+        object_lock_legal_hold_status,
+        website_redirect_location,
+        write_offset_bytes,
+        grant_full_control,
+        grant_read,
+        grant_read_acp,
+        grant_write_acp
+    );
+    let promised = Promised::of(
+        &request.headers,
+        input.content_md5.as_deref(),
+        checksums_of!(input),
+        request.trailing_headers,
+    )?;
+    let put = PutRequest {
+        size_bytes: input::size(input.content_length, &request.headers)?,
+        headers: headers_of!(input),
+        tags: input::tags(input.tagging.as_deref())?,
+        conditions: conditions(input.if_match.as_ref(), input.if_none_match.as_ref())?,
+        algorithms: promised.algorithms.clone(),
+    };
+    let body = input::body(input.body.take());
+    let stored =
+        front.engine.put(&input.bucket, &input.key, put, body, promised.verify()).await.map_err(error)?;
+    let mut output = PutObjectOutput { e_tag: Some(etag(&stored.etag)), ..PutObjectOutput::default() };
+    with_checksums!(output, stored.checksums);
+    output.checksum_type = coverage(&stored.checksums);
+    Ok(S3Response::new(output))
+}
+
+pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+    let (by, input) = (request.credentials, request.input);
+    let from = input::source(&input.copy_source)?;
+    front.permissions.read(by.as_ref(), &from.0, &from.1)?;
+    front.permissions.write(by.as_ref(), &input.bucket, &input.key)?;
+    refuse_unknown!(
+        input,
+        sse_customer_algorithm,
+        copy_source_sse_customer_algorithm,
+        ssekms_key_id,
+        object_lock_mode,
+        website_redirect_location,
+        grant_full_control,
+        grant_read,
+        grant_read_acp,
+        grant_write_acp
+    );
+    let replaces = |directive: Option<&str>| directive == Some("REPLACE");
+    let headers = match replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str)) {
+        true => Some(headers_of!(input)),
+        false => None,
+    };
+    let tags = match replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str)) {
+        true => Some(input::tags(input.tagging.as_deref())?),
+        false => None,
+    };
+    if headers.is_none() && tags.is_none() && from.0 == input.bucket && from.1 == input.key {
+        return Err(S3Error::with_message(
+            S3ErrorCode::InvalidRequest,
+            "a copy onto itself changes nothing unless it replaces metadata or tags",
+        ));
+    }
+    // S3 has no conditions on the target of a copy.
+    let asked = CopyRequest {
+        from,
+        to: (input.bucket.clone(), input.key.clone()),
+        headers,
+        tags,
+        source: source_conditions(
+            input.copy_source_if_match.as_ref(),
+            input.copy_source_if_none_match.as_ref(),
+            input.copy_source_if_modified_since.as_ref(),
+            input.copy_source_if_unmodified_since.as_ref(),
+        ),
+        target: Conditions::default(),
+    };
+    let stored = front.engine.copy(asked).await.map_err(error)?;
+    let mut result = CopyObjectResult {
+        e_tag: Some(etag(&stored.etag)),
+        last_modified: Some(time(stored.modified_ms)),
+        ..CopyObjectResult::default()
+    };
+    with_checksums!(result, stored.checksums);
+    result.checksum_type = coverage(&stored.checksums);
+    Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() }))
+}
+
+pub(super) fn source_conditions(
+    if_match: Option<&ETagCondition>,
+    if_none_match: Option<&ETagCondition>,
+    modified_since: Option<&Timestamp>,
+    unmodified_since: Option<&Timestamp>,
+) -> SourceConditions {
+    SourceConditions {
+        if_match: etag_text(if_match),
+        if_none_match: etag_text(if_none_match),
+        modified_since_ms: modified_since.map(ms),
+        unmodified_since_ms: unmodified_since.map(ms),
+    }
+}
+
+pub(super) async fn delete(
+    front: &Front,
+    request: S3Request<DeleteObjectInput>,
+) -> Answer<DeleteObjectOutput> {
+    let input = request.input;
+    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    check_version(input.version_id.as_deref())?;
+    refuse_unknown!(input, if_match_size, if_match_last_modified_time);
+    let conditions = Conditions { if_match: etag_text(input.if_match.as_ref()), if_none_match: false };
+    let outcome = front.engine.delete(&input.bucket, vec![(input.key, conditions)]).await.map_err(error)?;
+    outcome.into_iter().collect::<crate::errors::Result<Vec<()>>>().map_err(error)?;
+    Ok(S3Response::with_status(DeleteObjectOutput::default(), hyper::StatusCode::NO_CONTENT))
+}
+
+pub(super) async fn delete_many(
+    front: &Front,
+    request: S3Request<DeleteObjectsInput>,
+) -> Answer<DeleteObjectsOutput> {
+    let (by, input) = (request.credentials, request.input);
+    if input.delete.objects.len() > 1000 {
+        return Err(S3Error::with_message(
+            S3ErrorCode::MalformedXML,
+            "a request deletes at most 1000 objects",
+        ));
+    }
+    let is_quiet = input.delete.quiet.unwrap_or(false);
+    let (mut deleted, mut errors, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    let failure = |key: &str, error: S3Error| s3s::dto::Error {
+        key: Some(key.to_owned()),
+        code: Some(error.code().as_str().to_owned()),
+        message: error.message().map(str::to_owned),
+        version_id: None,
+    };
+    for object in input.delete.objects {
+        let allowed = front
+            .permissions
+            .write(by.as_ref(), &input.bucket, &object.key)
+            .and_then(|()| check_version(object.version_id.as_deref()))
+            .and_then(|()| match (&object.last_modified_time, object.size) {
+                (None, None) => Ok(()),
+                _ => Err(error(Error::NotImplemented(
+                    "this gateway deletes on the condition of an ETag only, not of a time or a size"
+                        .to_owned(),
+                ))),
+            });
+        match allowed {
+            Ok(()) => {
+                let if_match = object.e_tag.as_ref().map(|etag| etag.value().to_owned());
+                keys.push((object.key, Conditions { if_match, if_none_match: false }));
+            }
+            Err(error) => errors.push(failure(&object.key, error)),
+        }
+    }
+    let names: Vec<String> = keys.iter().map(|(key, _)| key.clone()).collect();
+    let outcomes = front.engine.delete(&input.bucket, keys).await.map_err(error)?;
+    for (key, outcome) in names.into_iter().zip(outcomes) {
+        match outcome {
+            Ok(()) if is_quiet => {}
+            Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
+            Err(why) => errors.push(failure(&key, error(why))),
+        }
+    }
+    Ok(S3Response::new(DeleteObjectsOutput {
+        deleted: Some(deleted),
+        errors: Some(errors),
+        request_charged: None,
+    }))
+}
+
+pub(super) async fn attributes(
+    front: &Front,
+    request: S3Request<GetObjectAttributesInput>,
+) -> Answer<GetObjectAttributesOutput> {
+    let input = request.input;
+    front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    check_version(input.version_id.as_deref())?;
+    let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
+    let mut output =
+        GetObjectAttributesOutput { last_modified: Some(time(record.modified_ms)), ..Default::default() };
+    // A client may send them as one header, which s3s leaves as it is.
+    for wanted in input.object_attributes.iter().flat_map(|wanted| wanted.as_str().split(',')) {
+        match wanted.trim() {
+            "ETag" => output.e_tag = Some(etag(&record.etag)),
+            "ObjectSize" => output.object_size = i64::try_from(record.size_bytes).ok(),
+            "StorageClass" => {
+                output.storage_class = Some(StorageClass::from_static(StorageClass::STANDARD));
+            }
+            "Checksum" => {
+                let mut checksum = Checksum::default();
+                with_checksums!(checksum, record.checksums);
+                checksum.checksum_type = coverage(&record.checksums);
+                output.checksum = Some(checksum);
+            }
+            "ObjectParts" if !record.part_sizes_bytes.is_empty() => {
+                let count = i32::try_from(record.part_sizes_bytes.len()).ok();
+                output.object_parts =
+                    Some(GetObjectAttributesParts { total_parts_count: count, ..Default::default() });
+            }
+            _ => {}
+        }
+    }
+    Ok(S3Response::new(output))
+}

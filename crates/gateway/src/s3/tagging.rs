@@ -1,0 +1,48 @@
+//! Tags of objects.
+
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::Front;
+use super::answers::error;
+use super::input::{check_tags, check_version};
+
+type Answer<T> = S3Result<S3Response<T>>;
+
+pub(super) async fn get(
+    front: &Front,
+    request: S3Request<GetObjectTaggingInput>,
+) -> Answer<GetObjectTaggingOutput> {
+    let input = request.input;
+    front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    check_version(input.version_id.as_deref())?;
+    let record = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?.record;
+    let tag_set =
+        record.tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect();
+    Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
+}
+
+pub(super) async fn put(
+    front: &Front,
+    request: S3Request<PutObjectTaggingInput>,
+) -> Answer<PutObjectTaggingOutput> {
+    let input = request.input;
+    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    check_version(input.version_id.as_deref())?;
+    let pairs = input.tagging.tag_set.into_iter();
+    let tags =
+        check_tags(pairs.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect())?;
+    front.engine.set_tags(&input.bucket, &input.key, tags).await.map_err(error)?;
+    Ok(S3Response::new(PutObjectTaggingOutput::default()))
+}
+
+pub(super) async fn delete(
+    front: &Front,
+    request: S3Request<DeleteObjectTaggingInput>,
+) -> Answer<DeleteObjectTaggingOutput> {
+    let input = request.input;
+    front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
+    check_version(input.version_id.as_deref())?;
+    front.engine.set_tags(&input.bucket, &input.key, Vec::new()).await.map_err(error)?;
+    Ok(S3Response::with_status(DeleteObjectTaggingOutput::default(), hyper::StatusCode::NO_CONTENT))
+}

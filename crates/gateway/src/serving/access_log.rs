@@ -1,0 +1,75 @@
+//! The access log: one line of JSON for each request, without queries and so without signatures.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use underlay_files::append;
+
+/// Lines that wait to be written; what comes while so many wait is left out, and counted.
+const MOST_WAITING: usize = 10_000;
+
+/// See the module.
+pub(super) struct AccessLog {
+    lines: Option<SyncSender<String>>,
+    left_out: std::sync::atomic::AtomicU64,
+}
+
+pub(super) struct Line<'a> {
+    pub(super) peer: SocketAddr,
+    pub(super) key_id: &'a str,
+    pub(super) operation: &'a str,
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) status: u16,
+    pub(super) sent_bytes: u64,
+    /// Until the answer began.
+    pub(super) head: Duration,
+    pub(super) whole: Duration,
+}
+
+impl AccessLog {
+    /// # Errors
+    /// When the file can't be opened.
+    pub(super) fn open(path: Option<&Path>) -> Result<AccessLog, String> {
+        let left_out = std::sync::atomic::AtomicU64::new(0);
+        let Some(path) = path else { return Ok(AccessLog { lines: None, left_out }) };
+        let mut file = append(path).map_err(|error| format!("the access log {}: {error}", path.display()))?;
+        let (lines, waiting) = sync_channel::<String>(MOST_WAITING);
+        underlay_sync::thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || {
+                while let Ok(line) = waiting.recv() {
+                    if let Err(error) = file.write_all(line.as_bytes()) {
+                        tracing::warn!("cannot write the access log: {error}");
+                    }
+                }
+            })
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(AccessLog { lines: Some(lines), left_out })
+    }
+
+    pub(super) fn write(&self, line: &Line<'_>) {
+        use std::sync::atomic::Ordering;
+        let Some(lines) = &self.lines else { return };
+        let text = serde_json::json!({
+            "time": jiff::Timestamp::now().to_string(),
+            "peer": line.peer.to_string(),
+            "key": line.key_id,
+            "operation": line.operation,
+            "method": line.method,
+            "path": line.path,
+            "status": line.status,
+            "sent_bytes": line.sent_bytes,
+            "head_us": u64::try_from(line.head.as_micros()).unwrap_or(u64::MAX),
+            "whole_us": u64::try_from(line.whole.as_micros()).unwrap_or(u64::MAX),
+            "left_out": self.left_out.load(Ordering::Relaxed),
+        });
+        // A disk that is slow must not make clients wait.
+        if lines.try_send(format!("{text}\n")).is_err() {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The port for those who run the gateway: health for anybody, figures for whoever has the token.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use underlay_files::{Access, read_secret};
+
+use super::Readiness;
+use super::metrics::{self, Requests};
+use crate::config::Config;
+use crate::engine::Engine;
+
+/// In the local directory, if the configuration names no other.
+const TOKEN_FILE: &str = "admin-token";
+const MOST_CONNECTIONS: usize = 32;
+
+pub(super) struct Admin {
+    pub(super) engine: Arc<Engine>,
+    pub(super) requests: Arc<Requests>,
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) token: String,
+}
+
+/// The token, which is made where there is none and `make` says so.
+///
+/// # Errors
+/// When it can't be read, or others can.
+pub(crate) fn token_of(config: &Config, make: bool) -> Result<String, String> {
+    let path: PathBuf = match &config.admin.token {
+        Some(path) => path.clone(),
+        None => config.local.directory.join(TOKEN_FILE),
+    };
+    if config.admin.token.is_none() && make && !path.exists() {
+        let mut random = [0; 24];
+        getrandom::fill(&mut random).map_err(|error| format!("no random numbers: {error}"))?;
+        let text = format!("{}\n", crate::digests::hex(&random));
+        underlay_files::replace(&path, Access::Private, text.as_bytes())
+            .map_err(|error| said(&path, &error))?;
+    }
+    let token = read_secret(&path, 4096).map_err(|error| said(&path, &error))?.trim().to_owned();
+    match token.len() {
+        0..16 => Err(said(&path, &"the token has fewer than 16 characters")),
+        _ => Ok(token),
+    }
+}
+
+fn said(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("the token for the admin port, {}: {error}", path.display())
+}
+
+pub(super) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let admin = Arc::clone(&admin);
+        tokio::spawn(async move {
+            let _place = place;
+            let service = service_fn(move |request: Request<Incoming>| {
+                let admin = Arc::clone(&admin);
+                async move { Ok::<_, Infallible>(admin.answer(&request)) }
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(Duration::from_secs(10))
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), service);
+            // A client that goes away is no news.
+            drop(connection.await);
+        });
+    }
+}
+
+impl Admin {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+        }
+        match request.uri().path() {
+            "/health/live" if self.engine.is_broken() => plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the metadata can no longer be written: see the log, and start the gateway again\n"
+                    .to_owned(),
+            ),
+            "/health/live" => plain(StatusCode::OK, "alive\n".to_owned()),
+            "/health/ready" if self.readiness.is_ready() && !self.engine.is_broken() => {
+                plain(StatusCode::OK, "ready\n".to_owned())
+            }
+            "/health/ready" => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
+            "/metrics" | "/status" if !self.is_allowed(request) => plain(
+                StatusCode::UNAUTHORIZED,
+                "expected `Authorization: Bearer TOKEN` with the token of the gateway's admin port\n"
+                    .to_owned(),
+            ),
+            "/metrics" => plain(StatusCode::OK, metrics::text(&self.engine, &self.requests)),
+            "/status" => {
+                let status = metrics::status(&self.engine, &self.requests);
+                plain(StatusCode::OK, serde_json::to_string(&status).unwrap_or_default())
+            }
+            _ => plain(StatusCode::NOT_FOUND, "/health/live, /health/ready, /metrics, /status\n".to_owned()),
+        }
+    }
+
+    fn is_allowed(&self, request: &Request<Incoming>) -> bool {
+        let given = request.headers().get(hyper::header::AUTHORIZATION);
+        let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        // How long it takes must not tell how much of it is right.
+        given.is_some_and(|given| {
+            given.len() == self.token.len() && openssl::memcmp::eq(given, self.token.as_bytes())
+        })
+    }
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(hyper::header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,274 @@
+//! Figures of the gateway, in Prometheus' text format and as JSON for `top`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
+use underlay_sync::Mutex;
+
+use crate::engine::Engine;
+use crate::model::now_ms;
+
+/// Upper bounds of the latency's buckets.
+const BOUNDS_S: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// Requests that were answered.
+#[derive(Default)]
+pub(crate) struct Requests {
+    by_operation: Mutex<BTreeMap<String, Operation>>,
+    sent_bytes: AtomicU64,
+}
+
+#[derive(Clone, Default)]
+struct Operation {
+    by_class: [u64; 6],
+    buckets: [u64; BOUNDS_S.len()],
+    seconds: f64,
+    count: u64,
+}
+
+impl Requests {
+    /// The time is that until the answer began.
+    pub(crate) fn answered(&self, operation: &str, status: StatusCode, time: Duration) {
+        let mut operations = self.by_operation.lock();
+        let operation = match operation {
+            // Refused before it was known what it is.
+            "" => "none",
+            known => known,
+        };
+        if !operations.contains_key(operation) {
+            operations.insert(operation.to_owned(), Operation::default());
+        }
+        let Some(counts) = operations.get_mut(operation) else { return };
+        let seconds = time.as_secs_f64();
+        counts.by_class[usize::from(status.as_u16() / 100).min(5)] += 1;
+        for (bucket, bound) in counts.buckets.iter_mut().zip(BOUNDS_S) {
+            *bucket += u64::from(seconds <= bound);
+        }
+        counts.seconds += seconds;
+        counts.count += 1;
+    }
+
+    pub(crate) fn sent(&self, bytes: u64) {
+        self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What `top` shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) journal_bytes: u64,
+    pub(crate) journal_capacity_bytes: u64,
+    /// Names whose object in the store is not what it should be.
+    pub(crate) pending_objects: u64,
+    pub(crate) oldest_pending_s: f64,
+    pub(crate) last_failure: Option<(String, String)>,
+    pub(crate) cached_bytes: u64,
+    pub(crate) flushed_objects: u64,
+    pub(crate) flushed_bytes: u64,
+    pub(crate) copied_in_store: u64,
+    pub(crate) deleted_in_store: u64,
+    pub(crate) flush_failures: u64,
+    pub(crate) rescued_bytes: u64,
+    pub(crate) expired_uploads: u64,
+    pub(crate) changed_by_others: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) requests: u64,
+    pub(crate) failed_requests: u64,
+    pub(crate) prefixes: Vec<PrefixStatus>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PrefixStatus {
+    pub(crate) bucket: String,
+    pub(crate) prefix: String,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) joined: u64,
+    pub(crate) fetched_bytes: u64,
+}
+
+pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
+    let ((journal_bytes, journal_capacity_bytes), (pending, since)) =
+        (engine.journal_bytes(), engine.pending());
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let prefixes = engine.bucket_states().into_iter().flat_map(|bucket| {
+        bucket
+            .rules
+            .iter()
+            .map(|rule| PrefixStatus {
+                bucket: bucket.name.clone(),
+                prefix: rule.rule.prefix.clone(),
+                hits: of(&rule.counts.hits),
+                misses: of(&rule.counts.misses),
+                joined: of(&rule.counts.joined),
+                fetched_bytes: of(&rule.counts.fetched_bytes),
+            })
+            .collect::<Vec<_>>()
+    });
+    let (mut count, mut failed) = (0, 0);
+    for operation in requests.by_operation.lock().values() {
+        count += operation.count;
+        failed += operation.by_class[5];
+    }
+    Status {
+        journal_bytes,
+        journal_capacity_bytes,
+        pending_objects: pending as u64,
+        oldest_pending_s: since.map_or(0.0, |since| (now_ms() - since).max(0) as f64 / 1000.0),
+        last_failure: engine.last_failure(),
+        cached_bytes: engine.cached_bytes(),
+        flushed_objects: of(&engine.counters.flushed_objects),
+        flushed_bytes: of(&engine.counters.flushed_bytes),
+        copied_in_store: of(&engine.counters.copied_in_store),
+        deleted_in_store: of(&engine.counters.deleted_in_store),
+        flush_failures: of(&engine.counters.flush_failures),
+        rescued_bytes: of(&engine.counters.rescued_bytes),
+        expired_uploads: of(&engine.counters.expired_uploads),
+        changed_by_others: of(&engine.counters.strangers),
+        sent_bytes: requests.sent_bytes.load(Ordering::Relaxed),
+        requests: count,
+        failed_requests: failed,
+        prefixes: prefixes.collect(),
+    }
+}
+
+/// Prometheus' text format, version 0.0.4.
+pub(crate) fn text(engine: &Engine, requests: &Requests) -> String {
+    let status = status(engine, requests);
+    let mut out = String::new();
+    // Writing to a string can't fail.
+    let mut figure = |name: &str, kind: &str, help: &str, value: f64| {
+        let _ = writeln!(
+            out,
+            "# HELP underlay_gateway_{name} {help}\n# TYPE underlay_gateway_{name} {kind}\nunderlay_gateway_{name} {value}"
+        );
+    };
+    figure(
+        "journal_bytes",
+        "gauge",
+        "Bytes in the journal: not in a store yet, or parts of unfinished uploads.",
+        status.journal_bytes as f64,
+    );
+    figure(
+        "journal_capacity_bytes",
+        "gauge",
+        "Bytes that the journal may have.",
+        status.journal_capacity_bytes as f64,
+    );
+    figure(
+        "pending_objects",
+        "gauge",
+        "Names whose object in the store is not what it should be yet.",
+        status.pending_objects as f64,
+    );
+    figure("oldest_pending_seconds", "gauge", "Age of the oldest of them.", status.oldest_pending_s);
+    figure("cache_memory_bytes", "gauge", "Blocks in memory.", status.cached_bytes as f64);
+    figure("flushed_objects_total", "counter", "Objects that were uploaded.", status.flushed_objects as f64);
+    figure("flushed_bytes_total", "counter", "Bytes that were uploaded.", status.flushed_bytes as f64);
+    figure(
+        "store_copies_total",
+        "counter",
+        "Objects that the store copied itself.",
+        status.copied_in_store as f64,
+    );
+    figure(
+        "store_deletes_total",
+        "counter",
+        "Objects that were deleted from the store.",
+        status.deleted_in_store as f64,
+    );
+    figure(
+        "flush_failures_total",
+        "counter",
+        "Attempts to store something that failed.",
+        status.flush_failures as f64,
+    );
+    figure(
+        "rescued_bytes_total",
+        "counter",
+        "Bytes fetched from the store because their object had to go.",
+        status.rescued_bytes as f64,
+    );
+    figure(
+        "expired_uploads_total",
+        "counter",
+        "Uploads given up since nobody went on with them.",
+        status.expired_uploads as f64,
+    );
+    figure(
+        "changed_by_others_total",
+        "counter",
+        "Objects that others changed although the prefix is exclusive.",
+        status.changed_by_others as f64,
+    );
+    figure("sent_bytes_total", "counter", "Bytes of answers.", status.sent_bytes as f64);
+    let label = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    for (name, help, value) in [
+        (
+            "block_hits_total",
+            "Blocks that the cache had.",
+            (|prefix| prefix.hits) as fn(&PrefixStatus) -> u64,
+        ),
+        ("block_misses_total", "Blocks that it had not.", |prefix| prefix.misses),
+        ("block_joined_total", "Misses that waited for a request that was under way.", |prefix| {
+            prefix.joined
+        }),
+        ("fetched_bytes_total", "Bytes that the store sent.", |prefix| prefix.fetched_bytes),
+    ] {
+        let _ =
+            writeln!(out, "# HELP underlay_gateway_{name} {help}\n# TYPE underlay_gateway_{name} counter");
+        for prefix in &status.prefixes {
+            let (bucket, at) = (label(&prefix.bucket), label(&prefix.prefix));
+            let _ = writeln!(
+                out,
+                "underlay_gateway_{name}{{bucket=\"{bucket}\",prefix=\"{at}\"}} {}",
+                value(prefix)
+            );
+        }
+    }
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_requests_total Requests by operation and class of status.\n# TYPE underlay_gateway_requests_total counter"
+    );
+    let operations = requests.by_operation.lock().clone();
+    for (operation, counts) in &operations {
+        for (class, count) in counts.by_class.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let _ = writeln!(
+                out,
+                "underlay_gateway_requests_total{{operation=\"{operation}\",status=\"{class}xx\"}} {count}"
+            );
+        }
+    }
+    let _ = writeln!(
+        out,
+        "# HELP underlay_gateway_request_seconds Time until an answer began.\n# TYPE underlay_gateway_request_seconds histogram"
+    );
+    for (operation, counts) in &operations {
+        for (bucket, bound) in counts.buckets.iter().zip(BOUNDS_S) {
+            let _ = writeln!(
+                out,
+                "underlay_gateway_request_seconds_bucket{{operation=\"{operation}\",le=\"{bound}\"}} {bucket}"
+            );
+        }
+        let _ = writeln!(
+            out,
+            "underlay_gateway_request_seconds_bucket{{operation=\"{operation}\",le=\"+Inf\"}} {}",
+            counts.count
+        );
+        let _ = writeln!(
+            out,
+            "underlay_gateway_request_seconds_sum{{operation=\"{operation}\"}} {}",
+            counts.seconds
+        );
+        let _ = writeln!(
+            out,
+            "underlay_gateway_request_seconds_count{{operation=\"{operation}\"}} {}",
+            counts.count
+        );
+    }
+    out
+}

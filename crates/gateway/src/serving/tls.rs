@@ -1,0 +1,34 @@
+//! TLS in front, by OpenSSL.
+
+use openssl::pkey::PKey;
+use openssl::ssl::{SslAcceptor, SslMethod, SslVersion};
+use openssl::x509::X509;
+use underlay_files::{read, read_secret};
+
+use crate::config::Tls;
+
+const MOST_BYTES: u64 = 1 << 20;
+
+/// # Errors
+/// When the files can't be read, others can read the key, or the two don't belong together.
+pub(super) fn acceptor(tls: &Tls) -> Result<SslAcceptor, String> {
+    let of =
+        |path: &std::path::Path, error: &dyn std::fmt::Display| format!("[tls]: {}: {error}", path.display());
+    let chain = read(&tls.certificate, MOST_BYTES).map_err(|error| of(&tls.certificate, &error))?;
+    let key = read_secret(&tls.key, MOST_BYTES).map_err(|error| of(&tls.key, &error))?;
+    let key = PKey::private_key_from_pem(key.as_bytes()).map_err(|error| of(&tls.key, &error))?;
+    let mut chain = X509::stack_from_pem(&chain).map_err(|error| of(&tls.certificate, &error))?.into_iter();
+    let own = chain.next().ok_or_else(|| of(&tls.certificate, &"it has no certificate"))?;
+    let build = || -> Result<SslAcceptor, openssl::error::ErrorStack> {
+        let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
+        builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+        builder.set_certificate(&own)?;
+        for other in chain {
+            builder.add_extra_chain_cert(other)?;
+        }
+        builder.set_private_key(&key)?;
+        builder.check_private_key()?;
+        Ok(builder.build())
+    };
+    build().map_err(|error| of(&tls.certificate, &error))
+}

@@ -1,0 +1,47 @@
+//! What lies below a directory store may be others' doing: a link there would make the gateway read and write elsewhere, with its own
+//! rights. `object_store` follows links.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use object_store::path::Path;
+
+use crate::errors::{Error, Result};
+
+const OTHERS_WRITE: u32 = 0o002;
+const GROUP_WRITES: u32 = 0o020;
+
+/// Refuses a path that leads through a link, or through a directory in which others could put one at any moment. What is not there
+/// yet is made by the gateway itself.
+pub(super) fn check(root: &std::path::Path, path: &Path) -> Result<()> {
+    let mut at = PathBuf::from(root);
+    for part in path.as_ref().split('/') {
+        at.push(part);
+        let found = match std::fs::symlink_metadata(&at) {
+            Ok(found) => found,
+            // The operation itself says what it thinks of a file on the way.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(());
+            }
+            Err(error) => return Err(Error::Store(format!("{}: {error}", at.display()))),
+        };
+        let refused = |why: &str| {
+            let text = format!("{} {why}", at.display());
+            tracing::warn!("refused: {text}");
+            // Where the store is, is not for clients.
+            Err(Error::AccessDenied(format!("the store's `{}` {why}", part.escape_debug())))
+        };
+        if found.is_symlink() {
+            return refused("is a link, and the gateway follows none");
+        }
+        let is_ours = found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0;
+        // Our own group is the user's alone on most systems, and umask 002 usual there.
+        let is_shared = found.mode() & OTHERS_WRITE != 0
+            || (found.mode() & GROUP_WRITES != 0 && found.gid() != rustix::process::getegid().as_raw());
+        if found.is_dir() && (!is_ours || is_shared) {
+            return refused("can be written to by other users (`chmod go-w`), who could put a link there");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,402 @@
+//! Stores behind the gateway: each bucket's objects are in one, an S3 endpoint's or a local directory, reached by `object_store`.
+
+mod crypto;
+mod links;
+mod names;
+mod open;
+mod turns;
+
+pub use names::{NameError, key_of, path_of};
+pub(crate) use open::{Reached, create_below, open};
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{BoxStream, StreamExt as _};
+use object_store::path::Path;
+use object_store::{
+    Attribute, AttributeValue, Attributes, CopyMode, CopyOptions, GetOptions, GetRange, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    UpdateVersion,
+};
+
+use crate::errors::{Error, Result};
+use crate::model::Headers;
+
+/// Objects up to this size are sent by one request, and longer ones in parts of this size or more.
+const PART_BYTES: u64 = 8 << 20;
+/// S3 takes no more parts than 10,000.
+const MOST_PARTS: u64 = 9_000;
+/// Parts of one object that are under way at the same time.
+const PARTS_AT_ONCE: usize = 3;
+/// After so long without an answer the store counts as failing, and the request is tried again later.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// S3's own limit, with the prefix of the bucket's objects.
+const MOST_S3_KEY_BYTES: usize = 1024;
+/// Linux takes 4096 bytes as a path: this is the part below the store's directory, with room for the names of unfinished files.
+const MOST_PATH_BYTES: usize = 3000;
+
+/// What kind of store it is: they differ in what they can keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    S3,
+    /// Keeps bytes only, and no name that is also the beginning of another's path.
+    Directory,
+}
+
+/// What the store says of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) size_bytes: u64,
+    pub(crate) etag: Option<String>,
+    pub(crate) modified_ms: i64,
+    pub(crate) headers: Headers,
+}
+
+/// A condition that the store itself checks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Only {
+    #[default]
+    Always,
+    IfAbsent,
+    IfMatch(String),
+}
+
+/// The store of one bucket.
+#[derive(Clone)]
+pub struct Backend {
+    store: Arc<dyn ObjectStore>,
+    pub kind: Kind,
+    most_path_bytes: usize,
+    /// Where a directory is: there links have to be looked out for.
+    root: Option<Arc<std::path::PathBuf>>,
+    turns: turns::Turns,
+}
+
+impl Backend {
+    pub fn new(store: Arc<dyn ObjectStore>, kind: Kind) -> Backend {
+        let most_path_bytes = match kind {
+            Kind::S3 => MOST_S3_KEY_BYTES,
+            Kind::Directory => MOST_PATH_BYTES,
+        };
+        Backend { store, kind, most_path_bytes, root: None, turns: turns::Turns::default() }
+    }
+
+    /// The same, below a prefix of so many bytes.
+    fn below(self, prefix_bytes: usize) -> Backend {
+        Backend { most_path_bytes: self.most_path_bytes.saturating_sub(prefix_bytes), ..self }
+    }
+
+    /// The same, in a directory of this machine.
+    fn at(self, root: &std::path::Path) -> Backend {
+        Backend { root: Some(Arc::new(root.to_owned())), ..self }
+    }
+
+    /// As [`path`](Self::path), for a request to the store: one through a link is refused.
+    async fn reach(&self, key: &str) -> Result<Path> {
+        let path = self.path(key)?;
+        let Some(root) = self.root.clone() else { return Ok(path) };
+        let looked_at = path.clone();
+        let look = tokio::task::spawn_blocking(move || links::check(&root, &looked_at));
+        match tokio::time::timeout(PATIENCE, look).await {
+            Ok(Ok(outcome)) => outcome.map(|()| path),
+            Ok(Err(error)) => Err(Error::Store(format!("cannot look at the store's directory: {error}"))),
+            Err(_) => {
+                Err(Error::Store(format!("the directory does not answer for {} s", PATIENCE.as_secs())))
+            }
+        }
+    }
+
+    /// Waits until nobody else of this process writes to the key.
+    pub(crate) async fn turn(&self, key: &str) -> turns::Turn {
+        self.turns.take(key).await
+    }
+
+    /// Where the object of this key is. An error means that the store could never take it.
+    pub(crate) fn path(&self, key: &str) -> Result<Path> {
+        let path = path_of(key, self.kind).map_err(|error| match error {
+            NameError::TooLong(_) => Error::KeyTooLong(error.to_string()),
+            NameError::Unusable(_) => Error::InvalidArgument(error.to_string()),
+        })?;
+        let length = path.as_ref().len();
+        if length > self.most_path_bytes {
+            return Err(Error::KeyTooLong(format!(
+                "the store behind the bucket takes {} bytes at most here, and needs {length} for this key",
+                self.most_path_bytes
+            )));
+        }
+        Ok(path)
+    }
+
+    /// Waits for the store, but not for ever.
+    async fn patiently<T>(
+        &self,
+        what: &str,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(PATIENCE, work).await {
+            Ok(outcome) => outcome.map_err(|error| failed(what, error)),
+            Err(_) => Err(Error::Store(format!("{what}: no answer for {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    pub(crate) async fn head(&self, key: &str) -> Result<Found> {
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let path = self.reach(key).await?;
+        let answer = self.patiently("HEAD", self.store.get_opts(&path, options)).await?;
+        Ok(found(&answer.meta, &answer.attributes))
+    }
+
+    /// A range of the object, as a stream. With an ETag, of that version only: another one is `PreconditionFailed`.
+    pub(crate) async fn get(
+        &self,
+        key: &str,
+        etag: Option<&str>,
+        range: Range<u64>,
+    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>> {
+        // A directory's ETags have the time of change in them: good to compare, and `object_store` does.
+        let if_match = etag.map(str::to_owned);
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), if_match, ..GetOptions::default() };
+        let path = self.reach(key).await?;
+        let answer = self.patiently("GET", self.store.get_opts(&path, options)).await?;
+        Ok(answer.into_stream())
+    }
+
+    /// Stores an object of a known size. What was at that name stays until the new one is whole. Returns the store's ETag.
+    pub(crate) async fn put(
+        &self,
+        key: &str,
+        headers: &Headers,
+        size_bytes: u64,
+        only: &Only,
+        mut body: BoxStream<'_, Result<Bytes>>,
+    ) -> Result<Option<String>> {
+        let path = self.reach(key).await?;
+        let attributes = self.attributes(headers);
+        if size_bytes <= PART_BYTES {
+            let mut payload = Vec::new();
+            while let Some(piece) = body.next().await {
+                payload.push(piece?);
+            }
+            let mode = match only {
+                Only::Always => PutMode::Overwrite,
+                Only::IfAbsent => PutMode::Create,
+                Only::IfMatch(etag) => {
+                    PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
+                }
+            };
+            let options = PutOptions { mode, attributes, ..PutOptions::default() };
+            let payload: PutPayload = payload.into_iter().collect();
+            let put = self.patiently("PUT", self.store.put_opts(&path, payload, options)).await?;
+            return Ok(put.e_tag);
+        }
+        if *only != Only::Always {
+            // `object_store` can't make its completion conditional; `head` before it is the best there is.
+            self.check(key, only).await?;
+        }
+        let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+        let mut upload =
+            self.patiently("CreateMultipartUpload", self.store.put_multipart_opts(&path, options)).await?;
+        match self.put_parts(upload.as_mut(), size_bytes, body).await {
+            Ok(etag) => Ok(etag),
+            Err(error) => {
+                // What is left of it where even that fails, the store's own rules remove.
+                let _ = tokio::time::timeout(PATIENCE, upload.abort()).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn put_parts(
+        &self,
+        upload: &mut dyn MultipartUpload,
+        size_bytes: u64,
+        mut body: BoxStream<'_, Result<Bytes>>,
+    ) -> Result<Option<String>> {
+        let part_bytes = PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS)) as usize;
+        let mut under_way = futures_util::stream::FuturesUnordered::new();
+        let mut part = BytesMut::new();
+        let mut is_over = false;
+        while !is_over {
+            match body.next().await {
+                Some(piece) => part.extend_from_slice(&piece?),
+                None => is_over = true,
+            }
+            while part.len() >= part_bytes || (is_over && !part.is_empty()) {
+                let whole = part.split_to(part.len().min(part_bytes)).freeze();
+                under_way.push(upload.put_part(PutPayload::from_bytes(whole)));
+                if under_way.len() >= PARTS_AT_ONCE
+                    && let Some(done) = self.next_of(&mut under_way).await?
+                {
+                    done?;
+                }
+            }
+        }
+        while let Some(done) = self.next_of(&mut under_way).await? {
+            done?;
+        }
+        let put = self.patiently("CompleteMultipartUpload", upload.complete()).await?;
+        Ok(put.e_tag)
+    }
+
+    async fn next_of(
+        &self,
+        parts: &mut futures_util::stream::FuturesUnordered<object_store::UploadPart>,
+    ) -> Result<Option<Result<()>>> {
+        match tokio::time::timeout(PATIENCE, parts.next()).await {
+            Ok(next) => Ok(next.map(|outcome| outcome.map_err(|error| failed("UploadPart", error)))),
+            Err(_) => Err(Error::Store(format!("UploadPart: no answer for {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    async fn check(&self, key: &str, only: &Only) -> Result<()> {
+        let there = match self.head(key).await {
+            Ok(found) => Some(found),
+            Err(Error::NoSuchKey) => None,
+            Err(error) => return Err(error),
+        };
+        let holds = match only {
+            Only::Always => true,
+            Only::IfAbsent => there.is_none(),
+            Only::IfMatch(etag) => {
+                there.and_then(|found| found.etag).is_some_and(|found| bare(&found) == bare(etag))
+            }
+        };
+        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
+    }
+
+    /// Has the store copy an object itself, with its headers. Returns the ETag of the copy.
+    pub(crate) async fn copy(&self, from: &str, to: &str) -> Result<Option<String>> {
+        let (from, to_path) = (self.reach(from).await?, self.reach(to).await?);
+        let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
+        self.patiently("CopyObject", self.store.copy_opts(&from, &to_path, options)).await?;
+        // The copy's answer is not handed on.
+        Ok(self.head(to).await?.etag)
+    }
+
+    /// It is no error when there is none.
+    pub(crate) async fn delete(&self, key: &str) -> Result<()> {
+        let path = self.reach(key).await?;
+        match self.patiently("DELETE", self.store.delete(&path)).await {
+            Err(Error::NoSuchKey) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Objects whose path begins with whole segments of `prefix`, in the store's order, from behind `after`. A directory has
+    /// no order: then they are collected and sorted first.
+    pub(crate) fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<BoxStream<'static, Result<(String, Found)>>> {
+        let folder = match prefix.rfind('/') {
+            // Of "a/b/c" and of "a/b/", everything in "a/b".
+            Some(end) => self.path(&prefix[..end])?,
+            None => Path::ROOT,
+        };
+        let folder = (folder != Path::ROOT).then_some(folder);
+        let listed = match after.filter(|_| self.kind == Kind::S3) {
+            Some(after) => {
+                let offset = names::offset_of(after);
+                self.store.list_with_offset(folder.as_ref(), &offset)
+            }
+            None => self.store.list(folder.as_ref()),
+        };
+        let (backend, mut is_told) = (self.clone(), false);
+        Ok(listed
+            .filter_map(move |entry| {
+                let entry = entry.map_err(|error| failed("LIST", error)).map(|meta| {
+                    let key = key_of(&meta.location);
+                    let is_reachable = backend.path(&key).is_ok_and(|path| path == meta.location)
+                        && backend.root.as_ref().is_none_or(|root| links::check(root, &meta.location).is_ok());
+                    if !is_reachable && !std::mem::replace(&mut is_told, true) {
+                        // Others have put it there.
+                        tracing::warn!(
+                            "the store has objects behind links or under names that no key has here, and they stay hidden, for example {}",
+                            meta.location.as_ref().escape_debug()
+                        );
+                    }
+                    is_reachable.then(|| (key, found(&meta, &Attributes::default())))
+                });
+                std::future::ready(entry.transpose())
+            })
+            .boxed())
+    }
+
+    /// Whether no key leads to anything in the store.
+    pub(crate) async fn is_empty(&self) -> Result<bool> {
+        Ok(self.list("", None)?.next().await.transpose()?.is_none())
+    }
+
+    fn attributes(&self, headers: &Headers) -> Attributes {
+        let mut attributes = Attributes::new();
+        if self.kind == Kind::Directory {
+            // It has no place for them. Where the gateway is the only one to write, its metadata has them.
+            return attributes;
+        }
+        let mut set = |attribute: Attribute, value: &Option<String>| {
+            if let Some(value) = value {
+                attributes.insert(attribute, AttributeValue::from(value.clone()));
+            }
+        };
+        set(Attribute::ContentType, &headers.content_type);
+        set(Attribute::CacheControl, &headers.cache_control);
+        set(Attribute::ContentDisposition, &headers.content_disposition);
+        set(Attribute::ContentEncoding, &headers.content_encoding);
+        set(Attribute::ContentLanguage, &headers.content_language);
+        for (name, value) in &headers.user {
+            set(Attribute::Metadata(name.clone().into()), &Some(value.clone()));
+        }
+        attributes
+    }
+}
+
+/// An ETag without its quotes.
+pub(crate) fn bare(etag: &str) -> &str {
+    etag.trim_start_matches("W/").trim_matches('"')
+}
+
+fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {
+    let text = |attribute: Attribute| attributes.get(&attribute).map(|value| value.as_ref().to_owned());
+    let mut user: Vec<(String, String)> = attributes
+        .iter()
+        .filter_map(|(attribute, value)| match attribute {
+            Attribute::Metadata(name) => Some((name.to_string(), value.as_ref().to_owned())),
+            _ => None,
+        })
+        .collect();
+    user.sort();
+    Found {
+        size_bytes: meta.size,
+        etag: meta.e_tag.clone(),
+        modified_ms: meta.last_modified.timestamp_millis(),
+        headers: Headers {
+            content_type: text(Attribute::ContentType),
+            cache_control: text(Attribute::CacheControl),
+            content_disposition: text(Attribute::ContentDisposition),
+            content_encoding: text(Attribute::ContentEncoding),
+            content_language: text(Attribute::ContentLanguage),
+            expires: None,
+            user,
+        },
+    }
+}
+
+/// What the store said, in our terms.
+pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
+    match error {
+        object_store::Error::NotFound { .. } => Error::NoSuchKey,
+        object_store::Error::Precondition { .. } | object_store::Error::AlreadyExists { .. } => {
+            Error::PreconditionFailed
+        }
+        object_store::Error::NotModified { .. } => Error::NotModified,
+        object_store::Error::NotImplemented { operation, implementer } => {
+            Error::NotImplemented(format!("{implementer} can't do {operation}"))
+        }
+        other => Error::Store(format!("{what}: {other}")),
+    }
+}

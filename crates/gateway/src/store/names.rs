@@ -1,0 +1,159 @@
+//! From keys to paths of a store and back. S3 takes any text as a key; `object_store` and directories know paths: no empty segment, no `.`
+//! and no `..`. Those segments get a name that begins with `%underlay-`, and everything else stays as it is, so others find objects
+//! under their own names.
+
+use std::borrow::Cow;
+
+use object_store::path::Path;
+
+use super::Kind;
+
+const MARK: &str = "%underlay-";
+const EMPTY: &str = "%underlay-empty";
+const DOT: &str = "%underlay-dot";
+const DOTS: &str = "%underlay-dots";
+/// Before a segment that begins with the mark itself.
+const LITERAL: &str = "%underlay-literal-";
+/// Before a segment that ends in `#` and digits, which `object_store` takes for an unfinished file of its own.
+const HASH: &str = "%underlay-hash-";
+/// Before a segment with a `#` in a directory: `object_store` writes a file `d` under the name `d#1` first, which must be nobody's.
+const ESCAPED: &str = "%underlay-escaped-";
+
+/// S3's own limit.
+const MOST_KEY_BYTES: usize = 1024;
+/// Linux's file systems take 255 bytes as a name, and `object_store` writes it with `#` and a number first.
+const MOST_NAME_BYTES: usize = 250;
+
+/// Why a key can't be stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    #[error("{0}")]
+    TooLong(String),
+    #[error("{0}")]
+    Unusable(String),
+}
+
+fn segment_of(part: &str, kind: Kind) -> String {
+    match part {
+        other if kind == Kind::Directory && other.contains('#') => {
+            format!("{ESCAPED}{}", other.replace('%', "%25").replace('#', "%23"))
+        }
+        "" => EMPTY.to_owned(),
+        "." => DOT.to_owned(),
+        ".." => DOTS.to_owned(),
+        other if other.starts_with(MARK) => format!("{LITERAL}{other}"),
+        other => match other.split_once('#') {
+            Some((_, digits)) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                // With a letter at its end it no longer looks like one.
+                format!("{HASH}{other}x")
+            }
+            _ => other.to_owned(),
+        },
+    }
+}
+
+/// A path behind which a listing goes on after this key; it need not be one that an object can have.
+pub(super) fn offset_of(key: &str) -> Path {
+    let segments: Vec<String> = key.split('/').map(|part| segment_of(part, Kind::S3)).collect();
+    Path::parse(segments.join("/")).unwrap_or(Path::ROOT)
+}
+
+/// The path at which the store has the object of this key.
+///
+/// # Errors
+/// When the key is empty or too long, or has a character that can't be part of a name.
+pub fn path_of(key: &str, kind: Kind) -> Result<Path, NameError> {
+    if key.is_empty() {
+        return Err(NameError::Unusable("a key can't be empty".to_owned()));
+    }
+    if key.len() > MOST_KEY_BYTES {
+        return Err(NameError::TooLong(format!(
+            "a key has at most {MOST_KEY_BYTES} bytes, and this one {}",
+            key.len()
+        )));
+    }
+    if key.contains('\0') {
+        return Err(NameError::Unusable("a key can't have a zero byte".to_owned()));
+    }
+    let segments: Vec<String> = key.split('/').map(|part| segment_of(part, kind)).collect();
+    if kind == Kind::Directory
+        && let Some(long) = segments.iter().find(|segment| segment.len() > MOST_NAME_BYTES)
+    {
+        return Err(NameError::TooLong(format!(
+            "the store behind is a directory, in which a name has at most {MOST_NAME_BYTES} bytes, and `{}...` has {}",
+            long.chars().take(20).collect::<String>().escape_debug(),
+            long.len()
+        )));
+    }
+    Path::parse(segments.join("/")).map_err(|error| NameError::Unusable(error.to_string()))
+}
+
+/// The key whose object the store has at this path. What others have put there may be at a path that no key has:
+/// [`path_of`] does not lead back to it.
+pub fn key_of(path: &Path) -> String {
+    let parts = path.as_ref().split('/').map(|segment| match segment {
+        EMPTY => Cow::Borrowed(""),
+        DOT => Cow::Borrowed("."),
+        DOTS => Cow::Borrowed(".."),
+        other => Cow::Borrowed(match (other.strip_prefix(LITERAL), other.strip_prefix(HASH)) {
+            (Some(literal), _) => literal,
+            (None, Some(hash)) => hash.strip_suffix('x').unwrap_or(other),
+            _ => match other.strip_prefix(ESCAPED) {
+                Some(escaped) => return Cow::Owned(escaped.replace("%23", "#").replace("%25", "%")),
+                None => other,
+            },
+        }),
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_key_comes_back(key in "([a-c.#/%0-9é \\\\?*~-]|%underlay-|empty|literal-){1,24}") {
+            for kind in [Kind::S3, Kind::Directory] {
+                let path = path_of(&key, kind).unwrap();
+                prop_assert_eq!(key_of(&path), key.clone());
+                // Nothing leads out of the store.
+                prop_assert!(path.as_ref().split('/').all(|part| !matches!(part, "" | "." | "..")));
+                // In a directory these are names of unfinished files.
+                prop_assert!(kind == Kind::S3 || !path.as_ref().contains('#'));
+            }
+        }
+
+        #[test]
+        fn two_keys_have_two_paths(a in "[a./%#1]{1,8}", b in "[a./%#1]{1,8}") {
+            for kind in [Kind::S3, Kind::Directory] {
+                prop_assert_eq!(a == b, path_of(&a, kind).unwrap() == path_of(&b, kind).unwrap());
+            }
+        }
+
+        #[test]
+        fn no_key_panics(key in "\\PC{0,40}") {
+            let _ = path_of(&key, Kind::Directory);
+        }
+    }
+
+    #[test]
+    fn ordinary_keys_stay_as_they_are_and_others_are_marked() {
+        let path = |key: &str| path_of(key, Kind::Directory).map(|path| path.to_string());
+        assert_eq!(path("a/b c/d=1/part-0.parquet").unwrap(), "a/b c/d=1/part-0.parquet");
+        assert_eq!(path("a/").unwrap(), "a/%underlay-empty");
+        assert_eq!(path("/etc/passwd").unwrap(), "%underlay-empty/etc/passwd");
+        assert_eq!(path("../x").unwrap(), "%underlay-dots/x");
+        assert_eq!(path("%underlay-dot").unwrap(), "%underlay-literal-%underlay-dot");
+        assert_eq!(path("a#12").unwrap(), "%underlay-escaped-a%2312");
+        assert_eq!(path("a%#b").unwrap(), "%underlay-escaped-a%25%23b");
+        assert_eq!(path_of("a#12", Kind::S3).unwrap().as_ref(), "%underlay-hash-a#12x");
+        assert!(path(&"k".repeat(250)).is_ok() && path(&"k".repeat(251)).is_err());
+        assert!(path("").is_err() && path("a\0b").is_err());
+        assert!(matches!(path(&"k".repeat(256)), Err(NameError::TooLong(_))));
+        assert!(path_of(&"k".repeat(256), Kind::S3).is_ok());
+        assert!(path_of(&"k".repeat(1025), Kind::S3).is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! From what the configuration says of a bucket's store to the store itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::local::LocalFileSystem;
+use object_store::prefix::PrefixStore;
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use underlay_files::{Access, Folder};
+
+use super::crypto::Crypto;
+use super::{Backend, Kind};
+use crate::config::{S3Endpoint, StorePlace};
+
+/// Requests are tried again for so long before the caller hears of it: a flush tries again later anyway.
+const RETRIES: usize = 3;
+const RETRY_FOR: Duration = Duration::from_secs(20);
+const REQUEST: Duration = Duration::from_secs(60);
+const CONNECT: Duration = Duration::from_secs(5);
+/// What Linux takes as a path, without what the objects in it may need.
+const MOST_DIRECTORY_BYTES: usize = 1000;
+
+/// Why a store can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct OpenError(pub(crate) String);
+
+/// How the stores of S3 endpoints are reached, with the secrets.
+#[derive(Clone, Debug)]
+pub(crate) struct Reached {
+    pub(crate) endpoint: S3Endpoint,
+    pub(crate) secret: Option<String>,
+}
+
+/// Makes a bucket's store ready. A directory must be there.
+///
+/// # Errors
+/// When the directory is not there or not ours alone, or the endpoint makes no sense.
+pub(crate) fn open(place: &StorePlace, reached: &Reached) -> Result<Backend, OpenError> {
+    match place {
+        StorePlace::Directory(directory) => open_directory(directory),
+        StorePlace::S3 { bucket, prefix } => open_s3(bucket, prefix, reached),
+    }
+}
+
+fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
+    let failed = |error: &dyn std::fmt::Display| OpenError(format!("{}: {error}", directory.display()));
+    // Others who can write there could make the gateway write through a link of theirs.
+    let folder = Folder::open(directory).map_err(|error| failed(&error))?;
+    let length = directory.as_os_str().len();
+    if length > MOST_DIRECTORY_BYTES {
+        return Err(failed(&format_args!(
+            "the path has {length} bytes, and a store's may have {MOST_DIRECTORY_BYTES}"
+        )));
+    }
+    let store = LocalFileSystem::new_with_prefix(directory)
+        .map_err(|error| failed(&error))?
+        // What the store has acknowledged, the journal forgets.
+        .with_fsync(true)
+        // An empty directory would be in the way of an object of its name.
+        .with_automatic_cleanup(true);
+    Ok(Backend::new(Arc::new(store), Kind::Directory).at(folder.path()))
+}
+
+fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, OpenError> {
+    let endpoint = &reached.endpoint;
+    let options = ClientOptions::new()
+        .with_timeout(REQUEST)
+        .with_connect_timeout(CONNECT)
+        .with_allow_http(endpoint.url.as_deref().is_some_and(|url| url.starts_with("http://")));
+    let retry = RetryConfig {
+        max_retries: RETRIES,
+        retry_timeout: RETRY_FOR,
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(50),
+            max_backoff: Duration::from_secs(2),
+            base: 2.0,
+        },
+    };
+    let mut builder = AmazonS3Builder::new()
+        .with_bucket_name(bucket)
+        .with_region(&endpoint.region)
+        .with_client_options(options)
+        .with_retry(retry)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_virtual_hosted_style_request(endpoint.has_virtual_hosts)
+        .with_crypto_provider(Arc::new(Crypto));
+    if let Some(url) = &endpoint.url {
+        builder = builder.with_endpoint(url);
+    }
+    // Without, object_store asks the machine's own identity (instance metadata, a web token).
+    if let (Some(id), Some(secret)) = (&endpoint.key_id, &reached.secret) {
+        builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+    }
+    let store = builder.build().map_err(|error| OpenError(format!("s3://{bucket}: {error}")))?;
+    let prefix = prefix.trim_matches('/');
+    Ok(match prefix.is_empty() {
+        true => Backend::new(Arc::new(store), Kind::S3),
+        false => {
+            let prefix = object_store::path::Path::from(prefix);
+            let prefix_bytes = prefix.as_ref().len() + 1;
+            Backend::new(Arc::new(PrefixStore::new(store, prefix)), Kind::S3).below(prefix_bytes)
+        }
+    })
+}
+
+/// The place of a bucket that a client creates, below `under`. A directory is made.
+///
+/// # Errors
+/// When it can't be.
+pub(crate) fn create_below(under: &StorePlace, bucket: &str) -> Result<StorePlace, OpenError> {
+    match under {
+        StorePlace::S3 { bucket: outer, prefix } => {
+            let prefix = format!("{}/{bucket}", prefix.trim_matches('/'));
+            Ok(StorePlace::S3 { bucket: outer.clone(), prefix: prefix.trim_matches('/').to_owned() })
+        }
+        StorePlace::Directory(directory) => {
+            let directory: PathBuf = directory.join(bucket);
+            Folder::make(&directory, Access::Private)
+                .map_err(|error| OpenError(format!("{}: {error}", directory.display())))?;
+            Ok(StorePlace::Directory(directory))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+
+    use super::*;
+    use crate::errors::{Error, Result};
+    use crate::model::Headers;
+    use crate::store::Only;
+
+    fn directory() -> (tempfile::TempDir, Backend) {
+        let directory = tempfile::tempdir().unwrap();
+        let backend = open_directory(directory.path()).unwrap();
+        (directory, backend)
+    }
+
+    async fn put(backend: &Backend, key: &str) -> Result<()> {
+        let body = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"x"))]).boxed();
+        backend.put(key, &Headers::default(), 1, &Only::Always, body).await.map(drop)
+    }
+
+    #[tokio::test]
+    async fn whatever_a_directory_says_it_takes_it_can_store() {
+        let (_directory, backend) = directory();
+        for key in ["k".repeat(250), "/".repeat(100), format!("{}/b", "d#".repeat(50)), "a#b#1".to_owned()] {
+            backend.path(&key).unwrap();
+            put(&backend, &key).await.unwrap();
+            backend.head(&key).await.unwrap();
+        }
+        for key in ["k".repeat(251), "/".repeat(1024)] {
+            assert!(matches!(backend.path(&key), Err(Error::KeyTooLong(_))), "{key}");
+        }
+        let below = Backend::new(Arc::new(object_store::memory::InMemory::new()), Kind::S3).below(100);
+        assert!(below.path(&"k".repeat(924)).is_ok());
+        assert!(matches!(below.path(&"k".repeat(925)), Err(Error::KeyTooLong(_))));
+    }
+
+    #[tokio::test]
+    async fn an_object_takes_the_place_of_a_directory_that_was_emptied() {
+        let (_directory, backend) = directory();
+        put(&backend, "a/b/c").await.unwrap();
+        backend.delete("a/b/c").await.unwrap();
+        put(&backend, "a").await.unwrap();
+        backend.head("a").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_no_key_leads_to_is_not_listed() {
+        let (directory, backend) = directory();
+        put(&backend, "mine#1").await.unwrap();
+        std::fs::write(directory.path().join("theirs#b"), "x").unwrap();
+        std::fs::write(directory.path().join("theirs"), "x").unwrap();
+        let listed = backend.list("", None).unwrap().map(|entry| entry.unwrap().0).collect::<Vec<_>>().await;
+        assert_eq!(listed.len(), 2, "{listed:?}");
+        for key in ["mine#1", "theirs"] {
+            assert!(listed.iter().any(|listed| listed == key), "{key} is not in {listed:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_link_is_followed() {
+        let (directory, backend) = directory();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "not for you").unwrap();
+        std::os::unix::fs::symlink(outside.path(), directory.path().join("sub")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("secret"), directory.path().join("file")).unwrap();
+        for key in ["sub/secret", "file"] {
+            assert!(matches!(backend.head(key).await, Err(Error::AccessDenied(_))), "{key}");
+            assert!(matches!(backend.get(key, None, 0..1).await, Err(Error::AccessDenied(_))), "{key}");
+            assert!(matches!(put(&backend, key).await, Err(Error::AccessDenied(_))), "{key}");
+            assert!(matches!(backend.delete(key).await, Err(Error::AccessDenied(_))), "{key}");
+            assert!(matches!(backend.copy(key, "copy").await, Err(Error::AccessDenied(_))), "{key}");
+        }
+        assert!(matches!(put(&backend, "sub/new").await, Err(Error::AccessDenied(_))));
+        assert!(!outside.path().join("new").exists());
+        // Nor is a directory passed through in which somebody else may put one.
+        let open = directory.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(matches!(put(&backend, "open/a").await, Err(Error::AccessDenied(_))));
+        let listed = backend.list("", None).unwrap().map(|entry| entry.unwrap().0).collect::<Vec<_>>().await;
+        assert!(listed.is_empty(), "{listed:?}");
+    }
+}

@@ -1,0 +1,254 @@
+//! Real clients: boto3 over everything it can do, the AWS CLI, rclone, and `object_store`, through which one gateway stands behind another.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use crate::program::{KEY, Program, SECRET};
+
+const BOTO3: &str = "boto3==1.40.61";
+/// Of the same botocore.
+const AWS_CLI: &str = "awscli==1.42.61";
+
+/// A Python with boto3 and the AWS CLI, made once below `target/`. The tests of a process run at the same time, and
+/// so may those of two processes: the first one makes it and the others wait.
+fn python() -> &'static Path {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(make_python)
+}
+
+fn make_python() -> PathBuf {
+    let home = format!("{}-{}", BOTO3.replace("==", "-"), AWS_CLI.replace("==", "-"));
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(home);
+    let python = home.join("bin/python");
+    let lock = std::fs::File::create(home.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    if home.join("complete").exists() {
+        return python;
+    }
+    // What an earlier attempt left half-made is in the way.
+    let _ = std::fs::remove_dir_all(&home);
+    let run = |command: &mut Command| {
+        let output = command.output().expect("python3 and its venv module (on Debian: python3-venv)");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(Command::new("python3").args(["-m", "venv"]).arg(&home));
+    run(Command::new(&python).args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        BOTO3,
+        AWS_CLI,
+    ]));
+    std::fs::write(home.join("complete"), "").unwrap();
+    python
+}
+
+/// What any client of AWS's reads.
+const KEYS: [(&str, &str); 4] = [
+    ("AWS_ACCESS_KEY_ID", KEY),
+    ("AWS_SECRET_ACCESS_KEY", SECRET),
+    ("AWS_DEFAULT_REGION", "us-east-1"),
+    ("AWS_EC2_METADATA_DISABLED", "true"),
+];
+
+fn assert_succeeded(program: &Program, what: &str, output: &Output) {
+    assert!(
+        output.status.success(),
+        "{what}\n{}{}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+        std::fs::read_to_string(program.directory.join("gateway.toml.log")).unwrap_or_default()
+    );
+}
+
+fn run_script(program: &Program, bucket: &str, mode: &str) {
+    run_script_at(program, &format!("http://{}", program.address), None, bucket, mode);
+}
+
+fn run_script_at(program: &Program, endpoint: &str, authority: Option<&Path>, bucket: &str, mode: &str) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/boto3_client.py");
+    let output = Command::new(python())
+        .arg(script)
+        .args([endpoint, bucket, mode])
+        .envs(authority.map(|file| ("AWS_CA_BUNDLE", file)))
+        .envs(KEYS)
+        .output()
+        .unwrap();
+    assert_succeeded(program, mode, &output);
+}
+
+/// Runs a client's program with the keys, and returns what it printed.
+fn ask(program: &Program, directory: &Path, command: &mut Command) -> String {
+    let output = command
+        .current_dir(directory)
+        // Settings of whoever runs the test are no business of it.
+        .env("HOME", directory)
+        // rclone refuses any.
+        .env_remove("AWS_CA_BUNDLE")
+        .envs(KEYS)
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error} (scripts/install-packages test)"));
+    assert_succeeded(program, &format!("{command:?}"), &output);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A directory with a small file, one of several parts, and one further down.
+fn some_files(directory: &Path) -> PathBuf {
+    let files = directory.join("files");
+    std::fs::create_dir_all(files.join("further/down")).unwrap();
+    std::fs::write(files.join("small"), "a few bytes").unwrap();
+    std::fs::write(files.join("long"), crate::rig::content(7, 20 << 20)).unwrap();
+    std::fs::write(files.join("further/down/a name with spaces, + and %"), "more").unwrap();
+    files
+}
+
+fn assert_same(one: &Path, other: &Path) {
+    let output = Command::new("diff").arg("-r").args([one, other]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// The AWS CLI: a tree there, renamed by the store, listed, back again, and gone.
+fn aws_cli(program: &Program, directory: &Path) {
+    let aws = python().with_file_name("aws");
+    let endpoint = format!("http://{}", program.address);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&aws);
+        command.args(["--endpoint-url", &endpoint]).args(arguments);
+        ask(program, directory, &mut command)
+    };
+    let files = some_files(directory);
+    run(&["s3", "sync", "files", "s3://lake/aws/"]);
+    run(&["s3", "mv", "--recursive", "s3://lake/aws/", "s3://lake/aws-moved/"]);
+    let listed = run(&["s3", "ls", "--recursive", "s3://lake/aws-moved/"]);
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+    run(&["s3", "sync", "s3://lake/aws-moved/", "back"]);
+    assert_same(&files, &directory.join("back"));
+    let head = run(&["s3api", "head-object", "--bucket", "lake", "--key", "aws-moved/long"]);
+    assert!(head.contains("20971520"), "{head}");
+    run(&["s3", "rm", "--recursive", "s3://lake/aws-moved/"]);
+    let left = run(&["s3api", "list-objects-v2", "--bucket", "lake", "--prefix", "aws"]);
+    assert!(!left.contains("\"Key\""), "{left}");
+}
+
+/// rclone, which compares what it copied by MD5.
+fn rclone(program: &Program, directory: &Path) {
+    let endpoint = format!("http://{}", program.address);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("rclone");
+        command.args(["--config", "", "--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint"]);
+        // Several parts of the long file.
+        command.args([&endpoint, "--s3-upload-cutoff", "8M", "--retries", "1"]).args(arguments);
+        ask(program, directory, &mut command)
+    };
+    let files = some_files(directory);
+    run(&["copy", "files", ":s3:lake/rclone"]);
+    run(&["check", "files", ":s3:lake/rclone"]);
+    run(&["moveto", ":s3:lake/rclone", ":s3:lake/rclone-moved"]);
+    run(&["copy", ":s3:lake/rclone-moved", "back"]);
+    assert_same(&files, &directory.join("back"));
+    run(&["purge", ":s3:lake/rclone-moved"]);
+    assert_eq!(run(&["lsf", "-R", "--files-only", "--include", "rclone*/**", ":s3:lake"]), "");
+}
+
+/// Behind the first is a directory, behind the second the first. The second's flushes, reads and copies go through
+/// `object_store`'s client with signatures, so each is a client's test of the other.
+#[test]
+fn boto3_and_object_store_work_unchanged() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    };
+    let sections = format!(
+        "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\nflush_after = \"10 ms\"\n[new_buckets]\nstore = \"{}\"\nwrite = \"back\"\n",
+        at("objects").display(),
+        at("new").display()
+    );
+    // Where a client will want a bucket is something already.
+    std::fs::write(at("new/not-empty").join("a"), "there before").unwrap();
+    let mut inner = Program::start(&at("inner"), &sections);
+    run_script(&inner, "lake", "everything");
+    aws_cli(&inner, &at("aws"));
+    rclone(&inner, &at("rclone"));
+    run_script(&inner, "lake", "leave");
+    inner.kill_and_start();
+    run_script(&inner, "lake", "find");
+
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let sections = format!(
+        "[s3]\nendpoint = \"http://{}\"\nkey_id = \"{KEY}\"\nsecret_file = \"{}\"\n\
+         [bucket.lake]\nstore = \"s3://lake/behind\"\nwrite = \"back\"\nflush_after = \"10 ms\"\n\
+         [bucket.through]\nstore = \"s3://lake/through\"\nwrite = \"through\"\n\
+         [bucket.shared]\nstore = \"s3://lake/shared\"\nconsistency = \"revalidate\"\n",
+        inner.address,
+        secret.display()
+    );
+    let outer = Program::start(&at("outer"), &sections);
+    run_script(&outer, "lake", "objects");
+    run_script(&outer, "through", "objects");
+    run_script(&outer, "shared", "shared");
+    run_script(&outer, "lake", "leave");
+    let (status, log) = outer.stop();
+    assert!(status.success() && log.contains("the stores have everything"), "{log}");
+    // Whatever it had is in the inner one by now, under the same names.
+    run_script(&inner, "lake", "find-behind");
+    let (status, log) = inner.stop();
+    assert!(status.success(), "{log}");
+}
+
+/// A certificate for loopback that signs itself, and its key, as files of this user.
+fn certificate(directory: &Path) -> (PathBuf, PathBuf) {
+    use openssl::asn1::Asn1Time;
+    use openssl::hash::MessageDigest;
+    use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
+    use openssl::x509::{X509, X509NameBuilder};
+    let curve = openssl::ec::EcGroup::from_curve_name(openssl::nid::Nid::X9_62_PRIME256V1).unwrap();
+    let key = openssl::pkey::PKey::from_ec_key(openssl::ec::EcKey::generate(&curve).unwrap()).unwrap();
+    let mut name = X509NameBuilder::new().unwrap();
+    name.append_entry_by_text("CN", "gateway").unwrap();
+    let name = name.build();
+    let mut builder = X509::builder().unwrap();
+    builder.set_version(2).unwrap();
+    builder.set_serial_number(&openssl::bn::BigNum::from_u32(7).unwrap().to_asn1_integer().unwrap()).unwrap();
+    builder.set_subject_name(&name).unwrap();
+    builder.set_issuer_name(&name).unwrap();
+    builder.set_pubkey(&key).unwrap();
+    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    builder.set_not_after(&Asn1Time::days_from_now(2).unwrap()).unwrap();
+    builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
+    let names =
+        SubjectAlternativeName::new().ip("127.0.0.1").build(&builder.x509v3_context(None, None)).unwrap();
+    builder.append_extension(names).unwrap();
+    builder.sign(&key, MessageDigest::sha256()).unwrap();
+    let (certificate_file, key_file) = (directory.join("gateway.pem"), directory.join("gateway.key"));
+    std::fs::write(&certificate_file, builder.build().to_pem().unwrap()).unwrap();
+    std::fs::write(&key_file, key.private_key_to_pem_pkcs8().unwrap()).unwrap();
+    std::fs::set_permissions(&key_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    (certificate_file, key_file)
+}
+
+#[test]
+fn tls_in_front() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    std::fs::create_dir_all(&objects).unwrap();
+    let (certificate, key) = certificate(directory.path());
+    let sections = format!(
+        "[tls]\ncertificate = \"{}\"\nkey = \"{}\"\n[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\n",
+        certificate.display(),
+        key.display(),
+        objects.display()
+    );
+    let program = Program::start(directory.path(), &sections);
+    let endpoint = format!("https://{}", program.address);
+    run_script_at(&program, &endpoint, Some(&certificate), "lake", "leave");
+    run_script_at(&program, &endpoint, Some(&certificate), "lake", "find");
+    let (status, log) = program.stop();
+    assert!(status.success(), "{log}");
+}

@@ -1,0 +1,284 @@
+//! SIGKILL under load. A child runs the engine over a store that fails and stalls, and says before and after each operation what it
+//! does. It is killed at any moment, the opening included, and opened again: whatever was acknowledged is there, byte for byte,
+//! and nothing else.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::ObjectStore;
+use underlay_gateway::engine::{CompletedPart, Conditions, CopyRequest, Engine};
+use underlay_gateway::errors::Error;
+use underlay_gateway::model::{Checksums, Headers};
+use underlay_gateway::store::Kind;
+
+use crate::rig::{BUCKET, Ground, body_of, content, delete, get, put};
+
+const CHILD: &str = "UNDERLAY_GATEWAY_KILLED_CHILD";
+/// `make gateway-kills` sets more.
+const KILLS: &str = "UNDERLAY_GATEWAY_KILLS";
+const KEYS: u64 = 12;
+
+/// What an object may be: its seed and size, or nothing.
+type State = Option<(u64, usize)>;
+
+fn bytes_of(state: State) -> Option<Bytes> {
+    state.map(|(seed, size)| content(seed, size))
+}
+
+fn ground(store: &Path) -> Ground {
+    std::fs::create_dir_all(store).unwrap();
+    let files = object_store::local::LocalFileSystem::new_with_prefix(store).unwrap().with_fsync(true);
+    let files: Arc<dyn ObjectStore> = Arc::new(files);
+    let mut ground = Ground::new(files, Kind::Directory);
+    ground.write = underlay_gateway::config::Write::Back { after: Duration::from_millis(3) };
+    ground
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % end
+    }
+}
+
+/// One line, by one write: a kill cuts between lines at worst in one, which then has no end.
+fn say(line: &str) {
+    std::io::stdout().write_all(format!("@{line}\n").as_bytes()).unwrap();
+}
+
+fn name(key: u64) -> String {
+    format!("dir{}/key{key}", key % 3)
+}
+
+/// The child: does as it likes until it is killed. It begins with what its directory has.
+#[test]
+fn child() {
+    let Ok(arguments) = std::env::var(CHILD) else { return };
+    let (directory, seed) = arguments.rsplit_once(':').unwrap();
+    let (directory, seed): (&Path, u64) = (Path::new(directory), seed.parse().unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let ground = ground(&directory.join("store"));
+        ground.mood.failing.store(200, Ordering::Relaxed);
+        ground.mood.stalling.store(200, Ordering::Relaxed);
+        let engine = ground.open(&directory.join("local")).await;
+        say("open");
+        let mut tasks = Vec::new();
+        // Each has keys of its own, so that the order of its operations is known.
+        for worker in 0..3_u64 {
+            let engine = Arc::clone(&engine);
+            tasks.push(tokio::spawn(async move {
+                let mut random = Random(seed.wrapping_mul(1000) + worker);
+                loop {
+                    operate(&engine, worker, &mut random).await;
+                }
+            }));
+        }
+        // They go on until the kill.
+        futures_util::future::join_all(tasks).await;
+    });
+}
+
+async fn operate(engine: &Arc<Engine>, worker: u64, random: &mut Random) {
+    let mut key = || random.below(KEYS / 3) * 3 + worker;
+    let (at, other) = (key(), key());
+    let (name_at, name_other) = (name(at), name(other));
+    let sizes = [0, 100, 5000, 66_000, 200_000];
+    let (seed, size) = (random.below(u64::MAX / 4), sizes[random.below(sizes.len() as u64) as usize]);
+    match random.below(10) {
+        0..5 => {
+            say(&format!("put {at} {seed} {size}"));
+            put(engine, &name_at, &content(seed, size), Conditions::default()).await.unwrap();
+        }
+        5 | 6 if at != other => {
+            say(&format!("copy {at} {other}"));
+            let request = CopyRequest {
+                from: (BUCKET.to_owned(), name_at),
+                to: (BUCKET.to_owned(), name_other),
+                ..CopyRequest::default()
+            };
+            match engine.copy(request).await {
+                Ok(_) => {}
+                Err(Error::NoSuchKey) => return say(&format!("nothing {other}")),
+                Err(error) => panic!("{error}"),
+            }
+            return say(&format!("done {other}"));
+        }
+        7 => {
+            let size = 5 << 20;
+            say(&format!("put {at} {seed} {size}"));
+            let upload =
+                engine.create_upload(BUCKET, &name_at, Headers::default(), Vec::new(), None).await.unwrap();
+            let bytes = content(seed, size);
+            let stored = engine
+                .upload_part(
+                    BUCKET,
+                    &name_at,
+                    &upload,
+                    1,
+                    size as u64,
+                    &[],
+                    body_of(&bytes),
+                    Box::new(|_, _| Ok(())),
+                )
+                .await
+                .unwrap();
+            let parts = vec![CompletedPart { number: 1, etag: stored.etag, checksums: Checksums::default() }];
+            engine
+                .complete_upload(
+                    BUCKET,
+                    &name_at,
+                    &upload,
+                    parts,
+                    Conditions::default(),
+                    Checksums::default(),
+                    None,
+                )
+                .await
+                .unwrap();
+        }
+        8 => {
+            // What cannot be right is never served, however the store behaves.
+            let _ = get(engine, &name_at, None).await;
+            return;
+        }
+        _ => {
+            say(&format!("delete {at}"));
+            delete(engine, &name_at).await.unwrap();
+        }
+    }
+    say(&format!("done {at}"));
+}
+
+/// What is known from the child's lines: what was acknowledged, and what may have been done besides.
+#[derive(Default)]
+struct Known {
+    acknowledged: BTreeMap<u64, State>,
+    under_way: BTreeMap<u64, State>,
+}
+
+impl Known {
+    fn read(&mut self, line: &str) {
+        let Some(line) = line.strip_prefix('@') else { return };
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        let now = |known: &Known, key: u64| known.acknowledged.get(&key).copied().flatten();
+        match words[0] {
+            "put" => drop(self.under_way.insert(number(1), Some((number(2), number(3) as usize)))),
+            "delete" => drop(self.under_way.insert(number(1), None)),
+            "copy" => {
+                let state = now(self, number(1));
+                self.under_way.insert(number(2), state);
+            }
+            "done" => {
+                if let Some(state) = self.under_way.remove(&number(1)) {
+                    self.acknowledged.insert(number(1), state);
+                }
+            }
+            "nothing" => drop(self.under_way.remove(&number(1))),
+            _ => {}
+        }
+    }
+
+    /// What was found is what was, from now on.
+    async fn compare(&mut self, engine: &Arc<Engine>, may_fail: bool, round: u64) {
+        for key in 0..KEYS {
+            let acknowledged = self.acknowledged.get(&key).copied().flatten();
+            let possible = match self.under_way.get(&key) {
+                Some(state) => vec![acknowledged, *state],
+                None => vec![acknowledged],
+            };
+            let mut tries = 0;
+            let found = loop {
+                match get(engine, &name(key), None).await {
+                    Ok(bytes) => break Some(bytes),
+                    Err(Error::NoSuchKey) => break None,
+                    Err(Error::Store(_)) if may_fail && tries < 100 => tries += 1,
+                    Err(error) => panic!("round {round}, {}: {error}", name(key)),
+                }
+            };
+            let state = possible.iter().find(|state| bytes_of(**state) == found);
+            let state = state.unwrap_or_else(|| {
+                panic!(
+                    "round {round}, {}: found {:?} bytes, expected one of {possible:?}",
+                    name(key),
+                    found.map(|bytes| bytes.len())
+                )
+            });
+            self.acknowledged.insert(key, *state);
+        }
+        self.under_way.clear();
+    }
+}
+
+#[test]
+fn whatever_was_acknowledged_survives_kills() {
+    let kills: u64 = std::env::var(KILLS).ok().map_or(12, |text| text.parse().expect("a number of kills"));
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (mut known, mut random) = (Known::default(), Random(42));
+    for round in 0..kills {
+        let argument = format!("{}:{round}", directory.path().display());
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "kills::child", "--nocapture", "--quiet"])
+            .env(CHILD, argument)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        // Every fourth is killed while it opens, the others while they work.
+        let wait = match round % 4 {
+            3 => random.below(60),
+            _ => {
+                let mut line = String::new();
+                while !line.contains("@open") {
+                    line.clear();
+                    assert!(lines.read_line(&mut line).unwrap() > 0, "the child ended before it had opened");
+                }
+                random.below(400)
+            }
+        };
+        std::thread::sleep(Duration::from_millis(wait));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut line = String::new();
+        while lines.read_line(&mut line).unwrap() > 0 && line.ends_with('\n') {
+            known.read(line.trim_end());
+            line.clear();
+        }
+        runtime.block_on(async {
+            let ground = ground(&directory.path().join("store"));
+            // The store is no better while we look.
+            ground.mood.failing.store(100, Ordering::Relaxed);
+            let engine = ground.open(&directory.path().join("local")).await;
+            known.compare(&engine, true, round).await;
+            engine.close().await;
+        });
+    }
+    runtime.block_on(async {
+        let ground = ground(&directory.path().join("store"));
+        let engine = ground.open(&directory.path().join("local")).await;
+        ground.drain(&engine).await;
+        known.compare(&engine, false, kills).await;
+        let expected: BTreeMap<String, Bytes> = known
+            .acknowledged
+            .iter()
+            .filter_map(|(key, state)| Some((name(*key), bytes_of(*state)?)))
+            .collect();
+        let stored: BTreeMap<String, Bytes> = ground.stored().await.into_iter().collect();
+        assert!(stored.keys().eq(expected.keys()), "{:?} and {:?}", stored.keys(), expected.keys());
+        assert!(stored == expected);
+    });
+}

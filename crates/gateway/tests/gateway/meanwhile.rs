@@ -1,0 +1,203 @@
+//! Bytes that lie in the store while something else goes on there.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use underlay_gateway::config::{Consistency, Rule, Write};
+use underlay_gateway::engine::{Conditions, CopyRequest};
+use underlay_gateway::model::Headers;
+use underlay_gateway::store::Kind;
+
+use crate::rig::{BUCKET, Ground, content, get, in_memory, put};
+
+/// New headers take the bytes to the store anew. Where its answer to that is lost and the gateway ends, it has the bytes still.
+#[test]
+fn new_headers_whose_answer_is_lost_cost_no_bytes() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let ground = Ground::new(in_memory(), Kind::S3);
+        let local = directory.path().join("local");
+        let engine = ground.open(&local).await;
+        put(&engine, "a", &content(1, 200_000), Conditions::default()).await.unwrap();
+        ground.drain(&engine).await;
+        let before = ground.mood.puts.load(Ordering::Relaxed);
+        ground.mood.loses_answers.store(true, Ordering::Relaxed);
+        let headers = Headers { content_type: Some("text/new".to_owned()), ..Headers::default() };
+        let request = CopyRequest {
+            from: (BUCKET.to_owned(), "a".to_owned()),
+            to: (BUCKET.to_owned(), "a".to_owned()),
+            headers: Some(headers.clone()),
+            ..CopyRequest::default()
+        };
+        engine.copy(request).await.unwrap();
+        while ground.mood.puts.load(Ordering::Relaxed) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        engine.close().await;
+        drop(engine);
+        let engine = ground.open(&local).await;
+        assert_eq!(get(&engine, "a", None).await.unwrap(), content(1, 200_000));
+        ground.mood.loses_answers.store(false, Ordering::Relaxed);
+        ground.drain(&engine).await;
+        assert_eq!(get(&engine, "a", None).await.unwrap(), content(1, 200_000));
+        assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record.headers, headers);
+        assert_eq!(ground.stored().await, [("a".to_owned(), content(1, 200_000))]);
+    });
+}
+
+/// Readers of what is overwritten, again and again and flushed at once, see one version each, from its first byte to its last.
+#[test]
+fn readers_of_what_is_overwritten_are_waited_for() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Ground::new(in_memory(), Kind::S3).open(&directory.path().join("local")).await;
+        let size = 300_000;
+        put(&engine, "a", &content(0, size), Conditions::default()).await.unwrap();
+        let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let (engine, is_over) = (Arc::clone(&engine), Arc::clone(&is_over));
+                tokio::spawn(async move {
+                    let mut count = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let read = get(&engine, "a", None).await.unwrap();
+                        assert!((0..300).any(|seed| content(seed, 64) == read[..64]));
+                        let seed = (0..300).find(|seed| content(*seed, 64) == read[..64]).unwrap();
+                        assert!(read == content(seed, size), "bytes of several versions");
+                        count += 1;
+                        // What is in the cache is there at once: without a pause readers would keep the runtime's two threads from all else.
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    count
+                })
+            })
+            .collect();
+        for round in 1..150 {
+            match round % 3 {
+                // Only its headers are new.
+                0 => {
+                    let from = (BUCKET.to_owned(), "a".to_owned());
+                    let text = format!("text/{round}");
+                    let headers = Headers { content_type: Some(text), ..Headers::default() };
+                    let (to, headers) = (from.clone(), Some(headers));
+                    engine.copy(CopyRequest { from, to, headers, ..CopyRequest::default() }).await.unwrap();
+                }
+                _ => {
+                    put(&engine, "a", &content(round, size), Conditions::default()).await.unwrap();
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(round % 12)).await;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            assert!(reader.await.unwrap() > 0);
+        }
+    });
+}
+
+/// A reader that stops half-way, of an object that no cache holds all of, still gets the rest of what it began.
+#[test]
+fn a_reader_that_pauses_gets_the_rest_of_what_was_overwritten_meanwhile() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let ground = Ground::new(in_memory(), Kind::S3);
+        // Four times what the memory for blocks holds.
+        let before = content(1, 32 << 20);
+        let engine = ground.open(&directory.path().join("first")).await;
+        put(&engine, "a", &before, Conditions::default()).await.unwrap();
+        ground.drain(&engine).await;
+        let resolved = engine.resolve(BUCKET, "a").await.unwrap();
+        let mut body = engine.body(BUCKET, "a", resolved, 0..before.len() as u64);
+        let mut read = body.next().await.unwrap().unwrap().to_vec();
+        let flushed = ground.mood.puts.load(Ordering::Relaxed);
+        put(&engine, "a", &content(2, 1000), Conditions::default()).await.unwrap();
+        // Flushes are due after 5 ms.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        while let Some(piece) = body.next().await {
+            read.extend_from_slice(&piece.unwrap());
+        }
+        assert!(before == read);
+        drop(body);
+        while ground.mood.puts.load(Ordering::Relaxed) == flushed {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        ground.drain(&engine).await;
+        assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 1000));
+    });
+}
+
+/// Objects whose bytes a copy elsewhere consists of are not handed to others.
+#[test]
+fn a_prefix_that_copies_need_stays_exclusive() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let local = directory.path().join("local");
+        let mut ground = Ground::new(in_memory(), Kind::S3);
+        let engine = ground.open(&local).await;
+        put(&engine, "a/x", &content(1, 200_000), Conditions::default()).await.unwrap();
+        ground.drain(&engine).await;
+        engine.close().await;
+        drop(engine);
+        ground.write = Write::Back { after: Duration::from_secs(3600) };
+        let engine = ground.open(&local).await;
+        let request = CopyRequest {
+            from: (BUCKET.to_owned(), "a/x".to_owned()),
+            to: (BUCKET.to_owned(), "b/y".to_owned()),
+            ..CopyRequest::default()
+        };
+        engine.copy(request).await.unwrap();
+        engine.close().await;
+        drop(engine);
+        let (write, consistency) = (Write::Through, Consistency::Revalidate);
+        ground.rules = vec![Rule { prefix: "a/".to_owned(), write, consistency }];
+        let mut why = String::new();
+        for _ in 0..400 {
+            why = ground.try_open(&local).await.map(drop).unwrap_err();
+            // The engine before may still be letting go.
+            if why.contains("no longer exclusive") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(why.contains("copies") && why.contains("drain"), "{why}");
+        let rules = std::mem::take(&mut ground.rules);
+        let engine = ground.open(&local).await;
+        ground.drain(&engine).await;
+        engine.close().await;
+        drop(engine);
+        ground.rules = rules;
+        let engine = ground.open(&local).await;
+        put(&engine, "a/x", &content(2, 100), Conditions::default()).await.unwrap();
+        assert_eq!(get(&engine, "b/y", None).await.unwrap(), content(1, 200_000));
+    });
+}
+
+/// What the store said before a write of our own is not kept beyond it, however late its answer comes.
+#[test]
+fn a_late_answer_is_not_kept() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let mut ground = Ground::new(in_memory(), Kind::S3);
+        (ground.write, ground.consistency) = (Write::Through, Consistency::Ttl(Duration::from_secs(3600)));
+        let engine = ground.open(&directory.path().join("local")).await;
+        put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+        let before = ground.mood.gets.load(Ordering::Relaxed);
+        ground.mood.holds_answers.store(true, Ordering::Relaxed);
+        let asking = Arc::clone(&engine);
+        let late = tokio::spawn(async move { asking.resolve(BUCKET, "a").await.unwrap().record.size_bytes });
+        while ground.mood.gets.load(Ordering::Relaxed) == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        put(&engine, "a", &content(2, 2000), Conditions::default()).await.unwrap();
+        ground.mood.holds_answers.store(false, Ordering::Relaxed);
+        assert_eq!(late.await.unwrap(), 1000);
+        assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 2000));
+    });
+}

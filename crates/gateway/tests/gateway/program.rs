@@ -1,0 +1,120 @@
+//! The program itself, with a configuration of the test's.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub(crate) const KEY: &str = "TESTKEY";
+pub(crate) const SECRET: &str = "a-secret-of-the-test-only";
+
+/// A gateway that is running. It is killed with the test.
+pub(crate) struct Program {
+    child: Child,
+    pub(crate) directory: PathBuf,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    config: PathBuf,
+}
+
+/// A port that nobody has at the moment.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+pub(crate) fn command() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_underlay-gateway"))
+}
+
+impl Program {
+    /// Starts one with these sections behind the usual ones, and waits until it is ready.
+    pub(crate) fn start(directory: &Path, sections: &str) -> Program {
+        let (address, admin) = (free(), free());
+        let local = directory.join("local");
+        let text = format!(
+            "listen = \"{address}\"\n[local]\ndirectory = \"{}\"\njournal = \"1 GiB\"\nmemory = \"64 MiB\"\n\
+             [admin]\nlisten = \"{admin}\"\n\
+             [key.test]\nid = \"{KEY}\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"*\", may = [\"read\", \"write\"] }}]\n\
+             [key.reader]\nid = \"READER\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"lake\", prefix = \"open/\", may = [\"read\"] }}]\n{sections}",
+            local.display()
+        );
+        let config = directory.join("gateway.toml");
+        std::fs::write(&config, text).unwrap();
+        let mut program =
+            Program { child: spawn(&config), directory: directory.to_owned(), address, admin, config };
+        program.wait_ready();
+        program
+    }
+
+    fn wait_ready(&mut self) {
+        let begun = Instant::now();
+        while !self.ask("/health/ready", "").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                let log =
+                    std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap_or_default();
+                panic!("the gateway ended with {status}: {log}");
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "the gateway is not ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// An answer of the admin port, whole.
+    pub(crate) fn ask(&self, path: &str, header: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.admin).ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n{header}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    pub(crate) fn token(&self) -> String {
+        std::fs::read_to_string(self.directory.join("local/admin-token")).unwrap().trim().to_owned()
+    }
+
+    /// SIGKILL, and started again over the same directory.
+    pub(crate) fn kill_and_start(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = spawn(&self.config);
+        self.wait_ready();
+    }
+
+    /// SIGTERM, and how it ended, with what it had to say.
+    pub(crate) fn stop(mut self) -> (std::process::ExitStatus, String) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        (status, std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap())
+    }
+
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
+    }
+}
+
+fn spawn(config: &Path) -> Child {
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(config.with_extension("toml.log"))
+        .unwrap();
+    command()
+        .arg("serve")
+        .arg(config)
+        .env("GATEWAY_SECRET", SECRET)
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,149 @@
+//! Requests that no client of good will sends, and what the program says for itself.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use crate::program::{Program, command};
+
+/// What comes back for these bytes, whatever it is.
+fn exchange(program: &Program, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(program.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // The gateway may have answered and hung up before it has read all.
+    let _ = stream.write_all(bytes);
+    // A client that hangs up behind a whole request may get no answer, so only what is cut short ends this way.
+    if !bytes.ends_with(b"\r\n\r\n") {
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn what_is_not_signed_or_not_http_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    std::fs::create_dir_all(&objects).unwrap();
+    std::fs::write(directory.path().join("outside"), "not for you").unwrap();
+    let sections = format!(
+        "[bucket.lake]\nstore = \"{}\"\n[limits]\nconnections = 40\nrequests = 8\n",
+        objects.display()
+    );
+    let program = Program::start(directory.path(), &sections);
+    let get = |path: &str| {
+        exchange(
+            &program,
+            format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").as_bytes(),
+        )
+    };
+    for path in [
+        "/",
+        "/lake",
+        "/lake/a",
+        "/lake/../outside",
+        "/lake/%2e%2e/outside",
+        "/lake//etc/passwd",
+        "/lake/a%00b",
+        "/../../etc/passwd",
+    ] {
+        let answer = get(path);
+        assert!(answer.starts_with("HTTP/1.1 4") && !answer.contains("not for you"), "{path}: {answer}");
+    }
+    let old = "GET /lake/a HTTP/1.1\r\nHost: test\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nAuthorization: AWS TESTKEY:c2lnbmF0dXJl\r\nConnection: close\r\n\r\n";
+    assert!(exchange(&program, old.as_bytes()).starts_with("HTTP/1.1 4"));
+    // A form is refused before its body is read: this one announces 4 GiB and never sends them.
+    let form = "POST /lake HTTP/1.1\r\nHost: test\r\nContent-Type: Multipart/Form-Data; boundary=x\r\nContent-Length: 4294967296\r\n\r\n";
+    let answer = exchange(&program, form.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 501") && answer.contains("POST Object"), "{answer}");
+    // Refused before its body, which waits for an answer: what follows is no body, nor a request without its first letter.
+    let waiting = "PUT /lake/a HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nGET /lake/b HTTP/1.1\r\nHost: test\r\n\r\n";
+    let answer = exchange(&program, waiting.as_bytes());
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("connection: close"), "{answer}");
+    // Neither garbage nor floods take it down.
+    exchange(&program, &[0xff; 4096]);
+    exchange(&program, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
+    let flood: String = (0..5000).map(|at| format!("x-amz-meta-{at}: {at}\r\n")).collect();
+    let answer = exchange(&program, format!("GET /lake/a HTTP/1.1\r\nHost: test\r\n{flood}\r\n").as_bytes());
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    let long = format!("GET /lake/{} HTTP/1.1\r\nHost: test\r\n\r\n", "a".repeat(1 << 20));
+    exchange(&program, long.as_bytes());
+    // More connections than there may be wait, and are served when others end.
+    let idle: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(program.address).unwrap()).collect();
+    assert!(program.ask("/health/live", "").unwrap().starts_with("HTTP/1.1 200"));
+    drop(idle);
+    assert!(get("/lake/a").starts_with("HTTP/1.1 403"), "{}", get("/lake/a"));
+
+    for path in ["/metrics", "/status"] {
+        assert!(program.ask(path, "").unwrap().starts_with("HTTP/1.1 401"), "{path}");
+        assert!(
+            program.ask(path, "Authorization: Bearer wrong\r\n").unwrap().starts_with("HTTP/1.1 401"),
+            "{path}"
+        );
+        let allowed = program.ask(path, &format!("Authorization: Bearer {}\r\n", program.token())).unwrap();
+        assert!(allowed.starts_with("HTTP/1.1 200") && allowed.contains("journal_bytes"), "{allowed}");
+    }
+    let top = command().args(["top", "--once"]).arg(program.config()).output().unwrap();
+    assert!(top.status.success() && String::from_utf8_lossy(&top.stdout).contains("journal"), "{top:?}");
+    // A second gateway over the same directory does not start, nor does the check.
+    let config = std::fs::read_to_string(program.config()).unwrap();
+    let second = directory.path().join("second.toml");
+    std::fs::write(
+        &second,
+        config
+            .replace(&program.address.to_string(), "127.0.0.1:0")
+            .replace(&program.admin.to_string(), "127.0.0.1:0"),
+    )
+    .unwrap();
+    for word in ["serve", "check"] {
+        let refused = command()
+            .arg(word)
+            .arg(&second)
+            .env("GATEWAY_SECRET", "a-secret-of-the-test-only")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            refused.status.code() == Some(4) && said.contains("another gateway is using this directory"),
+            "{said}"
+        );
+    }
+    let (config, directory_path) = (program.config().to_owned(), directory.path().join("local"));
+    let (status, log) = program.stop();
+    assert!(status.success(), "{log}");
+    let check = command().arg("check").arg(&config).output().unwrap();
+    assert!(
+        check.status.success() && String::from_utf8_lossy(&check.stdout).contains("in order"),
+        "{check:?}"
+    );
+    // Everything in its directory is for this user alone.
+    for entry in std::fs::read_dir(directory_path).unwrap() {
+        let entry = entry.unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&entry.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o077, 0, "{:?} {mode:o}", entry.path());
+    }
+}
+
+#[test]
+fn a_mistake_in_the_configuration_is_shown_at_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("gateway.toml");
+    let text = "listen = \"localhost\"\n[local]\ndirectory = \"relative\"\njurnal = \"1 GiB\"\n[bucket.Lake]\nstore = \"s3:/x\"\nwrite = \"back\"\nconsistency = \"ttl\"\n[bucket.inner]\nstore = \"/srv/objects/a\"\n[new_buckets]\nstore = \"/srv/objects\"\n";
+    std::fs::write(&config, text).unwrap();
+    let output = command().arg("serve").arg(&config).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for part in [
+        "did you mean `journal`?",
+        "absolute path",
+        "not a valid name of a bucket",
+        "gateway.toml:1:",
+        "store does not have",
+        "[new_buckets] and [bucket.inner] are over the same objects",
+        "[key.NAME]",
+    ] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+}

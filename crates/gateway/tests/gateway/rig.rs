@@ -1,0 +1,180 @@
+//! An engine over a store of the test's, and what tests do with it again and again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use object_store::{ObjectStore, ObjectStoreExt as _};
+use underlay_gateway::config::{Bucket, Consistency, Local, Rule, StorePlace, Write};
+use underlay_gateway::engine::{Conditions, Engine, PutRequest, Setup, Stored};
+use underlay_gateway::errors::Error;
+use underlay_gateway::store::{Backend, Kind, key_of};
+
+use crate::faulty::{Faulty, Mood};
+
+pub(crate) const BUCKET: &str = "lake";
+/// Small, so that a short object has several.
+pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
+
+/// What an engine is opened over.
+#[derive(Clone)]
+pub(crate) struct Ground {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) kind: Kind,
+    pub(crate) mood: Arc<Mood>,
+    pub(crate) write: Write,
+    pub(crate) consistency: Consistency,
+    pub(crate) journal_bytes: u64,
+    pub(crate) uploads_expire: Duration,
+    pub(crate) patience: Duration,
+    /// Of prefixes that differ.
+    pub(crate) rules: Vec<Rule>,
+}
+
+impl Ground {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, kind: Kind) -> Ground {
+        Ground {
+            store,
+            kind,
+            mood: Arc::default(),
+            write: Write::Back { after: Duration::from_millis(5) },
+            consistency: Consistency::Exclusive,
+            journal_bytes: 256 << 20,
+            uploads_expire: Duration::from_secs(3600),
+            patience: Duration::from_secs(5),
+            rules: Vec::new(),
+        }
+    }
+
+    fn setup(&self, directory: &Path) -> Setup {
+        let rule = Rule { prefix: String::new(), write: self.write, consistency: self.consistency };
+        let store = Arc::new(Faulty::new(Arc::clone(&self.store), Arc::clone(&self.mood)));
+        let backend = Backend::new(store, self.kind);
+        Setup {
+            local: Local {
+                directory: directory.to_owned(),
+                journal_bytes: self.journal_bytes,
+                memory_bytes: 8 << 20,
+                flash_bytes: 0,
+                block_bytes: BLOCK_BYTES,
+                metadata_bytes: 8 << 20,
+            },
+            patience: self.patience,
+            flushes: 4,
+            uploads_expire: self.uploads_expire,
+            buckets: vec![Bucket {
+                name: BUCKET.to_owned(),
+                store: StorePlace::Directory("/the/store/of/the/test".into()),
+                rules: self.rules.iter().cloned().chain([rule]).collect(),
+            }],
+            new_buckets: None,
+            open_store: Box::new(move |_| Ok(backend.clone())),
+            create_place: Box::new(|_, _| Err("not here".to_owned())),
+        }
+    }
+
+    /// Opens an engine. One that was there a moment ago may still be letting go of the directory.
+    pub(crate) async fn open(&self, directory: &Path) -> Arc<Engine> {
+        let begun = Instant::now();
+        loop {
+            match Engine::open(self.setup(directory)).await {
+                Ok(engine) => return engine,
+                Err(why) if begun.elapsed() > Duration::from_secs(20) => panic!("{why}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    pub(crate) async fn try_open(&self, directory: &Path) -> Result<Arc<Engine>, String> {
+        Engine::open(self.setup(directory)).await
+    }
+
+    /// Every object of the store itself.
+    pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
+        let mut listed = self.store.list(None);
+        let mut objects = Vec::new();
+        while let Some(meta) = listed.next().await {
+            let location = meta.unwrap().location;
+            let bytes = self.store.get(&location).await.unwrap().bytes().await.unwrap();
+            objects.push((key_of(&location), bytes));
+        }
+        objects.sort();
+        objects
+    }
+
+    /// Waits until the store, which works from now on, has everything.
+    pub(crate) async fn drain(&self, engine: &Engine) {
+        self.mood.failing.store(0, Ordering::Relaxed);
+        self.mood.stalling.store(0, Ordering::Relaxed);
+        engine.begin_drain();
+        let begun = Instant::now();
+        while !engine.is_clean() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(120),
+                "{:?} {:?}",
+                engine.pending(),
+                engine.last_failure()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// A store in memory.
+pub(crate) fn in_memory() -> Arc<dyn ObjectStore> {
+    Arc::new(object_store::memory::InMemory::new())
+}
+
+/// Bytes that a test recognises.
+pub(crate) fn content(seed: u64, size: usize) -> Bytes {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        bytes.extend_from_slice(&x.to_le_bytes());
+    }
+    bytes.truncate(size);
+    Bytes::from(bytes)
+}
+
+/// As a client would send it, in pieces.
+pub(crate) fn body_of(bytes: &Bytes) -> futures_util::stream::BoxStream<'static, Result<Bytes, Error>> {
+    let pieces: Vec<Result<Bytes, Error>> =
+        bytes.chunks(50_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    futures_util::stream::iter(pieces).boxed()
+}
+
+pub(crate) async fn put(
+    engine: &Engine,
+    key: &str,
+    bytes: &Bytes,
+    conditions: Conditions,
+) -> Result<Stored, Error> {
+    let request = PutRequest { size_bytes: bytes.len() as u64, conditions, ..PutRequest::default() };
+    engine.put(BUCKET, key, request, body_of(bytes), Box::new(|_, _| Ok(()))).await
+}
+
+/// A whole object, or a range of it.
+pub(crate) async fn get(
+    engine: &Arc<Engine>,
+    key: &str,
+    range: Option<std::ops::Range<u64>>,
+) -> Result<Bytes, Error> {
+    let resolved = engine.resolve(BUCKET, key).await?;
+    let range = range.unwrap_or(0..resolved.record.size_bytes);
+    let mut body = engine.body(BUCKET, key, resolved, range);
+    let mut bytes = Vec::new();
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece?);
+    }
+    Ok(Bytes::from(bytes))
+}
+
+pub(crate) async fn delete(engine: &Engine, key: &str) -> Result<(), Error> {
+    engine.delete(BUCKET, vec![(key.to_owned(), Conditions::default())]).await?.remove(0)
+}

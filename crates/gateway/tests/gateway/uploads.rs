@@ -1,0 +1,149 @@
+//! Uploads beside what else happens to their objects.
+
+use underlay_gateway::config::{Consistency, Write};
+use underlay_gateway::engine::{CompletedPart, Conditions, SourceConditions};
+use underlay_gateway::errors::Error;
+use underlay_gateway::model::{Checksums, Headers};
+use underlay_gateway::store::Kind;
+
+use crate::rig::{BUCKET, Ground, content, get, in_memory, put};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_copied_from_a_whole_is_whole_while_it_is_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Ground::new(in_memory(), Kind::S3).open(directory.path()).await;
+    let (short, long) = (content(1, 1000), content(2, 3000));
+    for round in 0..30 {
+        put(&engine, "source", &short, Conditions::default()).await.unwrap();
+        let upload =
+            engine.create_upload(BUCKET, "target", Headers::default(), Vec::new(), None).await.unwrap();
+        let (stored, part) = tokio::join!(
+            put(&engine, "source", &long, Conditions::default()),
+            engine.upload_part_copy(
+                BUCKET,
+                "target",
+                &upload,
+                1,
+                (BUCKET, "source"),
+                SourceConditions::default(),
+                None
+            )
+        );
+        stored.unwrap();
+        let part = CompletedPart { number: 1, etag: part.unwrap().etag, checksums: Checksums::default() };
+        engine
+            .complete_upload(
+                BUCKET,
+                "target",
+                &upload,
+                vec![part],
+                Conditions::default(),
+                Checksums::default(),
+                None,
+            )
+            .await
+            .unwrap();
+        let copied = get(&engine, "target", None).await.unwrap();
+        assert!(copied == short || copied == long, "round {round}: {} bytes of neither", copied.len());
+    }
+}
+
+/// An object with its own end behind it, again and again: each piece by reference would make a list that doubles for a few bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_of_pieces_of_itself_stays_in_few_pieces() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    // A flush would put the pieces together.
+    ground.write = Write::Back { after: std::time::Duration::from_secs(600) };
+    let engine = ground.open(directory.path()).await;
+    let mut expected = content(3, 5 << 20).to_vec();
+    put(&engine, "a", &expected.clone().into(), Conditions::default()).await.unwrap();
+    for round in 0..14 {
+        let upload = engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap();
+        // Twice as many pieces as in the round before, were they all by reference.
+        let tail = expected.len() as u64 - (1 << round)..expected.len() as u64;
+        let mut parts = Vec::new();
+        for (number, range) in [(1, None), (2, Some(tail.clone()))] {
+            let conditions = SourceConditions::default();
+            let part = engine
+                .upload_part_copy(BUCKET, "a", &upload, number, (BUCKET, "a"), conditions, range)
+                .await
+                .unwrap();
+            parts.push(CompletedPart { number, etag: part.etag, checksums: Checksums::default() });
+        }
+        engine
+            .complete_upload(BUCKET, "a", &upload, parts, Conditions::default(), Checksums::default(), None)
+            .await
+            .unwrap();
+        expected.extend_from_within(tail.start as usize..);
+    }
+    let resolved = engine.resolve(BUCKET, "a").await.unwrap();
+    assert!(resolved.record.extents.len() < 200, "{} pieces", resolved.record.extents.len());
+    assert!(get(&engine, "a", None).await.unwrap() == expected);
+}
+
+/// A directory can't check an ETag as it writes: the gateway does, for one client at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_clients_that_replace_one_version_where_others_write_one_succeeds() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::Directory);
+    (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
+    let engine = ground.open(directory.path()).await;
+    for round in 0..20 {
+        let first = put(&engine, "a", &content(round, 100), Conditions::default()).await.unwrap();
+        let rivals = (0..8).map(|rival| {
+            let (engine, etag) = (std::sync::Arc::clone(&engine), first.etag.clone());
+            tokio::spawn(async move {
+                let conditions = Conditions { if_match: Some(etag), if_none_match: false };
+                put(&engine, "a", &content(1000 + rival, 100), conditions).await
+            })
+        });
+        let mut won = 0;
+        for outcome in futures_util::future::join_all(rivals).await {
+            match outcome.unwrap() {
+                Ok(_) => won += 1,
+                Err(error) => assert_eq!(error, Error::PreconditionFailed),
+            }
+        }
+        assert_eq!(won, 1, "round {round}");
+    }
+}
+
+/// Parts may never be completed, so they leave room for whole objects; and what nobody goes on with ends by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_uploads_leave_room_and_expire() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.journal_bytes = 16 << 20;
+    ground.patience = std::time::Duration::from_millis(50);
+    let part = content(5, 3 << 20);
+    let begin = async |engine: &std::sync::Arc<underlay_gateway::engine::Engine>| {
+        engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap()
+    };
+    let send = async |engine: &std::sync::Arc<underlay_gateway::engine::Engine>, upload: &str, number| {
+        let body = crate::rig::body_of(&part);
+        let size = part.len() as u64;
+        let verify = Box::new(|_: &_, _: &_| Ok(()));
+        engine.upload_part(BUCKET, "a", upload, number, size, &[], body, verify).await
+    };
+    let engine = ground.open(directory.path()).await;
+    let upload = begin(&engine).await;
+    for number in 1..=4 {
+        send(&engine, &upload, number).await.unwrap();
+    }
+    assert!(matches!(send(&engine, &upload, 5).await, Err(Error::Busy(_))));
+    put(&engine, "b", &content(6, 3 << 20), Conditions::default()).await.unwrap();
+    assert_eq!(get(&engine, "b", None).await.unwrap(), content(6, 3 << 20));
+    engine.close().await;
+    drop(engine);
+    ground.uploads_expire = std::time::Duration::from_millis(300);
+    let engine = ground.open(directory.path()).await;
+    let begun = std::time::Instant::now();
+    while engine.upload(BUCKET, "a", &upload).is_ok() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not expire");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(engine.upload(BUCKET, "a", &upload), Err(Error::NoSuchUpload));
+    let upload = begin(&engine).await;
+    send(&engine, &upload, 1).await.unwrap();
+}
