@@ -150,6 +150,14 @@ impl<'a> Field<'a> {
         matches!(self.node, Node::Value(Value::Boolean(boolean)) if *boolean.value())
     }
 
+    /// A boolean; `None` without a word for another type.
+    pub fn as_boolean(&self) -> Option<bool> {
+        match self.node {
+            Node::Value(Value::Boolean(boolean)) => Some(*boolean.value()),
+            _ => None,
+        }
+    }
+
     pub fn boolean(&self, findings: &mut Diagnostics) -> Option<bool> {
         match self.node {
             Node::Value(Value::Boolean(boolean)) => Some(*boolean.value()),

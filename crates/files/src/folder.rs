@@ -165,6 +165,24 @@ impl Folder {
         rustix::fs::fsync(&self.descriptor).map_err(io::Error::from)
     }
 
+    /// The same, for appending: each write goes to its end.
+    ///
+    /// # Errors
+    /// As [`file`](Folder::file).
+    pub fn file_to_append(&self, name: &str) -> io::Result<File> {
+        let file = self.file(name)?;
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+        Ok(file)
+    }
+
+    /// Gives a file of this folder another name, in the place of whatever file has it.
+    ///
+    /// # Errors
+    /// When it is not there, or a folder has that name.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        rustix::fs::renameat(&self.descriptor, from, &self.descriptor, to).map_err(io::Error::from)
+    }
+
     /// The whole file of this name.
     ///
     /// # Errors

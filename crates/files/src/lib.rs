@@ -6,6 +6,7 @@ pub mod control_socket;
 pub mod fleeting;
 mod folder;
 mod foreign;
+mod free_space;
 mod listen;
 pub mod mountinfo;
 pub mod plain_file;
@@ -17,6 +18,7 @@ mod write;
 
 pub use folder::{Folder, unique_name};
 pub use foreign::ForeignFolder;
+pub use free_space::free_bytes;
 pub use listen::listen;
 pub use read::{read, read_or_pipe, read_text, read_text_or_pipe};
 pub use remove::{remove_file, remove_tree};

@@ -14,6 +14,19 @@ pub struct BenchmarkRecord {
     pub figures: Vec<BenchmarkFigure>,
     /// The end of what it printed.
     pub output_tail: String,
+    /// What went on meanwhile, by the program's own account: checkpoints, compactions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<BenchmarkMark>,
+}
+
+/// A stretch of a benchmark's time, in modelled seconds from its beginning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BenchmarkMark {
+    /// `checkpoint`, as the study names it.
+    pub name: String,
+    pub from_s: f64,
+    /// Absent where it was not over at the end.
+    pub to_s: Option<f64>,
 }
 
 /// One figure of a benchmark.
@@ -153,6 +166,10 @@ impl BenchmarkRecord {
                 sample.t_s /= factor;
                 sample.value = figure.slow_motion.undone(sample.value, factor);
             }
+        }
+        for mark in &mut self.marks {
+            mark.from_s /= factor;
+            mark.to_s = mark.to_s.map(|to_s| to_s / factor);
         }
         self
     }

@@ -9,6 +9,7 @@ use crate::benchmark::BenchmarkRecord;
 use crate::certificate::Certificate;
 use crate::cpu::CpuRecord;
 use crate::devices::{DeviceActivity, DeviceDescription, LayerActivity};
+use crate::inputs::InputCertificate;
 use crate::job::JobRecord;
 use crate::machine::Machine;
 use crate::measured::{Measured, SystemSample};
@@ -247,6 +248,10 @@ pub struct MemoryRecord {
     pub data_bytes: u64,
     /// `data_bytes : budget_bytes`.
     pub data_to_memory: f64,
+    /// What of the budget can hold records: the system's own caches, and what its processes leave for pages of files. Memory that the
+    /// processes need however small the data is holds none. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
     /// The highest use of the budget that the kernel reported.
     pub peak_bytes: Option<u64>,
     /// What the study's `dirty_limit` came to on each storage of a server; empty where it has none, and the limit of this
@@ -314,6 +319,9 @@ pub struct RunRecord {
     /// Where in the randomised order it ran, from 0.
     pub position: u32,
     pub status: CellStatus,
+    /// The user skipped it: it failed for no other reason.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
     /// RFC 3339, UTC.
     pub started_at: String,
     pub wall_s: f64,
@@ -365,6 +373,9 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyRecord>,
     pub certificate: Option<Certificate>,
+    /// How far what is known of the devices' media carries the figures; absent without modelled devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<InputCertificate>,
     /// What a reader must know of this measurement, each with what to try.
     pub warnings: Vec<String>,
 }

@@ -45,6 +45,12 @@ pub struct GivenUp {
     pub cell: String,
     /// What failed in its certificate, as the certificate says it.
     pub finding: String,
+    /// The name of the check that failed; absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<String>,
+    /// How late requests were by that check, in modelled microseconds; absent where it is about something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_us: Option<f64>,
 }
 
 /// How the kernel's list of CPUs reads in a sentence: `CPU 1`, `CPUs 2-3`.

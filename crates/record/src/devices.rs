@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
+use crate::inputs::DeviceInputs;
 
 /// Which device it is: unique among those of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -96,6 +97,9 @@ pub struct DeviceActivity {
     /// Absent on real storage, and on media that don't wear.
     #[serde(default)]
     pub wear: Option<Wear>,
+    /// How far what is known of its medium carries what was asked of it; absent on real storage, and of devices of a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<DeviceInputs>,
     /// What was wrong with it, on command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultRecord>,

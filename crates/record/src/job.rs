@@ -28,6 +28,66 @@ pub struct JobRecord {
     pub counters: BTreeMap<String, f64>,
     /// How the system spread what it wrote.
     pub directories: Vec<DirectoryUse>,
+    /// Where the time went, stage by stage in the order in which they began; empty for a system that has no stages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageRecord>,
+    /// How the output came to be visible, as the output itself tells: `magic`, `directory`, `file-v1`. Absent where nothing was written, or
+    /// nothing tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committer: Option<String>,
+}
+
+/// A stage of a job: tasks that do the same to parts of the data. What is before the first task, between stages and behind the last one is
+/// a stage without tasks: `driver`, and `commit` behind the last one that wrote.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageRecord {
+    /// `read, shuffle out`, `shuffle in, write`, `commit`
+    pub name: String,
+    /// Since the job's beginning.
+    pub began_s: f64,
+    pub duration_s: f64,
+    pub tasks: u64,
+    /// Over all tasks that ended well: what their threads did, in seconds of a task.
+    pub time: TaskTime,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
+    pub shuffle_read_bytes: u64,
+    pub shuffle_write_bytes: u64,
+    /// Requests to the object store that ended while it ran, by type: `get`, `put`, `copy`, `list`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, StoreRequests>,
+}
+
+/// The time of tasks, divided. The parts add up to all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskTime {
+    /// On a CPU, collecting garbage, and unpacking the task itself.
+    pub compute_s: f64,
+    /// Waiting for what is read from the store.
+    pub input_wait_s: f64,
+    /// Writing for, and waiting for, other tasks.
+    pub shuffle_s: f64,
+    /// Waiting for what is written to the store.
+    pub output_s: f64,
+    /// Making that visible.
+    pub commit_s: f64,
+}
+
+impl TaskTime {
+    pub fn total_s(&self) -> f64 {
+        self.compute_s + self.input_wait_s + self.shuffle_s + self.output_s + self.commit_s
+    }
+}
+
+/// Requests of one type to an object store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StoreRequests {
+    pub requests: u64,
+    /// Answered with an error, a missing object included.
+    pub failed: u64,
+    /// What the store sent, and what it received, without headers.
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
 }
 
 /// What a job left in, or put through, one directory.

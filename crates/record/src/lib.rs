@@ -8,11 +8,15 @@ pub mod cell;
 pub mod certificate;
 pub mod cpu;
 pub mod devices;
+pub mod explained;
+pub mod frontier;
 pub mod histogram;
-pub mod integrity;
+pub mod inputs;
+mod integrity;
 pub mod interval_log;
 pub mod job;
 mod label;
+pub mod live;
 pub mod machine;
 pub mod measured;
 pub mod metric;
@@ -27,7 +31,7 @@ mod schema1;
 pub mod search;
 pub mod topology;
 
-pub use benchmark::{BenchmarkFigure, BenchmarkRecord, Better, Dilation, FigureSample};
+pub use benchmark::{BenchmarkFigure, BenchmarkMark, BenchmarkRecord, Better, Dilation, FigureSample};
 pub use cell::{
     Arrangement, Benchmark, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart,
     Requests, RunRecord, Scale, StorageRecord, Work,
@@ -37,13 +41,18 @@ pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
 };
+pub use explained::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
 pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
+pub use inputs::{Covered, DeviceInputs, EstimateShare, InputCertificate, InputVerdict};
 pub use integrity::{IntegrityRecord, WrongValue, WrongValueProblem};
 pub use interval_log::IntervalLog;
-pub use job::{DirectoryUse, JobRecord};
+pub use job::{DirectoryUse, JobRecord, StageRecord, StoreRequests, TaskTime};
 pub use label::thousands_apart;
+pub use live::{
+    CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveLoad, LiveSample,
+};
 pub use machine::Machine;
-pub use measured::{Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
+pub use measured::{BesideMeasured, Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
 pub use metric::PublishedMetric;
 pub use network::NetworkRecord;
 pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeState, NotANode};

@@ -96,6 +96,20 @@ impl Generator {
     }
 }
 
+/// A second stream of operations beside the measured one, as a writer of a fixed rate beside readers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BesideMeasured {
+    /// YCSB's, or shares of one's own: `update100`.
+    pub mix: String,
+    pub threads: u32,
+    /// What was asked for; absent for as many as the system answers.
+    pub rate_per_s: Option<f64>,
+    pub operations: u64,
+    pub errors: u64,
+    pub throughput_per_s: f64,
+    pub by_operation: BTreeMap<String, OperationStats>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measured {
     /// Modelled seconds.
@@ -109,6 +123,9 @@ pub struct Measured {
     pub by_operation: BTreeMap<String, OperationStats>,
     pub series: Vec<SeriesPoint>,
     pub generator: Generator,
+    /// What went on beside the measured operations, which is in none of the figures above; absent where nothing did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BesideMeasured>,
     /// Absent where values were not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity: Option<IntegrityRecord>,

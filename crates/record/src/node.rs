@@ -17,11 +17,22 @@ pub enum NodeRole {
     Peer,
     TabletServer,
     DataNode,
+    /// Stores the objects of a Ceph cluster.
+    Osd,
+    /// Runs the executors of a Spark cluster.
+    Worker,
 }
 
 impl NodeRole {
-    pub const ALL: [NodeRole; 5] =
-        [NodeRole::Master, NodeRole::Replica, NodeRole::Peer, NodeRole::TabletServer, NodeRole::DataNode];
+    pub const ALL: [NodeRole; 7] = [
+        NodeRole::Master,
+        NodeRole::Replica,
+        NodeRole::Peer,
+        NodeRole::TabletServer,
+        NodeRole::DataNode,
+        NodeRole::Osd,
+        NodeRole::Worker,
+    ];
 
     /// As people write it: `tablet server`.
     pub fn word(self) -> &'static str {
@@ -31,6 +42,8 @@ impl NodeRole {
             NodeRole::Peer => "peer",
             NodeRole::TabletServer => "tablet server",
             NodeRole::DataNode => "datanode",
+            NodeRole::Osd => "osd",
+            NodeRole::Worker => "worker",
         }
     }
 }

@@ -1,0 +1,102 @@
+//! Where the time of a run's operations went: found by simulating each measured cell, shown by `underlay explain` and the report.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A figure with the interval that it is in with a probability of 95 %. What has no bound is infinite, and `null` in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Estimate {
+    #[schemars(with = "Option<f64>")]
+    pub value: f64,
+    #[schemars(with = "Option<f64>")]
+    pub low: f64,
+    #[schemars(with = "Option<f64>")]
+    pub high: f64,
+}
+
+/// Where the time of an operation went, in modelled microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct TimeShares {
+    pub device_service_us: f64,
+    pub device_queueing_us: f64,
+    pub network_us: f64,
+    pub cpu_us: f64,
+    pub cpu_waiting_us: f64,
+    /// Until a client thread was free; only where operations arrive by themselves.
+    pub client_waiting_us: f64,
+}
+
+impl TimeShares {
+    pub fn total_us(&self) -> f64 {
+        self.device_service_us
+            + self.device_queueing_us
+            + self.network_us
+            + self.cpu_us
+            + self.cpu_waiting_us
+            + self.client_waiting_us
+    }
+}
+
+/// One figure of a cell, and what it is made of, in modelled microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Account {
+    pub measured_us: f64,
+    #[serde(flatten)]
+    pub shares: TimeShares,
+    /// Time in layers; always 0 so far, since storages with layers that take time are refused.
+    pub layers_us: f64,
+    /// What the simulation does not account for; negative where it has operations wait longer than they did.
+    pub unexplained_us: f64,
+}
+
+/// What one change would give.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct WhatIf {
+    /// `a device twice as fast`
+    pub change: String,
+    /// Absent where the change leads out of what was measured.
+    pub throughput_per_s: Option<Estimate>,
+    pub mean_us: Option<Estimate>,
+    pub p99_us: Option<Estimate>,
+    /// Throughput over the measured one; of an offered rate the measured mean latency over the new one.
+    pub gain: Option<Estimate>,
+    pub refused: Option<String>,
+}
+
+/// A measured cell, explained.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Explanation {
+    pub cell: String,
+    pub throughput_per_s: f64,
+    pub mean: Account,
+    pub p50: Account,
+    pub p99: Account,
+    /// As measured, of the busiest device.
+    pub device_busy: f64,
+    /// As simulated; absent where the cores are not known.
+    pub cpu_busy: Option<f64>,
+    pub reads_per_operation: f64,
+    /// One sentence.
+    pub bottleneck: String,
+    pub what_if: Vec<WhatIf>,
+}
+
+/// A measured cell that can't be explained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct NotExplained {
+    pub cell: String,
+    pub why: String,
+}
+
+/// What of a run was asked to be explained.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Explained {
+    pub cells: Vec<Explanation>,
+    pub refused: Vec<NotExplained>,
+}
+
+impl Explained {
+    pub fn of(&self, cell: &str) -> Option<&Explanation> {
+        self.cells.iter().find(|one| one.cell == cell)
+    }
+}

@@ -1,0 +1,161 @@
+//! How far what is known of media carries what was asked of them: the certificate of a cell's inputs, beside that of its timing.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which part of the requests lies inside what the sources of their medium cover, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Covered {
+    /// There is a figure for such requests: reads or writes, at random or in sequence.
+    pub kind: f64,
+    /// And their size lies among those of such figures.
+    pub size: f64,
+    /// And so does the number of requests that were under way.
+    pub depth: f64,
+    /// Requests that had hardly any of the other kind, reads or writes, beside them. Sources measure one kind at a time.
+    pub mix: f64,
+    /// Requests of a known kind, size and depth.
+    pub all: f64,
+}
+
+/// A value that its medium marks as an estimate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EstimateShare {
+    /// As the medium's file calls it.
+    pub name: String,
+    /// The part of the device's time that rests on it, 0 to 1: so much longer all requests take together when it is half or double,
+    /// whichever is slower.
+    pub share: f64,
+}
+
+/// Of one device, from a sample of its requests in virtual time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceInputs {
+    /// Requests that were looked at.
+    pub requests: u64,
+    pub covered: Covered,
+    /// The part of the device's time that rests on estimates, 0 to 1.
+    pub estimated: f64,
+    /// Which ones, those that matter most first.
+    pub estimates: Vec<EstimateShare>,
+    /// What the same requests take with every estimate at its faster half or double, against what they took as the medium has it.
+    pub time_if_fast: f64,
+    /// And at its slower one.
+    pub time_if_slow: f64,
+}
+
+/// Of a cell: its devices, each by the time that it was busy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InputCertificate {
+    pub verdict: InputVerdict,
+    pub covered: Covered,
+    pub estimated: f64,
+    pub estimates: Vec<EstimateShare>,
+    pub time_if_fast: f64,
+    pub time_if_slow: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum InputVerdict {
+    /// The sources carry it.
+    Known,
+    /// Less than half of it is covered, or more than half of the time rests on estimates.
+    Uncertain,
+}
+
+impl InputVerdict {
+    /// `known`, `uncertain`
+    pub fn name(self) -> &'static str {
+        match self {
+            InputVerdict::Known => "known",
+            InputVerdict::Uncertain => "uncertain",
+        }
+    }
+}
+
+/// Estimates that matter less than this are not named.
+const MIN_SHARE: f64 = 0.01;
+
+impl InputCertificate {
+    /// The least part of the requests that sources must cover.
+    pub const MIN_COVERED: f64 = 0.5;
+    /// The most of the devices' time that may rest on estimates.
+    pub const MAX_ESTIMATED: f64 = 0.5;
+
+    /// Of devices, each with the time that it was busy; none where none is known.
+    pub fn of(devices: &[(f64, &DeviceInputs)]) -> Option<InputCertificate> {
+        let devices: Vec<_> = devices.iter().filter(|(_, inputs)| inputs.requests > 0).collect();
+        let busy: f64 = devices.iter().map(|(busy, _)| busy.max(1e-9)).sum();
+        if devices.is_empty() {
+            return None;
+        }
+        let mean = |of: &dyn Fn(&DeviceInputs) -> f64| {
+            devices.iter().map(|(weight, inputs)| weight.max(1e-9) / busy * of(inputs)).sum::<f64>()
+        };
+        let covered = Covered {
+            kind: mean(&|one| one.covered.kind),
+            size: mean(&|one| one.covered.size),
+            depth: mean(&|one| one.covered.depth),
+            mix: mean(&|one| one.covered.mix),
+            all: mean(&|one| one.covered.all),
+        };
+        let mut names: Vec<&str> = Vec::new();
+        for estimate in devices.iter().flat_map(|(_, inputs)| &inputs.estimates) {
+            if !names.contains(&estimate.name.as_str()) {
+                names.push(&estimate.name);
+            }
+        }
+        let share_of = |name: &str| {
+            mean(&|one| {
+                one.estimates.iter().find(|known| known.name == name).map_or(0.0, |known| known.share)
+            })
+        };
+        let mut estimates: Vec<EstimateShare> = names
+            .iter()
+            .map(|name| EstimateShare { name: (*name).to_owned(), share: share_of(name) })
+            .collect();
+        estimates.retain(|estimate| estimate.share >= MIN_SHARE);
+        estimates.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let estimated = mean(&|one| one.estimated);
+        let is_known = covered.all >= Self::MIN_COVERED && estimated <= Self::MAX_ESTIMATED;
+        Some(InputCertificate {
+            verdict: if is_known { InputVerdict::Known } else { InputVerdict::Uncertain },
+            covered,
+            estimated,
+            estimates,
+            time_if_fast: mean(&|one| one.time_if_fast),
+            time_if_slow: mean(&|one| one.time_if_slow),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(all: f64, estimated: f64) -> DeviceInputs {
+        let covered = Covered { kind: 1.0, size: 1.0, depth: 1.0, mix: 1.0, all };
+        let estimates = vec![EstimateShare { name: "read_latency_us".into(), share: estimated }];
+        DeviceInputs {
+            requests: 100,
+            covered,
+            estimated,
+            estimates,
+            time_if_fast: 0.5,
+            time_if_slow: 1.0 + estimated,
+        }
+    }
+
+    #[test]
+    fn devices_count_by_the_time_that_they_were_busy() {
+        let (known, guessed) = (device(1.0, 0.0), device(0.0, 1.0));
+        let certificate = InputCertificate::of(&[(3.0, &known), (1.0, &guessed)]).unwrap();
+        assert_eq!((certificate.covered.all, certificate.estimated), (0.75, 0.25));
+        assert_eq!(certificate.verdict, InputVerdict::Known);
+        assert_eq!((certificate.estimates[0].share, certificate.time_if_slow), (0.25, 1.25));
+        let certificate = InputCertificate::of(&[(1.0, &known), (3.0, &guessed)]).unwrap();
+        assert_eq!(certificate.verdict, InputVerdict::Uncertain);
+        assert_eq!(InputCertificate::of(&[(1.0, &DeviceInputs::default())]), None);
+    }
+}

@@ -1,0 +1,329 @@
+//! What a run writes while it goes on, for whoever watches it: one entry a line, in JSON, appended to [`FEED_FILE`].
+//!
+//! Nothing in it is a finding: the records of the cells are. A reader may come and go at any time, and the run never waits for one.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::StorageRecord;
+use crate::devices::{DeviceId, DeviceTotals};
+use crate::node_event::NodeEventRecord;
+use crate::topology::TopologyRecord;
+
+/// The feed, in the run's directory.
+pub const FEED_FILE: &str = "feed.jsonl";
+/// Its older part: when the feed has reached [`MAX_FEED_BYTES`], it gets this name in the place of the one before, and a new one begins.
+pub const EARLIER_FEED_FILE: &str = "feed.earlier.jsonl";
+pub const MAX_FEED_BYTES: u64 = 16 << 20;
+/// The longest line, with its newline: an entry that would be longer is left out.
+pub const MAX_FEED_LINE_BYTES: usize = 256 << 10;
+/// Raised whenever a reader of the previous version would misread an entry.
+pub const FEED_VERSION: u32 = 1;
+
+/// A line of the feed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FeedLine {
+    /// Milliseconds of this host's clock since 1970.
+    pub at_ms: u64,
+    #[serde(flatten)]
+    pub entry: FeedEntry,
+}
+
+/// What a line tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum FeedEntry {
+    /// A process began the run, or went on with it; or the feed begins anew because the one before was full.
+    Begun {
+        version: u32,
+        process: u32,
+        /// When that process started, by the kernel's count: a number may come back, with this it is another process.
+        process_start_ticks: u64,
+    },
+    /// A round through the cells begins: those before count for nothing unless they are on record.
+    Planned {
+        total: usize,
+        finished: usize,
+        /// By this machine's clock, as all `remaining_s`.
+        remaining_s: f64,
+    },
+    /// Work that belongs to no single cell: `loading 440,000 records`.
+    Doing {
+        what: String,
+    },
+    /// What the user should still see later.
+    Notice {
+        what: String,
+    },
+    CellStarted {
+        /// In the run's plan, from 0.
+        position: u32,
+    },
+    /// What the cell that runs stands on, once its system has started.
+    Ground {
+        storage: Box<StorageRecord>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        topology: Option<TopologyRecord>,
+        /// Where its processes keep their logs and what else is not data.
+        scratch: String,
+    },
+    CellEnded(CellEnd),
+    Sample(Box<LiveSample>),
+    /// A node went away or came back: the record of it as it is by now. `index` tells which of the cell's it is.
+    Node {
+        index: usize,
+        event: Box<NodeEventRecord>,
+    },
+    /// Something was done to a device on command, or is over.
+    Fault {
+        device: DeviceId,
+        what: String,
+        began: bool,
+    },
+    /// A cell is to be skipped, or the run to be stopped, on command.
+    Asked {
+        what: String,
+    },
+    Ended {
+        completed: usize,
+        failed: usize,
+        unavailable: usize,
+        left: usize,
+        /// Why the run could not go on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
+    },
+}
+
+/// How a cell ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CellEnd {
+    pub position: u32,
+    pub state: CellState,
+    /// Why, where it has no figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub wall_s: f64,
+    pub remaining_s: f64,
+}
+
+/// What is known of a cell while its run goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CellState {
+    #[default]
+    Planned,
+    Running,
+    Completed,
+    /// Completed, and its certificate is doubtful.
+    Doubtful,
+    Failed,
+    Unavailable,
+    /// By the user.
+    Skipped,
+}
+
+impl CellState {
+    pub const ALL: [CellState; 7] = [
+        CellState::Planned,
+        CellState::Running,
+        CellState::Completed,
+        CellState::Doubtful,
+        CellState::Failed,
+        CellState::Unavailable,
+        CellState::Skipped,
+    ];
+
+    /// As people read it: `cannot run here`.
+    pub fn word(self) -> &'static str {
+        match self {
+            CellState::Planned => "planned",
+            CellState::Running => "running",
+            CellState::Completed => "done",
+            CellState::Doubtful => "doubtful",
+            CellState::Failed => "failed",
+            CellState::Unavailable => "cannot run here",
+            CellState::Skipped => "skipped",
+        }
+    }
+}
+
+/// What a run does at a moment. Rates and latencies are in modelled time and of the last second or so.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LiveSample {
+    /// The cell that runs; absent between cells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u32>,
+    /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
+    pub phase: String,
+    /// 0 to 1, of this phase; absent where it can't be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<f64>,
+    /// What clients see; absent where no load generator of ours runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LiveLoad>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<LiveDevice>,
+    /// Counters of layers since the measurement began, and their state: by the kind of the layer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<crate::devices::LayerActivity>,
+    /// The system's own gauges.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gauges: BTreeMap<String, f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<LiveBudget>,
+    /// The share of a core that writing the feed took since the sample before.
+    pub cost_share: f64,
+}
+
+/// The load generator at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LiveLoad {
+    pub throughput_per_s: f64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    /// Since the phase's load began.
+    pub errors: u64,
+}
+
+/// A device at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LiveDevice {
+    #[serde(flatten)]
+    pub id: DeviceId,
+    pub read_iops: f64,
+    pub write_iops: f64,
+    pub read_bytes_per_s: f64,
+    pub write_bytes_per_s: f64,
+    pub queue_depth: f64,
+    /// 0 to 1.
+    pub busy: f64,
+    /// The mean that the model asked for; absent on real storage, and where nothing was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modelled_us: Option<f64>,
+    /// The mean from arrival to reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_us: Option<f64>,
+    /// What is wrong with it, on command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<String>,
+}
+
+/// What the system uses of what it may, all servers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LiveBudget {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_used_bytes: Option<u64>,
+    pub memory_budget_bytes: u64,
+    /// CPUs' worth of time since the sample before, by this machine's clock; absent in the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_used: Option<f64>,
+    /// Absent where nothing holds it to any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_budget: Option<f64>,
+}
+
+/// Running totals of a device: two of them make a [`LiveDevice`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceGlance {
+    #[serde(flatten)]
+    pub id: DeviceId,
+    /// Since counting began, by the device's clock.
+    pub since_s: f64,
+    pub totals: DeviceTotals,
+    pub depth: u32,
+    pub answered: u64,
+    /// Summed over what was answered; absent on real storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modelled_us: Option<f64>,
+    pub delivered_us: f64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<String>,
+}
+
+impl DeviceGlance {
+    /// The device between an earlier glance and this one. Counting may have begun anew meanwhile.
+    pub fn since(&self, earlier: Option<&DeviceGlance>) -> LiveDevice {
+        let nothing = DeviceGlance::default();
+        let then = earlier.filter(|then| then.since_s <= self.since_s && then.answered <= self.answered);
+        let then = then.unwrap_or(&nothing);
+        let span_s = self.since_s - then.since_s;
+        let rate = |now: f64, then: f64| if span_s > 0.0 { ((now - then) / span_s).max(0.0) } else { 0.0 };
+        let (now, was) = (&self.totals, &then.totals);
+        let answered = self.answered.saturating_sub(then.answered) as f64;
+        let mean = |now: f64, then: f64| (answered > 0.0).then(|| ((now - then) / answered).max(0.0));
+        LiveDevice {
+            id: self.id.clone(),
+            read_iops: rate(now.reads as f64, was.reads as f64),
+            write_iops: rate(now.writes as f64, was.writes as f64),
+            read_bytes_per_s: rate(now.read_bytes as f64, was.read_bytes as f64),
+            write_bytes_per_s: rate(now.write_bytes as f64, was.write_bytes as f64),
+            queue_depth: rate(now.queue_us, was.queue_us) / 1e6,
+            busy: (rate(now.busy_us, was.busy_us) / 1e6).min(1.0),
+            modelled_us: self.modelled_us.and_then(|us| mean(us, then.modelled_us.unwrap_or(0.0))),
+            delivered_us: mean(self.delivered_us, then.delivered_us),
+            faults: self.faults.clone(),
+        }
+    }
+}
+
+/// Reads a line of the feed. What this version does not know is nothing: a later one may write it.
+pub fn feed_line(line: &str) -> Option<FeedLine> {
+    serde_json::from_str(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_reads_back_and_noise_is_nothing() {
+        let sample = LiveSample {
+            position: Some(3),
+            phase: "measuring".to_owned(),
+            load: Some(LiveLoad { throughput_per_s: 1.5, ..LiveLoad::default() }),
+            devices: vec![LiveDevice { id: DeviceId::new("ssd.0"), ..LiveDevice::default() }],
+            ..LiveSample::default()
+        };
+        for entry in [
+            FeedEntry::Begun { version: FEED_VERSION, process: 7, process_start_ticks: 9 },
+            FeedEntry::Sample(Box::new(sample)),
+            FeedEntry::CellEnded(CellEnd {
+                position: 1,
+                state: CellState::Skipped,
+                reason: Some("by the user".to_owned()),
+                wall_s: 1.0,
+                remaining_s: 2.0,
+            }),
+        ] {
+            let line = FeedLine { at_ms: 12, entry };
+            let text = serde_json::to_string(&line).unwrap();
+            assert_eq!(feed_line(&text), Some(line), "{text}");
+        }
+        for noise in ["", "{", "{\"at_ms\":1,\"kind\":\"of a later version\"}", "[]"] {
+            assert_eq!(feed_line(noise), None, "{noise}");
+        }
+    }
+
+    #[test]
+    fn what_lies_between_two_glances_is_told_whatever_was_counted_before() {
+        let glance = |since_s: f64, reads: u64, queue_us: f64| DeviceGlance {
+            since_s,
+            answered: reads,
+            modelled_us: Some(reads as f64 * 100.0),
+            delivered_us: reads as f64 * 150.0,
+            totals: DeviceTotals { reads, queue_us, read_bytes: reads * 4096, ..DeviceTotals::default() },
+            ..DeviceGlance::default()
+        };
+        let seen = glance(3.0, 500, 4e6).since(Some(&glance(1.0, 100, 1e6)));
+        assert_eq!((seen.read_iops, seen.read_bytes_per_s), (200.0, 819_200.0));
+        assert_eq!((seen.queue_depth, seen.modelled_us, seen.delivered_us), (1.5, Some(100.0), Some(150.0)));
+        // A measurement began meanwhile, and with it the counting.
+        let anew = glance(0.5, 50, 0.0).since(Some(&glance(9.0, 900, 1e6)));
+        assert_eq!((anew.read_iops, anew.delivered_us), (100.0, Some(150.0)));
+        assert_eq!(glance(0.0, 0, 0.0).since(None).delivered_us, None);
+    }
+}
