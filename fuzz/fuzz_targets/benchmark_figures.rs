@@ -3,7 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use underlay_record::{Better, Dilation};
-use underlay_systems::benchmark::{FigurePlan, Reading, Take, Texts, check, figures_of};
+use underlay_systems::benchmark::{
+    FigurePlan, MarkPlan, Reading, Take, Texts, check, check_mark, figures_of, marks_of,
+};
 
 struct Printed<'a>(&'a str);
 
@@ -25,6 +27,18 @@ fuzz_target!(|input: &str| {
         Reading::Hdr,
         Reading::Progress,
     ];
+    for pattern in [said, "from (?<from>[-+0-9.eE]+) s(?: to (?<to>[-+0-9.eE]+) s)?"] {
+        let plan = MarkPlan { name: "fuzz".to_owned(), file: None, pattern: pattern.to_owned() };
+        if check_mark(pattern).is_err() {
+            continue;
+        }
+        match marks_of(&plan, &Printed(text)) {
+            Ok(marks) => assert!(
+                marks.iter().all(|one| one.from_s >= 0.0 && one.to_s.is_none_or(|to_s| to_s >= one.from_s))
+            ),
+            Err(problem) => assert!(problem.starts_with("its mark `fuzz`: ")),
+        }
+    }
     for reading in readings {
         let plan = FigurePlan {
             name: "fuzz".to_owned(),
@@ -32,7 +46,8 @@ fuzz_target!(|input: &str| {
             better: Better::Lower,
             slow_motion: Dilation::Time,
             file: None,
-            progress: matches!(reading, Reading::Progress).then(|| "(?<t>[0-9.]+) s (?<value>[0-9.]+)".to_owned()),
+            progress: matches!(reading, Reading::Progress)
+                .then(|| "(?<t>[0-9.]+) s (?<value>[0-9.]+)".to_owned()),
             reading,
             take: Take::Mean,
         };

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use underlay_record::{DeviceSample, DeviceTotals, Histogram};
 
-use crate::medium::Operation;
+use crate::inputs::{Traced, Tracer};
+use crate::medium::{ModelRequest, Operation};
 use crate::time::Time;
 
 /// A shorter interval would only measure the sampling.
@@ -26,6 +27,28 @@ pub struct Activity {
     /// The totals at the start of the running interval.
     interval_totals: DeviceTotals,
     interval_began: Time,
+    /// For whoever glances at it while it counts: reading a histogram would keep the device waiting.
+    answered: u64,
+    modelled_ns: u64,
+    delivered_ns: u64,
+    /// A sample of the requests, while something is measured.
+    tracer: Tracer,
+    /// When the last request under way was over.
+    idle_since: Option<Time>,
+}
+
+/// Running totals, cheap to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    /// Since counting began.
+    pub since: Duration,
+    pub totals: DeviceTotals,
+    pub depth: u32,
+    pub answered: u64,
+    /// Latencies that the model asked for, summed up.
+    pub modelled: Duration,
+    /// Those from arrival to reply.
+    pub delivered: Duration,
 }
 
 /// What `Activity::end` hands out.
@@ -36,6 +59,8 @@ pub struct Measurement {
     pub series: Vec<DeviceSample>,
     pub modelled: Histogram,
     pub delivered: Histogram,
+    /// Stretches of requests, none left out in each.
+    pub trace: Vec<Vec<Traced>>,
 }
 
 impl Activity {
@@ -51,6 +76,11 @@ impl Activity {
             series: Vec::new(),
             interval_totals: DeviceTotals::default(),
             interval_began: now,
+            answered: 0,
+            modelled_ns: 0,
+            delivered_ns: 0,
+            tracer: Tracer::default(),
+            idle_since: None,
         }
     }
 
@@ -59,6 +89,14 @@ impl Activity {
         let depth = self.depth;
         let now = now.max(self.seen);
         *self = Activity { depth, interval: interval.max(MIN_INTERVAL), ..Activity::new(now) };
+    }
+
+    /// What is about to arrive, for the trace of a measurement.
+    pub fn note(&mut self, request: &ModelRequest, now: Time) {
+        if self.interval != Duration::MAX {
+            let idle_ns = self.idle_since.map_or(0, |since| now.since(since).as_nanos() as u64);
+            self.tracer.note(request, self.depth, idle_ns);
+        }
     }
 
     pub fn arrived(&mut self, now: Time) {
@@ -77,6 +115,9 @@ impl Activity {
     ) {
         self.advance(now);
         self.depth = self.depth.saturating_sub(1);
+        if self.depth == 0 {
+            self.idle_since = Some(now);
+        }
         match operation {
             Operation::Read => {
                 self.totals.reads += 1;
@@ -89,7 +130,10 @@ impl Activity {
             Operation::Flush => self.totals.flushes += 1,
             Operation::Discard => self.totals.discards += 1,
         }
+        self.answered += 1;
+        self.delivered_ns = self.delivered_ns.saturating_add(delivered.as_nanos() as u64);
         if let Some(modelled) = modelled {
+            self.modelled_ns = self.modelled_ns.saturating_add(modelled.as_nanos() as u64);
             self.modelled.record_ns(modelled.as_nanos() as u64);
         }
         self.delivered.record_ns(delivered.as_nanos() as u64);
@@ -117,6 +161,20 @@ impl Activity {
             series: ended.series,
             modelled: ended.modelled,
             delivered: ended.delivered,
+            trace: ended.tracer.into_segments(),
+        }
+    }
+
+    /// How it stands; counting goes on.
+    pub fn glance(&mut self, now: Time) -> Glance {
+        self.advance(now);
+        Glance {
+            since: now.max(self.seen).since(self.began),
+            totals: self.totals,
+            depth: self.depth,
+            answered: self.answered,
+            modelled: Duration::from_nanos(self.modelled_ns),
+            delivered: Duration::from_nanos(self.delivered_ns),
         }
     }
 
@@ -188,6 +246,34 @@ mod tests {
         assert!((ended.series[2].read_iops - 10.0).abs() < 1e-9);
         assert_eq!((ended.totals.reads, ended.totals.write_bytes), (1, 8192));
         assert!((ended.totals.busy_us - 210_000.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_glance_changes_nothing() {
+        let mut activity = Activity::new(Time::ZERO);
+        activity.begin(ms(0), Duration::from_millis(100));
+        activity.arrived(ms(50));
+        let under_way = activity.glance(ms(150));
+        assert_eq!(
+            (under_way.depth, under_way.answered, under_way.since),
+            (1, 0, Duration::from_millis(150))
+        );
+        assert!((under_way.totals.queue_us - 1e5).abs() < 1e-6);
+        activity.replied(
+            ms(200),
+            Operation::Read,
+            4096,
+            Some(Duration::from_millis(140)),
+            Duration::from_millis(150),
+        );
+        let answered = activity.glance(ms(220));
+        assert_eq!((answered.depth, answered.answered, answered.totals.reads), (0, 1, 1));
+        assert_eq!(
+            (answered.modelled, answered.delivered),
+            (Duration::from_millis(140), Duration::from_millis(150))
+        );
+        let ended = activity.end(ms(300));
+        assert_eq!((ended.totals.reads, ended.series.len()), (1, 3));
     }
 
     #[test]

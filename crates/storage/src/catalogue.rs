@@ -1,9 +1,11 @@
 //! The catalogue: media as data, one TOML file each, every number with its source.
 
+mod changed;
 mod curves;
 mod factory;
 mod files;
 mod layouts;
+mod memory;
 pub mod parameters;
 mod quantity;
 mod read;
@@ -15,14 +17,18 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 use underlay_config::{Diagnostics, nearest};
 
+pub use changed::{Change, Changed, changed, text_of};
 pub use curves::{Curve, Distribution};
 pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
+pub use memory::{Memory, memory};
+pub(crate) use parameters::contradictions;
 pub use parameters::{
     CloudParameters, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredDevice, MeasuredLoad,
     MeasuredOrder, MeasuredParameters, MediumKind, ModelParameters, NetworkParameters, OrderProperty,
     PmemParameters, Service, Tail, TailDistributions, TailMeasure,
 };
 pub use quantity::{Entry, Property, Quantity};
+pub(crate) use read::published_contradictions;
 
 use crate::medium::MediumModel;
 use crate::stack::InitialState;

@@ -10,6 +10,7 @@ pub mod exclusive;
 pub mod failed_sync;
 pub mod faults;
 pub mod fit;
+pub mod inputs;
 pub mod journal;
 pub mod layers;
 pub mod media;

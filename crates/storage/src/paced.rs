@@ -11,7 +11,7 @@ use underlay_sync::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use underlay_record::Wear;
 
-use crate::activity::{Activity, Measurement};
+use crate::activity::{Activity, Glance, Measurement};
 use crate::backing::Backing;
 use crate::clock::{Clock, VirtualClock};
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
@@ -256,6 +256,11 @@ impl Paced {
         self.core.lock().activity.end(self.core.clock.now())
     }
 
+    /// What it did since counting began, up to now.
+    pub fn glance(&self) -> Glance {
+        self.core.lock().activity.glance(self.core.clock.now())
+    }
+
     /// What requests took since the device was made, whatever is being measured.
     pub fn times(&self) -> Times {
         self.core.lock().times
@@ -489,6 +494,7 @@ impl Core {
             let arrived = in_flight.submitted.max(state.model_now);
             let now = in_flight.submitted.before(self.path(in_flight.length_bytes)).max(state.model_now);
             in_flight.given = now;
+            state.activity.note(&request, arrived);
             state.activity.arrived(arrived);
             // Before anything that might panic.
             state.in_flight.insert(request.id, in_flight);

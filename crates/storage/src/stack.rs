@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use underlay_record::{DeviceActivity, DeviceDescription};
+use underlay_record::{DeviceActivity, DeviceDescription, DeviceGlance, DeviceId, DeviceInputs};
+use underlay_sync::Mutex;
 
+use crate::activity::Glance;
 use crate::backing::{Backing, Durability, FileBacking, MemoryBacking, NullBacking};
 use crate::clock::{Clock, RealClock, VirtualClock};
 use crate::device::BlockDevice;
 use crate::faults::{Arming, FaultyDevice};
+use crate::inputs::{self, Traced};
 use crate::layers::Mirror;
 use crate::layers::workers::Workers;
 pub use crate::medium::InitialState;
@@ -61,6 +64,9 @@ pub struct Stack {
 }
 
 struct Device {
+    spec: DeviceSpec,
+    /// Of the last measurement that has ended.
+    trace: Mutex<Vec<Vec<Traced>>>,
     paced: Paced,
     faulty: FaultyDevice,
     description: DeviceDescription,
@@ -211,6 +217,22 @@ impl Stack {
         self.layers.iter().for_each(Layer::begin_measurement);
     }
 
+    /// How every device stands, in the order of [`end_measurement`](Self::end_measurement); counting goes on.
+    pub fn glance(&self) -> Vec<DeviceGlance> {
+        let own = self.devices.iter().map(|device| {
+            let found = device.faulty.describe(device.description.medium.clone());
+            let mut faults: Vec<String> =
+                found.faults.iter().map(|active| active.fault.to_string()).collect();
+            if !found.powered {
+                faults.push("no power".to_owned());
+            }
+            glance_of(&device.description.id, device.paced.glance(), device.paced.is_modelled(), faults)
+        });
+        let remotes =
+            self.remotes.iter().map(|remote| glance_of(remote.id(), remote.glance(), false, Vec::new()));
+        own.chain(remotes).collect()
+    }
+
     /// What every device did since `begin_measurement`, in order over all volumes, those last that are elsewhere;
     /// measuring ends.
     pub fn end_measurement(&self) -> Vec<DeviceActivity> {
@@ -219,6 +241,7 @@ impl Stack {
             .iter()
             .map(|device| {
                 let measurement = device.paced.end_measurement();
+                *device.trace.lock() = measurement.trace;
                 DeviceActivity {
                     description: device.description.clone(),
                     duration_s: measurement.duration.as_secs_f64(),
@@ -227,11 +250,39 @@ impl Stack {
                     modelled: device.paced.is_modelled().then_some(measurement.modelled),
                     delivered: Some(measurement.delivered),
                     wear: device.paced.end_wear(measurement.duration),
+                    inputs: None,
                     faults: device.faulty.fault_records(),
                 }
             })
             .chain(remotes)
             .collect()
+    }
+}
+
+fn glance_of(id: &DeviceId, glance: Glance, is_modelled: bool, faults: Vec<String>) -> DeviceGlance {
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    DeviceGlance {
+        id: id.clone(),
+        since_s: glance.since.as_secs_f64(),
+        totals: glance.totals,
+        depth: glance.depth,
+        answered: glance.answered,
+        modelled_us: is_modelled.then(|| us(glance.modelled)),
+        delivered_us: us(glance.delivered),
+        faults,
+    }
+}
+
+impl Stack {
+    /// The certificate of its inputs: what the requests of the measurement that has ended say of each modelled device, by its name. It
+    /// takes a moment, and no device waits for it. Each measurement is told of once.
+    pub fn inputs(&self) -> Vec<(String, DeviceInputs)> {
+        let of = |device: &Device| {
+            let trace = std::mem::take(&mut *device.trace.lock());
+            let DeviceSpec { name, medium, capacity_bytes, initial, .. } = &device.spec;
+            Some((name.clone(), inputs::certify(medium.as_ref()?, *capacity_bytes, *initial, &trace)))
+        };
+        self.devices.iter().filter_map(of).collect()
     }
 }
 

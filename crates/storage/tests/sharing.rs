@@ -48,9 +48,9 @@ fn modelled(medium: &Medium, arrivals: &Arrivals) -> Vec<u64> {
     finished.iter().map(|finished| finished.at.as_ns()).collect()
 }
 
-/// The same, step by step: `speeds` says, for so many under way, what each of them gets done in a nanosecond, oldest
+/// The same, step by step: `speeds` says, for those under way by their blocks, what each of them gets done in a nanosecond, oldest
 /// first.
-fn stepped(arrivals: &Arrivals, work: impl Fn(u64) -> f64, speeds: impl Fn(usize) -> Vec<f64>) -> Vec<u64> {
+fn stepped(arrivals: &Arrivals, work: impl Fn(u64) -> f64, speeds: impl Fn(&[u64]) -> Vec<f64>) -> Vec<u64> {
     let mut over = vec![0; arrivals.len()];
     let mut under_way: Vec<(usize, f64)> = Vec::new();
     let (mut now_ns, mut next) = (0, 0);
@@ -60,7 +60,8 @@ fn stepped(arrivals: &Arrivals, work: impl Fn(u64) -> f64, speeds: impl Fn(usize
             under_way.push((next, work(blocks)));
             next += 1;
         }
-        let speeds = speeds(under_way.len());
+        let blocks: Vec<u64> = under_way.iter().map(|&(index, _)| arrivals[index].1).collect();
+        let speeds = speeds(&blocks);
         now_ns += 1;
         under_way.iter_mut().zip(speeds).for_each(|(job, speed)| job.1 -= speed);
         under_way.retain(|&(index, left)| {
@@ -114,7 +115,10 @@ proptest! {
         let expected = stepped(
             &arrivals,
             |blocks| blocks as f64 * 4096.0,
-            |depth| vec![mb_s[depth.max(1) - 1] / 1e3 / depth as f64; depth],
+            |under_way| {
+                let depth = under_way.len();
+                vec![mb_s[depth.max(1) - 1] / 1e3 / depth as f64; depth]
+            },
         );
         compare(&modelled(&medium, &arrivals), &expected)?;
     }
@@ -143,14 +147,23 @@ proptest! {
             }
         }
         prop_assert_eq!(medium.problems(), Vec::<String>::new());
+        // With one size measured, what is beyond it follows at the bandwidth of as many of that size as the device ever answers, which those
+        // under way share.
+        let most = speeds.iter().copied().fold(0.0, f64::max);
+        let alone = |blocks: u64| 1.0 + (blocks as f64 - 1.0) / most;
         let expected = stepped(
             &arrivals,
-            // With one size measured, larger blocks take longer in proportion.
-            |blocks| latency_us * 1e3 * blocks as f64,
-            |depth| {
-                let speed = speeds[depth.max(1) - 1];
-                let servers = speed.ceil().max(1.0);
-                (0..depth).map(|index| if (index as f64) < servers { speed / servers } else { 0.0 }).collect()
+            |blocks| latency_us * 1e3 * alone(blocks),
+            |under_way| {
+                let speed = speeds[under_way.len().max(1) - 1];
+                let of_each = under_way.iter().enumerate().map(|(index, &blocks)| {
+                    let speed = if blocks == 1 { speed } else { speed.min((alone(blocks) * most / blocks as f64).max(1.0)) };
+                    let servers = speed.ceil().max(1.0);
+                    if (index as f64) < servers { speed / servers } else { 0.0 }
+                });
+                // Behind the first that isn't served nobody is.
+                let mut is_behind = false;
+                of_each.map(|speed| { is_behind |= speed == 0.0; if is_behind { 0.0 } else { speed } }).collect()
             },
         );
         compare(&modelled(&medium, &arrivals), &expected)?;

@@ -204,6 +204,7 @@ impl Service {
             Command::EndMeasurement => {
                 return Ok(Reply::Activity { devices: self.modelled()?.end_measurement() });
             }
+            Command::Glance => return Ok(Reply::Glance { devices: self.modelled()?.glance() }),
             Command::Shutdown => self.shutdown.store(true, Ordering::Relaxed),
         }
         Ok(Reply::Done)
@@ -256,6 +257,7 @@ pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
             | Command::SetPace { .. }
             | Command::BeginMeasurement { .. }
             | Command::EndMeasurement
+            | Command::Glance
             | Command::Shutdown
     ) {
         let problem = format!("the pool '{}' is not served: `underlay volume serve` does that", file.name);

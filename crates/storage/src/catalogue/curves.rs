@@ -33,6 +33,19 @@ impl Distribution {
         Distribution { quantiles: vec![(0.5, value)], source: source.to_owned(), estimate: false }
     }
 
+    /// As models draw from it: from each quantile to the next on a straight line over the logarithm of the share above, and flat before the
+    /// first and after the last.
+    pub fn mean(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.quantiles.first(), self.quantiles.last()) else { return 0.0 };
+        let between = |pair: &[(f64, f64)]| {
+            let ((share0, y0), (share1, y1)) = (pair[0], pair[1]);
+            let (above0, above1) = (1.0 - share0, 1.0 - share1);
+            let slope = (y1 - y0) / (above0 / above1).ln();
+            y0 * above0 - y1 * above1 + slope * (above0 - above1)
+        };
+        first.0 * first.1 + self.quantiles.windows(2).map(between).sum::<f64>() + (1.0 - last.0) * last.1
+    }
+
     /// `300`, or `p50 520, p99.9 2100`.
     pub fn text(&self) -> String {
         match &self.quantiles[..] {

@@ -62,3 +62,6 @@ pub(super) const LAYOUTS: &[(&str, &str)] = files![
     "media/layouts/spark-ceph-node.toml",
     "media/layouts/spark-shuffle.toml",
 ];
+
+pub(super) const MEMORY: (&str, &str) =
+    ("media/memory/dram.toml", include_str!("../../../../media/memory/dram.toml"));

@@ -138,6 +138,7 @@ mod pmem;
 mod tail;
 
 pub use cloud::CloudParameters;
+pub(crate) use measured::contradictions;
 pub use measured::{MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, OrderProperty, Service};
 pub use network::{Inner, LinkParameters, NetworkParameters};
 pub use pmem::PmemParameters;

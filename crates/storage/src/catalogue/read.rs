@@ -9,7 +9,7 @@ use super::parameters::{
     ModelParameters, NetworkParameters, PmemParameters, Tail,
 };
 use super::table::{Numbers, TableReader, parse_with};
-use super::{Figure, Label, Medium, Price, Published, files};
+use super::{Figure, Label, Medium, Price, Published, files, plain_number};
 
 const LABELS: &[(&str, Label)] = &[
     ("datasheet", Label::Datasheet),
@@ -60,7 +60,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
     })
 }
 
-fn price(root: &mut TableReader<'_>) -> Option<Price> {
+pub(super) fn price(root: &mut TableReader<'_>) -> Option<Price> {
     let mut table = root.inside("price", "[price]", "a table with usd, date and source")?;
     let usd = table.number("usd", 0.01, 1e9);
     let date = table.text("date", "the year or day of the price");
@@ -76,7 +76,7 @@ fn published(root: &mut TableReader<'_>) -> Option<Vec<Published>> {
     let counts = |table: &mut TableReader<'_>, key, low: f64, high, default: f64| {
         if table.has(key) { table.number(key, low, high) } else { Some(default) }
     };
-    let mut all = Vec::new();
+    let (mut all, mut places) = (Vec::new(), Vec::new());
     for mut table in root.tables("published", "[[published]]", EXPECTED)? {
         let figure = table.choice("figure", &choices);
         let value = table.number("value", 0.001, 1e9);
@@ -99,6 +99,7 @@ fn published(root: &mut TableReader<'_>) -> Option<Vec<Published>> {
             (figure, value, queue_depth, block_bytes, source)
         {
             let (queue_depth, block_bytes) = (queue_depth as u32, block_bytes as u32);
+            places.push(table.place());
             all.push(Published {
                 figure,
                 value,
@@ -111,7 +112,59 @@ fn published(root: &mut TableReader<'_>) -> Option<Vec<Published>> {
             });
         }
     }
+    for (what, one, other) in published_contradictions(&all) {
+        root.contradiction(&what, &places[one], Some(&places[other]));
+    }
     Some(all)
+}
+
+/// Figures are rounded, and of several specimens.
+const SLACK: f64 = 1.15;
+
+/// Published figures that can't be of one device, by their places. A note says that a contradiction is known.
+pub(crate) fn published_contradictions(all: &[Published]) -> Vec<(String, usize, usize)> {
+    let mut found = Vec::new();
+    for (one, rate) in all.iter().enumerate() {
+        let (latency, stream) = match rate.figure {
+            Figure::RandomReadIops => (Figure::ReadLatencyUs, Figure::SequentialReadMbS),
+            Figure::RandomWriteIops => (Figure::WriteLatencyUs, Figure::SequentialWriteMbS),
+            _ => continue,
+        };
+        let mb_s = rate.value * f64::from(rate.block_bytes) / 1e6;
+        for (other, figure) in all.iter().enumerate() {
+            if rate.note.is_some() || figure.note.is_some() {
+                continue;
+            }
+            // Half of the requests take the median at least.
+            let is_usual = figure.percentile.is_none_or(|percentile| percentile <= 50.0);
+            let depth = f64::from(rate.queue_depth);
+            if figure.figure == latency
+                && is_usual
+                && figure.queue_depth == 1
+                && figure.block_bytes == rate.block_bytes
+            {
+                let share = figure.percentile.map_or(1.0, |percentile| 1.0 - percentile / 100.0);
+                let most = depth * 1e6 / (figure.value * share);
+                if rate.value > most * SLACK {
+                    let (rate, figure, most) =
+                        (plain_number(rate.value), plain_number(figure.value), plain_number(most.round()));
+                    found.push((format!("{rate} IOPS at queue depth {depth} and {figure} µs each: by Little's law that is {most} at most"), one, other));
+                }
+            }
+            let has_more_under_way = u64::from(figure.queue_depth) * u64::from(figure.block_bytes)
+                >= u64::from(rate.queue_depth) * u64::from(rate.block_bytes);
+            if figure.figure == stream && has_more_under_way && mb_s > figure.value * SLACK {
+                let (iops, bytes, mb_s, stream) = (
+                    plain_number(rate.value),
+                    rate.block_bytes,
+                    plain_number(mb_s.round()),
+                    plain_number(figure.value),
+                );
+                found.push((format!("{iops} random requests a second of {bytes} bytes are {mb_s} MB/s, and a stream has {stream}"), one, other));
+            }
+        }
+    }
+    found
 }
 
 /// The kinds by the names that files use.

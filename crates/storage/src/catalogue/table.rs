@@ -109,6 +109,20 @@ impl<'a> TableReader<'a> {
         read(&mut self.ledger.findings.borrow_mut())
     }
 
+    /// Where this table stands.
+    pub(super) fn place(&self) -> Range<usize> {
+        self.section.span.clone()
+    }
+
+    /// Statements that can't all be about one device.
+    pub(super) fn contradiction(&self, what: &str, one: &Range<usize>, other: Option<&Range<usize>>) {
+        let mut finding = Diagnostic::error(one.clone(), what, "no device can do both");
+        if let Some(other) = other {
+            finding = finding.with_context(other.clone(), "contradicts this");
+        }
+        self.ledger.findings.borrow_mut().push(finding);
+    }
+
     fn invalid(&self, field: &Field<'_>, expected: &str) {
         field.invalid(format!("expected {expected}"), &mut self.ledger.findings.borrow_mut());
     }

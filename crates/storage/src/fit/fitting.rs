@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use underlay_record::Histogram;
 
 use super::medium_file::{self, Identity, PRICE, SOURCE, UNKNOWN};
+use super::plausible::Repairs;
 use super::profile::{BurstPoint, Point, Profile, Role};
+use super::quantiles::quantiles;
+use super::rounding::rounded;
 use super::score::score_points;
 use crate::catalogue::{
     Curve, Distribution, Label, MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, Medium,
@@ -25,10 +28,6 @@ pub enum FitError {
     #[error("the fit is not a valid medium: {0}")]
     Impossible(String),
 }
-
-/// Shares at which a distribution is written down.
-const SHARES: [f64; 16] =
-    [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999];
 
 /// A burst shows a buffer when it ends with less than this share of the rate that it began with.
 const BURST_DROP: f64 = 0.8;
@@ -46,7 +45,8 @@ pub fn fit(profile: &Profile, identity: &Identity) -> Result<Medium, FitError> {
     let writes: Vec<&Point> =
         fitted.iter().filter(|point| point.pattern.operation() == Operation::Write).copied().collect();
     let buffer = Buffer::of(profile, &writes);
-    let mut service = services(&fitted);
+    let mut repairs = Repairs::default();
+    let mut service = services(&fitted, &mut repairs);
     if !service.iter().any(|service| service.load == MeasuredLoad::RandomRead) {
         return Err(FitError::TooLittle);
     }
@@ -57,11 +57,18 @@ pub fn fit(profile: &Profile, identity: &Identity) -> Result<Medium, FitError> {
                 block_bytes: point.block_bytes as u32,
                 latency_us: quantiles(&point.latency),
                 iops: None,
+                mb_s: None,
             }
         }));
     }
-    let candidates = [MeasuredOrder::Fifo, MeasuredOrder::Any]
-        .map(|order| medium(profile, identity, &buffer, &service, order));
+    repairs.leave_out_contradictions(&mut service);
+    let candidates = [MeasuredOrder::Fifo, MeasuredOrder::Any].map(|order| {
+        let mut medium = medium(profile, identity, &buffer, &service, order);
+        if let Some(note) = &mut medium.note {
+            *note += &repairs.note();
+        }
+        medium
+    });
     if let Some(problem) = candidates[0].problems().into_iter().next() {
         return Err(FitError::Impossible(problem));
     }
@@ -82,7 +89,7 @@ fn usual_error(profile: &Profile, points: &[&Point], medium: &Medium) -> f64 {
 
 /// For each load and block size that was measured at queue depth 1: how long that took, and how many a second were
 /// answered at each depth.
-fn services(points: &[&Point]) -> Vec<Service> {
+fn services(points: &[&Point], repairs: &mut Repairs) -> Vec<Service> {
     let alone = points.iter().filter(|point| point.queue_depth == 1 && point.iops > 0.0);
     alone
         .map(|alone| {
@@ -92,8 +99,9 @@ fn services(points: &[&Point]) -> Vec<Service> {
                 .filter(|point| point.queue_depth > 1)
                 .collect();
             deeper.sort_by_key(|point| point.queue_depth);
+            let latency_us = quantiles(&alone.latency);
             // Alone and without the prober's own time between two requests.
-            let mut curve = vec![(1.0, rounded(1e6 / alone.latency.mean_us().max(1e-3)))];
+            let mut curve = vec![(1.0, 0.0)];
             for point in deeper {
                 let depth = rounded(point.depth_reached());
                 // Depths have to rise along a curve.
@@ -101,11 +109,13 @@ fn services(points: &[&Point]) -> Vec<Service> {
                     curve.push((depth, rounded(point.iops)));
                 }
             }
+            repairs.hold_to_littles_law(&mut curve, latency_us.mean());
             Service {
                 load: load_of(alone.pattern),
                 block_bytes: alone.block_bytes as u32,
-                latency_us: quantiles(&alone.latency),
+                latency_us,
                 iops: Some(Curve { points: curve, source: SOURCE.into(), estimate: false }),
+                mb_s: None,
             }
         })
         .collect()
@@ -206,35 +216,6 @@ fn room(burst: &BurstPoint) -> Option<f64> {
         error(&rates[..change]) + error(&rates[change..]) <= (1.0 - BURST_EXPLAINED) * error(&rates);
     // What came in less what drained meanwhile.
     (explained && after < BURST_DROP * before).then_some((before - after) * change as f64 * burst.slice_s)
-}
-
-fn quantiles(latency: &Histogram) -> Distribution {
-    let count = latency.count().max(1) as f64;
-    let mut quantiles: Vec<(f64, f64)> = Vec::new();
-    for share in SHARES {
-        // A share beyond which nothing was seen tells nothing; the largest is written down as what it is.
-        if share > 1.0 - 1.0 / count {
-            break;
-        }
-        quantiles.push((share, rounded(latency.quantile_us(share))));
-    }
-    // The largest of n draws lies at the share n / (n + 1) on average.
-    let largest = 1.0 - 1.0 / (count + 1.0);
-    if quantiles.last().is_none_or(|(share, _)| *share < largest) {
-        quantiles.push(((largest * 1e6).floor() / 1e6, rounded(latency.quantile_us(1.0))));
-    }
-    // Rounding down may bring the largest back to the share before it.
-    quantiles.dedup_by(|later, earlier| later.0 <= earlier.0);
-    Distribution { quantiles, source: SOURCE.into(), estimate: false }
-}
-
-/// To five digits, which is more than was measured.
-fn rounded(value: f64) -> f64 {
-    if value <= 0.0 || !value.is_finite() {
-        return 0.0;
-    }
-    let digits = 10f64.powf(4.0 - value.log10().floor());
-    (value * digits).round() / digits
 }
 
 fn medium(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::plausible::admit_contradictions;
 use super::profile::{Point, Profile};
 use crate::catalogue::{Curve, Distribution, Figure, MeasuredOrder, Medium, ModelParameters, Published};
 use crate::predict::Pattern;
@@ -137,6 +138,7 @@ pub(super) fn published(profile: &Profile) -> Vec<Published> {
             published.push(of_point(last, figure, value(last), None));
         }
     }
+    admit_contradictions(&mut published);
     published
 }
 
@@ -218,6 +220,9 @@ pub fn medium_text(medium: &Medium) -> String {
             line(format!("percentile = {percentile}"));
         }
         line(format!("source = {}", quoted(&published.source)));
+        if let Some(note) = &published.note {
+            line(format!("note = {}", quoted(note)));
+        }
     }
     text
 }

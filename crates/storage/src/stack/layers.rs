@@ -107,7 +107,13 @@ impl Stack {
                 let faulty = open_device(device, seed, opening.clock)?;
                 let paced = faulty.paced().clone();
                 paced.set_pace(Pace::Immediate);
-                self.devices.push(Device { paced, faulty: faulty.clone(), description: device.describe() });
+                self.devices.push(Device {
+                    spec: device.clone(),
+                    trace: Mutex::default(),
+                    paced,
+                    faulty: faulty.clone(),
+                    description: device.describe(),
+                });
                 Ok(Arc::new(faulty))
             }
             Node::Remote(spec) => {

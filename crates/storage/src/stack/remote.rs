@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use underlay_sync::Mutex;
 
-use underlay_record::{DeviceActivity, DeviceDescription};
+use underlay_record::{DeviceActivity, DeviceDescription, DeviceId};
 
 use super::spec::RemoteSpec;
-use crate::activity::Activity;
+use crate::activity::{Activity, Glance};
 use crate::clock::Clock;
 use crate::device::{BlockDevice, Completion, Done, Geometry, Request};
 use crate::faults::DeviceFaults;
@@ -85,6 +85,7 @@ impl Remote {
         let now = self.clock.now();
         let measurement = self.activity.lock().end(now);
         DeviceActivity {
+            inputs: None,
             description: self.description.clone(),
             duration_s: measurement.duration.as_secs_f64(),
             totals: measurement.totals,
@@ -94,6 +95,15 @@ impl Remote {
             wear: None,
             faults: Vec::new(),
         }
+    }
+
+    pub(super) fn glance(&self) -> Glance {
+        let now = self.clock.now();
+        self.activity.lock().glance(now)
+    }
+
+    pub(super) fn id(&self) -> &DeviceId {
+        &self.description.id
     }
 
     /// It has none: they belong to the devices of its server.

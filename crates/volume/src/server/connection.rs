@@ -23,6 +23,14 @@ impl Connection {
         control_socket::Connection::open(control, REPLY_LIMIT).map(Connection)
     }
 
+    /// The same for whoever only looks, and waits no longer than that.
+    ///
+    /// # Errors
+    /// As [`open`](Connection::open).
+    pub fn open_within(control: &Path, limit: Duration) -> io::Result<Connection> {
+        control_socket::Connection::open(control, limit).map(Connection)
+    }
+
     /// Whether an error of `open` means that nobody serves there.
     pub fn is_nobody(error: &io::Error) -> bool {
         matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)

@@ -15,6 +15,7 @@
 //! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | the devices' counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
+//! | `{"command":"glance"}` | `{"reply":"glance","devices":[…]}` | one `DeviceGlance` a device: running totals; counting goes on |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the server flushes and ends |
 //!
 //! What can't be done or understood is answered by `{"reply":"failed","kind":"mistake","problem":"…"}`, and the connection
@@ -24,7 +25,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use underlay_record::DeviceActivity;
+use underlay_record::{DeviceActivity, DeviceGlance};
 use underlay_storage::faults::Fault;
 use underlay_storage::stack::Pace;
 
@@ -79,6 +80,7 @@ pub enum Command {
         interval_s: f64,
     },
     EndMeasurement,
+    Glance,
     Shutdown,
 }
 
@@ -90,6 +92,7 @@ pub enum Reply {
     State(PoolState),
     Checked { problems: Vec<String> },
     Activity { devices: Vec<DeviceActivity> },
+    Glance { devices: Vec<DeviceGlance> },
     Failed { kind: FailureKind, problem: String },
 }
 

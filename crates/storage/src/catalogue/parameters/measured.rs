@@ -84,6 +84,10 @@ pub struct Service {
     /// Requests a second at a queue depth. Absent: as many as at queue depth 1.
     #[serde(default)]
     pub iops: Option<Curve>,
+    /// How fast what is beyond the block follows. Absent: as blocks of other sizes show it, or where there is one size, as fast as the device
+    /// moves its blocks when it answers most of them.
+    #[serde(default)]
+    pub mb_s: Option<Quantity>,
 }
 
 /// What the measured model needs.
@@ -96,6 +100,7 @@ pub struct MeasuredParameters {
 }
 
 const LATENCY_US: (f64, f64) = (0.0, 1e8);
+const MB_S: (f64, f64) = (0.001, 1e6);
 const IOPS: (f64, f64) = (0.001, 1e9);
 
 impl MeasuredParameters {
@@ -105,23 +110,32 @@ impl MeasuredParameters {
         let expected = "one [[model.service]] for each load and block size that was measured";
         let loads: Vec<(&str, MeasuredLoad)> =
             MeasuredLoad::ALL.iter().map(|load| (load.name(), *load)).collect();
-        let (mut service, mut complete) = (Vec::new(), true);
+        let (mut service, mut complete) = (Vec::<Service>::new(), true);
+        let mut places = Vec::new();
         for mut entry in table.tables("service", "[[model.service]]", expected)? {
             let load = entry.choice("load", &loads);
             let block_bytes = entry.number("block_bytes", 512.0, 1e9);
             let latency_us = entry.distribution("latency_us", LATENCY_US.0, LATENCY_US.1);
             let iops = <Option<Curve> as Field>::read(&mut entry, "iops", IOPS.0, IOPS.1);
+            let mb_s = match entry.has("mb_s") {
+                true => entry.quantity(Numbers::All, "mb_s", MB_S.0, MB_S.1).map(Some),
+                false => Some(None),
+            };
             entry.reject_unknown();
-            if let (Some(load), Some(block_bytes), Some(latency_us), Some(iops)) =
-                (load, block_bytes, latency_us, iops)
+            if let (Some(load), Some(block_bytes), Some(latency_us), Some(iops), Some(mb_s)) =
+                (load, block_bytes, latency_us, iops, mb_s)
             {
-                service.push(Service { load, block_bytes: block_bytes as u32, latency_us, iops });
+                service.push(Service { load, block_bytes: block_bytes as u32, latency_us, iops, mb_s });
+                places.push(entry.place());
             } else {
                 complete = false;
             }
         }
         // A mistake in one must not look as if it were absent.
         complete.then_some(())?;
+        for Contradiction { what, one, other, .. } in contradictions(&service) {
+            table.contradiction(&what, &places[one], other.map(|other| &places[other]));
+        }
         Some(MeasuredParameters { order: order?, device: device?, service })
     }
 
@@ -146,9 +160,13 @@ impl MeasuredParameters {
             entries.push(Entry {
                 name: service.load.name(),
                 value: format!(
-                    "of {} bytes: latency_us {}{iops}",
+                    "of {} bytes: latency_us {}{iops}{}",
                     plain_number(f64::from(service.block_bytes)),
-                    service.latency_us.text()
+                    service.latency_us.text(),
+                    service
+                        .mb_s
+                        .as_ref()
+                        .map_or_else(String::new, |mb_s| format!("; mb_s {}", plain_number(mb_s.value)))
                 ),
                 source: &service.latency_us.source,
                 estimate: service.latency_us.estimate,
@@ -174,6 +192,9 @@ impl MeasuredParameters {
             } else if service.iops.as_ref().is_some_and(collapses) {
                 problems.push(format!("{what}: `iops` falls below a thousandth of that at queue depth 1"));
             }
+            if service.mb_s.as_ref().is_some_and(|mb_s| !(MB_S.0..=MB_S.1).contains(&mb_s.value)) {
+                problems.push(format!("{what}: no such `mb_s`"));
+            }
             if !(512..=1_000_000_000).contains(&service.block_bytes) {
                 problems.push(format!("{what}: no such block"));
             }
@@ -194,6 +215,112 @@ impl MeasuredParameters {
         }
         problems
     }
+}
+
+/// Two statements that can't be about one device, by their places among the services; one may contradict itself.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Contradiction {
+    pub(crate) what: String,
+    one: usize,
+    other: Option<usize>,
+    /// The one that is slower than the other allows. Without another, itself.
+    pub(crate) slower: usize,
+}
+
+/// Measurements scatter, and a prober takes time of its own.
+const SLACK: f64 = 1.15;
+/// The rate at queue depth 1 may be so much lower than its latency allows.
+const IDLE: f64 = 0.7;
+/// A larger block may be answered so much faster than a smaller one, and move so much less data.
+const BETWEEN_SIZES: f64 = 0.7;
+
+/// What no single device can do: by Little's law between latency, depth and rate, and between sizes of blocks.
+pub(crate) fn contradictions(services: &[Service]) -> Vec<Contradiction> {
+    let mut found = Vec::new();
+    for (one, service) in services.iter().enumerate() {
+        let mut push = |what: String| found.push(Contradiction { what, one, other: None, slower: one });
+        let mean_us = mean_us_of(service);
+        let name = service.load.name();
+        let points = service.iops.as_ref().map_or(&[][..], |iops| &iops.points);
+        for &(depth, iops) in points {
+            let most = depth * 1e6 / mean_us;
+            if iops > most * SLACK {
+                push(format!(
+                    "{name}: {} requests a second at queue depth {} can't take {} µs each: by Little's law that is {} at most",
+                    plain_number(iops),
+                    plain_number(depth),
+                    plain_number(mean_us.round()),
+                    plain_number(most.round())
+                ));
+                break;
+            }
+            if depth == 1.0 && iops < most * IDLE {
+                push(format!(
+                    "{name}: at queue depth 1 a latency of {} µs is {} requests a second, and `iops` says {}",
+                    plain_number(mean_us.round()),
+                    plain_number(most.round()),
+                    plain_number(iops)
+                ));
+            }
+        }
+        if let Some(mb_s) = &service.mb_s
+            && most_mb_s(service) > mb_s.value * SLACK
+        {
+            push(format!(
+                "{name}: {} blocks a second of {} bytes are {} MB/s, and `mb_s` says {}",
+                plain_number(most_iops(service)),
+                service.block_bytes,
+                plain_number(most_mb_s(service).round()),
+                plain_number(mb_s.value)
+            ));
+        }
+        for (other, larger) in services.iter().enumerate() {
+            if larger.load != service.load || larger.block_bytes <= service.block_bytes {
+                continue;
+            }
+            let mut push =
+                |what, slower| found.push(Contradiction { what, one: other, other: Some(one), slower });
+            let larger_us = mean_us_of(larger);
+            if larger_us < mean_us * BETWEEN_SIZES {
+                let what = format!(
+                    "{name}: {} bytes take {} µs, and {} bytes {} µs",
+                    larger.block_bytes,
+                    plain_number(larger_us.round()),
+                    service.block_bytes,
+                    plain_number(mean_us.round())
+                );
+                push(what, one);
+            } else if most_mb_s(larger) < most_mb_s(service) * BETWEEN_SIZES {
+                let what = format!(
+                    "{name}: blocks of {} bytes come at {} MB/s at most, and smaller ones of {} bytes at {}",
+                    larger.block_bytes,
+                    plain_number(most_mb_s(larger).round()),
+                    service.block_bytes,
+                    plain_number(most_mb_s(service).round())
+                );
+                push(what, other);
+            }
+        }
+    }
+    found
+}
+
+/// One that takes no time would have no rate.
+fn mean_us_of(service: &Service) -> f64 {
+    service.latency_us.mean().max(1e-3)
+}
+
+/// At the depth at which most are answered.
+fn most_iops(service: &Service) -> f64 {
+    let alone = 1e6 / mean_us_of(service);
+    let rates = service.iops.iter().flat_map(|iops| &iops.points).map(|point| point.1);
+    rates
+        .fold(None, |most: Option<f64>, iops| Some(most.map_or(iops, |most| most.max(iops))))
+        .unwrap_or(alone)
+}
+
+fn most_mb_s(service: &Service) -> f64 {
+    most_iops(service) * f64::from(service.block_bytes) / 1e6
 }
 
 /// Whether there is a depth at which the device all but stands still.

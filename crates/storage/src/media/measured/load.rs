@@ -14,12 +14,16 @@ pub(super) struct Blocks {
     upper: usize,
     /// How far it is from the lower to the upper, on a logarithm of size.
     part: f64,
+    /// Against queue depth 1, what the device's bandwidth lets through at most.
+    most: f64,
 }
 
 /// Of one load, by block size.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     sizes: Vec<Size>,
+    /// At which what is beyond the largest block follows; absent where two sizes show what a larger one takes.
+    bytes_per_ns: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +89,15 @@ impl Load {
             BufferedWrite => &[BufferedWrite, RandomWrite, RandomRead],
         };
         let found = nearest.iter().map(|load| parameters.service_of(*load)).find(|of| !of.is_empty());
-        Load { sizes: found.unwrap_or_default().into_iter().map(Size::new).collect() }
+        let found = found.unwrap_or_default();
+        let sizes: Vec<Size> = found.iter().copied().map(Size::new).collect();
+        let stated = found.last().and_then(|service| service.mb_s.as_ref()).map(|mb_s| mb_s.value / 1e3);
+        let bytes_per_ns = stated.or(match &sizes[..] {
+            // A device that answers so many blocks moves at least as many bytes.
+            [only] => Some(only.block_bytes / only.fastest_ns),
+            _ => None,
+        });
+        Load { sizes, bytes_per_ns }
     }
 
     pub(super) fn blocks(&self, length_bytes: u64) -> Blocks {
@@ -94,24 +106,40 @@ impl Load {
         let last = self.sizes.len() - 1;
         if after == 0 || after > last {
             let at = after.min(last);
-            return Blocks { lower: at, upper: at, part: 0.0 };
+            return Blocks { lower: at, upper: at, part: 0.0, most: self.most(length_bytes) };
         }
         let (lower, upper) = (self.sizes[after - 1].block_bytes, self.sizes[after].block_bytes);
-        Blocks { lower: after - 1, upper: after, part: (length / lower).ln() / (upper / lower).ln() }
+        Blocks {
+            lower: after - 1,
+            upper: after,
+            part: (length / lower).ln() / (upper / lower).ln(),
+            most: f64::INFINITY,
+        }
     }
 
-    /// How much longer than blocks of the largest size measured a larger request takes: as the line through the last
-    /// two sizes says, or in proportion to its size where there is but one.
+    /// How much longer than blocks of the largest size measured a larger request takes: as bandwidth says, or the line through the last
+    /// two sizes.
     fn beyond(&self, length_bytes: u64, of: impl Fn(&Size) -> f64) -> f64 {
         let length = length_bytes as f64;
-        match &self.sizes[..] {
-            [.., last] if length <= last.block_bytes => 1.0,
-            [.., before, last] => {
+        match (&self.sizes[..], self.bytes_per_ns) {
+            ([.., last], _) if length <= last.block_bytes => 1.0,
+            ([.., last], Some(bytes_per_ns)) => 1.0 + (length - last.block_bytes) / bytes_per_ns / of(last),
+            ([.., before, last], None) => {
                 let slope = (of(last) - of(before)) / (last.block_bytes - before.block_bytes);
                 1.0 + slope.max(0.0) * (length - last.block_bytes) / of(last)
             }
-            [last] => length / last.block_bytes,
-            [] => 1.0,
+            ([_], None) | ([], _) => 1.0,
+        }
+    }
+
+    /// How many times the work of queue depth 1 is done where bandwidth bounds it: several large requests share it.
+    fn most(&self, length_bytes: u64) -> f64 {
+        match (&self.sizes[..], self.bytes_per_ns) {
+            ([.., last], Some(bytes_per_ns)) if length_bytes as f64 > last.block_bytes => {
+                let alone_ns = last.mean_ns * self.beyond(length_bytes, |size| size.mean_ns);
+                (alone_ns / (length_bytes as f64 / bytes_per_ns)).max(1.0)
+            }
+            _ => f64::INFINITY,
         }
     }
 
@@ -132,7 +160,7 @@ impl Load {
 
     pub(super) fn speed(&self, blocks: Blocks, depth: usize) -> f64 {
         let (lower, upper) = (self.sizes[blocks.lower].speed(depth), self.sizes[blocks.upper].speed(depth));
-        lower + (upper - lower) * blocks.part
+        (lower + (upper - lower) * blocks.part).min(blocks.most)
     }
 
     /// From one request to the next at the depth at which most are answered.

@@ -1,0 +1,91 @@
+//! What memory costs, for questions that weigh it against devices: a file of the catalogue like those of the media.
+
+use std::sync::OnceLock;
+
+use underlay_config::Diagnostics;
+
+use super::quantity::Quantity;
+use super::table::{Numbers, TableReader, parse_with};
+use super::{Price, files, read};
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// A memory module and its price.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Memory {
+    pub name: String,
+    pub title: String,
+    pub note: Option<String>,
+    pub capacity: Quantity,
+    /// Of one module.
+    pub price: Price,
+    /// What the price's source is, in words.
+    source: String,
+}
+
+impl Memory {
+    /// Reads a file of memory.
+    ///
+    /// # Errors
+    /// Lists every mistake with its line and column; `file_name` serves these messages only.
+    pub fn parse(file_name: &str, text: &str) -> Result<Memory, Diagnostics> {
+        parse_with(file_name, "the memory", text, memory_of)
+    }
+
+    pub fn usd_per_gib(&self) -> f64 {
+        self.price.usd / (self.capacity.value / GIB)
+    }
+
+    /// When and where the price was taken, in words.
+    pub fn price_source(&self) -> String {
+        let estimate = if self.price.estimate { ", an estimate" } else { "" };
+        format!("{}{estimate}: {}", self.price.date, self.source)
+    }
+}
+
+fn memory_of(mut root: TableReader<'_>) -> Option<Memory> {
+    let name = root.name();
+    let title = root.text("title", "the product in words");
+    root.number("year", 1950.0, 2100.0)?;
+    let note = root.optional_text("note", "a text");
+    let capacity = root.quantity(Numbers::Whole, "capacity_bytes", 1e6, 1e18);
+    let price = read::price(&mut root);
+    let sources = root.finish_file();
+    let price = price?;
+    let source = sources.get(&price.source).cloned().unwrap_or_default();
+    Some(Memory { name: name?, title: title?.value, note, capacity: capacity?, price, source })
+}
+
+/// The memory that comes with Underlay.
+pub fn memory() -> &'static Memory {
+    static MEMORY: OnceLock<Memory> = OnceLock::new();
+    MEMORY.get_or_init(|| {
+        // A test reads it, so that what ships can't fail here.
+        let (name, text) = files::MEMORY;
+        Memory::parse(name, text).unwrap_or_else(|error| panic!("{error}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_price_of_a_gib_has_a_source_and_a_date() {
+        let memory = memory();
+        assert_eq!(memory.usd_per_gib(), memory.price.usd / 16.0);
+        assert!(
+            memory.price_source().starts_with("2018, an estimate: R. Appuswamy"),
+            "{}",
+            memory.price_source()
+        );
+    }
+
+    #[test]
+    fn a_price_without_a_source_is_a_mistake() {
+        let (name, text) = files::MEMORY;
+        let wrong = text.replace("source = \"rule\"\nestimate", "estimate");
+        assert_ne!(wrong, text);
+        assert!(Memory::parse(name, &wrong).unwrap_err().to_string().contains("source"));
+    }
+}

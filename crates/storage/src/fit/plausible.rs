@@ -1,0 +1,76 @@
+//! What was measured, made one device: a probe that something disturbed must not end up in a file that contradicts itself.
+
+use std::fmt::Write as _;
+
+use super::rounding::rounded;
+use crate::catalogue::{Published, Service, contradictions, published_contradictions};
+
+/// What the fit had to leave out or hold down, for the medium's note.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Repairs {
+    /// Points at which more was answered than the latency at queue depth 1 allows.
+    held: usize,
+    /// Loads and block sizes that were left out, and why.
+    left_out: Vec<String>,
+}
+
+impl Repairs {
+    /// Sentences for the note; empty when nothing had to be done.
+    pub(super) fn note(&self) -> String {
+        let mut note = String::new();
+        match self.held {
+            0 => {}
+            1 => {
+                note += " At 1 point more was answered than the latency at queue depth 1 allows; it is held to that."
+            }
+            held => {
+                let _ = write!(
+                    note,
+                    " At {held} points more was answered than the latency at queue depth 1 allows; they are held to that."
+                );
+            }
+        }
+        for why in &self.left_out {
+            let _ = write!(note, " Left out: {why}.");
+        }
+        note
+    }
+
+    /// The rate at queue depth 1 and its latency are one measurement, and the model takes its times from the distribution: the rate is that
+    /// of the distribution's mean. What else used the disk while one request at a time was asked makes that mean too long; a device is then
+    /// modelled as fast as it allows, and the note says so.
+    pub(super) fn hold_to_littles_law(&mut self, curve: &mut [(f64, f64)], mean_us: f64) {
+        for (depth, iops) in curve {
+            let most = rounded(*depth * 1e6 / mean_us.max(1e-3));
+            if *depth == 1.0 {
+                *iops = most;
+            } else if *iops > most {
+                // Less than a hundredth is rounding.
+                self.held += usize::from(*iops > most * 1.01);
+                *iops = most;
+            }
+        }
+    }
+
+    /// Leaves out what contradicts another block size: whatever disturbs a probe makes it slower, never faster.
+    pub(super) fn leave_out_contradictions(&mut self, services: &mut Vec<Service>) {
+        // Each turn takes one out.
+        while let Some(found) = contradictions(services).into_iter().next() {
+            let slow = services.remove(found.slower);
+            self.left_out.push(format!(
+                "{} of {} bytes, which something disturbed ({})",
+                slow.load.name(),
+                slow.block_bytes,
+                found.what
+            ));
+        }
+    }
+}
+
+/// Says of measured figures that contradict each other that they do. They stay: they were measured, and a check against them shows
+/// how far the model is from each.
+pub(super) fn admit_contradictions(published: &mut [Published]) {
+    while let Some((what, one, _)) = published_contradictions(published).into_iter().next() {
+        published[one].note = Some(format!("as measured, though something disturbed it: {what}"));
+    }
+}

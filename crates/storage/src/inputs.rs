@@ -1,0 +1,90 @@
+//! How far what is known of a medium carries what was asked of a device of it.
+//!
+//! A device keeps a sample of its requests ([`Tracer`]). Afterwards they are held against what the medium's sources say something about
+//! ([`mod@coverage`]), and asked again in virtual time of the medium as it is and with its estimates halved and doubled ([`mod@replay`]).
+
+mod coverage;
+mod estimates;
+mod replay;
+mod trace;
+
+use underlay_record::{DeviceInputs, EstimateShare};
+
+pub use coverage::covered;
+pub use estimates::Estimate;
+pub use replay::{Replayed, replay};
+pub use trace::{Traced, Tracer};
+
+use crate::catalogue::Medium;
+use crate::medium::InitialState;
+
+/// What changes a device's time by less than this is noise of what a model draws.
+const NOISE: f64 = 0.002;
+/// Each estimate is asked for by itself with this many requests: enough to see what it changes.
+const REQUESTS_EACH: usize = 2048;
+
+/// The certificate of a device's inputs, from the requests that it kept.
+pub fn certify(
+    medium: &Medium,
+    capacity_bytes: u64,
+    initial: InitialState,
+    segments: &[Vec<Traced>],
+) -> DeviceInputs {
+    let requests: usize = segments.iter().map(Vec::len).sum();
+    if requests == 0 || !medium.problems().is_empty() {
+        return DeviceInputs::default();
+    }
+    // The same seed for all of them: what is drawn is then the same, and only estimates differ.
+    let ask = |medium: &Medium, segments: &[Vec<Traced>]| {
+        replay(&mut *medium.model(capacity_bytes, SEED, initial), segments)
+    };
+    let few = first(segments, REQUESTS_EACH);
+    let base_few = ask(medium, few);
+    let mut estimates = Vec::new();
+    let (mut fast, mut slow) = (medium.clone(), medium.clone());
+    for estimate in Estimate::of(medium) {
+        let [half, double] = [0.5, 2.0].map(|factor| estimate.scaled(medium, factor));
+        let time = |changed: &Option<Medium>| changed.as_ref().map(|changed| ask(changed, few).busy_s());
+        let (Some(half_s), Some(double_s)) = (time(&half), time(&double)) else { continue };
+        let slower_s = half_s.max(double_s);
+        let share = (slower_s / base_few.busy_s() - 1.0).clamp(0.0, 1.0);
+        if (half_s.min(double_s) / base_few.busy_s() - 1.0).abs().max(share) < NOISE {
+            continue;
+        }
+        let (to_fast, to_slow) = if half_s > double_s { (2.0, 0.5) } else { (0.5, 2.0) };
+        // Where two of them together make no medium, the one that was first stays.
+        fast = estimate.scaled(&fast, to_fast).unwrap_or(fast);
+        slow = estimate.scaled(&slow, to_slow).unwrap_or(slow);
+        estimates.push(EstimateShare { name: estimate.name().to_owned(), share });
+    }
+    estimates.sort_by(|a, b| b.share.total_cmp(&a.share));
+    let base = ask(medium, segments);
+    let others = match estimates.is_empty() {
+        true => [base, base],
+        false => [ask(&fast, segments), ask(&slow, segments)],
+    };
+    // Together they need not go where each goes by itself: a disk's head may meet its sector sooner at the slower speed.
+    let all = [base, others[0], others[1]];
+    let least = |of: fn(&Replayed) -> f64| all.iter().map(of).fold(f64::INFINITY, f64::min);
+    let most = |of: fn(&Replayed) -> f64| all.iter().map(of).fold(1e-12, f64::max);
+    DeviceInputs {
+        requests: requests as u64,
+        covered: covered(medium, segments),
+        estimated: (most(Replayed::busy_s) / base.busy_s() - 1.0).clamp(0.0, 1.0),
+        estimates,
+        time_if_fast: least(|one| one.all_s).max(1e-12) / base.all_s.max(1e-12),
+        time_if_slow: most(|one| one.all_s) / base.all_s.max(1e-12),
+    }
+}
+
+const SEED: u64 = 1;
+
+/// As many whole segments as it takes for so many requests.
+fn first(segments: &[Vec<Traced>], requests: usize) -> &[Vec<Traced>] {
+    let mut seen = 0;
+    let enough = segments.iter().position(|segment| {
+        seen += segment.len();
+        seen >= requests
+    });
+    &segments[..enough.map_or(segments.len(), |last| last + 1)]
+}

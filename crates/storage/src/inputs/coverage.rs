@@ -1,0 +1,176 @@
+//! Which requests a medium's sources say something about.
+
+use underlay_record::Covered;
+
+use super::trace::Traced;
+use crate::catalogue::{Figure, MeasuredLoad, Medium, ModelParameters};
+use crate::medium::Operation;
+
+/// A size this many times that of a figure, or as many times smaller, is still near it.
+const NEAR_SIZE: f64 = 2.0;
+/// And so is a depth.
+const NEAR_DEPTH: f64 = 2.0;
+/// Requests that follow where one of so many before ended are a stream.
+const STREAMS: usize = 32;
+/// Among so many neighbours on either side ...
+const NEIGHBOURS: usize = 32;
+/// ... a kind of operation that has this share of them is alone.
+const ALONE: f64 = 0.9;
+
+/// What is known of one kind of request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Known {
+    operation: Operation,
+    is_random: bool,
+    block_bytes: f64,
+    least_depth: f64,
+    most_depth: f64,
+}
+
+/// The figures that a source gives: published ones, and of measured media the loads that were measured. Estimates are none.
+fn known(medium: &Medium) -> Vec<Known> {
+    let mut all = Vec::new();
+    for published in medium.published.iter().filter(|published| !published.estimate) {
+        let (operation, is_random) = match published.figure {
+            Figure::RandomReadIops | Figure::BurstReadIops | Figure::ReadLatencyUs => (Operation::Read, true),
+            Figure::RandomWriteIops | Figure::BurstWriteIops | Figure::WriteLatencyUs => {
+                (Operation::Write, true)
+            }
+            Figure::SequentialReadMbS | Figure::BurstReadMbS => (Operation::Read, false),
+            Figure::SequentialWriteMbS | Figure::BurstWriteMbS => (Operation::Write, false),
+            Figure::SeekAverageReadMs | Figure::PositioningReadMs => (Operation::Read, true),
+            Figure::SeekAverageWriteMs => (Operation::Write, true),
+            Figure::FlushLatencyUs => (Operation::Flush, true),
+            Figure::BurstDurationS => continue,
+        };
+        let depth = f64::from(published.queue_depth);
+        let block_bytes = f64::from(published.block_bytes);
+        all.push(Known { operation, is_random, block_bytes, least_depth: depth, most_depth: depth });
+    }
+    if let ModelParameters::Measured(parameters) = &medium.model {
+        for service in parameters.service.iter().filter(|service| !service.latency_us.estimate) {
+            let (operation, is_random) = match service.load {
+                MeasuredLoad::RandomRead => (Operation::Read, true),
+                MeasuredLoad::SequentialRead => (Operation::Read, false),
+                MeasuredLoad::RandomWrite | MeasuredLoad::BufferedWrite => (Operation::Write, true),
+                MeasuredLoad::SequentialWrite => (Operation::Write, false),
+            };
+            let curve = service.iops.as_ref().filter(|iops| !iops.estimate);
+            let most_depth = curve.and_then(|iops| iops.points.last()).map_or(1.0, |point| point.0);
+            let block_bytes = f64::from(service.block_bytes);
+            all.push(Known { operation, is_random, block_bytes, least_depth: 1.0, most_depth });
+        }
+        if !parameters.device.flush_us.estimate {
+            let flush = Operation::Flush;
+            let (least_depth, most_depth) = (1.0, f64::INFINITY);
+            all.push(Known { operation: flush, is_random: true, block_bytes: 0.0, least_depth, most_depth });
+        }
+    }
+    all
+}
+
+/// The shares of the requests that are covered. Discards take hardly any time, and are not looked at.
+pub fn covered(medium: &Medium, segments: &[Vec<Traced>]) -> Covered {
+    let known = known(medium);
+    let (mut count, mut sums) = (0.0, [0.0; 5]);
+    for segment in segments {
+        let mut streams = Vec::new();
+        for (place, traced) in segment.iter().enumerate() {
+            let is_random = !goes_on(&mut streams, traced);
+            if traced.operation == Operation::Discard {
+                continue;
+            }
+            count += 1.0;
+            let found = judge(&known, traced, is_random);
+            let alone = share_alike(segment, place) >= ALONE;
+            for (sum, holds) in sums.iter_mut().zip([found[0], found[1], found[2], alone, found[2]]) {
+                *sum += f64::from(u8::from(holds));
+            }
+        }
+    }
+    let [kind, size, depth, mix, all] = sums.map(|sum: f64| sum / f64::max(count, 1.0));
+    Covered { kind, size, depth, mix, all }
+}
+
+/// Whether something is known of its kind; of its size, too; of its depth, too.
+fn judge(known: &[Known], traced: &Traced, is_random: bool) -> [bool; 3] {
+    if traced.operation == Operation::Flush {
+        return [known.iter().any(|one| one.operation == Operation::Flush); 3];
+    }
+    let of_kind: Vec<&Known> =
+        known.iter().filter(|one| one.operation == traced.operation && one.is_random == is_random).collect();
+    let span = |of: &dyn Fn(&Known) -> f64| {
+        let least = of_kind.iter().map(|one| of(one)).fold(f64::INFINITY, f64::min);
+        let most = of_kind.iter().map(|one| of(one)).fold(0.0, f64::max);
+        (least, most)
+    };
+    let length = traced.length_bytes as f64;
+    let (smallest, largest) = span(&|one| one.block_bytes);
+    let is_sized = length >= smallest / NEAR_SIZE && length <= largest * NEAR_SIZE;
+    let depth = f64::from(traced.depth) + 1.0;
+    let least = span(&|one| one.least_depth).0;
+    let most = span(&|one| one.most_depth).1;
+    let is_deep = depth >= least / NEAR_DEPTH && depth <= most * NEAR_DEPTH;
+    let has_kind = !of_kind.is_empty();
+    [has_kind, has_kind && is_sized, has_kind && is_sized && is_deep]
+}
+
+/// Whether it begins where one of the latest ended.
+fn goes_on(streams: &mut Vec<u64>, traced: &Traced) -> bool {
+    if !matches!(traced.operation, Operation::Read | Operation::Write) {
+        return false;
+    }
+    let found = streams.iter().position(|end| *end == traced.offset_bytes);
+    if let Some(index) = found {
+        streams.remove(index);
+    } else if streams.len() == STREAMS {
+        streams.remove(0);
+    }
+    streams.push(traced.offset_bytes + traced.length_bytes);
+    found.is_some()
+}
+
+/// The share of its own operation among the reads and writes around it.
+fn share_alike(segment: &[Traced], place: usize) -> f64 {
+    let around = &segment[place.saturating_sub(NEIGHBOURS)..(place + NEIGHBOURS + 1).min(segment.len())];
+    let moving = |one: &&Traced| matches!(one.operation, Operation::Read | Operation::Write);
+    let all = around.iter().filter(moving).count();
+    let alike = around.iter().filter(moving).filter(|one| one.operation == segment[place].operation).count();
+    if all == 0 || segment[place].operation == Operation::Flush { 1.0 } else { alike as f64 / all as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+
+    fn requests(operation: Operation, length_bytes: u64, depth: u32) -> Vec<Vec<Traced>> {
+        // Strides of a prime: never where one of the latest ended.
+        let one = |number: u64| Traced {
+            operation,
+            offset_bytes: number * 7_919 * 4096,
+            length_bytes,
+            fua: false,
+            depth,
+            idle_ns: 0,
+        };
+        vec![(0..200).map(one).collect()]
+    }
+
+    #[test]
+    fn what_sources_measured_is_covered_and_the_rest_is_not() {
+        // Its guide speaks of 16 KiB at random and of 256 KiB in sequence.
+        let medium = catalogue::find("ebs-io2").unwrap();
+        let all = |requests: &[Vec<Traced>]| covered(&medium, requests);
+        assert_eq!(all(&requests(Operation::Read, 16_384, 63)).all, 1.0);
+        let small = all(&requests(Operation::Read, 512, 63));
+        assert_eq!((small.kind, small.size, small.all), (1.0, 0.0, 0.0));
+        let shallow = all(&requests(Operation::Write, 16_384, 0));
+        assert_eq!((shallow.size, shallow.depth), (1.0, 0.0), "the one figure of writes has 64 under way");
+        // Half reads, half writes, at random.
+        let mut mixed = requests(Operation::Read, 16_384, 63);
+        mixed[0].iter_mut().step_by(2).for_each(|one| one.operation = Operation::Write);
+        let mixed = all(&mixed);
+        assert_eq!((mixed.all, mixed.mix), (1.0, 0.0));
+    }
+}

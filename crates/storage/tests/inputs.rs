@@ -1,0 +1,120 @@
+//! The certificate of a device's inputs, in virtual time: from the requests that a device had to what rests on estimates.
+
+use underlay_record::{DeviceInputs, InputCertificate, InputVerdict};
+use underlay_storage::catalogue::{self, Change, Medium};
+use underlay_storage::device::Request;
+use underlay_storage::inputs::{Traced, certify, replay};
+use underlay_storage::medium::Operation;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Node, Stack, StackSpec, VolumeSpec};
+
+const CAPACITY_BYTES: u64 = 1 << 30;
+
+/// Requests of one kind that keep `depth` under way.
+fn loop_of(operation: Operation, length_bytes: u64, depth: u32, idle_ns: u64) -> Vec<Vec<Traced>> {
+    let blocks = CAPACITY_BYTES / length_bytes;
+    let one = |number: u64| Traced {
+        operation,
+        offset_bytes: number * 7_919 % blocks * length_bytes,
+        length_bytes,
+        fua: false,
+        depth: depth - 1,
+        idle_ns: if depth == 1 { idle_ns } else { 0 },
+    };
+    vec![(0..1000).map(one).collect()]
+}
+
+fn inputs(medium: &Medium, requests: &[Vec<Traced>]) -> DeviceInputs {
+    certify(medium, CAPACITY_BYTES, InitialState::Steady, requests)
+}
+
+/// The issue's own case: a volume whose latency is an estimate, asked one request at a time.
+#[test]
+fn a_latency_that_is_an_estimate_decides_all_of_a_shallow_load() {
+    let medium = catalogue::find("ebs-io2").unwrap();
+    let found = inputs(&medium, &loop_of(Operation::Read, 16_384, 1, 0));
+    assert_eq!(found.requests, 1000);
+    assert_eq!(found.estimates[0].name, "read_latency_us");
+    assert!(found.estimated > 0.9, "{found:?}");
+    assert!((found.time_if_slow - 2.0).abs() < 0.15 && (found.time_if_fast - 0.5).abs() < 0.1, "{found:?}");
+    let certificate = InputCertificate::of(&[(1.0, &found)]).unwrap();
+    assert_eq!(certificate.verdict, InputVerdict::Uncertain);
+}
+
+/// At the rate that its guide states, the same volume's latency decides nothing.
+#[test]
+fn a_rate_that_a_source_states_carries_a_deep_load() {
+    let medium = catalogue::find("ebs-io2").unwrap();
+    let found = inputs(&medium, &loop_of(Operation::Read, 16_384, 64, 0));
+    assert!(found.estimated < 0.3, "{found:?}");
+    assert!(found.covered.all > 0.9, "{found:?}");
+    let certificate = InputCertificate::of(&[(1.0, &found)]).unwrap();
+    assert_eq!(certificate.verdict, InputVerdict::Known);
+}
+
+/// The program's own time is no device's, and no estimate changes it.
+#[test]
+fn a_program_that_thinks_longer_than_it_waits_is_hardly_faster() {
+    let medium = catalogue::find("ebs-io2").unwrap();
+    let found = inputs(&medium, &loop_of(Operation::Read, 16_384, 1, 5_000_000));
+    assert!(found.estimated > 0.9, "of the device's own time: {found:?}");
+    assert!(found.time_if_slow < 1.2 && found.time_if_fast > 0.9, "{found:?}");
+}
+
+#[test]
+fn what_a_study_sets_is_no_estimate_any_more() {
+    let changed = catalogue::changed(
+        catalogue::text_of("ebs-io2").unwrap(),
+        &[("request_mb_s", Change::Number(1000.0))],
+    )
+    .unwrap();
+    let found = inputs(&changed.medium, &loop_of(Operation::Read, 262_144, 1, 0));
+    assert!(!found.estimates.iter().any(|estimate| estimate.name == "request_mb_s"), "{found:?}");
+}
+
+#[test]
+fn every_medium_of_the_catalogue_has_a_certificate() {
+    for medium in catalogue::builtin() {
+        let found = inputs(medium, &loop_of(Operation::Write, 65_536, 4, 0));
+        assert_eq!(found.requests, 1000, "{}", medium.name);
+        assert!((0.0..=1.0).contains(&found.estimated), "{}: {found:?}", medium.name);
+        assert!(found.time_if_fast <= 1.0 && found.time_if_slow >= 1.0, "{}: {found:?}", medium.name);
+    }
+}
+
+/// A faster device is asked faster, and gives back the time that it took.
+#[test]
+fn a_replay_takes_as_long_as_a_closed_loop() {
+    let medium = catalogue::find("hdd-7200-sata").unwrap();
+    let requests = loop_of(Operation::Read, 4096, 1, 0);
+    let took = replay(&mut *medium.model(CAPACITY_BYTES, 1, InitialState::Fresh), &requests);
+    assert!(took.idle_s == 0.0 && took.all_s / 1000.0 > 0.002 && took.all_s / 1000.0 < 0.02, "{took:?}");
+    let pausing = loop_of(Operation::Read, 4096, 1, 10_000_000);
+    let with_pauses = replay(&mut *medium.model(CAPACITY_BYTES, 1, InitialState::Fresh), &pausing);
+    assert!((with_pauses.idle_s - 10.0).abs() < 1e-6, "{with_pauses:?}");
+    assert!((with_pauses.all_s - with_pauses.idle_s - with_pauses.busy_s()).abs() < 1e-9);
+}
+
+#[test]
+fn a_stack_keeps_the_requests_of_its_last_measurement() {
+    let medium = catalogue::find("ebs-io2").unwrap();
+    let device = DeviceSpec::new("ebs.0", Some(medium), CAPACITY_BYTES, BackingSpec::Null);
+    let volume = VolumeSpec { name: "data".into(), root: Node::Device(device), directories: 1 };
+    let spec = StackSpec { volumes: vec![volume], dilation: 1.0, seed: 1 };
+    let (stack, driver) = Stack::open_virtual(&spec).unwrap();
+    let ask = |count: u64| {
+        for number in 0..count {
+            let read = Request::Read { offset_bytes: number * 65_536, buffer: vec![0; 16_384] };
+            stack.volumes()[0].submit(read, Box::new(|answer| assert!(answer.is_ok())));
+            driver.run_until_idle();
+        }
+    };
+    ask(7);
+    assert_eq!(stack.inputs()[0].1.requests, 0, "nothing was measured");
+    stack.begin_measurement(1.0);
+    ask(20);
+    stack.end_measurement();
+    let [(name, found)] = &stack.inputs()[..] else { panic!("one device") };
+    assert_eq!((name.as_str(), found.requests), ("ebs.0", 20));
+    assert!(found.estimated > 0.5 && found.time_if_slow > 1.5, "{found:?}");
+    assert_eq!(stack.inputs()[0].1.requests, 0, "told once");
+}

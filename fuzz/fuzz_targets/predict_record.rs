@@ -1,0 +1,42 @@
+//! Predictions are made from records that anyone may have edited: whatever they hold, there is an answer or a refusal.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use underlay_predict::simulation::Arrivals;
+use underlay_predict::{Calibration, MeasuredCell, Point};
+use underlay_record::read;
+use underlay_storage::catalogue;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
+
+fuzz_target!(|text: &str| {
+    let Ok(record) = read::cell(text) else { return };
+    let medium = catalogue::find("optane-p4800x").expect("it is in the catalogue");
+    let device = DeviceSpec::new("one", Some(medium), 1 << 28, BackingSpec::Null);
+    let point = Point {
+        id: record.cell.id.clone(),
+        system: record.cell.system.clone(),
+        settings: Default::default(),
+        nodes: 1,
+        servers: 1,
+        mix: record.cell.mix_or_job().to_owned(),
+        distribution: "zipfian".to_owned(),
+        threads: 4,
+        arrivals: Arrivals::Closed,
+        records: 1e5,
+        record_bytes: 1e3,
+        memory_bytes: 1e7,
+        cores: Some(4),
+        storage: record.cell.storage.clone(),
+        volumes: vec![VolumeSpec::striped("volume", vec![device], 1 << 19)],
+        not_modelled: None,
+    };
+    if let Ok(cell) = MeasuredCell::new(point.clone(), &[&record], None) {
+        // An operation of thousands of reads takes its time to simulate.
+        if cell.demand.reads() < 20.0 {
+            let _ = Calibration::new(vec![Arc::new(cell)]).predict(&point);
+        }
+    }
+});

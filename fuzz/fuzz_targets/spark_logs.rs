@@ -1,0 +1,22 @@
+//! What Spark and the S3 gateway log: whatever lines come are read.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+use underlay_systems::ceph::StoreRequest;
+use underlay_systems::spark::JobEvents;
+
+fuzz_target!(|log: &[u8]| {
+    let mut events = JobEvents::default();
+    let mut requests = BTreeMap::new();
+    let lines = log.split(|&byte| byte == b'\n');
+    for line in lines.clone() {
+        events.take(line);
+        if let Some(request) = StoreRequest::of(line) {
+            request.count(&mut requests);
+        }
+    }
+    assert!(events.stages().iter().all(|stage| stage.tasks + stage.lost_tasks <= lines.clone().count() as u64));
+});
