@@ -11,11 +11,9 @@ mod serving;
 mod undo;
 
 pub use attachments::{
-    attachment, choice, directory, dirty_limit, filesystem, loop_device, nvme_kernel, real_paths,
+    attachment, choice, directory, dirty_limit, filesystem, loop_device, nvme_kernel, read_ahead, real_paths,
 };
-pub use machine::{
-    budget, free_space, host, missing, mounts, page_cache, privileges, processes, processors, programs,
-};
+pub use machine::{budget, host, missing, mounts, page_cache, privileges, processes, processors, programs};
 pub use measurement::{direct_load, overhead, probe, real_activity};
 pub use serving::{daemon, fuse_uring, remote, served, ublk};
 pub use undo::{cleanup, registry};

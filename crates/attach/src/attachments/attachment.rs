@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use underlay_record::{DeviceActivity, LayerActivity, PathRecord};
+use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity, PathRecord};
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachments::dirty_limit::DirtyLimits;
 use crate::attachments::filesystem::Filesystem;
+use crate::attachments::read_ahead::ReadAhead;
 use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;
 use crate::machine::processors::Processors;
@@ -118,11 +119,15 @@ pub(crate) trait Held: Send + Sync {
     fn set_pace(&self, pace: Pace) -> Result<(), AttachError>;
     fn begin_measurement(&self, interval_s: f64) -> Result<(), AttachError>;
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError>;
+    fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError>;
     fn path_records(&self) -> Vec<PathRecord> {
         Vec::new()
     }
     fn watch_for_programs_on(&self, _cpus: &Processors) {}
     fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
+        Ok(Vec::new())
+    }
+    fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
         Ok(Vec::new())
     }
     fn daemon_pid(&self) -> Option<u32>;
@@ -152,6 +157,7 @@ pub struct Attached {
     name: &'static str,
     paths: Vec<PathBuf>,
     dirty_limits: Option<DirtyLimits>,
+    read_ahead: Option<ReadAhead>,
     held: Box<dyn Held>,
 }
 
@@ -163,7 +169,7 @@ impl std::fmt::Debug for Attached {
 
 impl Attached {
     pub(crate) fn new(name: &'static str, paths: Vec<PathBuf>, held: Box<dyn Held>) -> Self {
-        Attached { name, paths, dirty_limits: None, held }
+        Attached { name, paths, dirty_limits: None, read_ahead: None, held }
     }
 
     /// The attachment's name.
@@ -204,6 +210,14 @@ impl Attached {
         self.held.end_measurement()
     }
 
+    /// How every device stands, whether something is measured or not; counting goes on. It costs the devices next to nothing.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
+        self.held.glance()
+    }
+
     /// What programs waited on the way to each volume during the last measurement that has ended. Empty where they reach no
     /// block device of ours, and where the kernel keeps no account of it.
     pub fn path_records(&self) -> Vec<PathRecord> {
@@ -223,6 +237,15 @@ impl Attached {
     /// When the daemon does not answer.
     pub fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
         self.held.layers()
+    }
+
+    /// How far what is known of each device's medium carries what was asked of it in the measurement that has ended, by the devices'
+    /// names. It takes the daemon a moment. Real storage has none.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
+        self.held.inputs()
     }
 
     /// The process that serves the devices, for accounting its CPU time; real storage has none.
@@ -250,7 +273,25 @@ impl Attached {
     /// When it is in use, or not everything could be written out.
     pub fn detach(&mut self) -> Result<(), AttachError> {
         self.lift_dirty_limit()?;
+        self.restore_read_ahead()?;
         self.held.detach()
+    }
+
+    /// Has the kernel read this far ahead on its devices, until the storage is detached. See [`crate::read_ahead`].
+    ///
+    /// # Errors
+    /// [`AttachError::Missing`] where it can't be had: without root, or where the devices are not ours to set up.
+    pub fn read_ahead(&mut self, bytes: u64, registry: &Registry) -> Result<(), AttachError> {
+        if !self.held.has_own_devices() {
+            return Err(Missing::new(
+                "a read-ahead on disks that others use as well",
+                "set it with blockdev --setra, or use modelled devices",
+            )
+            .into());
+        }
+        self.restore_read_ahead()?;
+        self.read_ahead = Some(ReadAhead::set(&self.paths, bytes, registry)?);
+        Ok(())
     }
 
     /// Holds programs back that write to it while `limit_bytes` wait in memory for its devices, each device having an
@@ -273,6 +314,14 @@ impl Attached {
         Ok(set)
     }
 
+    fn restore_read_ahead(&mut self) -> Result<(), AttachError> {
+        if let Some(set) = &mut self.read_ahead {
+            set.restore()?;
+            self.read_ahead = None;
+        }
+        Ok(())
+    }
+
     /// Before the devices are given back: the next user of a loop device would have it otherwise.
     fn lift_dirty_limit(&mut self) -> Result<(), AttachError> {
         if let Some(limits) = &mut self.dirty_limits {
@@ -287,6 +336,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         // What fails here is still in the registry, where `underlay clean` finds it.
         let _ = self.lift_dirty_limit();
+        let _ = self.restore_read_ahead();
         let _ = self.held.detach();
     }
 }

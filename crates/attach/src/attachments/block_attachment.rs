@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{DeviceActivity, LayerActivity, PathRecord};
+use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity, PathRecord};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
@@ -227,6 +227,10 @@ impl Held for MountedVolumes {
         self.volumes.end_measurement()
     }
 
+    fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
+        self.volumes.daemon()?.glance()
+    }
+
     fn path_records(&self) -> Vec<PathRecord> {
         self.volumes.path_records()
     }
@@ -237,6 +241,10 @@ impl Held for MountedVolumes {
 
     fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
         self.volumes.daemon()?.layers()
+    }
+
+    fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
+        self.volumes.daemon()?.inputs()
     }
 
     fn daemon_pid(&self) -> Option<u32> {

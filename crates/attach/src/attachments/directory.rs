@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity};
 use underlay_storage::stack::Pace;
 
 use crate::attachments::attachment::{
@@ -178,8 +178,16 @@ impl Held for Directories {
         self.daemon()?.end_measurement()
     }
 
+    fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
+        self.daemon()?.glance()
+    }
+
     fn layers(&self) -> Result<Vec<LayerActivity>, AttachError> {
         self.daemon()?.layers()
+    }
+
+    fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
+        self.daemon()?.inputs()
     }
 
     fn daemon_pid(&self) -> Option<u32> {

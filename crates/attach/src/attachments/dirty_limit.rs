@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::machine::error::AttachError;
@@ -203,10 +203,11 @@ fn restore_in(class: &Path, device: &str, previous: PreviousLimits) -> Result<bo
 }
 
 /// The numbers of the devices, each once.
-fn devices_below(paths: &[PathBuf]) -> Result<BTreeSet<String>, AttachError> {
+pub(super) fn devices_below(paths: &[PathBuf]) -> Result<BTreeSet<String>, AttachError> {
     let device = |path: &PathBuf| {
         let metadata = fs::metadata(path).map_err(|error| AttachError::io("read", path, error))?;
-        let number = metadata.dev();
+        // A bare device is its own node, a file system is on the device that it says.
+        let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
         Ok(format!("{}:{}", libc::major(number), libc::minor(number)))
     };
     paths.iter().map(device).collect()

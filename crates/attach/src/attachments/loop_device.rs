@@ -2,7 +2,7 @@
 //!
 //! Requests go through with direct I/O, so that no second page cache sits between the program and the
 //! device. Two limits of the loop driver show in measurements: a flush or discard keeps the requests that
-//! arrive behind it waiting, and a forced-unit-access write arrives as a write and a flush.
+//! arrive behind it in the same control group waiting, and a forced-unit-access write arrives as a write and a flush.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -9,4 +9,5 @@ pub mod dirty_limit;
 pub mod filesystem;
 pub mod loop_device;
 pub mod nvme_kernel;
+pub mod read_ahead;
 pub mod real_paths;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::initiator::{self, InitiatorError, Options};
-use underlay_record::DeviceActivity;
+use underlay_record::{DeviceActivity, DeviceGlance};
 use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
 
 use crate::attachments::attachment::{
@@ -263,6 +263,10 @@ impl Held for KernelVolumes {
 
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         Ok(self.sampler().take().map(Sampler::finish).unwrap_or_default())
+    }
+
+    fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
+        Ok(self.devices.iter().filter_map(RealDevice::glance).collect())
     }
 
     /// The kernel serves them.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use underlay_sync::Mutex;
 
 use underlay_files::{Access, Folder};
-use underlay_record::DeviceActivity;
+use underlay_record::{DeviceActivity, DeviceGlance};
 use underlay_storage::stack::Pace;
 
 use crate::attachments::attachment::{AttachSpec, Attached, Attachment, Held};
@@ -107,6 +107,10 @@ impl Held for Directories {
     /// filesystems without a disk of their own (memory, network) have no entry.
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         Ok(self.sampler().take().map(Sampler::finish).unwrap_or_default())
+    }
+
+    fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
+        Ok(self.devices.iter().filter_map(RealDevice::glance).collect())
     }
 
     fn daemon_pid(&self) -> Option<u32> {

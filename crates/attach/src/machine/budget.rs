@@ -114,7 +114,7 @@ impl Budget {
         registry: &Registry,
     ) -> Result<Budget, AttachError> {
         let quota = limits.cpu.as_ref().map(CpuShare::quota).transpose()?;
-        let mut wanted = vec![Controller::Memory];
+        let mut wanted = vec![Controller::Memory, Controller::Io];
         if limits.cpu.is_some() {
             wanted.extend(FOR_CPU);
         }
@@ -129,7 +129,7 @@ impl Budget {
         for hierarchy in hierarchy::find(root, &wanted)? {
             match Group::make(&hierarchy, &name, registry) {
                 Ok(group) => groups.push(group),
-                Err(AttachError::Missing(_)) if hierarchy.is_optional() => {}
+                Err(_) if hierarchy.is_optional() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -189,7 +189,7 @@ impl Budget {
     }
 
     /// Memory in use now, page cache included, in bytes.
-    pub(crate) fn usage_bytes(&self) -> Option<u64> {
+    pub fn usage_bytes(&self) -> Option<u64> {
         let group = self.memory();
         read_number(&group.file(group.version().usage_file()))
     }

@@ -3,7 +3,6 @@
 pub(crate) mod awake;
 pub mod budget;
 pub(crate) mod error;
-pub mod free_space;
 pub mod host;
 pub mod missing;
 pub mod mounts;

@@ -1,12 +1,16 @@
 //! The page cache of files: dropped, so that the next read comes from the device.
 
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, Dir, FileType, Mode, OFlags};
 
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
+
+/// No system nests its directories deeper; each level holds two descriptors.
+const MAX_DEPTH: usize = 64;
 
 /// Drops the page cache of `paths` and of all files below them, whoever read them, after writing out what is
 /// dirty on their filesystems: the next read comes from the device. It needs no budget and no privileges. Other
@@ -45,16 +49,35 @@ fn forget_pages_below(path: &Path) {
         forget_pages_of(path);
         return;
     }
-    let device = root.dev();
-    let mut directories = vec![path.to_owned()];
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.is_dir() && metadata.dev() == device {
-                directories.push(entry.path());
-            } else if metadata.is_file() {
-                forget_pages_of(&entry.path());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(directory) = rustix::fs::open(path, flags, Mode::empty()) {
+        forget_pages_in(&directory, root.dev(), MAX_DEPTH);
+    }
+}
+
+/// By descriptors: the program whose files these are may run, and put a link, a pipe or a device in the place of one.
+fn forget_pages_in(directory: &OwnedFd, device: u64, depth: usize) {
+    use std::os::fd::AsRawFd as _;
+    let Ok(entries) = Dir::read_from(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        // Opened without effect on what it is.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(found) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { continue };
+        let Ok(status) = rustix::fs::fstat(&found) else { continue };
+        let same = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::RegularFile => forget_pages_of(Path::new(&same)),
+            FileType::Directory if status.st_dev == device && depth > 0 => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                if let Ok(below) = rustix::fs::openat(&found, ".", flags, Mode::empty()) {
+                    forget_pages_in(&below, device, depth - 1);
+                }
             }
+            _ => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Random reads of modelled devices that hold nothing, by several threads at once: whether this host keeps their latencies at a
+//! Requests of modelled devices that hold nothing, by several threads at once: whether this host keeps their latencies at a
 //! factor of slow motion.
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::machine::processors::{Confined, Processors};
 use crate::measurement::aligned_buffer::AlignedBuffer;
 use crate::undo::registry::Registry;
 
-const READ_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = 4096;
 /// From one block to the next: it is coprime to the number of blocks, visits all of them, and none is near the one before.
 const STRIDE: u64 = 100_003;
 /// The shortest interval that a daemon samples its devices at, in modelled time.
@@ -25,16 +25,25 @@ const MIN_INTERVAL_S: f64 = 0.001;
 /// Caches and the daemon's threads warm up.
 const WARM_UP: Duration = Duration::from_millis(150);
 
-/// Who reads, and for how long.
+/// What the threads do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    RandomReads,
+    /// One after the other, with a flush behind each, as a log is written.
+    SyncedWrites,
+}
+
+/// Who makes requests, which, and for how long.
 #[derive(Clone, Debug)]
 pub struct DirectLoad {
+    pub requests: Requests,
     pub threads: u32,
-    /// The CPUs that the reading threads run on.
+    /// The CPUs that the threads run on.
     pub cpus: Processors,
     pub duration: Duration,
 }
 
-/// Latencies of the same reads, in modelled time.
+/// Latencies of the same requests, in modelled time. A flush is one of its own.
 #[derive(Clone, Debug, Default)]
 pub struct DirectLatencies {
     /// As the models have it.
@@ -43,37 +52,33 @@ pub struct DirectLatencies {
     pub waited: Histogram,
 }
 
-/// Attaches the first volume of the stack as a block device, and reads from it. The devices' backing should be
+/// Attaches the first volume of the stack as a block device, and makes requests of it. The devices' backing should be
 /// [`Null`](underlay_storage::stack::BackingSpec::Null), so that nothing but the path and the models takes time.
 ///
 /// # Errors
-/// When the device can't be attached, which [`AttachError::Missing`] explains, or can't be read.
+/// When the device can't be attached, which [`AttachError::Missing`] explains, or a request fails.
 pub fn measure(
     stack: &StackSpec,
     load: &DirectLoad,
     registry: &Registry,
 ) -> Result<DirectLatencies, AttachError> {
     let mut volumes = BlockAttachment::best()?.attach_devices(stack, registry)?;
-    let measured = read_from(&volumes, stack.dilation, load);
+    let measured = run(&volumes, stack.dilation, load);
     let detached = volumes.detach();
     let latencies = measured?;
     detached.map(|()| latencies)
 }
 
-fn read_from(
-    volumes: &BlockVolumes,
-    dilation: f64,
-    load: &DirectLoad,
-) -> Result<DirectLatencies, AttachError> {
+fn run(volumes: &BlockVolumes, dilation: f64, load: &DirectLoad) -> Result<DirectLatencies, AttachError> {
     let path = &volumes.paths()[0];
     let (counts, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..load.threads)
-            .map(|reader| {
+        let threads: Vec<_> = (0..load.threads)
+            .map(|thread| {
                 let (counts, over) = (&counts, &over);
                 scope.spawn(move || {
                     let _confined = Confined::to(&load.cpus)?;
-                    read_until(path, u64::from(reader), dilation, counts, over)
+                    request_until(path, load.requests, u64::from(thread), dilation, counts, over)
                 })
             })
             .collect();
@@ -84,8 +89,8 @@ fn read_from(
         let devices = volumes.end_measurement();
         over.store(true, Ordering::Relaxed);
         let mut latencies = DirectLatencies::default();
-        for reader in readers {
-            latencies.waited.merge(&reader.join().expect("a reading thread panicked")?);
+        for thread in threads {
+            latencies.waited.merge(&thread.join().expect("a thread of the trial panicked")?);
         }
         begun?;
         devices?.iter().filter_map(|device| device.modelled.as_ref()).for_each(|modelled| {
@@ -95,9 +100,10 @@ fn read_from(
     })
 }
 
-fn read_until(
+fn request_until(
     path: &Path,
-    reader: u64,
+    requests: Requests,
+    thread: u64,
     dilation: f64,
     counts: &AtomicBool,
     over: &AtomicBool,
@@ -105,24 +111,44 @@ fn read_until(
     let cannot = |what: &str, error| AttachError::io(what, path, error);
     let file = File::options()
         .read(true)
+        .write(requests == Requests::SyncedWrites)
         .custom_flags(libc::O_DIRECT)
         .open(path)
         .map_err(|error| cannot("open", error))?;
     let size_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
         .map_err(|error| cannot("find the size of", error.into()))?;
-    let blocks = (size_bytes / READ_BYTES).max(1);
-    let mut buffer = AlignedBuffer::new(READ_BYTES as usize);
-    // Readers begin far apart.
-    let mut block = reader * STRIDE * STRIDE % blocks;
+    let blocks = (size_bytes / BLOCK_BYTES).max(1);
+    let mut buffer = AlignedBuffer::new(BLOCK_BYTES as usize);
+    // Threads begin far apart.
+    let mut block = thread * STRIDE * STRIDE % blocks;
     let mut waited = Histogram::default();
     while !over.load(Ordering::Relaxed) {
-        let begun = Instant::now();
         let is_counted = counts.load(Ordering::Relaxed);
-        block = (block + STRIDE) % blocks;
-        file.read_exact_at(buffer.bytes(), block * READ_BYTES).map_err(|error| cannot("read", error))?;
-        // One that began within the measured time and ended after it would be missing among the modelled ones.
-        if is_counted && !over.load(Ordering::Relaxed) {
-            waited.record_ns((begun.elapsed().as_secs_f64() * 1e9 / dilation) as u64);
+        let mut timed = |request: &mut dyn FnMut() -> Result<(), AttachError>| {
+            let begun = Instant::now();
+            request()?;
+            // One that began within the measured time and ended after it would be missing among the modelled ones.
+            if is_counted && !over.load(Ordering::Relaxed) {
+                waited.record_ns((begun.elapsed().as_secs_f64() * 1e9 / dilation) as u64);
+            }
+            Ok::<(), AttachError>(())
+        };
+        match requests {
+            Requests::RandomReads => {
+                block = (block + STRIDE) % blocks;
+                timed(&mut || {
+                    let read = file.read_exact_at(buffer.bytes(), block * BLOCK_BYTES);
+                    read.map_err(|error| cannot("read", error))
+                })?;
+            }
+            Requests::SyncedWrites => {
+                block = (block + 1) % blocks;
+                timed(&mut || {
+                    let written = file.write_all_at(buffer.bytes(), block * BLOCK_BYTES);
+                    written.map_err(|error| cannot("write", error))
+                })?;
+                timed(&mut || file.sync_data().map_err(|error| cannot("flush", error)))?;
+            }
         }
     }
     Ok(waited)

@@ -7,7 +7,10 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use underlay_record::{DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals};
+use rustix::time::{ClockId, clock_gettime};
+use underlay_record::{
+    DeviceActivity, DeviceDescription, DeviceGlance, DeviceId, DeviceSample, DeviceTotals,
+};
 
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
@@ -43,6 +46,21 @@ impl RealDevice {
             statistics.exists().then_some(RealDevice { name, statistics })
         };
         found(direct).or_else(|| found(through_mount()?))
+    }
+
+    /// How it stands since this host began to count; `None` of a disk that is gone.
+    pub(crate) fn glance(&self) -> Option<DeviceGlance> {
+        let totals = self.read()?;
+        let now = clock_gettime(ClockId::Monotonic);
+        Some(DeviceGlance {
+            id: DeviceId::new(self.name.clone()),
+            since_s: now.tv_sec as f64 + now.tv_nsec as f64 / 1e9,
+            answered: totals.reads + totals.writes + totals.flushes + totals.discards,
+            // A request is in the queue for as long as it takes.
+            delivered_us: totals.queue_us,
+            totals,
+            ..DeviceGlance::default()
+        })
     }
 
     fn read(&self) -> Option<DeviceTotals> {
@@ -186,6 +204,7 @@ impl Watched {
     fn finish(self, duration_s: f64) -> DeviceActivity {
         let now = self.device.read().unwrap_or(self.last);
         DeviceActivity {
+            inputs: None,
             description: DeviceDescription {
                 id: DeviceId::new(self.device.name),
                 ..DeviceDescription::default()

@@ -12,7 +12,7 @@ use underlay_sync::Mutex;
 
 use rustix::process::Signal;
 use underlay_files::{Access, Folder, control_socket};
-use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
@@ -336,6 +336,21 @@ impl DaemonProcess {
         match self.ask(&Command::EndMeasurement)? {
             Reply::Activity { devices } => Ok(devices),
             _ => Err(AttachError::failed("the device daemon did not answer with what its devices did")),
+        }
+    }
+
+    pub(crate) fn glance(&self) -> Result<Vec<DeviceGlance>, AttachError> {
+        match self.ask(&Command::Glance)? {
+            Reply::Glance { devices } => Ok(devices),
+            _ => Err(AttachError::failed("the device daemon did not answer with how its devices stand")),
+        }
+    }
+
+    /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their names.
+    pub(crate) fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
+        match self.ask(&Command::Inputs)? {
+            Reply::Inputs { devices } => Ok(devices),
+            _ => Err(AttachError::failed("the device daemon did not answer with what is known of its media")),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use underlay_record::{DeviceGlance, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
 
 use crate::attachments::directory::DirectoryConfig;
@@ -51,6 +52,45 @@ impl Served {
     pub(crate) fn by_control(control: PathBuf) -> Served {
         let session = control.parent().map(Path::to_path_buf).unwrap_or_default();
         Served { control, session, owner: None, is_orphaned: false }
+    }
+
+    /// The socket of the daemon, which no other storage has.
+    pub fn control(&self) -> &Path {
+        &self.control
+    }
+
+    /// What is wrong with its devices and how they stand, by a connection of its own and within a limit: for whoever only looks.
+    ///
+    /// # Errors
+    /// When the daemon can't be reached, refuses, or takes longer.
+    pub fn look(&self, limit: Duration) -> Result<(Vec<DeviceFaults>, Vec<DeviceGlance>), AttachError> {
+        let unreached = |error| AttachError::io("reach the device daemon at", &self.control, error);
+        let mut connection = Connection::open(&self.control, limit).map_err(unreached)?;
+        let faults = match connection.ask(&Command::Faults).map_err(unreached)? {
+            Reply::Faults { devices } => devices,
+            reply => return Err(unexpected(&reply)),
+        };
+        match connection.ask(&Command::Glance).map_err(unreached)? {
+            Reply::Glance { devices } => Ok((faults, devices)),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    /// How its devices and layers stand, likewise.
+    ///
+    /// # Errors
+    /// As [`look`](Self::look).
+    pub fn watch(&self, limit: Duration) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), AttachError> {
+        let unreached = |error| AttachError::io("reach the device daemon at", &self.control, error);
+        let mut connection = Connection::open(&self.control, limit).map_err(unreached)?;
+        let devices = match connection.ask(&Command::Glance).map_err(unreached)? {
+            Reply::Glance { devices } => devices,
+            reply => return Err(unexpected(&reply)),
+        };
+        match connection.ask(&Command::Layers).map_err(unreached)? {
+            Reply::Layers { layers } => Ok((devices, layers)),
+            reply => Err(unexpected(&reply)),
+        }
     }
 
     /// The process that made it, where it was found by the registry.

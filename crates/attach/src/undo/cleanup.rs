@@ -13,7 +13,7 @@ use underlay_files::fleeting;
 use underlay_storage::stack::Pace;
 
 use crate::attachments::directory::is_mounted_as;
-use crate::attachments::{dirty_limit, loop_device, nvme_kernel};
+use crate::attachments::{dirty_limit, loop_device, nvme_kernel, read_ahead};
 use crate::machine::error::AttachError;
 use crate::machine::{budget, mounts};
 use crate::serving::daemon::DaemonConfig;
@@ -57,7 +57,9 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
             cleaned.in_use += journal.resources.len();
             let Journal { owner, resources, .. } = &journal;
             limited.extend(resources.iter().filter_map(|(_, resource)| match resource {
-                Resource::DirtyLimit { device, .. } => Some(device.clone()),
+                Resource::DirtyLimit { device, .. } | Resource::ReadAhead { device, .. } => {
+                    Some(device.clone())
+                }
                 _ => None,
             }));
             report(&format!(
@@ -110,7 +112,7 @@ struct Cleaner<'a> {
     report: &'a mut dyn FnMut(&str),
     /// The configurations of the owner's device daemons.
     daemons: Vec<PathBuf>,
-    /// Devices whose dirty pages living processes limit.
+    /// Devices that living processes have set up: their limits of dirty pages, their read-ahead.
     limited: BTreeSet<String>,
     removed: usize,
     problems: Vec<String>,
@@ -126,9 +128,10 @@ impl Cleaner<'_> {
         if same_boot {
             // From the top down, all of one kind before the next: a loop device can't be cleared under a
             // mount, nor a daemon ended under either without losing what they still have to write.
-            let stages: [fn(&mut Self, &Resource); 9] = [
+            let stages: [fn(&mut Self, &Resource); 10] = [
                 Self::end_processes,
                 Self::lift_dirty_limit,
+                Self::restore_read_ahead,
                 Self::unmount_filesystem,
                 Self::clear_loop,
                 Self::disconnect,
@@ -178,6 +181,20 @@ impl Cleaner<'_> {
         }
         match dirty_limit::restore(device, *previous) {
             Ok(true) => self.done(format!("lifted the limit of dirty pages of device {device}")),
+            Ok(false) => {}
+            Err(error) => self.problems.push(error.to_string()),
+        }
+    }
+
+    /// While the device is there: a loop device would keep it for its next user.
+    fn restore_read_ahead(&mut self, resource: &Resource) {
+        let Resource::ReadAhead { device, previous_kib } = resource else { return };
+        // Whoever has the device now took over what it had before.
+        if self.limited.contains(device) {
+            return;
+        }
+        match read_ahead::restore(device, *previous_kib) {
+            Ok(true) => self.done(format!("restored the read-ahead of device {device}")),
             Ok(false) => {}
             Err(error) => self.problems.push(error.to_string()),
         }
@@ -344,7 +361,9 @@ impl Cleaner<'_> {
                 (path, underlay_files::remove_file(path))
             }
             // At the same place another process may listen by now.
-            Resource::Socket { path } | Resource::Nodes { control: path }
+            Resource::Socket { path }
+            | Resource::Nodes { control: path }
+            | Resource::Run { control: path, .. }
                 if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) =>
             {
                 (path, underlay_files::remove_file(path))

@@ -20,8 +20,9 @@ use underlay_sync::Mutex;
 use underlay_files::{Access, Folder, plain_file};
 
 use crate::machine::error::AttachError;
-use crate::machine::processes::{self, ProcessId};
+use crate::machine::processes;
 
+pub use crate::machine::processes::ProcessId;
 pub use folder::OwnFolder;
 pub use journal::{Journal, Owner, parse_journal};
 pub use resource::{PreviousLimits, Resource};
@@ -86,6 +87,11 @@ impl Registry {
             }
             Err(error) => Err(AttachError::io("make the runtime directory", directory, error)),
         }
+    }
+
+    /// This process, so that it can't be mistaken for a later one with the same number.
+    pub fn this_process() -> ProcessId {
+        ProcessId::current()
     }
 
     pub fn directory(&self) -> &Path {
@@ -228,6 +234,15 @@ impl Registry {
     pub fn node_controls(&self) -> Vec<(Owner, PathBuf)> {
         let control = |(owner, resource)| match resource {
             Resource::Nodes { control } => Some((owner, control)),
+            _ => None,
+        };
+        self.living().into_iter().filter_map(control).collect()
+    }
+
+    /// The sockets on which living processes take commands for their runs, with each run's directory, oldest first.
+    pub fn run_controls(&self) -> Vec<(Owner, PathBuf, PathBuf)> {
+        let control = |(owner, resource)| match resource {
+            Resource::Run { control, directory } => Some((owner, control, directory)),
             _ => None,
         };
         self.living().into_iter().filter_map(control).collect()

@@ -85,6 +85,9 @@ pub(super) enum Controller {
     /// Counts CPU time in version 1; version 2 counts it in every group.
     Cpuacct,
     Cpuset,
+    /// Limits nothing. A loop device serves the requests of each group that has it by a worker of its own, and flushes by another one: without
+    /// it, what comes behind a flush waits for it.
+    Io,
     /// No controller but an account of stalls, which groups of version 2 have whatever their controllers are.
     Pressure,
 }
@@ -96,13 +99,23 @@ impl Controller {
             Controller::Cpu => "cpu",
             Controller::Cpuacct => "cpuacct",
             Controller::Cpuset => "cpuset",
+            Controller::Io => "io",
             Controller::Pressure => "pressure",
         }
     }
 
-    /// The affinity of processes holds them to their CPUs as well, and what they wait is only counted.
+    /// What version 1 calls it.
+    fn v1_name(self) -> &'static str {
+        match self {
+            Controller::Io => "blkio",
+            other => other.name(),
+        }
+    }
+
+    /// The affinity of processes holds them to their CPUs as well, what they wait is only counted, and reads that wait for a flush are late but
+    /// right.
     pub(super) fn is_optional(self) -> bool {
-        matches!(self, Controller::Cpuset | Controller::Pressure)
+        matches!(self, Controller::Cpuset | Controller::Io | Controller::Pressure)
     }
 
     fn missing(self) -> Missing {
@@ -199,6 +212,7 @@ impl Host {
             Controller::Pressure => {
                 found.mount_point.join(PRESSURE_FILE).exists() && rustix::process::geteuid().is_root()
             }
+            Controller::Io => offers(&found.mount_point, controller) && rustix::process::geteuid().is_root(),
             _ => offers(&found.mount_point, controller),
         };
         is_there.then_some(found)
@@ -354,7 +368,7 @@ fn is_v1_with(mount: &Mount, mounts_table: &str, controller: Controller) -> bool
             fields.len() > 3
                 && fields[1] == place
                 && fields[2] == "cgroup"
-                && fields[3].split(',').any(|option| option == controller.name())
+                && fields[3].split(',').any(|option| option == controller.v1_name())
         })
 }
 
@@ -365,7 +379,7 @@ fn own_group(text: &str, controller: Option<Controller>) -> Option<String> {
         let mut fields = line.splitn(3, ':');
         let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let matches = match controller {
-            Some(wanted) => controllers.split(',').any(|name| name == wanted.name()),
+            Some(wanted) => controllers.split(',').any(|name| name == wanted.v1_name()),
             None => number == "0" && controllers.is_empty(),
         };
         matches.then(|| path.to_owned())

@@ -316,6 +316,26 @@ fn each_controller_of_a_hybrid_host_is_used_where_it_is() {
     host.remove(budget);
 }
 
+/// A loop device serves them by a worker of their own, so that they do not wait for others' flushes.
+#[test]
+fn programs_have_an_io_group_of_their_own_where_the_host_has_any() {
+    let host = FakeHost::of_version_1(&["blkio", "memory"]);
+    let budget = host.create(&memory(1 << 30)).unwrap();
+    let [memory_group, io] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
+    assert!(memory_group.join("memory.limit_in_bytes").exists());
+    assert!(io.starts_with(host.path("sys/fs/cgroup/blkio/jobs/one/underlay")), "{io:?}");
+    assert_eq!(budget.join_files().len(), 2);
+    host.remove(budget);
+
+    let host = FakeHost::of_version_2("/");
+    host.file("sys/fs/cgroup/cgroup.controllers", "memory io");
+    host.file("sys/fs/cgroup/underlay/cgroup.subtree_control", "memory");
+    let budget = host.create(&memory(1 << 30)).unwrap();
+    assert_eq!(budget.directories().len(), 1);
+    assert_eq!(read(&host.path("sys/fs/cgroup/underlay"), "cgroup.subtree_control"), "+io");
+    host.remove(budget);
+}
+
 #[test]
 fn a_hybrid_host_counts_stalls_in_version_2() {
     let host = hybrid("cpu,cpuacct", "memory");

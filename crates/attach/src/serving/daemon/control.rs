@@ -6,6 +6,7 @@
 //! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
+//! | `{"command":"glance"}` | `{"reply":"glance","devices":[…]}` | one `DeviceGlance` a device: running totals; counting goes on |
 //! | `{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}` | `{"reply":"fault","id":1}` | the device has it until it is cleared, or for `for_s` modelled seconds |
 //! | `{"command":"clear-faults","device":"ssd-sata.0"}` | `{"reply":"done"}` | it has none any more; without `device`, none has |
 //! | `{"command":"return","device":"ssd-sata.0"}` | `{"reply":"done"}` | a vanished device is there again |
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use underlay_files::control_socket::{Answer, ControlSocket};
-use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, Stack};
@@ -59,7 +60,9 @@ pub enum Command {
         interval_s: f64,
     },
     EndMeasurement,
+    Glance,
     Layers,
+    Inputs,
     Fault {
         device: String,
         fault: Fault,
@@ -109,7 +112,9 @@ pub enum Reply {
     Done,
     Pong { volumes: Vec<VolumeInfo> },
     Layers { layers: Vec<LayerActivity> },
+    Inputs { devices: Vec<(String, DeviceInputs)> },
     Activity { devices: Vec<DeviceActivity> },
+    Glance { devices: Vec<DeviceGlance> },
     Fault { id: FaultId },
     Faults { devices: Vec<DeviceFaults> },
     PowerCut(Survival),
@@ -201,6 +206,8 @@ impl Service {
             Command::Ping => return Reply::Pong { volumes: self.volumes.clone() },
             Command::SetPace { pace } => self.stack.set_pace(pace),
             Command::BeginMeasurement { interval_s } => self.stack.begin_measurement(interval_s),
+            Command::Glance => return Reply::Glance { devices: self.stack.glance() },
+            Command::Inputs => return Reply::Inputs { devices: self.stack.inputs() },
             Command::Layers => return Reply::Layers { layers: self.stack.layers() },
             Command::EndMeasurement => return Reply::Activity { devices: self.stack.end_measurement() },
             Command::Shutdown => {}
@@ -285,6 +292,7 @@ mod tests {
             Ok(Command::BeginMeasurement { interval_s: 1.0 })
         );
         assert_eq!(parse(br#"{"command":"end-measurement"}"#), Ok(Command::EndMeasurement));
+        assert_eq!(parse(br#"{"command":"glance"}"#), Ok(Command::Glance));
         assert_eq!(parse(br#"{"command":"shutdown"}"#), Ok(Command::Shutdown));
         let (device, fault) = ("ssd-sata.0".to_owned(), Fault::Slow { factor: 10.0 });
         assert_eq!(

@@ -48,6 +48,11 @@ pub enum Resource {
         #[serde(rename = "former")]
         previous: PreviousLimits,
     },
+    /// How far the kernel reads ahead on the device of this number, which was another distance before.
+    ReadAhead {
+        device: String,
+        previous_kib: u64,
+    },
     /// The kernel's connection of this host to an NVMe subsystem, by TCP.
     NvmeController {
         subsystem_nqn: String,
@@ -77,6 +82,11 @@ pub enum Resource {
     /// The socket on which its owner takes commands for the nodes of a system.
     Nodes {
         control: PathBuf,
+    },
+    /// The socket on which its owner takes commands for the run in this directory.
+    Run {
+        control: PathBuf,
+        directory: PathBuf,
     },
     /// A directory that is ours with everything below it.
     Tree {
@@ -115,6 +125,7 @@ impl std::fmt::Display for Resource {
             Resource::DirtyLimit { device, .. } => {
                 write!(formatter, "the limit of dirty pages of device {device}")
             }
+            Resource::ReadAhead { device, .. } => write!(formatter, "the read-ahead of device {device}"),
             Resource::NvmeController { subsystem_nqn, .. } => {
                 write!(formatter, "the connection to {subsystem_nqn}")
             }
@@ -122,7 +133,9 @@ impl std::fmt::Display for Resource {
             Resource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
             Resource::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),
             Resource::File { path } => write!(formatter, "the file {}", path.display()),
-            Resource::Socket { path } | Resource::Nodes { control: path } => {
+            Resource::Socket { path }
+            | Resource::Nodes { control: path }
+            | Resource::Run { control: path, .. } => {
                 write!(formatter, "the socket {}", path.display())
             }
             Resource::Tree { path } | Resource::EmptyDirectory { path } => {
