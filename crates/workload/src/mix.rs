@@ -145,7 +145,8 @@ pub enum MixKind {
     Delete,
 }
 
-/// A named mix of operations: `load`, YCSB's `a` to `f`, `delete`, or proportions of one's own.
+/// A named mix of operations: `load`, YCSB's `a` to `f`, `delete`, or proportions of one's own, which a name like
+/// `read80-update20` spells out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
     name: String,
@@ -156,7 +157,8 @@ impl Mix {
     /// The names that [`Mix::parse`] knows.
     pub const NAMES: [&'static str; 8] = ["load", "a", "b", "c", "d", "e", "f", "delete"];
 
-    /// A standard mix by its name, in either case; YCSB's file names (`workloada`) are understood too.
+    /// A standard mix by its name, in either case, or one's own by its shares in percent; YCSB's file names (`workloada`) are understood
+    /// too.
     ///
     /// # Errors
     /// When there is no mix of this name.
@@ -175,7 +177,12 @@ impl Mix {
             "d" => transactions(&[(Read, 0.95), (Insert, 0.05)]),
             "e" => transactions(&[(Scan, 0.95), (Insert, 0.05)]),
             "f" => transactions(&[(Read, 0.5), (ReadModifyWrite, 0.5)]),
-            _ => return Err(UnknownMix { name: name.to_owned() }),
+            _ => {
+                return match shares_of(short) {
+                    Some(proportions) => Ok(Mix::spelt_out(proportions)),
+                    None => Err(UnknownMix { name: name.to_owned() }),
+                };
+            }
         };
         Ok(Mix { name: short.to_owned(), kind })
     }
@@ -193,6 +200,17 @@ impl Mix {
             .filter_map(|name| Mix::parse(name).ok())
             .find(same)
             .unwrap_or(Mix { name: "custom".to_owned(), kind: MixKind::Transactions(proportions) })
+    }
+
+    /// Proportions of one's own under a name that spells them out in percent, `read80-update20`, and that [`Mix::parse`] reads.
+    pub fn spelt_out(proportions: Proportions) -> Mix {
+        let percent = |kind| {
+            // To a thousandth of a percent, which no run tells from its neighbours.
+            let share = (proportions.share(kind) * 1e5).round() / 1e3;
+            (share > 0.0).then(|| format!("{}{share}", short_name(kind)))
+        };
+        let name = OperationKind::ALL.into_iter().filter_map(percent).collect::<Vec<_>>().join("-");
+        Mix { name, kind: MixKind::Transactions(proportions) }
     }
 
     pub fn name(&self) -> &str {
@@ -244,6 +262,33 @@ impl Mix {
     }
 }
 
+/// As names of mixes have it.
+fn short_name(kind: OperationKind) -> &'static str {
+    match kind {
+        OperationKind::ReadModifyWrite => "rmw",
+        other => other.name(),
+    }
+}
+
+/// The proportions that a name spells out: kinds with their percentages, which add up to 100.
+fn shares_of(name: &str) -> Option<Proportions> {
+    let mut weights: Vec<(OperationKind, f64)> = Vec::new();
+    for part in name.split('-') {
+        let digits = part.find(|letter: char| letter.is_ascii_digit())?;
+        let (kind, percent) = part.split_at(digits);
+        let kind = OperationKind::ALL.into_iter().find(|one| short_name(*one) == kind)?;
+        let is_plain = percent.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let percent: f64 = percent.parse().ok().filter(|_| is_plain)?;
+        if weights.iter().any(|(other, _)| *other == kind) {
+            return None;
+        }
+        weights.push((kind, percent));
+    }
+    let sum: f64 = weights.iter().map(|(_, percent)| percent).sum();
+    // Each is rounded to a thousandth.
+    ((sum - 100.0).abs() < 0.005).then(|| Proportions::new(&weights).ok()).flatten()
+}
+
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
@@ -251,7 +296,51 @@ impl fmt::Display for Mix {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mix '{name}': expected one of {}", Mix::NAMES.join(", "))]
+#[error("there is no mix '{name}': expected one of {}, or shares in percent as in read80-update20", Mix::NAMES.join(", "))]
 pub struct UnknownMix {
     pub name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_spells_out_its_shares_is_read_again() {
+        use OperationKind::{Insert, Read, ReadModifyWrite, Scan, Update};
+        for (weights, name) in [
+            (vec![(Update, 1.0)], "update100"),
+            (vec![(Read, 4.0), (Update, 1.0)], "read80-update20"),
+            (vec![(ReadModifyWrite, 0.125), (Scan, 0.875)], "scan87.5-rmw12.5"),
+            (vec![(Read, 1.0), (Update, 1.0), (Insert, 1.0)], "read33.333-update33.333-insert33.333"),
+        ] {
+            let mix = Mix::spelt_out(Proportions::new(&weights).unwrap());
+            assert_eq!(mix.name(), name);
+            let again = Mix::parse(name).unwrap();
+            assert_eq!(again.name(), name);
+            for kind in OperationKind::ALL {
+                assert!((again.share(kind) - mix.share(kind)).abs() < 1e-5, "{name}");
+            }
+        }
+        assert_eq!(Mix::parse("Update20-Read80").unwrap().name(), "read80-update20");
+    }
+
+    #[test]
+    fn shares_that_add_up_to_nothing_known_are_no_mix() {
+        for name in [
+            "read80",
+            "read80-update30",
+            "read50-read50",
+            "walk100",
+            "read",
+            "read-100",
+            "read1e2",
+            "readinf",
+            "100",
+            "",
+        ] {
+            let error = Mix::parse(name).unwrap_err().to_string();
+            assert!(error.contains("read80-update20"), "{name}: {error}");
+        }
+    }
 }

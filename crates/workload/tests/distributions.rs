@@ -298,7 +298,7 @@ fn the_standard_mixes_are_ycsbs() {
     assert_eq!(shares("delete"), [(Delete, 1.0)]);
     assert_eq!(
         Mix::parse("g").unwrap_err().to_string(),
-        "there is no mix 'g': expected one of load, a, b, c, d, e, f, delete"
+        "there is no mix 'g': expected one of load, a, b, c, d, e, f, delete, or shares in percent as in read80-update20"
     );
     assert_eq!(Mix::of(Proportions::new(&[(Read, 19.0), (Update, 1.0)]).unwrap()).name(), "b");
     assert_eq!(Mix::of(Proportions::new(&[(Read, 1.0), (Delete, 1.0)]).unwrap()).name(), "custom");

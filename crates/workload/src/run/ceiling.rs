@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::run::control::Control;
 use crate::run::null_client::NullClient;
-use crate::run::runner::{RunError, RunSpec, run};
+use crate::run::runner::{RunError, run};
+use crate::run::spec::RunSpec;
 use crate::workload::Workload;
 
 /// How long the generator runs against nothing to find its ceiling, on the wall clock.

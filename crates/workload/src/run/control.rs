@@ -33,7 +33,9 @@ pub struct Progress {
     pub errors: u64,
     /// Over the last wall second.
     pub throughput_per_s: f64,
-    /// Over the last wall second, within 12 %.
+    /// Over the last wall second, as the next two: the mean within 6 %, quantiles within 12 %.
+    pub mean_us: f64,
+    pub p50_us: f64,
     pub p99_us: f64,
     /// Since the phase began.
     pub phase_elapsed: Duration,

@@ -89,6 +89,8 @@ pub(crate) struct LiveReading {
     pub operations: u64,
     pub errors: u64,
     pub throughput_per_wall_s: f64,
+    pub mean_us: f64,
+    pub p50_us: f64,
     pub p99_us: f64,
 }
 
@@ -118,22 +120,46 @@ impl LiveMeter {
             if span_s > 0.0 {
                 reading.throughput_per_wall_s = (latest.operations - oldest.operations) as f64 / span_s;
             }
-            reading.p99_us = p99_us(&oldest.latencies, &latest.latencies);
+            let counts: Vec<u64> = latest
+                .latencies
+                .iter()
+                .zip(&oldest.latencies)
+                .map(|(after, before)| after - before)
+                .collect();
+            reading.mean_us = mean_us(&counts);
+            reading.p50_us = quantile_us(&counts, 50);
+            reading.p99_us = quantile_us(&counts, 99);
         }
         self.snapshots.push_back(latest);
         reading
     }
 }
 
-fn p99_us(before: &[u64], after: &[u64]) -> f64 {
-    // Counters only grow, so no difference is negative.
-    let counts = || after.iter().zip(before).map(|(after, before)| after - before);
-    let total: u64 = counts().sum();
-    let wanted = total - total / 100;
+/// Each bucket stands for its middle.
+fn mean_us(counts: &[u64]) -> f64 {
+    let total: u64 = counts.iter().sum();
+    let sum_ns = |(bucket, count): (usize, &u64)| {
+        let begin_ns = if bucket == 0 { 0 } else { bucket_end_ns(bucket - 1) + 1 };
+        *count as f64 * (begin_ns as f64 + bucket_end_ns(bucket) as f64) / 2.0
+    };
+    match total {
+        0 => 0.0,
+        // Most buckets are empty, and the last ones have no end that fits.
+        _ => {
+            counts.iter().enumerate().filter(|(_, count)| **count > 0).map(sum_ns).sum::<f64>()
+                / total as f64
+                / 1e3
+        }
+    }
+}
+
+fn quantile_us(counts: &[u64], percent: u64) -> f64 {
+    let total: u64 = counts.iter().sum();
+    let wanted = total - total * (100 - percent) / 100;
     let mut seen = 0;
-    for (bucket, count) in counts().enumerate() {
+    for (bucket, count) in counts.iter().enumerate() {
         seen += count;
-        if count > 0 && seen >= wanted {
+        if *count > 0 && seen >= wanted {
             return bucket_end_ns(bucket) as f64 / 1e3;
         }
     }
@@ -170,6 +196,8 @@ mod tests {
         threads[1].failed();
         let reading = meter.read(2_000_000_000, &threads);
         assert_eq!((reading.operations, reading.errors, reading.throughput_per_wall_s), (350, 1, 300.0));
-        assert!((2.0..2.3).contains(&reading.p99_us), "{}", reading.p99_us);
+        for us in [reading.mean_us, reading.p50_us, reading.p99_us] {
+            assert!((1.88..2.25).contains(&us), "{reading:?}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Operations sent by threads, timed, counted and put together.
 
 pub(crate) mod acknowledged;
+pub(crate) mod beside;
 pub(crate) mod ceiling;
 pub(crate) mod clock;
 pub(crate) mod control;
@@ -19,6 +20,7 @@ pub mod runner;
 pub(crate) mod series;
 #[cfg(test)]
 pub(crate) mod simulation;
+pub(crate) mod spec;
 #[cfg(test)]
 pub(crate) mod waiting_tests;
 pub(crate) mod worker;

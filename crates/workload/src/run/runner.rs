@@ -12,143 +12,25 @@ use underlay_sync::{Condvar, Mutex};
 use crate::client::{Client, ClientError};
 use crate::draw::operations::{OperationSource, SharedOperations};
 use crate::draw::values;
-use crate::mix::Mix;
+use crate::run::beside::BesideStage;
 use crate::run::clock::{Clock, MonotonicClock, TOLERATED_DRIFT, make_sleeps_punctual};
 use crate::run::control::{Aftermath, Control, Phase, Progress};
 use crate::run::live::{LiveCounters, LiveMeter};
 use crate::run::machine_use::{MachineSnapshot, MachineUse};
-use crate::run::pacing::{Arrivals, Schedule};
+use crate::run::pacing::Schedule;
 use crate::run::particulars::ParticularCounts;
 use crate::run::rate_profile::RateProfile;
 use crate::run::raw::RawLog;
 use crate::run::recorder::{Burst, Merged, Recorder, Samples, ThreadRecord, Window};
 use crate::run::series::{Cut, Series};
+use crate::run::spec::{Beside, RunSpec};
 use crate::run::worker::{Ending, Worker, WorkerReport};
-use crate::workload::Workload;
 
-/// More client threads than this are a mistake on one machine.
-pub const MAX_THREADS: u32 = 4096;
 /// Between all threads being connected and the first operation: time for them to wake up.
 const START_DELAY_NS: u64 = 2_000_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 // Far enough below `u64::MAX` that a start and a warm-up can be added.
 const MAX_WINDOW_NS: u64 = 1 << 62;
-/// What to run, and how it is measured.
-#[derive(Clone, Debug)]
-pub struct RunSpec {
-    pub workload: Arc<Workload>,
-    pub mix: Mix,
-    /// Client threads, each with a connection and one operation under way at a time.
-    pub threads: u32,
-    /// Where these are some of the threads of several hosts, which: a rate is that of all of them.
-    pub share: Option<Share>,
-    /// Operations per modelled second over all threads (open loop), or `None` for as many as the system answers.
-    pub rate_per_s: Option<f64>,
-    /// A rate that changes over modelled time, instead of the one above; its time starts with the warm-up.
-    pub rate_profile: Option<RateProfile>,
-    pub arrivals: Arrivals,
-    /// Wall time before the measured window.
-    pub warmup: Duration,
-    /// Wall time of the measured window. `Duration::MAX` leaves the end to the operations.
-    pub duration: Duration,
-    /// Operations in all, warm-up included, after which the run ends if its time has not. `load` and `delete` end
-    /// with their records anyway.
-    pub operation_limit: Option<u64>,
-    /// Slow motion: wall seconds in a modelled second, above 0.
-    pub dilation: f64,
-    /// How many intervals the window is cut into; up to twice as many where its length is not known before.
-    pub series_intervals: u32,
-    pub seed: u64,
-}
-
-/// The threads of one host among those of several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// The number of this host's first thread, from 0.
-    pub first_thread: u32,
-    /// Threads of all hosts together.
-    pub all_threads: u32,
-}
-
-impl RunSpec {
-    /// A closed loop of one thread for ten seconds, without warm-up or slow motion.
-    pub fn new(workload: Arc<Workload>, mix: Mix) -> Self {
-        RunSpec {
-            workload,
-            mix,
-            threads: 1,
-            share: None,
-            rate_per_s: None,
-            rate_profile: None,
-            arrivals: Arrivals::Constant,
-            warmup: Duration::ZERO,
-            duration: Duration::from_secs(10),
-            operation_limit: None,
-            dilation: 1.0,
-            series_intervals: 30,
-            seed: 1,
-        }
-    }
-
-    /// True when operations may run out before the time does.
-    fn is_limited(&self) -> bool {
-        self.operation_limit.is_some() || self.mix.visits_every_record()
-    }
-
-    fn check(&self) -> Result<(), RunError> {
-        let mut problems = self.workload.problems();
-        if !(1..=MAX_THREADS).contains(&self.threads) {
-            problems.push(format!("{} threads: expected 1 to {MAX_THREADS}", self.threads));
-        }
-        if let Some(rate) = self.rate_per_s
-            && !(rate.is_finite() && rate > 0.0)
-        {
-            problems.push(format!("a rate of {rate} operations per second: expected a number above 0"));
-        }
-        if !(self.dilation.is_finite() && self.dilation > 0.0) {
-            problems.push(format!("a time scale of {}: expected a number above 0", self.dilation));
-        }
-        if self.duration.is_zero() {
-            problems.push("a measured time of zero: expected a duration above 0".to_owned());
-        }
-        if self.duration == Duration::MAX && !self.is_limited() {
-            problems.push("a run without an end: expected a duration or a number of operations".to_owned());
-        }
-        if self.operation_limit == Some(0) {
-            problems.push("no operations at all: expected a limit of at least one".to_owned());
-        }
-        if let Some(Share { first_thread, all_threads }) = self.share
-            && first_thread.checked_add(self.threads).is_none_or(|end| end > all_threads)
-        {
-            problems.push(format!(
-                "threads from {first_thread} on, {} of them, of {all_threads} in all: expected no more than there are",
-                self.threads
-            ));
-        }
-        if problems.is_empty() { Ok(()) } else { Err(RunError::Spec { problems }) }
-    }
-
-    /// What an open loop offers; `None` in a closed one.
-    fn profile(&self) -> Option<RateProfile> {
-        self.rate_profile.clone().or_else(|| self.rate_per_s.map(RateProfile::constant))
-    }
-
-    /// Threads of the same number on several hosts draw different operations.
-    fn seed_of_host(&self) -> u64 {
-        match self.share {
-            Some(Share { first_thread, .. }) if first_thread > 0 => {
-                values::mix(self.seed ^ values::mix(u64::from(first_thread)))
-            }
-            _ => self.seed,
-        }
-    }
-
-    fn operations_in_all(&self) -> Option<u64> {
-        let records = self.mix.visits_every_record().then_some(self.workload.insert_count);
-        self.operation_limit.into_iter().chain(records).min()
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The specification cannot be run: nothing was started.
@@ -234,6 +116,7 @@ struct Stage<'a> {
     connect: Connect<'a>,
     stop: &'a AtomicBool,
     operations: SharedOperations,
+    beside: Option<BesideStage>,
     clock: MonotonicClock,
     gate: Gate,
     samples: Samples,
@@ -256,7 +139,7 @@ struct Stage<'a> {
 pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Measured, RunError> {
     // Taken before anything can fail: its reader waits until it is gone.
     let raw_log = control.take_raw_log();
-    spec.check()?;
+    spec.check().map_err(|problems| RunError::Spec { problems })?;
     control.set_phase(Phase::Connecting);
     let operations = SharedOperations::new(
         Arc::clone(&spec.workload),
@@ -265,19 +148,23 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         spec.operation_limit,
     )
     .map_err(|problem| RunError::Spec { problems: vec![problem] })?;
+    let beside = spec.beside.as_ref().map(|beside| BesideStage::new(beside, spec)).transpose();
+    let beside = beside.map_err(|problem| RunError::Spec { problems: vec![problem] })?;
+    let all_threads = spec.all_threads();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     // A spinning thread takes a core from the system under test: only where most cores are left.
-    let spins = spec.threads as usize * 2 <= cores;
+    let spins = all_threads as usize * 2 <= cores;
     let stage = Stage {
         spec,
         connect,
         stop: &control.stop,
         operations,
+        beside,
         clock: MonotonicClock::start(spins),
         gate: Gate::default(),
         samples: Samples::default(),
-        live: (0..spec.threads).map(|_| LiveCounters::default()).collect(),
-        active: AtomicU32::new(spec.threads),
+        live: (0..all_threads).map(|_| LiveCounters::default()).collect(),
+        active: AtomicU32::new(all_threads),
         stopped_ns: std::sync::OnceLock::new(),
         series: std::sync::OnceLock::new(),
         particulars: control.keeps_particulars.then(ParticularCounts::default),
@@ -286,7 +173,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
     let outcome = thread::scope(|scope| {
         let (connected, connections) = mpsc::channel();
         let mut threads = Vec::new();
-        for thread in 0..spec.threads {
+        for thread in 0..all_threads {
             let (stage, connected, coordinator) = (&stage, connected.clone(), thread::current());
             let spawned = thread::Builder::new()
                 .name(format!("client-{thread}"))
@@ -333,12 +220,13 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
 
 type Joined<'scope> = ScopedJoinHandle<'scope, Option<WorkerReport>>;
 
-fn join(threads: Vec<Joined<'_>>) -> Result<Vec<WorkerReport>, RunError> {
+/// By the numbers of their threads.
+fn join(threads: Vec<Joined<'_>>) -> Result<Vec<(u32, WorkerReport)>, RunError> {
     let mut reports = Vec::new();
     let mut failure = None;
     for (thread, handle) in threads.into_iter().enumerate() {
         match handle.join() {
-            Ok(report) => reports.extend(report),
+            Ok(report) => reports.extend(report.map(|report| (thread as u32, report))),
             Err(panic) => {
                 let text = panic
                     .downcast_ref::<String>()
@@ -369,21 +257,32 @@ impl Stage<'_> {
         let (Ok(client), Ok(())) = (connection, told) else { return None };
         // Buffers and generators are made before the start, not within it.
         let seed = self.spec.seed_of_host();
-        let mut source = OperationSource::new(&self.operations, thread, seed);
+        let beside = self.beside_of(thread);
+        let operations = beside.map_or(&self.operations, |(_, stage)| &stage.operations);
+        let mut source =
+            OperationSource::new(operations, self.number_in_stream(thread), seed_of(seed, beside.is_some()));
         if !client.wants_values() {
             source.leave_out_values();
         }
         let start_ns = self.gate.wait()?;
-        let series = self.series.get()?;
+        let series = beside.map_or(&self.series, |(_, stage)| &stage.series).get()?;
         let spec = self.spec;
         let window = self.window(start_ns);
-        let schedule = spec.profile().map(|profile| {
+        let profile = match beside {
+            Some((beside, _)) => beside.rate_per_s.map(RateProfile::constant),
+            None => spec.profile(),
+        };
+        let schedule = profile.map(|profile| {
             let seed = values::mix(seed ^ u64::from(thread));
             let profile = profile.dilated(spec.dilation);
             let (number, all) = spec
                 // Every host takes its turns in one schedule over the threads of all hosts.
                 .share
                 .map_or((thread, spec.threads), |share| (share.first_thread + thread, share.all_threads));
+            let (number, all) = match beside {
+                Some((beside, _)) => (self.number_in_stream(thread), beside.threads),
+                None => (number, all),
+            };
             Schedule::new(spec.arrivals, profile, number, all, start_ns, seed)
         });
         let mut recorder = Recorder::new(
@@ -394,8 +293,11 @@ impl Stage<'_> {
             &self.live[thread as usize],
             &self.samples,
         );
-        recorder.keep_raw(self.raw_log.as_ref().map(|log| log.thread(thread, spec.threads)));
-        recorder.keep_particulars(self.particulars.as_ref().map(|counts| counts.place(thread)));
+        // What goes on beside is in no figure, so it is in no proof of one either.
+        if beside.is_none() {
+            recorder.keep_raw(self.raw_log.as_ref().map(|log| log.thread(thread, spec.threads)));
+            recorder.keep_particulars(self.particulars.as_ref().map(|counts| counts.place(thread)));
+        }
         let reconnect = || (self.connect)(thread);
         self.clock.wait_until_ns(start_ns, self.stop);
         let worker = Worker {
@@ -411,6 +313,19 @@ impl Stage<'_> {
             burst: Burst::default(),
         };
         Some(worker.run())
+    }
+
+    /// What a thread belongs to, where that is not the measured stream.
+    fn beside_of(&self, thread: u32) -> Option<(&Beside, &BesideStage)> {
+        if thread < self.spec.threads {
+            return None;
+        }
+        self.spec.beside.as_ref().zip(self.beside.as_ref())
+    }
+
+    /// From 0 in each stream.
+    fn number_in_stream(&self, thread: u32) -> u32 {
+        thread.checked_sub(self.spec.threads).unwrap_or(thread)
     }
 
     fn window(&self, start_ns: u64) -> Window {
@@ -443,6 +358,9 @@ impl Stage<'_> {
         };
         let series = self.series.get_or_init(|| Arc::new(Series::new(window.begin_ns, cut)));
         control.share_series(series);
+        if let Some(beside) = &self.beside {
+            beside.series.get_or_init(|| Arc::new(Series::new(window.begin_ns, cut)));
+        }
         self.gate.open(Some(start_ns));
         window
     }
@@ -497,6 +415,8 @@ impl Stage<'_> {
                 errors: reading.errors,
                 // A modelled second lasts `dilation` wall seconds.
                 throughput_per_s: reading.throughput_per_wall_s * self.spec.dilation,
+                mean_us: reading.mean_us,
+                p50_us: reading.p50_us,
                 p99_us: reading.p99_us,
                 phase_elapsed: Duration::from_nanos(now_ns - begin_ns),
                 phase_length,
@@ -516,17 +436,27 @@ impl Stage<'_> {
         self,
         planned: Window,
         machine_use: Option<MachineUse>,
-        reports: Vec<WorkerReport>,
+        reports: Vec<(u32, WorkerReport)>,
         control: &Control,
     ) -> Result<Measured, RunError> {
         let spec = self.spec;
+        let (own, others): (Vec<_>, Vec<_>) =
+            reports.into_iter().partition(|(thread, _)| self.beside_of(*thread).is_none());
+        let without_numbers = |reports: Vec<(u32, WorkerReport)>| {
+            reports.into_iter().map(|(_, report)| report).collect::<Vec<_>>()
+        };
+        let (reports, others) = (without_numbers(own), without_numbers(others));
+        let lost_beside =
+            others.iter().filter(|report| matches!(report.ending, Ending::Lost(_))).count() as u32;
+        let reconnections_beside: u32 = others.iter().map(|report| report.reconnections).sum();
         let (samples, wrong_values) = self.samples.into_parts();
         let lost = reports.iter().filter(|report| matches!(report.ending, Ending::Lost(_))).count() as u32;
         let all_lost = reports.iter().rev().find_map(|report| match &report.ending {
             Ending::Lost(error) if lost == spec.threads => Some(error.clone()),
             _ => None,
         });
-        let reconnections = reports.iter().map(|report| report.reconnections).sum();
+        let reconnections =
+            reports.iter().map(|report| report.reconnections).sum::<u32>() + reconnections_beside;
         let exhausted = reports.iter().any(|report| report.ending == Ending::Exhausted);
         let was_stopped = reports.iter().any(|report| report.ending == Ending::Stopped);
         let nothing = || if was_stopped { RunError::Stopped } else { RunError::NothingMeasured };
@@ -539,7 +469,7 @@ impl Stage<'_> {
             timed_timeouts: records.iter().map(|record| record.timed_timeouts).sum(),
             integrity_mismatches: records.iter().map(ThreadRecord::mismatches).sum(),
             reconnections,
-            lost_threads: lost,
+            lost_threads: lost + lost_beside,
             clock_drift: self.clock.drift(),
         });
         if let Some(error) = all_lost {
@@ -578,6 +508,9 @@ impl Stage<'_> {
         let wall_s = (end_ns - planned.begin_ns) as f64 / 1e9;
         let duration_s = wall_s / spec.dilation;
         let merged = Merged::of(&records, series);
+        let others: Vec<ThreadRecord> = others.into_iter().map(|report| report.record).collect();
+        let beside = spec.beside.as_ref().zip(self.beside.as_ref());
+        let beside = beside.and_then(|(beside, stage)| stage.measured(beside, &others, duration_s));
         Ok(Measured {
             duration_s,
             wall_s,
@@ -593,6 +526,7 @@ impl Stage<'_> {
                 ceiling_per_s: None,
                 lateness_p99_us: merged.lateness_p99_us,
             },
+            beside,
             integrity: spec
                 .workload
                 .data_integrity
@@ -601,6 +535,11 @@ impl Stage<'_> {
             error_samples: samples,
         })
     }
+}
+
+/// Threads of one number draw different operations in each stream.
+fn seed_of(seed: u64, is_beside: bool) -> u64 {
+    if is_beside { values::mix(seed ^ values::mix(0xbe51de)) } else { seed }
 }
 
 fn announce(callback: &Option<Box<dyn Fn() + Send + Sync + '_>>) {

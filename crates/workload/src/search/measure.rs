@@ -11,8 +11,9 @@ use super::find::{Action, Found, RateSearch, SearchSpec, Tried};
 use super::judge::{Bound, IntervalCounts, StepCounts, Verdict};
 use crate::mix::OperationKind;
 use crate::run::control::Control;
-use crate::run::runner::{Connect, RunError, RunSpec, run};
+use crate::run::runner::{Connect, RunError, run};
 use crate::run::series::IntervalLatencies;
+use crate::run::spec::RunSpec;
 use crate::workload::Workload;
 
 /// After an overload a system works off what has queued up, in itself and below it.

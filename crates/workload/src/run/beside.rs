@@ -1,0 +1,46 @@
+//! A second stream of operations beside the measured one: readers beside a writer of a fixed rate, as many benchmarks have it.
+
+use std::sync::{Arc, OnceLock};
+
+use underlay_record::BesideMeasured;
+
+use crate::draw::operations::SharedOperations;
+use crate::run::recorder::{Merged, ThreadRecord};
+use crate::run::series::Series;
+use crate::run::spec::{Beside, RunSpec};
+
+/// What its threads share.
+#[derive(Debug)]
+pub(crate) struct BesideStage {
+    pub operations: SharedOperations,
+    pub series: OnceLock<Arc<Series>>,
+}
+
+impl BesideStage {
+    /// # Errors
+    /// When the workload has no records to ask for.
+    pub(crate) fn new(beside: &Beside, spec: &RunSpec) -> Result<BesideStage, String> {
+        let operations =
+            SharedOperations::new(Arc::clone(&spec.workload), beside.mix.clone(), beside.threads, None)?;
+        Ok(BesideStage { operations, series: OnceLock::new() })
+    }
+
+    /// What came of it.
+    pub(crate) fn measured(
+        &self,
+        beside: &Beside,
+        records: &[ThreadRecord],
+        duration_s: f64,
+    ) -> Option<BesideMeasured> {
+        let merged = Merged::of(records, self.series.get()?);
+        Some(BesideMeasured {
+            mix: beside.mix.name().to_owned(),
+            threads: beside.threads,
+            rate_per_s: beside.rate_per_s,
+            operations: merged.operations,
+            errors: merged.errors,
+            throughput_per_s: merged.operations as f64 / duration_s,
+            by_operation: merged.by_operation,
+        })
+    }
+}

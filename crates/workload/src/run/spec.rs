@@ -1,0 +1,182 @@
+//! What a run is asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::draw::values;
+use crate::mix::{Mix, OperationKind};
+use crate::run::pacing::Arrivals;
+use crate::run::rate_profile::RateProfile;
+use crate::workload::Workload;
+
+/// More client threads than this are a mistake on one machine.
+pub(crate) const MAX_THREADS: u32 = 4096;
+
+/// What to run, and how it is measured.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    pub workload: Arc<Workload>,
+    pub mix: Mix,
+    /// Client threads, each with a connection and one operation under way at a time.
+    pub threads: u32,
+    /// Where these are some of the threads of several hosts, which: a rate is that of all of them.
+    pub share: Option<Share>,
+    /// Operations per modelled second over all threads (open loop), or `None` for as many as the system answers.
+    pub rate_per_s: Option<f64>,
+    /// A rate that changes over modelled time, instead of the one above; its time starts with the warm-up.
+    pub rate_profile: Option<RateProfile>,
+    pub arrivals: Arrivals,
+    /// What goes on beside; none of it is in the figures of these operations.
+    pub beside: Option<Beside>,
+    /// Wall time before the measured window.
+    pub warmup: Duration,
+    /// Wall time of the measured window. `Duration::MAX` leaves the end to the operations.
+    pub duration: Duration,
+    /// Operations in all, warm-up included, after which the run ends if its time has not. `load` and `delete` end
+    /// with their records anyway.
+    pub operation_limit: Option<u64>,
+    /// Slow motion: wall seconds in a modelled second, above 0.
+    pub dilation: f64,
+    /// How many intervals the window is cut into; up to twice as many where its length is not known before.
+    pub series_intervals: u32,
+    pub seed: u64,
+}
+
+/// The threads of one host among those of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The number of this host's first thread, from 0.
+    pub first_thread: u32,
+    /// Threads of all hosts together.
+    pub all_threads: u32,
+}
+
+impl RunSpec {
+    /// A closed loop of one thread for ten seconds, without warm-up or slow motion.
+    pub fn new(workload: Arc<Workload>, mix: Mix) -> Self {
+        RunSpec {
+            workload,
+            mix,
+            threads: 1,
+            share: None,
+            rate_per_s: None,
+            rate_profile: None,
+            arrivals: Arrivals::Constant,
+            beside: None,
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(10),
+            operation_limit: None,
+            dilation: 1.0,
+            series_intervals: 30,
+            seed: 1,
+        }
+    }
+
+    /// True when operations may run out before the time does.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.operation_limit.is_some() || self.mix.visits_every_record()
+    }
+
+    /// # Errors
+    /// What keeps it from being run, each in words.
+    pub(crate) fn check(&self) -> Result<(), Vec<String>> {
+        let mut problems = self.workload.problems();
+        if !(1..=MAX_THREADS).contains(&self.threads) {
+            problems.push(format!("{} threads: expected 1 to {MAX_THREADS}", self.threads));
+        }
+        if let Some(rate) = self.rate_per_s
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            problems.push(format!("a rate of {rate} operations per second: expected a number above 0"));
+        }
+        if !(self.dilation.is_finite() && self.dilation > 0.0) {
+            problems.push(format!("a time scale of {}: expected a number above 0", self.dilation));
+        }
+        if self.duration.is_zero() {
+            problems.push("a measured time of zero: expected a duration above 0".to_owned());
+        }
+        if self.duration == Duration::MAX && !self.is_limited() {
+            problems.push("a run without an end: expected a duration or a number of operations".to_owned());
+        }
+        if self.operation_limit == Some(0) {
+            problems.push("no operations at all: expected a limit of at least one".to_owned());
+        }
+        if let Some(Share { first_thread, all_threads }) = self.share
+            && first_thread.checked_add(self.threads).is_none_or(|end| end > all_threads)
+        {
+            problems.push(format!(
+                "threads from {first_thread} on, {} of them, of {all_threads} in all: expected no more than there are",
+                self.threads
+            ));
+        }
+        problems.extend(self.beside.iter().flat_map(|beside| beside.problems(self)));
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    /// What an open loop offers; `None` in a closed one.
+    pub(crate) fn profile(&self) -> Option<RateProfile> {
+        self.rate_profile.clone().or_else(|| self.rate_per_s.map(RateProfile::constant))
+    }
+
+    /// Client threads of both streams.
+    pub fn all_threads(&self) -> u32 {
+        self.threads.saturating_add(self.beside.as_ref().map_or(0, |beside| beside.threads))
+    }
+
+    /// Threads of the same number on several hosts draw different operations.
+    pub(crate) fn seed_of_host(&self) -> u64 {
+        match self.share {
+            Some(Share { first_thread, .. }) if first_thread > 0 => {
+                values::mix(self.seed ^ values::mix(u64::from(first_thread)))
+            }
+            _ => self.seed,
+        }
+    }
+
+    pub(crate) fn operations_in_all(&self) -> Option<u64> {
+        let records = self.mix.visits_every_record().then_some(self.workload.insert_count);
+        self.operation_limit.into_iter().chain(records).min()
+    }
+}
+
+/// What goes on beside the measured operations, as long as those do. Its threads come after the others in number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beside {
+    pub mix: Mix,
+    pub threads: u32,
+    /// Operations per modelled second over its threads, or `None` for as many as the system answers.
+    pub rate_per_s: Option<f64>,
+}
+
+impl Beside {
+    /// What does not fit beside this run, each in words.
+    fn problems(&self, spec: &RunSpec) -> Vec<String> {
+        let mut problems = Vec::new();
+        if !(1..=MAX_THREADS).contains(&self.threads)
+            || self.threads.saturating_add(spec.threads) > MAX_THREADS
+        {
+            problems.push(format!("{} threads beside: expected 1 to {MAX_THREADS} in all", self.threads));
+        }
+        if let Some(rate) = self.rate_per_s
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            problems
+                .push(format!("a rate of {rate} operations per second beside: expected a number above 0"));
+        }
+        if self.mix.visits_every_record() || spec.mix.visits_every_record() {
+            problems.push(
+                "operations beside those of a load or a deletion, which end with their records".to_owned(),
+            );
+        }
+        if self.mix.share(OperationKind::Insert) > 0.0 && spec.mix.share(OperationKind::Insert) > 0.0 {
+            problems.push("inserts in both streams, which would add the same records".to_owned());
+        }
+        if spec.operation_limit.is_some() {
+            problems.push("operations beside a number of operations: expected a duration alone".to_owned());
+        }
+        if spec.share.is_some() {
+            problems.push("operations beside those of several hosts".to_owned());
+        }
+        problems
+    }
+}

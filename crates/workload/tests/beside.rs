@@ -1,0 +1,53 @@
+//! Two streams of operations at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use underlay_workload::{Beside, Control, MemoryStore, Mix, RunError, RunSpec, Workload, run};
+
+/// Readers beside a writer: each stream has figures of its own.
+#[test]
+fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
+    let store = MemoryStore::new();
+    let workload = Arc::new(Workload::new(500, 1, 100));
+    let mix = |name: &str| Mix::parse(name).unwrap();
+    let load = RunSpec { duration: Duration::MAX, ..RunSpec::new(Arc::clone(&workload), mix("load")) };
+    let run_on = |spec: &RunSpec| run(spec, &|_| Ok(Box::new(store.client())), &Control::new());
+    run_on(&load).unwrap();
+    let beside = Beside { mix: mix("update100"), threads: 2, rate_per_s: Some(200.0) };
+    let spec = RunSpec {
+        threads: 2,
+        duration: Duration::from_millis(400),
+        beside: Some(beside.clone()),
+        ..RunSpec::new(Arc::clone(&workload), mix("c"))
+    };
+    let measured = run_on(&spec).unwrap();
+    let kinds: u64 = measured.by_operation.values().map(|stats| stats.count).sum();
+    assert_eq!(kinds, measured.operations);
+    let names: Vec<&str> = measured.by_operation.keys().map(String::as_str).collect();
+    assert_eq!((names, measured.by_operation["read"].count > 0), (vec!["read"], true));
+    let found = measured.beside.expect("it went on");
+    assert_eq!((found.mix.as_str(), found.threads, found.rate_per_s), ("update100", 2, Some(200.0)));
+    assert_eq!((found.operations, found.errors), (found.by_operation["update"].count, 0));
+    // Every update that was due in 0.4 s, however late: those that were not answered within it are in the latency alone.
+    let due = found.by_operation["update"].latency.histogram.count();
+    assert!((79..=81).contains(&due), "{due}");
+    assert_eq!(found.by_operation.len(), 1);
+
+    let of = |change: &dyn Fn(&mut RunSpec)| {
+        let mut spec = spec.clone();
+        change(&mut spec);
+        match run_on(&spec) {
+            Err(RunError::Spec { problems }) => problems.join("; "),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(of(&|spec| spec.mix = mix("load")).contains("beside those of a load"));
+    assert!(of(&|spec| spec.operation_limit = Some(9)).contains("beside a number"));
+    let inserting = Beside { mix: mix("d"), ..beside };
+    let both = of(&|spec| {
+        spec.mix = mix("d");
+        spec.beside = Some(inserting.clone());
+    });
+    assert!(both.contains("inserts in both"), "{both}");
+}
