@@ -5,9 +5,11 @@
 //! ([`connection`]).
 
 pub mod accumulo;
+mod answer_lines;
 pub mod artifacts;
 pub mod benchmark;
 pub mod cassandra;
+pub mod ceph;
 pub mod child;
 pub mod command;
 mod compiled;
@@ -23,7 +25,9 @@ pub mod je;
 pub mod je_ha;
 pub mod jvm;
 pub mod may_connect;
+pub mod memory_plan;
 mod mount_namespace;
+mod network_link;
 pub mod network_namespace;
 pub mod nodes;
 pub mod null;
@@ -34,6 +38,7 @@ mod process_memory;
 mod program;
 pub mod rocksdb;
 mod setting;
+pub mod spark;
 pub mod system;
 mod unprivileged;
 pub mod wire;
@@ -48,6 +53,7 @@ static SYSTEMS: &[&dyn System] = &[
     &cassandra::INSTALLED,
     &accumulo::INSTALLED,
     &hadoop::INSTALLED,
+    &spark::INSTALLED,
     &command::Command,
     &null::Null,
 ];

@@ -30,6 +30,21 @@ pub(crate) fn let_go_of_others(process: u32, own: &[&Path], limit: Duration) -> 
     let_go(process, limit, |mounts| others(mounts, own, &backing_file))
 }
 
+/// The same in the namespace of the calling thread, before its program runs.
+pub(crate) fn let_go_of_others_here(own: &[&Path]) -> io::Result<()> {
+    let table = std::fs::read("/proc/thread-self/mountinfo")?;
+    unmount_all(&others(&mountinfo::parse(&table), own, &backing_file));
+    Ok(())
+}
+
+/// In reverse order, since later mounts are on top of earlier ones.
+fn unmount_all(places: &[PathBuf]) {
+    for place in places.iter().rev() {
+        // Fails only if it is no longer mounted.
+        let _ = unmount(place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
+}
+
 fn let_go(process: u32, limit: Duration, chosen: impl Fn(&[Mount]) -> Vec<PathBuf> + Sync) -> io::Result<()> {
     let link = PathBuf::from(format!("/proc/{process}/ns/mnt"));
     let ours = std::fs::metadata("/proc/thread-self/ns/mnt")?.ino();
@@ -52,11 +67,7 @@ fn let_go(process: u32, limit: Duration, chosen: impl Fn(&[Mount]) -> Vec<PathBu
             move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Mount))?;
             let mut text = Vec::new();
             table.read_to_end(&mut text)?;
-            // In reverse order, since later mounts are on top of earlier ones.
-            for place in chosen(&mountinfo::parse(&text)).iter().rev() {
-                // Fails only if it is no longer mounted.
-                let _ = unmount(place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
-            }
+            unmount_all(&chosen(&mountinfo::parse(&text)));
             Ok(())
         })?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

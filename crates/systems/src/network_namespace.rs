@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -87,6 +88,15 @@ impl NetworkNamespace {
             })?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    /// The ids of all processes in it.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let Some(own) = self.number() else { return Vec::new() };
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let inode = |id: u32| std::fs::metadata(format!("/proc/{id}/ns/net")).map(|data| data.ino()).ok();
+        ids.filter(|&id| inode(id) == Some(own)).collect()
     }
 
     /// Every address that a TCP socket in the namespace listens on, sorted.
@@ -212,6 +222,23 @@ mod tests {
         let output = command.output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), inside.to_str().unwrap());
         assert_ne!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), inside);
+    }
+
+    #[test]
+    fn processes_of_a_namespace_are_found_and_others_are_not() {
+        let namespace = NetworkNamespace::create("test").unwrap();
+        assert_eq!(namespace.processes(), Vec::<u32>::new());
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        namespace.enter(&mut command);
+        let mut inside = command.spawn().unwrap();
+        let mut outside = Command::new("sleep").arg("60").spawn().unwrap();
+        let found = namespace.processes();
+        for child in [&mut inside, &mut outside] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(found, [inside.id()]);
     }
 
     #[test]

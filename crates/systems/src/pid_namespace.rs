@@ -1,4 +1,4 @@
-//! Java programs that start others: all of them are in one PID namespace, and the kernel ends them with the first.
+//! Programs that start others: all of them are in one PID namespace, and the kernel ends them with the first.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,18 @@ pub(crate) fn contained(
     folder: &Path,
     mounts: Mounts,
 ) -> Result<Java, SystemError> {
+    let script = contained_program(system, &program_of(system, java)?, folder, "contained-java", mounts)?;
+    Ok(Java { program: script, version: java.version.clone() })
+}
+
+/// Like [`contained`] for any `program`, given by its absolute path, with a script called `name`.
+pub(crate) fn contained_program(
+    system: &'static str,
+    program: &Path,
+    folder: &Path,
+    name: &str,
+    mounts: Mounts,
+) -> Result<PathBuf, SystemError> {
     let Some(unshare) = on_path("unshare") else {
         return Err(SystemError::Missing {
             system,
@@ -35,8 +47,7 @@ pub(crate) fn contained(
             remedy: "install util-linux (Debian: apt install util-linux)".to_owned(),
         });
     };
-    let program = program_of(system, java)?;
-    let script = folder.join("contained-java");
+    let script = folder.join(name);
     let own = match mounts {
         Mounts::Shared => "",
         Mounts::Own => " --mount-proc --propagation slave",
@@ -52,7 +63,7 @@ pub(crate) fn contained(
     written.map_err(|error| {
         SystemError::starting(system, format!("can't write {}: {error}", script.display()))
     })?;
-    Ok(Java { program: script, version: java.version.clone() })
+    Ok(script)
 }
 
 /// The absolute path of `java`.

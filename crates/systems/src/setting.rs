@@ -170,6 +170,11 @@ pub(crate) fn too_small(budget_bytes: u64, min_bytes: u64) -> String {
     format!("{:.1} MiB is too small: expected at least {:.0} MiB", mib(budget_bytes), mib(min_bytes))
 }
 
+/// The first mistake about memory; others are reported by `check_settings`.
+pub(crate) fn about_memory(mistakes: Mistakes) -> Option<String> {
+    mistakes.into_iter().find(|(key, _)| key == "memory").map(|(_, problem)| problem)
+}
+
 /// Declares a system's configuration and its settings, a row each:
 ///
 /// ```text

@@ -10,6 +10,7 @@ use underlay_workload::client::Client;
 use crate::benchmark::BenchmarkPlan;
 pub use crate::error::SystemError;
 use crate::may_connect::MayConnect;
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{Nodes, PlannedNode};
 
 /// Where a system may keep its data: one directory per volume of the cell's storage.
@@ -164,6 +165,8 @@ pub struct Capabilities {
     pub scan_filter: bool,
     /// It has no [`Client`]s: its data set is loaded and its workloads are run by commands.
     pub by_command: bool,
+    /// Its own cache holds single records, so that only operations on each of them fill it; others hold pages, or leave that to the kernel.
+    pub caches_records: bool,
 }
 
 impl Capabilities {
@@ -251,6 +254,10 @@ pub trait System: Send + Sync {
     fn start_and_stop(&self) -> Duration {
         Duration::from_secs(2)
     }
+    /// Roughly how many records of 1 KB one server of it takes a second on two CPUs where devices take no time. Only used for estimates.
+    fn loads_per_s(&self) -> f64 {
+        50_000.0
+    }
     /// Settings for loading data, unless the study sets them itself. They should make the files depend only on the data and not
     /// on when background work ran. Most have none.
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
@@ -269,6 +276,22 @@ pub trait System: Send + Sync {
     /// How many copies of each record it stores with these settings.
     fn copies(&self, _settings: &BTreeMap<String, String>) -> u64 {
         1
+    }
+    /// How one server uses a budget of this size under such a load, where it knows before it starts; `None` where it does not.
+    ///
+    /// # Errors
+    /// Why it would not start, or not live through it, in a sentence.
+    fn memory(
+        &self,
+        _settings: &BTreeMap<String, String>,
+        _budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        None
+    }
+    /// Whether it stores records compressed with these settings.
+    fn compresses(&self, _settings: &BTreeMap<String, String>) -> bool {
+        false
     }
     /// What its clients will notice while so many of its nodes, or of those of one shard, are away at once: a sentence. `None` where
     /// it does all that it did before.
@@ -357,6 +380,14 @@ pub trait Running: Send + Sync {
     /// them by slow motion. `None` for a system that has no jobs.
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         None
+    }
+    /// Checks what the job left, with as much reading as that takes: it is no part of the job, and is not measured. Many jobs check
+    /// themselves.
+    ///
+    /// # Errors
+    /// What is wrong with the output.
+    fn verify_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Result<(), SystemError> {
+        Ok(())
     }
     /// Has the system's own command put a data set there. `None` for a system that is loaded by clients.
     fn load_data(&self, _load: &LoadRequest, _watch: CommandWatch<'_>) -> Option<Result<(), SystemError>> {

@@ -76,6 +76,7 @@ fn benchmark(run: &str) -> BenchmarkRequest {
             in_budget: false,
             limit: Duration::from_secs(60),
             figures: vec![figure],
+            marks: Vec::new(),
         },
         data_bytes: 1000,
         seed: 7,
@@ -156,6 +157,25 @@ fn a_command_that_hangs_is_killed_at_its_limit() {
     let settings = [("start", "sleep 1000"), ("ready", "echo not yet; false"), ("limit", "1 s")];
     let told = ground.start(&settings).err().unwrap().to_string();
     assert!(told.contains("not `ready` after 1 s") && told.contains("not yet"), "{told}");
+    assert_eq!(ground.processes(), Vec::<String>::new());
+}
+
+/// The log is sparse here: no disk need have room for it.
+#[test]
+fn a_command_that_prints_without_end_is_killed() {
+    let ground = Ground::new();
+    let endless = "echo so it begins; truncate -s 2G /proc/self/fd/1; sleep 1000";
+    let told = ground.start(&[("prepare", endless), ("limit", "60 s")]).err().unwrap().to_string();
+    assert!(told.contains("`prepare` was killed") && told.contains("printed more than 1024 MiB"), "{told}");
+    let told =
+        ground.start(&[("start", endless), ("ready", "false"), ("limit", "60 s")]).err().unwrap().to_string();
+    assert!(told.contains("printed more than 1024 MiB") && told.contains("start.log"), "{told}");
+    // What the program itself prints counts as well, whatever runs beside it.
+    let later = format!("sleep 1; {endless}");
+    let running = ground.start(&[("start", later.as_str()), ("limit", "60 s")]).unwrap();
+    let told = measure(running.as_ref(), "sleep 60").unwrap_err().to_string();
+    assert!(told.contains("`benchmark` was killed") && told.contains("start.log"), "{told}");
+    drop(running);
     assert_eq!(ground.processes(), Vec::<String>::new());
 }
 

@@ -41,6 +41,7 @@ fn plan(directory: &Path) -> Plan {
         volume_choosing: VolumeChoosing::RoundRobin,
         sync_on_close: false,
         short_circuit_bytes: None,
+        address: Ipv4Addr::LOCALHOST,
         scratch: directory.join("scratch"),
         heaps: Heaps::of(0),
         slow_motion: 1.0,

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::memory::{Division, Shares, min_bytes};
+use super::memory::{Division, Shares, helpers, min_bytes};
+use crate::hdfs::Heaps;
+use crate::memory_plan::MemoryPlan;
 use crate::setting::{
     BOOLEAN, Kind, Mistakes, OneOf, Optional, Share, Whole, Word, Words, settings, too_small,
 };
@@ -161,6 +163,16 @@ impl Config {
             index_cache: self.index_cache_share,
         };
         Division::of(self.budget_bytes, self.nodes, hdfs_bytes, shares, self.native_maps.is_some())
+    }
+
+    /// How the budget is used on an HDFS of these heaps.
+    pub(super) fn memory(&self, heaps: &Heaps) -> MemoryPlan {
+        let datanodes = self.datanodes();
+        let division = self.division(heaps.resident_bytes(datanodes));
+        let mut processes = vec![division.tablet_server(self.nodes, self.native_maps.is_some())];
+        processes.extend(helpers());
+        processes.extend(heaps.processes(datanodes));
+        MemoryPlan { budget_bytes: self.budget_bytes, processes }
     }
 
     /// What the table shall have, by Accumulo's names.

@@ -1,5 +1,7 @@
 //! How the budget is divided among the processes of an instance and the page cache.
 
+use crate::memory_plan::ProcessMemory;
+
 pub(super) const MIB: u64 = 1 << 20;
 
 /// What a Java process needs besides its heap for code, classes and stacks. Measured: 60 to 70 MiB.
@@ -57,7 +59,35 @@ pub(super) fn min_bytes(servers: u64, hdfs_bytes: u64) -> u64 {
     hdfs_bytes + fixed_bytes() + servers * (server_bytes() + MIN_DATA_BYTES)
 }
 
+/// The processes that hold no data.
+pub(super) fn helpers() -> Vec<ProcessMemory> {
+    let helper = |what, heap_bytes| ProcessMemory {
+        what,
+        count: 1,
+        heap_bytes,
+        own_bytes: JAVA_OWN_BYTES,
+        ..ProcessMemory::default()
+    };
+    vec![
+        helper("ZooKeeper", ZOOKEEPER_HEAP_BYTES),
+        helper("manager", MANAGER_HEAP_BYTES),
+        helper("garbage collector", GC_HEAP_BYTES),
+    ]
+}
+
 impl Division {
+    /// Of `count` tablet servers, whose maps may be outside of the heap.
+    pub(super) fn tablet_server(&self, count: u64, native_maps: bool) -> ProcessMemory {
+        ProcessMemory {
+            what: "tablet server",
+            count,
+            heap_bytes: self.heap_bytes,
+            direct_bytes: SERVER_DIRECT_BYTES + if native_maps { self.map_bytes } else { 0 },
+            own_bytes: SERVER_OWN_BYTES,
+            cache_bytes: self.data_cache_bytes + self.index_cache_bytes,
+        }
+    }
+
     /// Divides `budget_bytes`, which must be at least [`min_bytes`]. Maps on the Java heap take about twice what Accumulo counts.
     pub(super) fn of(
         budget_bytes: u64,

@@ -1,6 +1,7 @@
 //! Starting an instance with everything below it, or connecting to an existing one.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +23,11 @@ use crate::java::{ClassPath, Java};
 use crate::java_server;
 use crate::jvm::{self, JvmChild, Spec};
 use crate::may_connect::Allowed;
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::private_file::write_private;
+use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
@@ -111,6 +114,10 @@ impl System for Accumulo {
         )
     }
 
+    fn loads_per_s(&self) -> f64 {
+        12_000.0
+    }
+
     fn start_and_stop(&self) -> Duration {
         Duration::from_secs(60)
     }
@@ -154,6 +161,25 @@ impl System for Accumulo {
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
         Config::resolve(settings, None, |_| 0).map_or(1, |config| config.replication)
+    }
+
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        let config = match Config::resolve(settings, Some(budget_bytes), |datanodes| {
+            hdfs_bytes(budget_bytes, datanodes)
+        }) {
+            Ok(config) => config,
+            Err(mistakes) => return about_memory(mistakes).map(Err),
+        };
+        config.existing().is_none().then(|| Ok(config.memory(&heaps(budget_bytes))))
+    }
+
+    fn compresses(&self, settings: &BTreeMap<String, String>) -> bool {
+        Config::resolve(settings, None, |_| 0).is_ok_and(|config| config.compression != "none")
     }
 
     fn without_nodes(
@@ -265,6 +291,7 @@ fn start_cluster(
         // Accumulo requires this: a file that replaces others must be on its device before they are deleted.
         sync_on_close: true,
         short_circuit_bytes: config.short_circuit_bytes(),
+        address: Ipv4Addr::LOCALHOST,
         scratch: environment.scratch.join("hdfs"),
         heaps: heaps(config.budget_bytes),
         slow_motion,
@@ -284,7 +311,7 @@ fn start_cluster(
         site: Site {
             config,
             division: config.division(hdfs_bytes),
-            hdfs: hdfs.uri(),
+            hdfs: &hdfs.uri(),
             logs: &logs,
             secret: &identity.secret.clone(),
             slow_motion,

@@ -44,6 +44,13 @@ pub(crate) static HADOOP: ArtifactList = ArtifactList {
     locked: include_str!("hadoop/locked.txt"),
 };
 
+/// What Spark needs besides PySpark, which brings its own jars: S3A, its committers, and the texts of queries.
+pub(crate) static SPARK: ArtifactList = ArtifactList {
+    name: "spark",
+    pom: include_str!("spark/pom.xml"),
+    locked: include_str!("spark/locked.txt"),
+};
+
 /// Berkeley DB Java Edition, which depends on nothing else.
 pub(crate) static JE: ArtifactList =
     ArtifactList { name: "je", pom: include_str!("je/pom.xml"), locked: include_str!("je/locked.txt") };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use underlay_record::{Better, Dilation};
 
-pub use reading::{Texts, check, figures_of};
+pub use reading::{Texts, check, check_mark, figures_of, marks_of};
 
 /// What a study says of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,18 @@ pub struct BenchmarkPlan {
     pub limit: Duration,
     /// Never empty.
     pub figures: Vec<FigurePlan>,
+    pub marks: Vec<MarkPlan>,
+}
+
+/// What goes on while a benchmark runs, and where the program tells of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MarkPlan {
+    /// `checkpoint`
+    pub name: String,
+    /// A file with placeholders; what the command prints when absent.
+    pub file: Option<String>,
+    /// A regular expression: a group `from`, and `to` unless it was still going on, in seconds since the benchmark began.
+    pub pattern: String,
 }
 
 /// Where a figure is found, and what it means.

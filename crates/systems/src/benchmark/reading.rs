@@ -2,15 +2,17 @@
 
 use regex::Regex;
 use serde_json::Value;
-use underlay_record::{BenchmarkFigure, FigureSample, Histogram};
+use underlay_record::{BenchmarkFigure, BenchmarkMark, FigureSample, Histogram};
 
 use super::number::number_at;
-use super::{FigurePlan, Reading, Take, path};
+use super::{FigurePlan, MarkPlan, Reading, Take, path};
 
 /// So much of a text goes into a message.
 const SEEN_BYTES: usize = 1500;
 /// Progress of more moments than these is no progress.
 const MAX_SAMPLES: usize = 100_000;
+/// Nobody could tell more of them apart.
+const MAX_MARKS: usize = 10_000;
 /// The share of each percentile of an HdrHistogram that becomes a figure.
 const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
@@ -109,6 +111,45 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkF
         first.series = series;
     }
     Ok(found)
+}
+
+/// What is wrong with the pattern of a mark, if anything.
+///
+/// # Errors
+/// What was expected.
+pub fn check_mark(pattern: &str) -> Result<(), String> {
+    let has_from = regex(pattern)?.capture_names().flatten().any(|name| name == "from");
+    match has_from {
+        true => Ok(()),
+        false => Err("expected a group (?<from>...) around the second in which it began, and (?<to>...) around that in which it ended".to_owned()),
+    }
+}
+
+/// The marks of a plan, in the order of the text: none where nothing of the kind went on.
+///
+/// # Errors
+/// When the text can't be read, or a time is none.
+pub fn marks_of(plan: &MarkPlan, texts: &dyn Texts) -> Result<Vec<BenchmarkMark>, String> {
+    let told = |problem: String| format!("its mark `{}`: {problem}", plan.name);
+    let text = texts.text(plan.file.as_deref()).map_err(told)?;
+    let mut marks = Vec::new();
+    for found in regex(&plan.pattern).map_err(told)?.captures_iter(&text) {
+        if marks.len() == MAX_MARKS {
+            return Err(told(format!("it matches more than {MAX_MARKS} times: mark what lasts")));
+        }
+        let second =
+            |group: &str| found.name(group).map(|second| number_at(&text, second.range())).transpose();
+        let Some(from_s) = second("from").map_err(told)? else { continue };
+        let to_s = second("to").map_err(told)?;
+        if from_s < 0.0 || to_s.is_some_and(|to_s| to_s < from_s) {
+            let line: String = found[0].chars().take(200).collect();
+            return Err(told(format!(
+                "expected times from 0 on, the first before the second, and it is: {line}"
+            )));
+        }
+        marks.push(BenchmarkMark { name: plan.name.clone(), from_s, to_s });
+    }
+    Ok(marks)
 }
 
 /// The end of a text, from the beginning of a line.
@@ -351,6 +392,23 @@ mod tests {
         assert!((of("f p50") - 500.0).abs() <= 1.0 && (of("f max") - 1000.0).abs() <= 1.0, "{found:?}");
         assert!(read(Reading::Hdr, "0.0,1.0,9,HISTgarbage\n").unwrap_err().contains("can't be read"));
         assert!(read(Reading::Hdr, "# nothing\n").unwrap_err().contains("no value"));
+    }
+
+    #[test]
+    fn marks_are_what_went_on_meanwhile() {
+        let pattern = r"(?m)^checkpoint from (?<from>[0-9.]+) s(?: to (?<to>[0-9.]+) s)?$";
+        let plan = MarkPlan { name: "checkpoint".into(), file: None, pattern: pattern.into() };
+        assert_eq!(check_mark(pattern), Ok(()));
+        let found =
+            marks_of(&plan, &Printed("checkpoint from 1.5 s to 3 s\nelse\ncheckpoint from 9 s\n")).unwrap();
+        let times: Vec<(f64, Option<f64>)> = found.iter().map(|mark| (mark.from_s, mark.to_s)).collect();
+        assert_eq!(times, [(1.5, Some(3.0)), (9.0, None)]);
+        assert!(marks_of(&plan, &Printed("no checkpoint")).unwrap().is_empty());
+        let problem = marks_of(&plan, &Printed("checkpoint from 3 s to 1 s")).unwrap_err();
+        assert!(problem.contains("mark `checkpoint`") && problem.contains("from 3 s to 1 s"), "{problem}");
+        for wrong in ["(", "checkpoint (?<to>[0-9]+)", "checkpoint ([0-9]+)"] {
+            assert!(check_mark(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

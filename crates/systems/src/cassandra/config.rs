@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use scylla::statement::Consistency;
 
-use super::memory::{DEFAULT_HEAP_SHARE, Division, MIN_NODE_BYTES};
+use super::memory::{DEFAULT_HEAP_SHARE, Division, JAVA_OWN_BYTES, MIN_NODE_BYTES};
+use crate::memory_plan::{ClientLoad, MemoryPlan, ProcessMemory};
 use crate::setting::{
     Kind as _, Mistakes, OneOf, Optional, Own, PathOf, Share, Whole, Word, Words, settings, too_small,
 };
@@ -188,6 +189,37 @@ impl Config {
     /// How each node's part of the budget is divided.
     pub(crate) fn division(&self) -> Division {
         Division::of(self.budget_bytes / self.nodes, self.heap_share)
+    }
+
+    /// How the budget is used.
+    ///
+    /// # Errors
+    /// When the requests of so many clients don't fit into a node's heap.
+    pub(super) fn memory(&self, load: ClientLoad) -> Result<MemoryPlan, String> {
+        let division = self.division();
+        let (wanted, room) = (division.request_bytes(load), division.room_for_requests());
+        if wanted > room {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            return Err(format!(
+                "{} clients with records of {} bytes may have {} MiB of requests under way, and a node's heap of {} MiB has room for {} MiB: \
+                 expected more memory, fewer threads or smaller records",
+                load.threads,
+                load.record_bytes,
+                mib(wanted),
+                mib(division.heap_bytes),
+                room >> 20
+            ));
+        }
+        let node = ProcessMemory {
+            what: "node",
+            count: self.nodes,
+            heap_bytes: division.heap_bytes,
+            direct_bytes: division.direct_bytes,
+            own_bytes: JAVA_OWN_BYTES,
+            // It has no row cache and no chunk cache by default: pages of files are its cache.
+            cache_bytes: 0,
+        };
+        Ok(MemoryPlan { budget_bytes: self.budget_bytes, processes: vec![node] })
     }
 
     /// For the record: the settings, and the sizes that follow from them.

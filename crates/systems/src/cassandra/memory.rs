@@ -1,5 +1,7 @@
 //! How a node's part of the memory budget is divided. The rule is in `docs.md`.
 
+use crate::memory_plan::ClientLoad;
+
 pub(super) const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -29,6 +31,9 @@ const CONCURRENT_COLLECTOR_BYTES: u64 = GIB;
 /// What the threads that Cassandra makes for a processor may need of the heap: 48 of them ended a node of 160 MiB with an
 /// OutOfMemoryError while it settled.
 const HEAP_OF_A_PROCESSOR_BYTES: u64 = 16 * MIB;
+
+/// As a frame of the protocol, as values, as a mutation for the memtable or a row that was read, and as the answer or the commit log's buffer.
+const COPIES_OF_A_REQUEST: u64 = 4;
 
 /// The sizes of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +80,17 @@ impl Division {
             commitlog_bytes: node_bytes.clamp(4 * commitlog_segment_bytes, MAX_COMMITLOG_BYTES) / MIB * MIB,
             concurrent_collector: heap_bytes >= CONCURRENT_COLLECTOR_BYTES,
         }
+    }
+
+    /// What requests under way take of a node's heap: each client has one, any node may have all of them, and each is there some
+    /// [`COPIES_OF_A_REQUEST`] times over.
+    pub(super) fn request_bytes(&self, load: ClientLoad) -> u64 {
+        u64::from(load.threads).saturating_mul(load.record_bytes).saturating_mul(COPIES_OF_A_REQUEST)
+    }
+
+    /// What a heap has for that: its reserve, and the young generation, where they begin.
+    pub(super) fn room_for_requests(&self) -> u64 {
+        self.young_bytes + self.heap_bytes / RESERVE_PARTS
     }
 
     /// So many processors may a node count.

@@ -184,19 +184,26 @@ impl Ring {
         last.state().wait(OBITUARY_WAIT).then(|| last.state().describe())
     }
 
-    /// Waits until the others, or it alone where there are none, see it as up and normal.
+    /// Waits until it and every other node that serves see each other as up and normal: either may be asked to
+    /// coordinate a request that needs both.
     fn wait_until_seen(&self, node: &Node, began: Instant) -> Result<(), SystemError> {
         const DURING: &str = "starting a node";
         node.wait_until_ready(self.plan.limit)?;
-        let all = self.nodes.all().into_iter();
-        let serving = all.filter(|(_, condition, _)| *condition == NodeCondition::Serving);
-        let other = serving.filter_map(|(_, _, other)| other).next();
-        let address = node.address().to_string();
+        let sees = |seer: &Node, seen: &Node| {
+            let status = seer.tool(&["status"], DURING, TOOL_LIMIT);
+            status.is_ok_and(|status| is_up(&status, &seen.address().to_string()))
+        };
         loop {
-            let seer = other.as_deref().filter(|other| other.state().is_running()).unwrap_or(node);
-            // One that is killed meanwhile can't be asked any more: the next question goes to the node itself.
-            let seen = seer.tool(&["status"], DURING, TOOL_LIMIT);
-            if seen.is_ok_and(|status| is_up(&status, &address)) {
+            // One that is killed meanwhile can't be asked any more, and need not be seen.
+            let all = self.nodes.all().into_iter();
+            let serving = all.filter(|(_, condition, _)| *condition == NodeCondition::Serving);
+            let mut others = serving
+                .filter_map(|(_, _, other)| other)
+                .filter(|other| other.state().is_running())
+                .peekable();
+            let is_alone = others.peek().is_none();
+            if others.all(|other| sees(&other, node) && sees(node, &other)) && (!is_alone || sees(node, node))
+            {
                 return Ok(());
             }
             let state = node.state();
@@ -204,7 +211,9 @@ impl Ring {
                 return Err(state.failed(DURING, state.describe()));
             }
             if began.elapsed() > self.plan.limit {
-                return Err(state.failed(DURING, "the others do not take it for up".to_owned()));
+                return Err(
+                    state.failed(DURING, "it and the others do not take each other for up".to_owned())
+                );
             }
             std::thread::sleep(STATUS_POLL);
         }

@@ -10,7 +10,7 @@ use underlay_workload::client::Client;
 
 use super::NAME;
 use super::client::CassandraClient;
-use super::config::{Config, SETTINGS, Settle};
+use super::config::{Compression, Config, SETTINGS, Settle};
 use super::database::{Credentials, Database, DatabaseError, Figures, Target};
 use super::network::Network;
 use super::node::Node;
@@ -20,7 +20,9 @@ use crate::artifacts::{self, CASSANDRA};
 use crate::credentials;
 use crate::figures::NodeTotals;
 use crate::java::Java;
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{NodeProcess as _, Nodes, PlannedNode};
+use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
@@ -89,6 +91,10 @@ impl System for Cassandra {
         versions
     }
 
+    fn loads_per_s(&self) -> f64 {
+        7_000.0
+    }
+
     fn start_and_stop(&self) -> Duration {
         Duration::from_secs(60)
     }
@@ -123,6 +129,24 @@ impl System for Cassandra {
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
         Config::resolve(settings, None).map_or(1, |config| config.replication_factor)
+    }
+
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        let config = match Config::resolve(settings, Some(budget_bytes)) {
+            Ok(config) => config,
+            Err(mistakes) => return about_memory(mistakes).map(Err),
+        };
+        // Of a cluster that runs already nothing is known.
+        config.endpoints.is_empty().then(|| config.memory(load))
+    }
+
+    fn compresses(&self, settings: &BTreeMap<String, String>) -> bool {
+        Config::resolve(settings, None).is_ok_and(|config| config.compression != Compression::None)
     }
 
     fn without_nodes(

@@ -1,7 +1,7 @@
 //! What commands run on: a user, a network, directories, groups. Every command of a program is started here.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Gid, Uid};
 
 use super::NAME;
-use super::foreign_files::MAX_FILE_BYTES;
+use super::foreign_files::{LOGS, MAX_FILE_BYTES, tail, texts_in};
+use super::host_space::HostSpace;
 use super::identity::{User, set_apart};
 use super::leftovers::{Crew, MARK};
 use super::placeholders::{Values, fill};
 use crate::child::Child;
-use crate::mount_namespace::let_go_of_others;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{CommandWatch, Resources, SystemError};
 
@@ -23,7 +23,11 @@ const SHELL: &str = "/bin/sh";
 /// The part of our environment that commands get; the rest may hold secrets.
 const VARIABLES: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "TERM"];
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(20);
+/// Of a log that goes into an error.
+const LAST_WORDS_BYTES: u64 = 4 << 10;
+const LAST_WORDS_FILES: usize = 50;
+/// So much may the commands of a program print. Files of theirs elsewhere are their own affair, as long as the host's disk has room.
+const MAX_PRINTED_BYTES: u64 = 1 << 30;
 
 /// Which budget a command belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +51,7 @@ pub(super) struct Ground {
     /// What commands print goes here, where the program's user has no access.
     pub outputs: PathBuf,
     pub mark: String,
+    pub host_space: HostSpace,
     /// Numbers the logs.
     pub runs: AtomicU64,
     /// Numbers the commands.
@@ -101,7 +106,7 @@ impl Ground {
     ) -> Result<Spawned, SystemError> {
         let (run, number) =
             (self.runs.fetch_add(1, Ordering::Relaxed), self.commands.fetch_add(1, Ordering::Relaxed));
-        let log = self.outputs.join(format!("{run:02}-{verb}.log"));
+        let log = self.outputs.join(format!("{run:04}-{verb}.log"));
         let values: Values = further.iter().chain(&self.values).cloned().collect();
         let mut process = Command::new(SHELL);
         process.arg("-c").arg(fill(command, &values)).current_dir(&self.scratch).env_clear();
@@ -126,17 +131,13 @@ impl Ground {
         };
         let ids: Option<(Uid, Gid)> = self.user.as_ref().map(|user| (user.uid, user.gid));
         let (user, places) = (self.user.clone(), self.places.clone());
-        let is_root = rustix::process::geteuid().is_root();
+        // Some containers give root no namespaces.
+        let is_apart = rustix::process::geteuid().is_root() && (self.network.is_some() || user.is_some());
         let child =
-            Child::spawn_session(NAME, verb, process, &log, &resources, ids, move || match is_root {
+            Child::spawn_session(NAME, verb, process, &log, &resources, ids, move || match is_apart {
                 true => set_apart(user.as_ref(), &places),
                 false => Ok(()),
             })?;
-        if has_mounts_of_its_own(child.state().pid()) {
-            let own: Vec<&Path> = self.places.iter().map(PathBuf::as_path).collect();
-            // Fails if it has ended by now, and then it holds no mounts.
-            let _ = let_go_of_others(child.state().pid(), &own, NAMESPACE_LIMIT);
-        }
         Ok(Spawned { child, log, number })
     }
 
@@ -190,6 +191,9 @@ impl Ground {
                     format!("its command `{verb}` was stopped"),
                 ));
             }
+            if let Some(problem) = self.too_much() {
+                return Err(state.failed("running", format!("its command `{verb}` was killed: {problem}")));
+            }
             if began.elapsed() > limit {
                 let problem = format!(
                     "its command `{verb}` was not done after {:.0} s and was killed; `limit` gives it longer",
@@ -204,6 +208,35 @@ impl Ground {
                 let problem = format!("its command `{verb}` failed: {}{}", state.describe(), self.full());
                 Err(state.failed("running", problem))
             }
+        }
+    }
+
+    /// What no command may do to the host: fill its disk with words or files.
+    pub(super) fn too_much(&self) -> Option<String> {
+        let entries = std::fs::read_dir(&self.outputs).into_iter().flatten().flatten();
+        let logs = entries.filter_map(|entry| {
+            Some((entry.metadata().ok()?.len(), entry.file_name().to_string_lossy().into_owned()))
+        });
+        let logs: Vec<(u64, String)> = logs.collect();
+        let printed_bytes: u64 = logs.iter().map(|(bytes, _)| bytes).sum();
+        if printed_bytes > MAX_PRINTED_BYTES {
+            let (_, log) = logs.into_iter().max()?;
+            return Some(format!(
+                "the program's commands have printed more than {} MiB, most of it into {log}; have it print less, or write to a file on \
+                 the storage",
+                MAX_PRINTED_BYTES >> 20
+            ));
+        }
+        self.host_space.shortage()
+    }
+
+    /// The end of the newest log of the program's own, for the error of a program that prints nothing.
+    pub(super) fn last_words(&self) -> String {
+        let logs = texts_in(&self.scratch, LOGS, LAST_WORDS_FILES, LAST_WORDS_BYTES).unwrap_or_default();
+        let newest = logs.into_iter().max_by_key(|log| log.modified);
+        match newest.filter(|log| !log.text.trim().is_empty()) {
+            Some(log) => format!("; its log {} ends:\n{}", log.name, tail(&log.text)),
+            None => String::new(),
         }
     }
 
@@ -224,7 +257,7 @@ impl Ground {
         }
     }
 
-    /// The same as [`run`](Self::run), for a command that is asked often and leaves one log: the last one.
+    /// The same as [`run`](Self::run), for a command that is asked often and leaves one log: that of the last failure.
     pub(super) fn ask(
         &self,
         verb: &'static str,
@@ -241,8 +274,10 @@ impl Ground {
                 SystemError::failed(NAME, "running", format!("can't read what `{verb}` printed: {error}"))
             })
         });
-        if text.is_ok() {
-            let _ = self.runs.compare_exchange(before + 1, before, Ordering::Relaxed, Ordering::Relaxed);
+        // The next one has its number.
+        if self.runs.compare_exchange(before + 1, before, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let log = self.outputs.join(format!("{before:04}-{verb}.log"));
+            let _ = std::fs::rename(log, self.outputs.join(format!("{verb}.log")));
         }
         text
     }
@@ -250,12 +285,6 @@ impl Ground {
 
 fn mark_of(mark: &str, number: u64) -> String {
     format!("{mark}.{number}.")
-}
-
-fn has_mounts_of_its_own(pid: u32) -> bool {
-    let link = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    let ours = link("thread-self");
-    link(&pid.to_string()).is_some_and(|its| ours.is_some_and(|ours| ours != its))
 }
 
 /// A word that no other program's environment has.

@@ -15,6 +15,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::NAME;
+use crate::mount_namespace::let_go_of_others_here;
 use crate::system::SystemError;
 
 const EXECUTE_BY_OTHERS: u32 = 0o001;
@@ -71,6 +72,15 @@ impl User {
         above.into_iter().find(|directory| self.is_kept_out_of(directory)).map(Path::to_owned)
     }
 
+    /// Lets this user pass through a directory of ours that it was closed out of: names in it stay ours to tell.
+    pub(super) fn let_through(&self, directory: &Path) -> io::Result<()> {
+        use std::os::unix::fs::PermissionsExt as _;
+        match self.is_kept_out_of(directory) {
+            true => std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o711)),
+            false => Ok(()),
+        }
+    }
+
     /// Opens these directories to this user, by their paths, in the mounts of the calling thread: [`set_apart`] has made them its own.
     fn open_way(&self, places: &[PathBuf]) -> io::Result<()> {
         let closed: Vec<(PathBuf, &PathBuf)> =
@@ -110,6 +120,9 @@ pub(super) fn set_apart(user: Option<&User>, places: &[PathBuf]) -> io::Result<(
     if shared_memory.is_dir() {
         mount("tmpfs", shared_memory, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")?;
     }
+    // Before the program is there: in mounts that it might have changed we do nothing.
+    let own: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
+    let_go_of_others_here(&own)?;
     user.map_or(Ok(()), |user| user.open_way(places))
 }
 
@@ -128,11 +141,13 @@ pub(super) fn make_private(path: &Path, user: Option<&User>) -> io::Result<()> {
 /// Writes a file that the program runs or reads.
 pub(super) fn write_file(path: &Path, text: &str, mode: u32, user: Option<&User>) -> io::Result<()> {
     use std::io::Write as _;
-    use std::os::unix::fs::PermissionsExt as _;
-    let mut file = File::create_new(path)?;
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-    user.map_or(Ok(()), |user| user.own(path))
+    // By its descriptor: in its own directory the user may have put another file in its place.
+    let owner = user.map(|user| (user.uid, user.gid));
+    owner.map_or(Ok(()), |(uid, gid)| Ok(rustix::fs::fchown(&file, Some(uid), Some(gid))?))
 }
 
 #[cfg(test)]

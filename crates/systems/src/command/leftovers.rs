@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// How long processes may take to be gone once they have been killed.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -66,7 +67,17 @@ impl Crew {
 
     /// Asks all of them to end.
     pub(super) fn terminate(&self) {
-        self.members().into_iter().for_each(|pid| signal(pid, Signal::TERM));
+        self.signal(&self.members(), Signal::TERM);
+    }
+
+    /// Between finding a number and signalling it, it may become another process's: so each is held, and looked at again.
+    fn signal(&self, pids: &BTreeSet<u32>, signal: Signal) {
+        let held: Vec<(u32, OwnedFd)> = pids.iter().filter_map(|&pid| Some((pid, hold(pid)?))).collect();
+        let members = self.members();
+        for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
+            // Fails only if it is gone.
+            let _ = pidfd_send_signal(process, signal);
+        }
     }
 
     /// Waits until none is left, and says whether that was so within `limit`.
@@ -91,10 +102,8 @@ impl Crew {
             if left.is_empty() || begun.elapsed() > KILL_LIMIT {
                 break;
             }
-            for pid in left {
-                signal(pid, Signal::KILL);
-                killed.insert(pid);
-            }
+            self.signal(&left, Signal::KILL);
+            killed.append(&mut left);
             std::thread::sleep(POLL);
         }
         // A number that init has not taken back yet looks alive to a program that finds it in a lock file.
@@ -106,17 +115,28 @@ impl Crew {
     }
 }
 
-fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // Fails only if it is gone.
-        let _ = kill_process(pid, signal);
-    }
+/// A process by its number, held so that the number is no other's.
+fn hold(pid: u32) -> Option<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+    // Fails only if it is gone.
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 fn is_zombie(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    is_over(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
+}
+
+/// Whether a process has ended, by its line in `/proc` (proc_pid_stat(5)). One whose first thread has ended shows as a zombie while the others
+/// run on.
+fn is_over(stat: &str) -> bool {
     // The name before it is in parentheses and may hold anything.
-    status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| {
+        let mut fields = rest.split_ascii_whitespace();
+        let is_dead = matches!(fields.next(), Some("Z" | "X"));
+        // The 20th field; the state is the third.
+        let threads = fields.nth(16).and_then(|threads| threads.parse::<u64>().ok());
+        is_dead && threads.is_none_or(|threads| threads <= 1)
+    })
 }
 
 fn has_mark(pid: u32, mark: &str) -> bool {
@@ -136,4 +156,18 @@ fn has_mark(pid: u32, mark: &str) -> bool {
 fn is_in(pid: u32, network: u64) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|found| found.ino() == network)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_over_when_its_last_thread_is() {
+        let stat = |state: &str, threads: u32| {
+            format!("7 (a) Z b) {state} 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 {threads} 0 100 0 0\n")
+        };
+        assert!(is_over(&stat("Z", 1)) && is_over(&stat("X", 0)) && is_over(""));
+        assert!(!is_over(&stat("Z", 2)) && !is_over(&stat("S", 1)) && !is_over(&stat("R", 9)));
+    }
 }

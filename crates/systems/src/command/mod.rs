@@ -3,6 +3,7 @@
 mod config;
 mod foreign_files;
 mod ground;
+mod host_space;
 mod identity;
 mod leftovers;
 pub mod placeholders;

@@ -93,10 +93,19 @@ pub fn has(command: &str, name: &str) -> bool {
 
 /// The command with its placeholders filled in, each as one word of a shell. A word without a value stays as it is.
 pub(crate) fn fill(command: &str, values: &Values) -> String {
-    let filled = parts(command).into_iter().map(|part| match part {
+    filled(command, values, quoted)
+}
+
+/// The same for a text that no shell reads: a file, or its path.
+pub(crate) fn fill_plain(text: &str, values: &Values) -> String {
+    filled(text, values, |value| Cow::Borrowed(value))
+}
+
+fn filled(text: &str, values: &Values, write: for<'a> fn(&'a str) -> Cow<'a, str>) -> String {
+    let filled = parts(text).into_iter().map(|part| match part {
         Part::Text(text) => Cow::Borrowed(text),
         Part::Placeholder(word) => match values.iter().find(|(name, _)| *name == word) {
-            Some((_, value)) => quoted(value),
+            Some((_, value)) => write(value),
             None => Cow::Owned(format!("{{{word}}}")),
         },
     });
@@ -125,6 +134,7 @@ mod tests {
         ];
         let filled = |command: &str| fill(command, &values);
         assert_eq!(filled("initdb -D {data}"), "initdb -D '/mnt/a b/data'");
+        assert_eq!(fill_plain("filename={data}/file", &values), "filename=/mnt/a b/data/file");
         assert_eq!(filled("p{port}{port}"), "p70007000");
         assert_eq!(filled("su {user}"), r"su 'o'\''hara'");
         for own in

@@ -10,11 +10,11 @@ use underlay_workload::client::Client;
 
 use super::NAME;
 use super::config::Config;
-use super::foreign_files::{read_below, texts_in};
+use super::foreign_files::{LOGS, read_below, tail, texts_in};
 use super::ground::{Belongs, Ended, Ground};
 use super::identity::write_file;
-use super::placeholders::{Values, fill};
-use crate::benchmark::{Texts, figures_of};
+use super::placeholders::{Values, fill_plain};
+use crate::benchmark::{Texts, figures_of, marks_of};
 use crate::child::Child;
 use crate::system::{BenchmarkRequest, CommandWatch, LoadRequest, Running, SystemError};
 
@@ -25,11 +25,7 @@ const FADE_LIMIT: Duration = Duration::from_secs(5);
 const MAX_FIGURES: usize = 1000;
 const MAX_LOGS: usize = 50;
 /// So much of the end of each log is kept.
-const MAX_LOG_BYTES: usize = 256 << 10;
-/// The folder in a program's scratch that `{logs}` stands for.
-pub(super) const LOGS: &str = "logs";
-const TAIL_LINES: usize = 40;
-const TAIL_BYTES: usize = 4 << 10;
+const MAX_LOG_BYTES: u64 = 256 << 10;
 
 /// Dropping it kills everything that its commands started.
 pub(super) struct Program {
@@ -123,11 +119,9 @@ struct Printed<'a> {
 impl Texts for Printed<'_> {
     fn text(&self, file: Option<&str>) -> Result<String, String> {
         let Some(file) = file else { return Ok(self.text.to_owned()) };
-        let filled = fill(file, self.values);
-        // It is a path and no word of a shell.
-        let plain = filled.trim_matches('\'');
-        read_below(self.places, &self.scratch.join(plain))
-            .map_err(|error| format!("can't read its file {plain}: {error}"))
+        let path = fill_plain(file, self.values);
+        read_below(self.places, &self.scratch.join(&path))
+            .map_err(|error| format!("can't read its file {path}: {error}"))
     }
 }
 
@@ -155,11 +149,11 @@ impl Running for Program {
     fn logs(&self) -> Vec<(String, String)> {
         let folder = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
         let outputs = self.ground.outputs.parent().zip(folder(&self.ground.outputs));
-        let outputs = outputs.map(|(parent, name)| texts_in(parent, &name, MAX_LOGS));
-        let own = texts_in(&self.ground.scratch, LOGS, MAX_LOGS);
+        let outputs = outputs.map(|(parent, name)| texts_in(parent, &name, MAX_LOGS, MAX_LOG_BYTES));
+        let own = texts_in(&self.ground.scratch, LOGS, MAX_LOGS, MAX_LOG_BYTES);
         // What can't be read is not kept.
         let all = outputs.into_iter().chain([own]).flat_map(Result::unwrap_or_default);
-        all.map(|(name, text)| (name, end_of(&text, MAX_LOG_BYTES).to_owned())).collect()
+        all.map(|end| (end.name, end.text)).collect()
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -188,7 +182,10 @@ impl Running for Program {
         // One that has put itself into the background has other processes.
         match state.ended_well() && !self.ground.crew(Belongs::System).members().is_empty() {
             true => Ok(()),
-            false => Err(state.failed("running", format!("{}{}", state.describe(), self.ground.full()))),
+            false => Err(state.failed(
+                "running",
+                format!("{}{}{}", state.describe(), self.ground.full(), self.ground.last_words()),
+            )),
         }
     }
 
@@ -236,7 +233,7 @@ impl Program {
         if let Some(text) = &plan.job {
             values.push(("job", job.display().to_string()));
             let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
-            write_file(&job, &fill(text, &all), 0o400, self.ground.user.as_ref())
+            write_file(&job, &fill_plain(text, &all), 0o400, self.ground.user.as_ref())
                 .map_err(|error| failed(format!("can't write {}: {error}", job.display())))?;
         }
         let belongs = if plan.in_budget { Belongs::System } else { Belongs::Client };
@@ -249,6 +246,10 @@ impl Program {
         for figure in &plan.figures {
             figures.extend(figures_of(figure, &printed).map_err(failed)?);
         }
+        let mut marks = Vec::new();
+        for mark in &plan.marks {
+            marks.extend(marks_of(mark, &printed).map_err(failed)?);
+        }
         let duration_s = ended.took.as_secs_f64();
         Ok(BenchmarkRecord {
             name: benchmark.name.clone(),
@@ -256,6 +257,7 @@ impl Program {
             wall_s: duration_s,
             figures,
             output_tail: tail(&text),
+            marks,
         })
     }
 }
@@ -273,20 +275,6 @@ fn figure_in(line: &str) -> Option<(String, f64)> {
     (!name.is_empty()).then_some((name, value))
 }
 
-/// The last lines of a text.
-fn tail(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    end_of(&lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n"), TAIL_BYTES).to_owned()
-}
-
-fn end_of(text: &str, most_bytes: usize) -> &str {
-    let mut from = text.len().saturating_sub(most_bytes);
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    &text[from..]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,13 +287,5 @@ mod tests {
         for other in ["", "12", "name", "name nan", "ERROR: no such table"] {
             assert_eq!(figure_in(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn a_tail_has_the_end() {
-        let text: String = (0..100).map(|line| format!("line {line}\n")).collect();
-        let kept = tail(&text);
-        assert!(kept.starts_with("line 60\n") && kept.ends_with("line 99"));
-        assert_eq!(tail(&"é".repeat(TAIL_BYTES)).len(), TAIL_BYTES);
     }
 }

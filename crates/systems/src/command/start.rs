@@ -10,10 +10,12 @@ use underlay_sync::Mutex;
 
 use super::NAME;
 use super::config::{Config, SETTINGS};
+use super::foreign_files::LOGS;
 use super::ground::{Belongs, Ground, new_mark};
+use super::host_space::HostSpace;
 use super::identity::{User, make_private, write_file};
 use super::placeholders::Values;
-use super::running::{LOGS, Program};
+use super::running::Program;
 use crate::child::Child;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{
@@ -66,6 +68,10 @@ impl Directories {
         }
         for directory in paths.data.iter().chain(paths.roles.values()) {
             check_attached(NAME, directory)?;
+            let opened = user.map_or(Ok(()), |user| user.let_through(directory));
+            opened.map_err(|error| {
+                SystemError::starting(NAME, format!("can't open {}: {error}", directory.display()))
+            })?;
         }
         let number = usize::try_from(config.wal_directory).unwrap_or(usize::MAX) - 1;
         let beside = paths.data.get(number).ok_or_else(|| SystemError::Setting {
@@ -198,6 +204,7 @@ impl Command {
             values,
             places: directories.places,
             scratch: directories.scratch.clone(),
+            host_space: HostSpace::of(&paths.scratch),
             outputs,
             mark: new_mark().map_err(failed)?,
             runs: AtomicU64::new(1),
@@ -233,8 +240,16 @@ fn wait_until_ready(config: &Config, ground: &Ground, child: &Child) -> Result<(
     let mut last_word = None;
     loop {
         if state.wait(READY_POLL) && !state.ended_well() {
-            let problem = format!("its command `start` failed: {}{}", state.describe(), ground.full());
+            let problem = format!(
+                "its command `start` failed: {}{}{}",
+                state.describe(),
+                ground.full(),
+                ground.last_words()
+            );
             return Err(state.failed("starting", problem));
+        }
+        if let Some(problem) = ground.too_much() {
+            return Err(state.failed("starting", format!("it was killed: {problem}")));
         }
         let Some(ready) = &config.ready else { return Ok(()) };
         match ground.ask("ready", ready, READY_TRY) {
@@ -243,7 +258,11 @@ fn wait_until_ready(config: &Config, ground: &Ground, child: &Child) -> Result<(
         }
         if began.elapsed() > config.limit {
             let word = last_word.map_or_else(String::new, |word| format!("; {word}"));
-            let problem = format!("it is not `ready` after {:.0} s{word}", config.limit.as_secs_f64());
+            let problem = format!(
+                "it is not `ready` after {:.0} s{word}{}",
+                config.limit.as_secs_f64(),
+                ground.last_words()
+            );
             return Err(state.failed("starting", problem));
         }
     }

@@ -15,7 +15,7 @@ use super::config::Config;
 use super::job_client::JobClient;
 use super::jobs::{JOBS, Step, record};
 use super::local_directories::{LocalUse, LocalWatch};
-use super::yarn::{Yarn, processes_in};
+use super::yarn::Yarn;
 use crate::hdfs::Hdfs;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Nodes;
@@ -308,7 +308,7 @@ impl Running for Cluster {
     fn processes(&self) -> Vec<u32> {
         let Some(servers) = &self.servers else { return Vec::new() };
         let client = self.client.process().state().pid();
-        processes_in(&servers.namespace).into_iter().filter(|&process| process != client).collect()
+        servers.namespace.processes().into_iter().filter(|&process| process != client).collect()
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
@@ -358,7 +358,7 @@ impl Running for Cluster {
         // The kernel kills the containers asynchronously, once the first process of their namespace is gone.
         let stopping = Instant::now();
         loop {
-            let left = processes_in(&servers.namespace).len();
+            let left = servers.namespace.processes().len();
             if left == 0 {
                 return stopped;
             }

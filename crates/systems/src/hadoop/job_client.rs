@@ -2,7 +2,7 @@
 //! does and answers requests on a Unix socket. Each request has its own connection, with one line of JSON for the request and one
 //! for each answer.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::NAME;
+use crate::answer_lines::Lines;
 use crate::compiled::JavaSources;
 use crate::connection::SocketPath;
 use crate::java::{ClassPath, Java};
@@ -46,8 +47,6 @@ pub(super) static SOURCES: JavaSources = JavaSources {
 const CLASS: &str = "underlay.mapreduce.JobServer";
 const HEAP_BYTES: u64 = 192 << 20;
 const POLL: Duration = Duration::from_millis(200);
-/// An answer with every counter of a job has some ten thousand bytes.
-const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// The running job client.
 #[derive(Debug)]
@@ -153,7 +152,7 @@ impl JobClient {
         loop {
             let line = lines.next(&mut stream).map_err(lost)?;
             let answer = match &line {
-                Some(line) => serde_json::from_str(line).map_err(|error| {
+                Some(line) => serde_json::from_str(&String::from_utf8_lossy(line)).map_err(|error| {
                     SystemError::failed(
                         NAME,
                         during,
@@ -179,56 +178,5 @@ impl JobClient {
                 return Err(state.failed(during, state.describe()));
             }
         }
-    }
-}
-
-/// Splits a stream with a read timeout into lines.
-#[derive(Default)]
-struct Lines {
-    bytes: Vec<u8>,
-}
-
-impl Lines {
-    /// The next line; `None` if none is complete before the timeout.
-    fn next(&mut self, stream: &mut impl Read) -> std::io::Result<Option<String>> {
-        loop {
-            if let Some(end) = self.bytes.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.bytes.drain(..=end).collect();
-                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
-            }
-            if self.bytes.len() > MAX_LINE_BYTES {
-                return Err(ErrorKind::InvalidData.into());
-            }
-            let mut part = [0; 8192];
-            match stream.read(&mut part) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.bytes.extend_from_slice(&part[..count]),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Ok(None);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_put_together_from_what_comes() {
-        let mut lines = Lines::default();
-        let mut parts: Vec<&[u8]> = vec![b"{\"a\":", b"1}\n{\"b\":2}\n{", b"}\n"];
-        let mut found = Vec::new();
-        parts.reverse();
-        while let Some(mut part) = parts.pop() {
-            while let Ok(Some(line)) = lines.next(&mut part) {
-                found.push(line);
-            }
-        }
-        assert_eq!(found, ["{\"a\":1}\n", "{\"b\":2}\n", "{}\n"]);
-        assert!(lines.next(&mut std::io::empty()).is_err());
     }
 }

@@ -201,6 +201,8 @@ pub(super) fn record(name: &str, answer: &Value) -> JobRecord {
             .filter_map(|(name, count)| Some((name.clone(), count.as_f64()?)))
             .collect(),
         directories: Vec::new(),
+        stages: Vec::new(),
+        committer: None,
     }
 }
 

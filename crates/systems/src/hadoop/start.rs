@@ -1,6 +1,7 @@
 //! Starting a cluster, or connecting to an existing one.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -245,6 +246,7 @@ impl Directories {
             volume_choosing: config.volume_choosing(),
             sync_on_close: config.sync_on_close,
             short_circuit_bytes: None,
+            address: Ipv4Addr::LOCALHOST,
             scratch: self.scratch.clone(),
             heaps: config.division().hdfs,
             slow_motion,

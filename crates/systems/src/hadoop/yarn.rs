@@ -1,6 +1,5 @@
 //! A ResourceManager and a NodeManager. Containers end with the NodeManager.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,40 +106,5 @@ impl Yarn {
     pub(super) fn end(&self) {
         self.node_manager.kill();
         self.resource_manager.kill();
-    }
-}
-
-/// The ids of all processes in a network namespace: servers, containers and everything that they started.
-pub(super) fn processes_in(namespace: &NetworkNamespace) -> Vec<u32> {
-    let inode = |path: &str| std::fs::metadata(path).map(|data| data.ino()).ok();
-    let Some(own) = namespace.within(|| inode("/proc/thread-self/ns/net")).ok().flatten() else {
-        return Vec::new();
-    };
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    ids.filter(|id| inode(&format!("/proc/{id}/ns/net")) == Some(own)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    #[test]
-    fn processes_of_a_namespace_are_found_and_others_are_not() {
-        let namespace = NetworkNamespace::create(NAME).unwrap();
-        assert_eq!(processes_in(&namespace), Vec::<u32>::new());
-        let mut command = Command::new("sleep");
-        command.arg("60");
-        namespace.enter(&mut command);
-        let mut inside = command.spawn().unwrap();
-        let mut outside = Command::new("sleep").arg("60").spawn().unwrap();
-        let found = processes_in(&namespace);
-        for child in [&mut inside, &mut outside] {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-        assert_eq!(found, [inside.id()]);
     }
 }

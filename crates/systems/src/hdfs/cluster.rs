@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use underlay_record::{NodeCondition, NodeRole, NodeState};
 use underlay_sync::Mutex;
 
-use super::configuration::{LOG_LEVEL, NAMENODE_WEB, URI, datanode_arguments, datanode_web, write};
+use super::configuration::{LOG_LEVEL, NAMENODE_WEB, datanode_arguments, datanode_web, uri, write};
 use super::figures::{
     Figures, NamespaceState, VolumeUse, datanode_figures, is_registered, namenode_figures, namespace_state,
     volumes,
@@ -189,8 +189,8 @@ impl Hdfs {
     }
 
     /// Its URI for clients: `hdfs://127.0.0.1:8020`.
-    pub(crate) fn uri(&self) -> &'static str {
-        URI
+    pub(crate) fn uri(&self) -> String {
+        uri(&self.plan)
     }
 
     /// The directory with `core-site.xml`, `hdfs-site.xml` and `log4j.properties`, for clients and for systems that run on HDFS.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::plan::{Plan, VolumeChoosing};
 
-/// The address of the NameNode for clients. Systems that run on HDFS write it into their data, so it must never change.
-pub(crate) const URI: &str = "hdfs://127.0.0.1:8020";
+/// Of the NameNode, for clients.
+const NAMENODE_PORT: u16 = 8020;
 pub(crate) const NAMENODE_WEB: SocketAddr = loopback(9870);
 /// The ports of the first DataNode; those of each further one are `PORT_STEP` higher.
 const DATANODE_WEB_PORT: u16 = 9864;
@@ -28,6 +28,11 @@ const fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
+/// The address of the file system for clients.
+pub(crate) fn uri(plan: &Plan) -> String {
+    format!("hdfs://{}:{NAMENODE_PORT}", plan.address)
+}
+
 /// The web address of a DataNode, counted from 0.
 pub(crate) fn datanode_web(number: usize) -> SocketAddr {
     loopback(datanode_port(DATANODE_WEB_PORT, number))
@@ -43,7 +48,7 @@ type Properties = Vec<(&'static str, String)>;
 fn core_site(plan: &Plan) -> Properties {
     let stretched = |ms: f64| stretched_ms(ms, plan.slow_motion);
     vec![
-        ("fs.defaultFS", URI.to_owned()),
+        ("fs.defaultFS", uri(plan)),
         ("hadoop.tmp.dir", plan.scratch.join("hadoop-tmp").display().to_string()),
         ("ipc.client.rpc-timeout.ms", stretched(120_000.0)),
         ("ipc.ping.interval", stretched(60_000.0)),
@@ -64,7 +69,7 @@ fn hdfs_site(plan: &Plan) -> Properties {
         ("dfs.namenode.name.dir", plan.name_directory.display().to_string()),
         ("dfs.namenode.http-address", NAMENODE_WEB.to_string()),
         ("dfs.namenode.https-address", "127.0.0.1:9871".to_owned()),
-        ("dfs.datanode.hostname", "127.0.0.1".to_owned()),
+        ("dfs.datanode.hostname", plan.address.to_string()),
         // There are no other users in this network.
         ("dfs.permissions.enabled", "false".to_owned()),
         ("dfs.replication", text(&plan.replication)),
@@ -102,6 +107,10 @@ fn hdfs_site(plan: &Plan) -> Properties {
         // The default is 1 GiB, more than a scaled device may have.
         ("dfs.datanode.round-robin-volume-choosing-policy.additional-available-space", "0".to_owned()),
     ];
+    if !plan.address.is_loopback() {
+        // Nobody answers for the name of an address that is the run's own.
+        properties.push(("dfs.namenode.datanode.registration.ip-hostname-check", "false".to_owned()));
+    }
     if let Some(bytes) = plan.short_circuit_bytes {
         properties.extend([
             ("dfs.client.read.shortcircuit", "true".to_owned()),
@@ -124,7 +133,7 @@ fn hdfs_site(plan: &Plan) -> Properties {
 
 /// The properties of a single DataNode, as arguments of its program.
 pub(crate) fn datanode_arguments(plan: &Plan, number: usize) -> Vec<String> {
-    let address = |first: u16| loopback(datanode_port(first, number)).to_string();
+    let address = |first: u16| SocketAddr::from((plan.address, datanode_port(first, number))).to_string();
     let directories = plan.datanodes.get(number).map(Vec::as_slice).unwrap_or_default();
     let directories = directories
         .iter()
@@ -132,7 +141,7 @@ pub(crate) fn datanode_arguments(plan: &Plan, number: usize) -> Vec<String> {
     let own = [
         ("dfs.datanode.address", address(DATANODE_PORT)),
         ("dfs.datanode.ipc.address", address(DATANODE_CALL_PORT)),
-        ("dfs.datanode.http.address", address(DATANODE_WEB_PORT)),
+        ("dfs.datanode.http.address", datanode_web(number).to_string()),
         ("dfs.datanode.data.dir", directories.collect::<Vec<_>>().join(",")),
     ];
     own.into_iter().flat_map(|(name, value)| ["-D".to_owned(), format!("{name}={value}")]).collect()

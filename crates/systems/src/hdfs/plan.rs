@@ -1,7 +1,9 @@
 //! The plan of a file system: its DataNodes, their directories, its blocks and its memory.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use crate::memory_plan::ProcessMemory;
 use crate::system::{SystemError, check_attached, first_data_directory};
 
 const MIB: u64 = 1 << 20;
@@ -31,6 +33,9 @@ pub struct Plan {
     /// Short-circuit reads: clients open the files of blocks themselves and read this many bytes at once. `None`, the default: a
     /// DataNode reads ahead of the requested range and sends until the client stops receiving.
     pub short_circuit_bytes: Option<u64>,
+    /// Where clients find the servers, in their own namespace; web pages stay on loopback. Systems that run on HDFS write it into their data,
+    /// so it must never change.
+    pub address: Ipv4Addr,
     /// For configuration, logs and temporary files; not on the storage under test. It is created.
     pub scratch: PathBuf,
     pub heaps: Heaps,
@@ -100,6 +105,21 @@ impl Heaps {
             namenode_bytes: share.clamp(MIN_NAMENODE_BYTES, MAX_NAMENODE_BYTES),
             datanode_bytes: share.clamp(MIN_DATANODE_BYTES, MAX_DATANODE_BYTES),
         }
+    }
+
+    /// The servers' memory, kind by kind.
+    pub(crate) fn processes(&self, datanodes: u64) -> Vec<ProcessMemory> {
+        let own = ProcessMemory { own_bytes: JAVA_OWN_BYTES, ..ProcessMemory::default() };
+        vec![
+            ProcessMemory { what: "NameNode", count: 1, heap_bytes: self.namenode_bytes, ..own.clone() },
+            ProcessMemory {
+                what: "DataNode",
+                count: datanodes,
+                heap_bytes: self.datanode_bytes,
+                direct_bytes: DATANODE_DIRECT_BYTES,
+                ..own
+            },
+        ]
     }
 
     /// The maximum memory of a NameNode and `datanodes` DataNodes, without the page cache.
@@ -201,6 +221,7 @@ pub(super) mod tests {
             volume_choosing: VolumeChoosing::RoundRobin,
             sync_on_close: false,
             short_circuit_bytes: None,
+            address: Ipv4Addr::LOCALHOST,
             scratch: "/run/cell 1".into(),
             heaps: Heaps::of(2 << 30),
             slow_motion: 1.0,

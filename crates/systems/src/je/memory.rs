@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::memory_plan::ProcessMemory;
+
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// What a Java process with JE needs besides its heap for code, classes, stacks and buffers. Measured: 75 to 90 MiB.
@@ -45,6 +47,18 @@ impl Division {
     pub(crate) fn java_option(&self) -> String {
         let young = (self.heap_bytes - self.cache_bytes) / 2;
         format!("-Xmn{}k", young >> 10)
+    }
+
+    /// Of `count` processes that are divided like this.
+    pub(crate) fn process(&self, what: &'static str, count: u64) -> ProcessMemory {
+        ProcessMemory {
+            what,
+            count,
+            heap_bytes: self.heap_bytes,
+            direct_bytes: 0,
+            own_bytes: JAVA_OWN_BYTES,
+            cache_bytes: self.cache_bytes,
+        }
     }
 
     /// For the record.

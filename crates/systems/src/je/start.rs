@@ -9,7 +9,9 @@ use underlay_workload::client::Client;
 use super::config::{Config, SETTINGS};
 use super::{NAME, engine};
 use crate::jvm::{self, JvmChild, Spec};
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::process_memory::resident_bytes;
+use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, make_on,
 };
@@ -35,11 +37,21 @@ impl System for Je {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { scan: true, delete: true, settings: SETTINGS, ..Capabilities::default() }
+        Capabilities {
+            scan: true,
+            delete: true,
+            caches_records: true,
+            settings: SETTINGS,
+            ..Capabilities::default()
+        }
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
         engine::versions(NAME)
+    }
+
+    fn loads_per_s(&self) -> f64 {
+        20_000.0
     }
 
     fn start_and_stop(&self) -> Duration {
@@ -57,6 +69,19 @@ impl System for Je {
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         engine::class_path(NAME, progress).map(drop)
+    }
+
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        let config = match Config::resolve(settings, Some(budget_bytes)) {
+            Ok(config) => config,
+            Err(mistakes) => return about_memory(mistakes).map(Err),
+        };
+        Some(Ok(MemoryPlan { budget_bytes, processes: vec![config.division().process("engine", 1)] }))
     }
 
     fn start(

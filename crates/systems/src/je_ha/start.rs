@@ -18,8 +18,10 @@ use crate::credentials::random_password;
 use crate::java::ClassPath;
 use crate::je::engine;
 use crate::jvm::{self, JvmChild, Spec};
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
+use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
@@ -97,6 +99,7 @@ impl System for JeHa {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            caches_records: true,
             scan: true,
             delete: true,
             many_directories: true,
@@ -109,6 +112,10 @@ impl System for JeHa {
 
     fn versions(&self) -> BTreeMap<String, String> {
         engine::versions(NAME)
+    }
+
+    fn loads_per_s(&self) -> f64 {
+        4_000.0
     }
 
     fn start_and_stop(&self) -> Duration {
@@ -134,6 +141,21 @@ impl System for JeHa {
         };
         // With a single member there is nobody to take over.
         if members.len() < 2 { Vec::new() } else { members.into_iter().map(planned).collect() }
+    }
+
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        let config = match Config::resolve(settings, Some(budget_bytes)) {
+            Ok(config) => config,
+            Err(mistakes) => return about_memory(mistakes).map(Err),
+        };
+        let members = config.shards() * config.replication();
+        let member = config.division().process("member", members);
+        Some(Ok(MemoryPlan { budget_bytes, processes: vec![member] }))
     }
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {

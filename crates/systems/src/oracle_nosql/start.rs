@@ -60,6 +60,7 @@ impl System for OracleNosql {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            caches_records: true,
             delete: true,
             many_directories: true,
             many_nodes: true,
@@ -74,6 +75,10 @@ impl System for OracleNosql {
         let home = self.home().ok().map(|home| (NAME.to_owned(), home.version().to_owned()));
         let java = Java::find(NAME).ok().map(|java| ("java".to_owned(), java.version));
         home.into_iter().chain(java).collect()
+    }
+
+    fn loads_per_s(&self) -> f64 {
+        4_000.0
     }
 
     fn start_and_stop(&self) -> Duration {
@@ -161,6 +166,7 @@ impl System for OracleNosql {
         }
         // A directory that can't be used is told before a missing installation, which costs a download.
         let places = places(paths, &config)?;
+        check_host_space(&paths.scratch)?;
         let former = formed::read(&config, &places)?;
         let of_replication_nodes = config.node_parameters(timeout, settings.slow_motion);
         let plan = self.plan(config, resources, &scratch, limit)?;
@@ -250,5 +256,50 @@ impl OracleNosql {
             scratch,
             limit,
         })
+    }
+}
+
+/// The administration keeps its own database beside the logs, and writes nothing while the disk has less than 5 GiB free (JE's
+/// default for `je.freeDisk`, which no parameter of the administration changes): it would never become ready, and not say why.
+const ADMINISTRATION_FREE_BYTES: u64 = 5 << 30;
+/// What logs and statistics take until a cell ends.
+const LOGS_BYTES: u64 = 512 << 20;
+
+fn check_host_space(scratch: &Path) -> Result<(), SystemError> {
+    let free_bytes = underlay_files::free_bytes(scratch).ok_or_else(|| {
+        SystemError::starting(NAME, format!("can't tell the free space of {}", scratch.display()))
+    })?;
+    enough_space(scratch, free_bytes)
+}
+
+fn enough_space(scratch: &Path, free_bytes: u64) -> Result<(), SystemError> {
+    let needed_bytes = ADMINISTRATION_FREE_BYTES + LOGS_BYTES;
+    if free_bytes >= needed_bytes {
+        return Ok(());
+    }
+    let problem = format!(
+        "its administration needs {} MiB free on the disk of this host that holds {}, which has {} MiB: free some, or move the run's \
+         work with `--work`",
+        needed_bytes >> 20,
+        scratch.display(),
+        free_bytes >> 20
+    );
+    Err(SystemError::starting(NAME, problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_is_nearly_full_is_told_so_before_anything_starts() {
+        let scratch = Path::new("/runs/one/work");
+        assert!(enough_space(scratch, 6 << 30).is_ok());
+        let refused = enough_space(scratch, 5 << 30).unwrap_err().to_string();
+        assert!(refused.contains("5632 MiB free") && refused.contains("/runs/one/work"), "{refused}");
+        // A directory that is yet to be made is on the disk of the one above it.
+        let told =
+            check_host_space(&std::env::temp_dir().join("none/at/all")).err().map(|error| error.to_string());
+        assert!(told.as_ref().is_none_or(|told| told.contains("MiB free")), "{told:?}");
     }
 }

@@ -8,6 +8,7 @@ use ::rocksdb::{
     WriteOptions,
 };
 
+use crate::memory_plan::ProcessMemory;
 use crate::setting::{Mistakes, OneOf, Optional, Share, Whole, settings};
 
 const KIB: u64 = 1 << 10;
@@ -78,6 +79,24 @@ const COMPACTIONS: OneOf<Compaction> =
     OneOf(&[("level", Compaction::Level), ("universal", Compaction::Universal)]);
 
 impl Config {
+    /// Of the process that embeds it.
+    pub(super) fn memory(&self) -> ProcessMemory {
+        let cache = self.block_cache_bytes();
+        ProcessMemory {
+            what: "engine",
+            count: 1,
+            heap_bytes: cache + self.write_buffers_bytes(),
+            direct_bytes: 0,
+            // The smallest budget is the process with hardly any cache.
+            own_bytes: MIN_BUDGET_BYTES / 2,
+            cache_bytes: cache,
+        }
+    }
+
+    pub(crate) fn compresses(&self) -> bool {
+        self.compression != Compression::None
+    }
+
     /// The configuration of `values` under a budget, or every mistake.
     pub(crate) fn resolve(values: &BTreeMap<String, String>, budget_bytes: u64) -> Result<Config, Mistakes> {
         let (config, mut mistakes) = Config::read(values, budget_bytes);

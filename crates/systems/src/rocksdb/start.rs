@@ -17,6 +17,8 @@ use super::config::{Config, MIN_BUDGET_BYTES, SETTINGS};
 use super::engine::Arguments;
 use crate::child::{Child, OBITUARY_WAIT};
 use crate::connection::{Connection, SocketPath};
+use crate::memory_plan::{ClientLoad, MemoryPlan};
+use crate::setting::about_memory;
 use crate::system::{Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, make_on};
 use crate::wire::Opcode;
 
@@ -77,6 +79,23 @@ impl System for Rocksdb {
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
         Config::resolve(settings, MIN_BUDGET_BYTES).err().unwrap_or_default()
+    }
+
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        let config = match Config::resolve(settings, budget_bytes) {
+            Ok(config) => config,
+            Err(mistakes) => return about_memory(mistakes).map(Err),
+        };
+        Some(Ok(MemoryPlan { budget_bytes, processes: vec![config.memory()] }))
+    }
+
+    fn compresses(&self, settings: &BTreeMap<String, String>) -> bool {
+        Config::resolve(settings, MIN_BUDGET_BYTES).is_ok_and(|config| config.compresses())
     }
 
     fn start(

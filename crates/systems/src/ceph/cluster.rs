@@ -1,0 +1,370 @@
+//! A cluster that serves S3, from making its empty stores to shutting down.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use underlay_record::{NodeRole, NodeState};
+use underlay_sync::Mutex;
+
+use super::configuration::{self, GATEWAY, GATEWAY_PORT, MONITOR};
+use super::plan::Plan;
+use super::programs::{Daemon, Programs, check_installed};
+use super::requests::RequestLog;
+use crate::credentials::random_password;
+use crate::figures::NodeTotals;
+use crate::network_namespace::NetworkNamespace;
+use crate::nodes::{NodeProcess, Nodes, PlannedNode, Roster};
+use crate::private_file::write_private;
+use crate::system::{Resources, SystemError};
+
+/// These limits only tell a stuck program from a slow one.
+const START_LIMIT_S: f64 = 180.0;
+const STOP_LIMIT_S: f64 = 60.0;
+const POLL: Duration = Duration::from_millis(200);
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+const USER: &str = "underlay";
+const STARTING: &str = "starting";
+
+/// A running cluster. Dropping it kills its processes; [`Ceph::stop`] shuts them down.
+#[derive(Debug)]
+pub struct Ceph {
+    plan: Plan,
+    // In the order in which they must be dropped.
+    gateway: Daemon,
+    osds: Roster<Daemon>,
+    manager: Daemon,
+    monitor: Daemon,
+    programs: Programs,
+    resources: Resources,
+    keys: Keys,
+    totals: Mutex<NodeTotals>,
+}
+
+/// What a client of the gateway signs its requests with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Keys {
+    pub access: String,
+    pub secret: String,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+/// The nodes that a cluster of so many OSDs will have.
+pub(crate) fn planned_nodes(osds: usize) -> Vec<PlannedNode> {
+    let planned = |number| PlannedNode { name: name_of(number), roles: &[NodeRole::Osd], shard: None };
+    (0..osds).map(planned).collect()
+}
+
+fn name_of(number: usize) -> String {
+    format!("osd{number}")
+}
+
+impl Ceph {
+    /// Checks that Ceph's programs are there.
+    ///
+    /// # Errors
+    /// Which one is missing, and how to get it.
+    pub fn check_installed(system: &'static str) -> Result<(), SystemError> {
+        check_installed(system)
+    }
+
+    /// The version of what is installed.
+    pub fn version() -> Option<String> {
+        let output = std::process::Command::new("ceph-osd").arg("--version").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.strip_prefix("ceph version ")?.split_whitespace().next().map(str::to_owned)
+    }
+
+    /// Starts a new cluster in the network `namespace`, inside `resources`. When this returns, its gateway answers.
+    ///
+    /// # Errors
+    /// When the plan does not allow it, a program is missing, or a server does not start.
+    pub fn start(
+        plan: &Plan,
+        namespace: &Arc<NetworkNamespace>,
+        resources: &Resources,
+    ) -> Result<Ceph, SystemError> {
+        plan.check()?;
+        check_installed(plan.system)?;
+        let id = uuid(plan.system)?;
+        prepare(plan, &id)?;
+        let programs = Programs::new(plan.system, &plan.scratch, namespace);
+        let limit = stretched(START_LIMIT_S, plan.slow_motion);
+        let run = |program: &str, words: &[&str]| programs.run(STARTING, limit, program, words);
+        let map = plan.scratch.join("monitors").display().to_string();
+        run("monmaptool", &["--create", "--fsid", &id, "--addv", "a", &format!("[v1:{MONITOR}]"), &map])?;
+        run("ceph-mon", &["--mkfs", "--id", "a", "--monmap", &map])?;
+        let monitor = programs.start("monitor", "ceph-mon", &["--id", "a"], resources)?;
+        // What comes next waits for it, for however long.
+        monitor.state().wait_until(STARTING, "accepting connections", limit, POLL, &|| {
+            Ok(namespace
+                .within(|| TcpStream::connect_timeout(&MONITOR, CONNECT_LIMIT).is_ok())
+                .unwrap_or(false))
+        })?;
+        let manager = programs.start("manager", "ceph-mgr", &["--id", "a"], resources)?;
+        let mut osds = Vec::new();
+        for number in 0..plan.osds.len() {
+            make_osd(&programs, plan, number, limit)?;
+            osds.push((name_of(number), Arc::new(start_osd(&programs, number, resources)?)));
+        }
+        let osds = Roster::new(plan.system, osds);
+        let servers = || [&monitor, &manager].iter().try_for_each(|server| server.check(STARTING));
+        wait_for_osds(&programs, plan, limit, &|| servers().and_then(|()| osds.check(STARTING)))?;
+        let gateway = programs.start("S3 gateway", "radosgw", &["--name", GATEWAY], resources)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, GATEWAY_PORT));
+        gateway.state().wait_until(STARTING, "accepting connections", limit, POLL, &|| {
+            servers().and_then(|()| osds.check(STARTING))?;
+            let connects = || TcpStream::connect_timeout(&address, CONNECT_LIMIT).is_ok();
+            Ok(namespace.within(connects).unwrap_or(false))
+        })?;
+        let keys = make_user(&programs, limit)?;
+        Ok(Ceph {
+            plan: plan.clone(),
+            gateway,
+            osds,
+            manager,
+            monitor,
+            programs,
+            resources: resources.clone(),
+            keys,
+            totals: Mutex::default(),
+        })
+    }
+
+    /// The gateway's port, at every address of its namespace.
+    pub fn gateway_port(&self) -> u16 {
+        GATEWAY_PORT
+    }
+
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// The requests that the gateway will have answered, from the first one.
+    pub fn request_log(&self) -> RequestLog {
+        RequestLog::new(&configuration::request_log(&self.plan.scratch))
+    }
+
+    /// The ids of the running processes.
+    pub fn processes(&self) -> Vec<u32> {
+        let osds = self.osds.present();
+        let servers = [&self.monitor, &self.manager, &self.gateway].into_iter();
+        servers
+            .chain(osds.iter().map(Arc::as_ref))
+            .filter_map(|server| server.state().running_pid())
+            .collect()
+    }
+
+    /// Checks that all of it works.
+    ///
+    /// # Errors
+    /// When a process has ended that was not sent away.
+    pub fn health(&self) -> Result<(), SystemError> {
+        for server in [&self.monitor, &self.manager, &self.gateway] {
+            server.check("running")?;
+        }
+        self.osds.check("running")
+    }
+
+    /// What the OSDs have read from their devices and written to them, as the kernel counts it.
+    pub fn figures(&self) -> BTreeMap<String, f64> {
+        let mut totals = self.totals.lock();
+        for (name, _, osd) in self.osds.all() {
+            // The id of one that has ended may be another process's by now.
+            let Some(process) = osd.and_then(|osd| osd.state().running_pid()) else { continue };
+            // One that has just ended counts as it did before.
+            if let Some(figures) = device_bytes(process) {
+                totals.count(name, process, &figures, &|_| false);
+            }
+        }
+        totals.totals()
+    }
+
+    /// Kills the gateway, so that everyone who waits for an answer gets an error.
+    pub fn abort(&self) {
+        self.gateway.kill();
+    }
+
+    /// Shuts everything down; what takes too long is killed.
+    ///
+    /// # Errors
+    /// The first server that had to be killed or failed.
+    pub fn stop(self) -> Result<(), SystemError> {
+        let limit = stretched(STOP_LIMIT_S, self.plan.slow_motion);
+        let mut outcome = self.gateway.end(limit);
+        for osd in self.osds.present() {
+            outcome = outcome.and(osd.end(limit));
+        }
+        for server in [&self.manager, &self.monitor] {
+            outcome = outcome.and(server.end(limit));
+        }
+        outcome
+    }
+}
+
+impl Nodes for Ceph {
+    fn list(&self) -> Result<Vec<NodeState>, SystemError> {
+        Ok(self.osds.states(Some(NodeRole::Osd)))
+    }
+
+    fn stop(&self, name: &str) -> Result<(), SystemError> {
+        let limit = stretched(STOP_LIMIT_S, self.plan.slow_motion);
+        self.osds.stop(name, "stopping an OSD", |osd| osd.end(limit))
+    }
+
+    fn kill(&self, name: &str) -> Result<(), SystemError> {
+        self.osds.kill(name, "killing an OSD")
+    }
+
+    fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
+        const DURING: &str = "starting an OSD";
+        let preparation = self.osds.prepare(name, DURING)?;
+        let number = (0..self.plan.osds.len()).find(|&number| name_of(number) == name).unwrap_or_default();
+        let started = start_osd(&self.programs, number, &self.resources);
+        let osd = Arc::new(started.map_err(|error| preparation.explained(error))?);
+        let arrival = preparation.has(Arc::clone(&osd))?;
+        process_back();
+        let limit = stretched(START_LIMIT_S, self.plan.slow_motion);
+        let is_up = || Ok(up_osds(&self.programs, limit)?.contains(&number));
+        osd.state()
+            .wait_until(DURING, "up in the cluster's map", limit, POLL, &is_up)
+            .map_err(|error| arrival.explained(error))?;
+        arrival.serves()
+    }
+}
+
+/// Of a process, from `/proc/PID/io` (proc_pid_io(5)).
+fn device_bytes(process: u32) -> Option<BTreeMap<String, f64>> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+    let number = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.trim().parse::<f64>().ok())
+    };
+    let figures = [("osd_read_bytes", number("read_bytes")?), ("osd_write_bytes", number("write_bytes")?)];
+    Some(figures.map(|(name, bytes)| (name.to_owned(), bytes)).into())
+}
+
+fn stretched(s: f64, slow_motion: f64) -> Duration {
+    Duration::try_from_secs_f64(s * slow_motion.max(1.0)).unwrap_or(Duration::MAX)
+}
+
+/// A random UUID (RFC 9562, version 4).
+fn uuid(system: &'static str) -> Result<String, SystemError> {
+    let hex = random_password()
+        .map_err(|error| SystemError::starting(system, format!("there are no random numbers: {error}")))?;
+    Ok(format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32]))
+}
+
+/// Creates the directories and the configuration.
+fn prepare(plan: &Plan, id: &str) -> Result<(), SystemError> {
+    let failed = |path: &Path, error: std::io::Error| {
+        SystemError::starting(plan.system, format!("can't make {}: {error}", path.display()))
+    };
+    let folders = ["monitor", "manager", "gateway", "run"].map(|name| plan.scratch.join(name));
+    for folder in folders.iter().chain(&plan.osds) {
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    }
+    if let Some(used) = plan.osds.iter().find(|osd| osd.join("block").exists()) {
+        let problem = format!("{} has the store of another cluster: use an empty storage", used.display());
+        return Err(SystemError::starting(plan.system, problem));
+    }
+    let path: PathBuf = plan.scratch.join("ceph.conf");
+    let text = configuration::text(plan, id, &plan.block_bytes()?);
+    write_private(&path, &text).map_err(|error| failed(&path, error))
+}
+
+/// Makes the empty store of an OSD and puts the OSD on the cluster's map.
+fn make_osd(programs: &Programs, plan: &Plan, number: usize, limit: Duration) -> Result<(), SystemError> {
+    let id = uuid(plan.system)?;
+    let (name, number_text) = (format!("osd.{number}"), number.to_string());
+    // The first command waits for the monitor.
+    let given = programs.run(STARTING, limit, "ceph", &["osd", "new", &id])?;
+    if given.trim() != number_text {
+        let problem = format!("Ceph gave an OSD the number {:?} and not {number}", given.trim());
+        return Err(SystemError::starting(plan.system, problem));
+    }
+    let place = ["osd", "crush", "add", name.as_str(), "1.0", "host=underlay", "root=default"];
+    programs.run(STARTING, limit, "ceph", &place)?;
+    let store = ["--mkfs", "--id", number_text.as_str(), "--osd-uuid", id.as_str()];
+    programs.run(STARTING, limit, "ceph-osd", &store).map(drop)
+}
+
+fn start_osd(programs: &Programs, number: usize, resources: &Resources) -> Result<Daemon, SystemError> {
+    programs.start(&format!("OSD {number}"), "ceph-osd", &["--id", &number.to_string()], resources)
+}
+
+/// The numbers of the OSDs that serve.
+fn up_osds(programs: &Programs, limit: Duration) -> Result<Vec<usize>, SystemError> {
+    let answer = programs.run(STARTING, limit, "ceph", &["osd", "dump", "--format", "json"])?;
+    let map: Value = serde_json::from_str(answer.trim()).unwrap_or_default();
+    let osds = map["osds"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let up = osds.iter().filter(|osd| osd["up"].as_u64() == Some(1));
+    Ok(up.filter_map(|osd| usize::try_from(osd["osd"].as_u64()?).ok()).collect())
+}
+
+fn wait_for_osds(
+    programs: &Programs,
+    plan: &Plan,
+    limit: Duration,
+    check: &dyn Fn() -> Result<(), SystemError>,
+) -> Result<(), SystemError> {
+    let began = Instant::now();
+    loop {
+        check()?;
+        let up = up_osds(programs, limit)?.len();
+        if up == plan.osds.len() {
+            return Ok(());
+        }
+        if began.elapsed() > limit {
+            let problem =
+                format!("{up} of {} OSDs are up after {:.0} s", plan.osds.len(), limit.as_secs_f64());
+            return Err(SystemError::starting(plan.system, problem));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Makes the user of the gateway that jobs are, with keys that the gateway draws itself: on a command line others could read them.
+fn make_user(programs: &Programs, limit: Duration) -> Result<Keys, SystemError> {
+    let name = format!("--uid={USER}");
+    let words = ["user", "create", name.as_str(), "--display-name=underlay", "--name", GATEWAY];
+    let answer = programs.run(STARTING, limit, "radosgw-admin", &words)?;
+    // Warnings may come before it.
+    let user: Value =
+        answer.find('{').and_then(|at| serde_json::from_str(&answer[at..]).ok()).unwrap_or_default();
+    let key = |name: &str| user["keys"][0][name].as_str().map(str::to_owned);
+    match (key("access_key"), key("secret_key")) {
+        (Some(access), Some(secret)) => Ok(Keys { access, secret }),
+        _ => Err(SystemError::starting(programs.system, "the S3 gateway gave no keys to its user")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_a_count_of_what_it_wrote() {
+        let figures = device_bytes(std::process::id()).unwrap();
+        assert!(figures["osd_write_bytes"] >= 0.0 && figures.len() == 2);
+        assert_eq!(device_bytes(u32::MAX), None);
+    }
+
+    #[test]
+    fn ids_are_uuids_and_keys_are_not_told() {
+        let id = uuid("test").unwrap();
+        let lengths: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!((lengths, id.as_bytes()[14]), (vec![8, 4, 4, 4, 12], b'4'));
+        assert_ne!(id, uuid("test").unwrap());
+        let keys = Keys { access: "AAAA".to_owned(), secret: "SSSS".to_owned() };
+        let told = format!("{keys:?}");
+        assert!(!told.contains("AAAA") && !told.contains("SSSS"), "{told}");
+    }
+}

@@ -1,0 +1,14 @@
+#![doc = include_str!("docs.md")]
+
+mod cluster;
+mod configuration;
+mod plan;
+mod programs;
+mod requests;
+
+pub(crate) use cluster::planned_nodes;
+pub use cluster::{Ceph, Keys};
+pub use plan::{Memory, Plan};
+pub(crate) use plan::{SHARED_SHARE, WHOLE_SHARE};
+pub(crate) use requests::MARK;
+pub use requests::{RequestLog, StoreRequest};

@@ -1,0 +1,225 @@
+//! The requests that the gateway has answered, as its own log tells them: a line of JSON each.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use underlay_record::StoreRequests;
+
+/// A request has some seven hundred bytes.
+const MAX_LINE_BYTES: usize = 1 << 20;
+const PART_BYTES: usize = 64 << 10;
+/// Requests for keys that begin like this mark the log and are none of a job's.
+pub(crate) const MARK: &str = "underlay-mark-";
+const MARK_POLL: Duration = Duration::from_millis(20);
+
+/// One answered request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreRequest {
+    /// When it came, in seconds since 1970.
+    pub at_s: f64,
+    /// `get`, `head`, `put`, `copy`, `list`, `delete`, `multipart`, or the gateway's own word for anything else.
+    pub kind: String,
+    pub failed: bool,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+/// The log of a gateway, read from where the last reading ended.
+#[derive(Debug)]
+pub struct RequestLog {
+    path: PathBuf,
+    offset: u64,
+    /// A line that is not complete yet.
+    rest: Vec<u8>,
+    /// The last mark that has been read.
+    mark: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    time: String,
+    operation: String,
+    uri: String,
+    http_status: String,
+    bytes_sent: u64,
+    bytes_received: u64,
+}
+
+impl RequestLog {
+    pub(super) fn new(path: &Path) -> RequestLog {
+        RequestLog { path: path.to_owned(), offset: 0, rest: Vec::new(), mark: None }
+    }
+
+    /// Everything that was answered since the last call.
+    ///
+    /// # Errors
+    /// When the log can't be read.
+    pub fn read(&mut self) -> io::Result<Vec<StoreRequest>> {
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            // Nobody has asked for anything yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut found = Vec::new();
+        let mut part = vec![0; PART_BYTES];
+        loop {
+            let count = file.read(&mut part)?;
+            if count == 0 {
+                return Ok(found);
+            }
+            self.offset += count as u64;
+            for &byte in &part[..count] {
+                match byte {
+                    b'\n' => {
+                        let line = serde_json::from_slice::<Line>(&std::mem::take(&mut self.rest));
+                        match line.as_ref().map(|line| (line.mark(), line)) {
+                            Ok((Some(mark), _)) => self.mark = Some(mark),
+                            Ok((None, line)) => found.extend(StoreRequest::told_by(line)),
+                            Err(_) => {}
+                        }
+                    }
+                    _ if self.rest.len() < MAX_LINE_BYTES => self.rest.push(byte),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Everything that was answered before the request for the key `mark`, which has been answered already: the gateway writes its log
+    /// a moment later, in order.
+    ///
+    /// # Errors
+    /// When the log can't be read, or has not got that far after `limit`.
+    pub fn read_up_to(&mut self, mark: &str, limit: Duration) -> io::Result<Vec<StoreRequest>> {
+        let began = Instant::now();
+        let mut found = Vec::new();
+        loop {
+            found.extend(self.read()?);
+            if self.mark.as_deref() == Some(mark) {
+                return Ok(found);
+            }
+            if began.elapsed() > limit {
+                let problem =
+                    format!("the gateway has not logged its last request after {:.0} s", limit.as_secs_f64());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+            }
+            std::thread::sleep(MARK_POLL);
+        }
+    }
+}
+
+impl Line {
+    /// The key of a request that marks the log.
+    fn mark(&self) -> Option<String> {
+        let at = self.uri.find(MARK)?;
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+        Some(self.uri[at..].chars().take_while(|&letter| plain(letter)).collect())
+    }
+}
+
+impl StoreRequest {
+    /// The request of a line; `None` for a line that tells of none.
+    pub fn of(line: &[u8]) -> Option<StoreRequest> {
+        StoreRequest::told_by(&serde_json::from_slice(line).ok()?)
+    }
+
+    fn told_by(line: &Line) -> Option<StoreRequest> {
+        let method = line.uri.split(' ').next().unwrap_or_default();
+        let kind = match (line.operation.as_str(), method) {
+            ("get_obj" | "stat_bucket", "HEAD") => "head",
+            ("get_obj", _) => "get",
+            ("put_obj", _) => "put",
+            ("copy_obj", _) => "copy",
+            ("list_bucket" | "list_bucket_multiparts" | "list_multipart" | "list_buckets", _) => "list",
+            ("delete_obj" | "multi_object_delete", _) => "delete",
+            ("init_multipart" | "complete_multipart" | "abort_multipart", _) => "multipart",
+            (other, _) => other,
+        };
+        Some(StoreRequest {
+            at_s: seconds(&line.time)?,
+            kind: kind.to_owned(),
+            failed: !line.http_status.starts_with('2'),
+            sent_bytes: line.bytes_sent,
+            received_bytes: line.bytes_received,
+        })
+    }
+
+    /// Adds it to the sums of its kind.
+    pub fn count(&self, into: &mut BTreeMap<String, StoreRequests>) {
+        let sum = into.entry(self.kind.clone()).or_default();
+        sum.requests += 1;
+        sum.failed += u64::from(self.failed);
+        sum.sent_bytes = sum.sent_bytes.saturating_add(self.sent_bytes);
+        sum.received_bytes = sum.received_bytes.saturating_add(self.received_bytes);
+    }
+}
+
+/// The seconds since 1970 of `2026-11-25T02:20:29.257308Z`.
+fn seconds(text: &str) -> Option<f64> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(str::parse::<i64>);
+    let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
+    let mut time = time.splitn(3, ':');
+    let (hour, minute): (f64, f64) = (time.next()?.parse().ok()?, time.next()?.parse().ok()?);
+    let second: f64 = time.next()?.parse().ok()?;
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years that begin in March have their leap day at their end.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
+    Some(days as f64 * 86_400.0 + hour * 3600.0 + minute * 60.0 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    const LINE: &str = r#"{"bucket":"underlay","time":"2026-11-25T02:21:07.329307Z","user":"underlay","operation":"copy_obj","uri":"PUT /underlay/a HTTP/1.1","http_status":"200","error_code":"","bytes_sent":238,"bytes_received":0,"object_size":0,"total_time":95}"#;
+
+    #[test]
+    fn a_line_is_a_request() {
+        let copy = StoreRequest::of(LINE.as_bytes()).unwrap();
+        assert_eq!((copy.kind.as_str(), copy.failed, copy.sent_bytes), ("copy", false, 238));
+        assert!((copy.at_s - 1_795_573_267.329_307).abs() < 1e-3, "{}", copy.at_s);
+        let head = LINE.replace("copy_obj", "get_obj").replace("PUT", "HEAD").replace("\"200\"", "\"404\"");
+        let head = StoreRequest::of(head.as_bytes()).unwrap();
+        assert_eq!((head.kind.as_str(), head.failed), ("head", true));
+        assert_eq!(StoreRequest::of(b"{}"), None);
+        assert_eq!(StoreRequest::of(LINE.replace("2026-11", "2026-13").as_bytes()), None);
+        assert_eq!(seconds("1970-01-01T00:00:00.5Z"), Some(0.5));
+        assert_eq!(seconds("2000-03-01T00:00:00Z"), Some(951_868_800.0));
+    }
+
+    #[test]
+    fn a_log_that_grows_is_read_once() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("requests.log");
+        let mut log = RequestLog::new(&path);
+        assert!(log.read().unwrap().is_empty());
+        let mut file = File::create(&path).unwrap();
+        let (first, second) = LINE.split_at(40);
+        write!(file, "{LINE}\n{first}").unwrap();
+        assert_eq!(log.read().unwrap().len(), 1);
+        writeln!(file, "{second}\nnonsense").unwrap();
+        assert_eq!(log.read().unwrap().len(), 1);
+        assert!(log.read().unwrap().is_empty());
+        let mark = LINE.replace("/underlay/a", "/underlay/underlay-mark-7");
+        writeln!(file, "{LINE}\n{mark}").unwrap();
+        assert_eq!(log.read_up_to("underlay-mark-7", Duration::ZERO).unwrap().len(), 1);
+        let error = log.read_up_to("underlay-mark-8", Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("has not logged its last request"), "{error}");
+        let mut sums = BTreeMap::new();
+        StoreRequest::of(LINE.as_bytes()).unwrap().count(&mut sums);
+        StoreRequest::of(LINE.as_bytes()).unwrap().count(&mut sums);
+        assert_eq!((sums["copy"].requests, sums["copy"].sent_bytes), (2, 476));
+    }
+}

@@ -1,0 +1,417 @@
+//! A running cluster, and the jobs that are run on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use underlay_record::{JobRecord, NodeRole, NodeState};
+use underlay_sync::Mutex;
+use underlay_workload::client::Client;
+
+use super::NAME;
+use super::config::{Committer, Config};
+use super::driver::Driver;
+use super::event_log::EventLog;
+use super::jobs::{Step, committed_by, record};
+use super::servers::Servers;
+use super::store::{BUCKET, Store};
+use crate::ceph::{MARK, RequestLog, StoreRequest};
+use crate::network_link::{Carried, NetworkLink, Shape};
+use crate::network_namespace::NetworkNamespace;
+use crate::nodes::Nodes;
+use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
+
+const END_LIMIT: Duration = Duration::from_secs(60);
+const END_POLL: Duration = Duration::from_millis(20);
+/// How long a store may take to write down what it has answered.
+const LOG_LIMIT: Duration = Duration::from_secs(60);
+
+/// A Spark cluster with the store below it.
+#[derive(Debug)]
+pub struct Cluster {
+    pub(super) config: Config,
+    // In the order in which they must be dropped.
+    pub(super) driver: Driver,
+    pub(super) servers: Servers,
+    pub(super) store: Store,
+    pub(super) namespace: Arc<NetworkNamespace>,
+    /// `None` where Spark and the store share a machine.
+    pub(super) remote: Option<Remote>,
+    /// For gauges, which tell rates.
+    pub(super) last_carried: Mutex<Option<(Instant, Carried)>>,
+    pub(super) resources: Resources,
+    /// Options that every request has: where programs and texts of this run are.
+    pub(super) tools: BTreeMap<&'static str, Value>,
+    /// Its lock also ensures that only one job runs at a time.
+    pub(super) state: Mutex<State>,
+}
+
+/// The machine of a store that is not Spark's, and the link to it.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub link: NetworkLink,
+    pub namespace: Arc<NetworkNamespace>,
+    slow_motion: f64,
+}
+
+impl Remote {
+    /// A new machine beside that of `near`, behind a link as `config` says.
+    pub(super) fn new(
+        config: &Config,
+        bytes_per_s: f64,
+        near: &NetworkNamespace,
+        slow_motion: f64,
+    ) -> Result<Remote, SystemError> {
+        let namespace = NetworkNamespace::create(NAME)?;
+        let shape = Shape {
+            bytes_per_s: bytes_per_s / slow_motion,
+            latency: config.link_latency.mul_f64(slow_motion),
+        };
+        let link = NetworkLink::lay(NAME, near, &namespace, shape)?;
+        Ok(Remote { link, namespace, slow_motion })
+    }
+}
+
+/// What is known of the jobs that have run.
+#[derive(Debug)]
+pub(super) struct State {
+    pub committer: Committer,
+    pub events: EventLog,
+    /// `None` without an object store.
+    pub requests: Option<RequestLog>,
+    /// The outputs that are there, each with what it was made from.
+    made: BTreeMap<&'static str, String>,
+    /// Jobs so far.
+    groups: u64,
+    /// Requests so far that only mark the store's log.
+    marks: u64,
+    /// What the last job answered, for its verification.
+    result: Value,
+}
+
+impl State {
+    pub(super) fn new(committer: Committer, events: EventLog, requests: Option<RequestLog>) -> State {
+        State { committer, events, requests, made: BTreeMap::new(), groups: 0, marks: 0, result: Value::Null }
+    }
+}
+
+impl Cluster {
+    /// The network of Spark's processes, and the store's if both are on one machine.
+    pub fn namespace(&self) -> &Arc<NetworkNamespace> {
+        &self.namespace
+    }
+
+    /// The network of a store that has a machine of its own.
+    pub fn store_namespace(&self) -> Option<&Arc<NetworkNamespace>> {
+        self.remote.as_ref().map(|remote| &remote.namespace)
+    }
+
+    /// Has all further jobs commit their outputs like this.
+    pub fn set_committer(&self, committer: Committer) {
+        self.state.lock().committer = committer;
+    }
+
+    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        self.servers.check(during)?;
+        self.driver.check(during)
+    }
+
+    /// Makes the bucket of an object store.
+    pub(super) fn make_bucket(&self, limit: Duration) -> Result<(), SystemError> {
+        if let Store::Ceph(_) = &self.store {
+            let request = json!({ "do": "make-bucket", "bucket": BUCKET });
+            let healthy = || self.check("starting").and_then(|()| self.store.health());
+            self.driver.request_within("starting", &request, limit, &healthy)?;
+        }
+        Ok(())
+    }
+
+    /// The requests that the store has answered since the last call: a request of our own marks where the log must have got to.
+    fn requests_so_far(
+        &self,
+        during: &'static str,
+        state: &mut State,
+    ) -> Result<Vec<StoreRequest>, SystemError> {
+        let Some(log) = &mut state.requests else { return Ok(Vec::new()) };
+        state.marks += 1;
+        let mark = format!("{MARK}{}", state.marks);
+        let slow_motion = self.remote.as_ref().map_or(1.0, |remote| remote.slow_motion.max(1.0));
+        let limit = LOG_LIMIT.mul_f64(slow_motion);
+        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark });
+        self.driver.request_within(during, &request, limit, &|| self.health())?;
+        log.read_up_to(&mark, limit).map_err(|error| {
+            SystemError::failed(NAME, during, format!("can't read what the store logged: {error}"))
+        })
+    }
+
+    fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str) -> Value {
+        let mut options: BTreeMap<&str, Value> = step.options.clone();
+        options.extend(self.tools.clone());
+        options.extend(step.input.map(|name| ("input", json!(self.store.url(name)))));
+        options.extend(step.output.map(|name| ("output", json!(self.store.url(name)))));
+        json!({ "do": what, "job": step.job, "options": options, "settings": committer.settings(), "group": group })
+    }
+
+    /// Sends a request of a step and watches over it until it is answered.
+    fn ask(
+        &self,
+        step: &Step,
+        request: &Value,
+        limit: Duration,
+        watch: JobWatch<'_>,
+    ) -> Result<Value, SystemError> {
+        let began = Instant::now();
+        let mut last = JobProgress { phase: "driver".to_owned(), done: 0.0 };
+        let mut ended_because = None;
+        let answer = self.driver.request(step.during, request, &mut |told| {
+            if told["event"].as_str() == Some("progress") {
+                let phase = told["phase"].as_str().unwrap_or_default().to_owned();
+                last = JobProgress { phase, done: told["done"].as_f64().unwrap_or_default() };
+            }
+            let reason = if !watch(&last) {
+                Some(SystemError::failed(NAME, step.during, "it was stopped"))
+            } else if began.elapsed() > limit {
+                let without = match self.servers.workers.present().is_empty() {
+                    true => ", and Spark has no worker now",
+                    false => "",
+                };
+                let problem =
+                    format!("it took longer than its limit of {:.0} s{without}", limit.as_secs_f64());
+                Some(SystemError::failed(NAME, step.during, problem))
+            } else {
+                // Spark would wait for ever for a worker that has died, and S3A for very long for its store. A node that was sent away
+                // is no failure: it may come back.
+                self.check(step.during).and_then(|()| self.store.health()).err()
+            };
+            if ended_because.is_none() {
+                ended_because = reason;
+            }
+            ended_because.is_none()
+        });
+        ended_because.map_or(answer, Err)
+    }
+
+    /// Makes what `step` reads, if it isn't there as this job needs it.
+    fn make_input(
+        &self,
+        step: &Step,
+        job: &JobRequest,
+        watch: JobWatch<'_>,
+        state: &mut State,
+    ) -> Result<(), SystemError> {
+        let Some(maker) = step.input_step(&self.config, job)? else { return Ok(()) };
+        let Some(output) = maker.output else { return Ok(()) };
+        if state.made.get(output) == Some(&maker.fingerprint()) {
+            return Ok(());
+        }
+        self.make_input(&maker, job, watch, state)?;
+        let request = self.request_of("run", &maker, self.store.committer_of_inputs(), "input");
+        self.run(&maker, &request, job.limit, watch, state)?;
+        Ok(())
+    }
+
+    /// Runs a step and notes what it made.
+    fn run(
+        &self,
+        step: &Step,
+        request: &Value,
+        limit: Duration,
+        watch: JobWatch<'_>,
+        state: &mut State,
+    ) -> Result<Value, SystemError> {
+        if let Some(output) = step.output {
+            // Whatever becomes of it, what was there is gone.
+            state.made.remove(output);
+        }
+        let answer = self.ask(step, request, limit, watch)?;
+        if let Some(output) = step.output {
+            state.made.insert(output, step.fingerprint());
+        }
+        Ok(answer)
+    }
+
+    fn run_measured(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<JobRecord, SystemError> {
+        let step = Step::of(&self.config, job)?;
+        let state = &mut *self.state.lock();
+        self.make_input(&step, job, watch, state)?;
+        let lost = |error: std::io::Error| {
+            SystemError::failed(NAME, step.during, format!("can't read what it logged: {error}"))
+        };
+        // Away with what was logged before.
+        state.events.read().map_err(lost)?;
+        self.requests_so_far(step.during, state)?;
+        state.groups += 1;
+        let request = self.request_of("run", &step, state.committer, &format!("job {}", state.groups));
+        let answer = self.run(&step, &request, job.limit, watch, state)?;
+        let events = state.events.read().map_err(lost)?;
+        let requests = self.requests_so_far(step.during, state)?;
+        let result = &answer["result"];
+        let committer =
+            step.output.map(|_| committed_by(state.committer, step.during, result)).transpose()?;
+        let time = |name: &str| answer[name].as_f64().unwrap_or_default();
+        let record =
+            record(&job.name, (time("began_s"), time("ended_s")), &events, &requests, committer, result);
+        state.result = result.clone();
+        Ok(record)
+    }
+
+    fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        let step = Step::of(&self.config, job)?;
+        if !step.is_checked {
+            return Ok(());
+        }
+        let state = self.state.lock();
+        let mut request = self.request_of("verify", &step, state.committer, "verification");
+        request["result"] = state.result.clone();
+        self.ask(&step, &request, job.limit, watch).map(drop)
+    }
+}
+
+impl Running for Cluster {
+    fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
+        Err(SystemError::failed(
+            NAME,
+            "connecting",
+            "it runs jobs and has no clients: give it a workload of jobs",
+        ))
+    }
+
+    fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        let step = Step::of(&self.config, job)?;
+        self.make_input(&step, job, watch, &mut self.state.lock())
+    }
+
+    fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
+        Some(self.run_measured(job, watch))
+    }
+
+    fn verify_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        self.verify(job, watch)
+    }
+
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        Some(self)
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let of_store = self.remote.iter().flat_map(|remote| remote.namespace.processes());
+        self.namespace.processes().into_iter().chain(of_store).collect()
+    }
+
+    fn applied_settings(&self) -> BTreeMap<String, String> {
+        let mut applied = self.config.applied();
+        applied.insert("committer".to_owned(), self.state.lock().committer.name());
+        self.resources.record_java_option(&mut applied);
+        applied
+    }
+
+    fn health(&self) -> Result<(), SystemError> {
+        self.check("running")?;
+        self.store.health()
+    }
+
+    fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let mut figures = self.store.figures()?;
+        if let Some(remote) = &self.remote {
+            let carried = remote.link.carried();
+            figures.insert("link_to_store_bytes".to_owned(), carried.near_to_far as f64);
+            figures.insert("link_from_store_bytes".to_owned(), carried.far_to_near as f64);
+        }
+        Ok(figures)
+    }
+
+    fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        let of_store: BTreeSet<u32> = self.store.processes().into_iter().collect();
+        let (mut compute, mut store) = (0, 0);
+        for process in self.processes() {
+            let bytes = crate::process_memory::resident_bytes(process).unwrap_or(0);
+            if of_store.contains(&process) { store += bytes } else { compute += bytes }
+        }
+        let mut gauges = BTreeMap::from([
+            ("current_compute_resident_bytes".to_owned(), compute as f64),
+            ("current_store_resident_bytes".to_owned(), store as f64),
+        ]);
+        if let Some(remote) = &self.remote {
+            let now = (Instant::now(), remote.link.carried());
+            let before = self.last_carried.lock().replace(now);
+            // The first look tells no rate.
+            if let Some((at, before)) = before {
+                let modelled_s = now.0.duration_since(at).as_secs_f64() / remote.slow_motion;
+                let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / modelled_s.max(1e-3);
+                let carried = now.1;
+                let to_store = rate(carried.near_to_far, before.near_to_far);
+                let from_store = rate(carried.far_to_near, before.far_to_near);
+                gauges.insert("current_link_to_store_bytes_per_s".to_owned(), to_store);
+                gauges.insert("current_link_from_store_bytes_per_s".to_owned(), from_store);
+            }
+        }
+        Ok(gauges)
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        self.store.settle(limit)
+    }
+
+    fn abort(&self) {
+        self.driver.kill();
+        self.servers.end();
+        self.store.abort();
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), SystemError> {
+        let Cluster { driver, servers, store, namespace, remote, .. } = *self;
+        // Neither has a state to save.
+        drop(driver);
+        servers.end();
+        drop(servers);
+        let stopped = store.stop();
+        // The kernel kills the executors asynchronously, once the first process of their namespace is gone.
+        let stopping = Instant::now();
+        loop {
+            let of_store = remote.iter().flat_map(|remote| remote.namespace.processes());
+            let left = namespace.processes().into_iter().chain(of_store).count();
+            if left == 0 {
+                return stopped;
+            }
+            if stopping.elapsed() > END_LIMIT {
+                let problem = format!("{left} of its processes did not end");
+                return stopped.and(Err(SystemError::failed(NAME, "stopping", problem)));
+            }
+            std::thread::sleep(END_POLL);
+        }
+    }
+}
+
+impl Nodes for Cluster {
+    fn list(&self) -> Result<Vec<NodeState>, SystemError> {
+        let mut states = self.servers.workers.states(Some(NodeRole::Worker));
+        states.extend(self.store.nodes().list()?);
+        Ok(states)
+    }
+
+    fn stop(&self, name: &str) -> Result<(), SystemError> {
+        if self.store.has_node(name) {
+            return self.store.nodes().stop(name);
+        }
+        self.servers.workers.stop(name, "stopping a worker", |worker| {
+            // Spark has no other way: executors go with their worker.
+            worker.kill();
+            Ok(())
+        })
+    }
+
+    fn kill(&self, name: &str) -> Result<(), SystemError> {
+        if self.store.has_node(name) {
+            return self.store.nodes().kill(name);
+        }
+        self.servers.workers.kill(name, "killing a worker")
+    }
+
+    fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
+        if self.store.has_node(name) {
+            return self.store.nodes().start(name, process_back);
+        }
+        self.servers.start_again(name, process_back)
+    }
+}

@@ -1,0 +1,303 @@
+//! The settings that a study may give. What they mean is in `docs.md`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::memory::{Demand, Division, MIB, MIN_HEAP_BYTES, StoreKind};
+use crate::network_link::{MAX_IN_FLIGHT_BYTES, Shape};
+use crate::setting::{Kind as _, Mistakes, OneOf, Optional, Own, Whole, settings, too_small};
+
+settings! {
+    /// Every setting with its value in force.
+    #[derive(Clone, Debug, PartialEq)]
+    pub(crate) struct Config {
+        "store" => store: StoreKind = StoreKind::Hdfs, STORES,
+            "what jobs read and write: hdfs (default), or s3a: Ceph through S3A";
+        "committer" => committer: Committer = Committer::FileV1, COMMITTERS,
+            "how tasks' output becomes that of the job: file-v1 (default) or file-v2; with s3a also directory or magic";
+        "workers" => workers: u64 = 1, Whole(1..=16), "Spark's worker processes: 1";
+        "executors" => executors: u64 = 2, Whole(1..=64), "over all workers: 2";
+        "executor_cores" => executor_cores: u64 = 1, Whole(1..=64), "tasks that an executor runs at once: 1";
+        "executor_memory" => executor_bytes: Option<u64> = None,
+            Optional(Own { read: heap_bytes, show: u64::to_string }),
+            "the heap of an executor, such as 1 GiB: what the budget allows";
+        "datanodes" => datanodes: u64 = 3, Whole(1..=20), "of HDFS, each with a directory on every data directory: 3";
+        "osds" => osds: Option<u64> = None, Optional(Whole(1..=64)),
+            "of Ceph, on the data directories in turn: one for each directory";
+        "replication" => replication: Option<u64> = None, Optional(Whole(1..=16)),
+            "copies of a block or an object: 3, or as many as there are DataNodes or OSDs";
+        "block_size" => block_bytes: u64 = 128 * MIB, Own { read: block_bytes, show: u64::to_string },
+            "of HDFS, and the part of a file that a task reads, such as 16 MiB: 128 MiB";
+        "store_cache" => store_cache_bytes: Option<u64> = None,
+            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            "of each OSD, which bypasses the page cache: what the budget allows";
+        "link_bandwidth" => link_bits_per_s: Option<u64> = None,
+            Optional(Own { read: bandwidth, show: bandwidth_text }),
+            "between Spark and its store, which then have machines of their own, such as 10 Gbit/s: none, they share one";
+        "link_latency" => link_latency: Duration = Duration::ZERO, Own { read: latency, show: latency_text },
+            "of that link, one way, such as 50 us: none";
+        "bluestore" => seeks: bool = true, OneOf(&[("hdd", true), ("ssd", false)]),
+            "which kind of device an OSD is tuned for: hdd (default) or ssd";
+    }
+}
+
+const STORES: OneOf<StoreKind> = OneOf(&[("hdfs", StoreKind::Hdfs), ("s3a", StoreKind::S3a)]);
+
+/// How what tasks have written becomes the output of their job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committer {
+    /// Hadoop's own: tasks rename into the job's directory, and the job into its place.
+    FileV1,
+    /// Tasks rename into the output's place themselves.
+    FileV2,
+    /// S3A's staging committer: files wait on the worker's disk and are uploaded when their task commits; the job completes the uploads.
+    Directory,
+    /// Tasks upload while they write, and the job completes the uploads.
+    Magic,
+}
+
+const COMMITTERS: OneOf<Committer> = OneOf(&[
+    ("file-v1", Committer::FileV1),
+    ("file-v2", Committer::FileV2),
+    ("directory", Committer::Directory),
+    ("magic", Committer::Magic),
+]);
+
+impl Committer {
+    /// As studies name it.
+    pub fn name(self) -> String {
+        COMMITTERS.show(&self)
+    }
+
+    /// As S3A names it in its settings.
+    fn own_name(self) -> &'static str {
+        match self {
+            Committer::FileV1 | Committer::FileV2 => "file",
+            Committer::Directory => "directory",
+            Committer::Magic => "magic",
+        }
+    }
+
+    /// What chooses it in a session.
+    pub(super) fn settings(self) -> BTreeMap<&'static str, &'static str> {
+        let version = if self == Committer::FileV2 { "2" } else { "1" };
+        [
+            ("fs.s3a.committer.name", self.own_name()),
+            ("mapreduce.fileoutputcommitter.algorithm.version", version),
+        ]
+        .into()
+    }
+}
+
+impl Config {
+    /// The configuration of `values` under a budget of everything together, for a storage of so many data directories; or every mistake.
+    /// What isn't known yet is not judged.
+    pub(crate) fn resolve(
+        values: &BTreeMap<String, String>,
+        budget_bytes: Option<u64>,
+        directories: Option<usize>,
+    ) -> Result<Config, Mistakes> {
+        let (mut config, mut mistakes) = Config::read(values, budget_bytes.unwrap_or(u64::MAX));
+        if let Some(directories) = directories {
+            config.osds = config.osds.or(u64::try_from(directories).ok());
+        }
+        let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
+        let (other, stored_on) = match config.store {
+            StoreKind::Hdfs => (["osds", "store_cache", "bluestore"].as_slice(), Some(config.datanodes)),
+            StoreKind::S3a => (["datanodes"].as_slice(), config.osds),
+        };
+        for key in other.iter().filter(|key| values.contains_key(**key)) {
+            let store = STORES.show(&config.store);
+            mistake(key, format!("expected not to be set: the store is {store}"));
+        }
+        if config.store == StoreKind::Hdfs
+            && matches!(config.committer, Committer::Directory | Committer::Magic)
+        {
+            mistake(
+                "committer",
+                format!(
+                    "expected file-v1 or file-v2: {} commits to S3A alone (store = \"s3a\")",
+                    config.committer.name()
+                ),
+            );
+        }
+        if let (Some(copies), Some(nodes)) = (config.replication, stored_on)
+            && copies > nodes
+        {
+            mistake("replication", format!("expected at most {nodes}: each copy is on a node of its own"));
+        }
+        if config.workers > config.executors {
+            mistake("workers", format!("expected at most the number of executors, {}", config.executors));
+        }
+        let bytes_per_s = config.link_bits_per_s.unwrap_or(0) as f64 / 8.0;
+        let in_flight_bytes = Shape { bytes_per_s, latency: config.link_latency }.in_flight_bytes();
+        if in_flight_bytes > MAX_IN_FLIGHT_BYTES as f64 {
+            let problem = format!(
+                "expected at most {} MiB on their way, bandwidth times latency, not {:.0} MiB",
+                MAX_IN_FLIGHT_BYTES / MIB as usize,
+                in_flight_bytes / MIB as f64
+            );
+            mistake("link_latency", problem);
+        }
+        if config.link_bits_per_s.is_none() && values.contains_key("link_latency") {
+            mistake(
+                "link_latency",
+                "expected not to be set without link_bandwidth: there is no link".to_owned(),
+            );
+        }
+        let min_bytes = config.demand().min_bytes();
+        if config.budget_bytes < min_bytes {
+            let small = too_small(config.budget_bytes, min_bytes);
+            mistake("memory", format!("{small} for {} executors and the store below", config.executors));
+        }
+        if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
+    }
+
+    /// DataNodes or OSDs.
+    pub(super) fn nodes_of_store(&self) -> u64 {
+        match self.store {
+            StoreKind::Hdfs => self.datanodes,
+            StoreKind::S3a => self.osds.unwrap_or(1),
+        }
+    }
+
+    pub(super) fn copies(&self) -> u64 {
+        self.replication.unwrap_or(3).min(self.nodes_of_store())
+    }
+
+    /// Tasks that run at once.
+    pub(super) fn slots(&self) -> u64 {
+        self.executors * self.executor_cores
+    }
+
+    fn demand(&self) -> Demand {
+        Demand {
+            budget_bytes: self.budget_bytes,
+            workers: self.workers,
+            executors: self.executors,
+            executor_bytes: self.executor_bytes,
+            store: self.store,
+            store_nodes: self.nodes_of_store(),
+            store_cache_bytes: self.store_cache_bytes,
+        }
+    }
+
+    /// How the budget is divided.
+    pub(super) fn division(&self) -> Division {
+        Division::of(self.demand())
+    }
+
+    /// For the record: the settings, and the sizes that follow from them.
+    pub(super) fn applied(&self) -> BTreeMap<String, String> {
+        let mut applied = self.recorded();
+        let division = self.division();
+        applied.insert("executor_memory".to_owned(), division.executor_heap_bytes.to_string());
+        applied.insert("replication".to_owned(), self.copies().to_string());
+        let others: &[&str] = match self.store {
+            StoreKind::Hdfs => &["osds", "store_cache", "bluestore"],
+            StoreKind::S3a => {
+                applied.insert("store_cache".to_owned(), division.ceph.cache_bytes.to_string());
+                &["datanodes"]
+            }
+        };
+        applied.retain(|name, _| !others.contains(&name.as_str()));
+        applied
+    }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    underlay_config::units::parse_bytes(text).map_err(|error| error.to_string())
+}
+
+/// HDFS divides a block into checksums of 512 bytes.
+fn block_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    match (MIB..=2048 * MIB).contains(&bytes) && bytes.is_multiple_of(512) {
+        true => Ok(bytes),
+        false => Err("expected a multiple of 512 bytes, from 1 MiB to 2 GiB".to_owned()),
+    }
+}
+
+/// In bits per second.
+fn bandwidth(text: &str) -> Result<u64, String> {
+    let bits_per_s = underlay_config::units::parse_bandwidth(text).map_err(|error| error.to_string())?;
+    if bits_per_s >= 8 { Ok(bits_per_s) } else { Err("expected more than nothing".to_owned()) }
+}
+
+fn bandwidth_text(bits_per_s: &u64) -> String {
+    format!("{} Mbit/s", *bits_per_s as f64 / 1e6)
+}
+
+fn latency(text: &str) -> Result<Duration, String> {
+    underlay_config::units::parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn latency_text(latency: &Duration) -> String {
+    underlay_config::units::format_duration(*latency)
+}
+
+fn heap_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    match bytes >= MIN_HEAP_BYTES {
+        true => Ok(bytes / MIB * MIB),
+        false => Err(format!("expected at least {} MiB, which Spark starts with", MIN_HEAP_BYTES / MIB)),
+    }
+}
+
+fn cache_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    match bytes >= 64 * MIB {
+        true => Ok(bytes / MIB * MIB),
+        false => Err("expected at least 64 MiB, which BlueStore works with".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_said() {
+        let mistakes = |pairs: &[(&str, &str)], budget| {
+            let found = Config::resolve(&values(pairs), budget, Some(2)).unwrap_err();
+            found.into_iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n")
+        };
+        for (pairs, expected) in [
+            (&[("committer", "magic")][..], "committer: expected file-v1 or file-v2"),
+            (&[("osds", "2")], "osds: expected not to be set: the store is hdfs"),
+            (&[("store", "s3a"), ("datanodes", "2")], "datanodes: expected not to be set"),
+            (&[("store", "s3a"), ("replication", "3")], "replication: expected at most 2"),
+            (&[("link_latency", "50 us")], "link_latency: expected not to be set without link_bandwidth"),
+            (
+                &[("link_bandwidth", "100 Gbit/s"), ("link_latency", "1 s")],
+                "link_latency: expected at most 64 MiB on their way",
+            ),
+            (&[("workers", "3")], "workers: expected at most the number of executors, 2"),
+            (&[("executor_memory", "100 MiB")], "executor_memory: expected at least 512 MiB"),
+            (&[("store", "disk")], "expected one of hdfs, s3a"),
+        ] {
+            let told = mistakes(pairs, None);
+            assert!(told.contains(expected), "{told}");
+        }
+        let small = mistakes(&[("store", "s3a")], Some(1 << 30));
+        assert!(small.contains("memory: 1024.0 MiB is too small"), "{small}");
+    }
+
+    #[test]
+    fn copies_are_as_many_as_there_are_nodes() {
+        let resolve = |pairs: &[(&str, &str)], directories| {
+            Config::resolve(&values(pairs), Some(8 << 30), Some(directories)).unwrap()
+        };
+        assert_eq!(resolve(&[], 1).copies(), 3);
+        assert_eq!(resolve(&[("datanodes", "2")], 1).copies(), 2);
+        let ceph = resolve(&[("store", "s3a"), ("committer", "magic")], 2);
+        assert_eq!((ceph.copies(), ceph.nodes_of_store(), ceph.slots()), (2, 2, 2));
+        let applied = ceph.applied();
+        assert_eq!((&*applied["committer"], &*applied["osds"]), ("magic", "2"));
+        assert!(!applied.contains_key("datanodes"));
+    }
+}

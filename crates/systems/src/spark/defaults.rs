@@ -1,0 +1,151 @@
+//! The configuration of a session, in the file that Spark reads it from.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::config::Config;
+use super::memory::{DRIVER_HEAP_BYTES, MIB, StoreKind};
+use super::servers::MASTER_URL;
+use crate::java_server::hosts_option;
+use crate::system::Resources;
+
+/// As long as a device in slow motion may keep somebody waiting.
+const NETWORK_TIMEOUT_S: f64 = 120.0;
+
+/// What a session's configuration depends on.
+pub(super) struct Session<'a> {
+    pub config: &'a Config,
+    pub resources: &'a Resources,
+    /// The jars of Maven's list.
+    pub library: &'a Path,
+    pub python: &'a Path,
+    /// The folder of the jobs' sources, which executors import too.
+    pub jobs: &'a Path,
+    pub events: &'a Path,
+    pub hosts: &'a Path,
+    /// Where everything temporary goes that is not an executor's own data. It must exist.
+    pub temporary: &'a Path,
+    /// Where S3A keeps what is not uploaded yet.
+    pub buffers: &'a [std::path::PathBuf],
+    pub slow_motion: f64,
+    /// The store's own settings, keys included.
+    pub store: BTreeMap<String, String>,
+}
+
+impl Session<'_> {
+    /// The text of `spark-defaults.conf`. It holds the store's keys: others must not read it.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.properties() {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "{name} {value}");
+        }
+        text
+    }
+
+    fn properties(&self) -> BTreeMap<String, String> {
+        let config = self.config;
+        let jars = format!("{}/*", self.library.display());
+        let mebibytes = |bytes: u64| format!("{}m", bytes / MIB);
+        let mut java = format!("-XX:+UseSerialGC -XX:-UsePerfData -Xss512k {}", hosts_option(self.hosts));
+        // Java does not look at TMPDIR.
+        let temporary = self.temporary.display();
+        java = format!("{java} -Djava.io.tmpdir={temporary}");
+        if let Some(cores) = self.resources.java_option() {
+            java = format!("{java} {cores}");
+        }
+        let timeout_s = (NETWORK_TIMEOUT_S * self.slow_motion.max(1.0)).ceil().min(86_400.0);
+        let own = [
+            ("spark.master", MASTER_URL.to_owned()),
+            ("spark.driver.host", "127.0.0.1".to_owned()),
+            ("spark.driver.bindAddress", "127.0.0.1".to_owned()),
+            ("spark.driver.memory", mebibytes(DRIVER_HEAP_BYTES)),
+            ("spark.driver.extraClassPath", jars.clone()),
+            ("spark.driver.extraJavaOptions", java.clone()),
+            ("spark.executor.memory", mebibytes(config.division().executor_heap_bytes)),
+            ("spark.executor.cores", config.executor_cores.to_string()),
+            ("spark.cores.max", config.slots().to_string()),
+            ("spark.executor.extraClassPath", jars),
+            ("spark.executor.extraJavaOptions", java),
+            ("spark.executorEnv.PYTHONPATH", self.jobs.display().to_string()),
+            ("spark.executorEnv.TMPDIR", temporary.to_string()),
+            ("spark.hadoop.hadoop.tmp.dir", format!("{temporary}/hadoop")),
+            ("spark.pyspark.python", self.python.display().to_string()),
+            ("spark.network.timeout", format!("{timeout_s}s")),
+            ("spark.ui.enabled", "false".to_owned()),
+            // The bar would fill the log that errors end with.
+            ("spark.ui.showConsoleProgress", "false".to_owned()),
+            ("spark.eventLog.enabled", "true".to_owned()),
+            ("spark.eventLog.dir", format!("file://{}", self.events.display())),
+            ("spark.sql.files.maxPartitionBytes", config.block_bytes.to_string()),
+            // Where every executor is on the same machine, waiting for a better one only costs time.
+            ("spark.locality.wait", "0s".to_owned()),
+            ("spark.sql.shuffle.partitions", (2 * config.slots()).to_string()),
+            // Jobs wait for all of their executors, so that each has the same ones.
+            ("spark.scheduler.minRegisteredResourcesRatio", "1.0".to_owned()),
+        ];
+        let mut properties: BTreeMap<String, String> =
+            own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        properties.extend(self.store.clone());
+        if config.store == StoreKind::S3a {
+            const CLOUD: &str = "org.apache.spark.internal.io.cloud";
+            let buffers: Vec<String> = self.buffers.iter().map(|path| path.display().to_string()).collect();
+            let staging = self.buffers.first().map(|path| path.join("staging")).unwrap_or_default();
+            let s3a = [
+                ("spark.sql.sources.commitProtocolClass", format!("{CLOUD}.PathOutputCommitProtocol")),
+                (
+                    "spark.sql.parquet.output.committer.class",
+                    format!("{CLOUD}.BindingParquetOutputCommitter"),
+                ),
+                ("spark.hadoop.fs.s3a.committer.magic.enabled", "true".to_owned()),
+                ("spark.hadoop.fs.s3a.committer.staging.conflict-mode", "replace".to_owned()),
+                ("spark.hadoop.fs.s3a.committer.staging.tmp.path", format!("file://{}", staging.display())),
+                ("spark.hadoop.fs.s3a.buffer.dir", buffers.join(",")),
+            ];
+            properties.extend(s3a.map(|(name, value)| (name.to_owned(), value)));
+        }
+        properties
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_what_the_study_says() {
+        let values: BTreeMap<String, String> =
+            [("store", "s3a"), ("executors", "3"), ("executor_memory", "1 GiB"), ("committer", "magic")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into();
+        let config = Config::resolve(&values, Some(16 << 30), Some(1)).unwrap();
+        let session = Session {
+            config: &config,
+            resources: &Resources { modelled_cores: Some(16), ..Resources::unlimited() },
+            library: Path::new("/cache/spark"),
+            python: Path::new("/cache/python/bin/python"),
+            jobs: Path::new("/scratch/jobs"),
+            events: Path::new("/scratch/events"),
+            hosts: Path::new("/scratch/hosts"),
+            temporary: Path::new("/scratch/tmp"),
+            buffers: &["/fast/spark-local".into()],
+            slow_motion: 8.0,
+            store: [("spark.hadoop.fs.s3a.endpoint".to_owned(), "http://127.0.0.1:7480".to_owned())].into(),
+        };
+        let text = session.text();
+        for expected in [
+            "spark.executor.memory 1024m\n",
+            "spark.cores.max 3\n",
+            "spark.network.timeout 960s\n",
+            "-Djava.io.tmpdir=/scratch/tmp -XX:ActiveProcessorCount=16\n",
+            "spark.hadoop.hadoop.tmp.dir /scratch/tmp/hadoop\n",
+            "spark.hadoop.fs.s3a.buffer.dir /fast/spark-local\n",
+            "spark.hadoop.fs.s3a.committer.staging.tmp.path file:///fast/spark-local/staging\n",
+            "spark.hadoop.fs.s3a.endpoint http://127.0.0.1:7480\n",
+            "PathOutputCommitProtocol\n",
+        ] {
+            assert!(text.contains(expected), "{expected} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The jobs that a study can name: what each reads and writes, and what is told of it afterwards.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use underlay_record::{JobRecord, StageRecord};
+
+use super::NAME;
+use super::config::{Committer, Config};
+use super::event_log::{JobEvents, Stage};
+use crate::ceph::StoreRequest;
+use crate::system::{JobRequest, SystemError};
+
+/// Ordered so that each job finds the output of earlier ones.
+pub(super) const JOBS: &[(&str, &str)] = &[
+    ("teragen", "writes rows of 100 bytes to the store"),
+    ("terasort", "sorts them: as much input as shuffle as output"),
+    ("teravalidate", "reads what terasort wrote and checks its order"),
+    ("kmeans", "groups points around known centres: high CPU load"),
+    ("tpcds", "54 queries derived from TPC-DS, one after the other"),
+    ("tpcds-few", "nine of them"),
+];
+/// Of the 103 in Spark's tests, by their numbers: some that DuckDB understands as well.
+const QUERIES: [&str; 54] = [
+    "q1", "q2", "q3", "q4", "q6", "q7", "q8", "q9", "q10", "q11", "q13", "q15", "q17", "q18", "q19", "q22",
+    "q23a", "q24a", "q25", "q26", "q27", "q28", "q29", "q30", "q31", "q33", "q34", "q35", "q38", "q39a",
+    "q41", "q42", "q43", "q44", "q45", "q46", "q47", "q48", "q49", "q50", "q51", "q52", "q53", "q55", "q56",
+    "q57", "q59", "q60", "q61", "q62", "q63", "q65", "q68", "q69",
+];
+/// `tpcds-few` has one in so many, from the second one on: these find rows in little data too.
+const FEW: usize = 6;
+/// The tables of this many bytes of text are scale 1.
+const SCALE_BYTES: f64 = 1e9;
+const ROW_BYTES: u64 = 100;
+/// Twenty numbers.
+const POINT_BYTES: u64 = 160;
+/// Less time without a task between two stages is not worth a line.
+const MIN_GAP_S: f64 = 0.02;
+
+/// One request to the driver.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    /// As the driver calls it.
+    pub job: &'static str,
+    pub during: &'static str,
+    /// The names of what it reads and writes; the store makes URLs of them.
+    pub input: Option<&'static str>,
+    pub output: Option<&'static str>,
+    pub options: BTreeMap<&'static str, Value>,
+    /// Whether its output can be checked by itself.
+    pub is_checked: bool,
+}
+
+impl Step {
+    /// The step that is the job itself.
+    ///
+    /// # Errors
+    /// When there is no such job.
+    pub(super) fn of(config: &Config, job: &JobRequest) -> Result<Step, SystemError> {
+        let parts = u64::from(job.maps.unwrap_or(0));
+        let parts = if parts > 0 {
+            parts
+        } else {
+            (2 * config.slots()).max(job.data_bytes.div_ceil(config.block_bytes))
+        };
+        let reduces = job.reduces.map_or(2 * config.slots(), u64::from);
+        let rows = (job.data_bytes / ROW_BYTES).max(1);
+        let points = (job.data_bytes / POINT_BYTES).max(1);
+        let rows_of = |partitions: u64| -> BTreeMap<&'static str, Value> {
+            [
+                ("rows", json!(rows)),
+                ("seed", json!(seed(job))),
+                ("compressibility", json!(job.compressibility)),
+                ("partitions", json!(partitions)),
+            ]
+            .into()
+        };
+        let points_of: BTreeMap<&'static str, Value> =
+            [("points", json!(points)), ("seed", json!(seed(job))), ("partitions", json!(parts))].into();
+        let step = |job, during, input, output, options, is_checked| Step {
+            job,
+            during,
+            input,
+            output,
+            options,
+            is_checked,
+        };
+        let scale = (job.data_bytes as f64 / SCALE_BYTES * 1000.0).round().max(1.0) / 1000.0;
+        let tables_of = |names: Vec<&'static str>| -> BTreeMap<&'static str, Value> {
+            [("scale", json!(scale)), ("names", json!(names)), ("partitions", json!(parts))].into()
+        };
+        let tables = Some("tpcds-tables");
+        let rows = Some("teragen");
+        let sorted = Some("terasort");
+        Ok(match job.name.as_str() {
+            "teragen" => step("teragen", "running teragen", None, rows, rows_of(parts), true),
+            "terasort" => step("terasort", "running terasort", rows, sorted, rows_of(reduces), true),
+            "teravalidate" => {
+                step("teravalidate", "running teravalidate", sorted, None, rows_of(reduces), false)
+            }
+            "kmeans-points" => step(
+                "kmeans-points",
+                "making points for kmeans",
+                None,
+                Some("kmeans-points"),
+                points_of,
+                false,
+            ),
+            "kmeans" => step("kmeans", "running kmeans", Some("kmeans-points"), None, points_of, true),
+            "tpcds-tables" => {
+                step("tpcds-tables", "making tables for tpcds", None, tables, tables_of(Vec::new()), false)
+            }
+            "tpcds" => step("tpcds", "running tpcds", tables, None, tables_of(QUERIES.to_vec()), true),
+            "tpcds-few" => {
+                let few = QUERIES.iter().copied().skip(1).step_by(FEW).collect();
+                step("tpcds", "running tpcds-few", tables, None, tables_of(few), true)
+            }
+            unknown => {
+                let names: Vec<&str> = JOBS.iter().map(|&(name, _)| name).collect();
+                let problem = format!("there is no job '{unknown}': expected one of {}", names.join(", "));
+                return Err(SystemError::Setting { system: NAME, key: "jobs".to_owned(), problem });
+            }
+        })
+    }
+
+    /// The step that makes what this one reads.
+    pub(super) fn input_step(&self, config: &Config, job: &JobRequest) -> Result<Option<Step>, SystemError> {
+        let of =
+            |name: &str| Step::of(config, &JobRequest { name: name.to_owned(), ..job.clone() }).map(Some);
+        self.input.map_or(Ok(None), of)
+    }
+
+    /// What identifies its output: made once, it need not be made again.
+    pub(super) fn fingerprint(&self) -> String {
+        format!("{} {:?}", self.job, self.options)
+    }
+}
+
+/// Java's numbers have a sign.
+fn seed(job: &JobRequest) -> u64 {
+    job.seed & 0x7fff_ffff
+}
+
+/// Checks that the committer that was asked for is the one that wrote an output, and names it.
+///
+/// # Errors
+/// When it was another one.
+pub(super) fn committed_by(
+    asked: Committer,
+    during: &'static str,
+    result: &Value,
+) -> Result<String, SystemError> {
+    let found = result["committer"].as_str().unwrap_or("none");
+    if found != asked.name() {
+        let problem =
+            format!("the output was to come from the committer '{}', and tells of '{found}'", asked.name());
+        return Err(SystemError::failed(NAME, during, problem));
+    }
+    Ok(asked.name())
+}
+
+/// The record of a job that took from `began_s` to `ended_s`, in seconds since 1970, by this machine's clock.
+pub(super) fn record(
+    name: &str,
+    (began_s, ended_s): (f64, f64),
+    events: &JobEvents,
+    requests: &[StoreRequest],
+    committer: Option<String>,
+    result: &Value,
+) -> JobRecord {
+    let stages = events.stages();
+    let sum = |pick: fn(&Stage) -> u64| stages.iter().map(|stage| pick(stage)).sum::<u64>();
+    let mut counters = BTreeMap::new();
+    counters.insert("input_records".to_owned(), sum(|stage| stage.input_records) as f64);
+    counters.insert("output_records".to_owned(), sum(|stage| stage.output_records) as f64);
+    if committer.is_some() {
+        counters.insert("job_commit_wall_ms".to_owned(), (events.job_commit_s * 1e3).round());
+    }
+    if let Some(answers) = result["answers"].as_object() {
+        let empty = answers.values().filter(|rows| rows.as_array().is_some_and(Vec::is_empty)).count();
+        counters.insert("queries_without_rows".to_owned(), empty as f64);
+    }
+    // Of queries, by this machine's clock: nobody divides slow motion out of counters.
+    for (query, took_s) in result["seconds"].as_object().into_iter().flatten() {
+        counters.insert(format!("{query}_wall_ms"), (took_s.as_f64().unwrap_or_default() * 1e3).round());
+    }
+    let mut told = with_gaps(&stages, began_s, ended_s);
+    // What made the job's input, and what checks its output, is no part of it.
+    let requests: Vec<&StoreRequest> =
+        requests.iter().filter(|request| (began_s..=ended_s).contains(&request.at_s)).collect();
+    assign(&mut told, &requests, began_s);
+    for request in requests {
+        for (what, count) in
+            [("requests", 1), ("sent_bytes", request.sent_bytes), ("received_bytes", request.received_bytes)]
+        {
+            *counters.entry(format!("s3.{}.{what}", request.kind)).or_insert(0.0) += count as f64;
+        }
+    }
+    let mut phases_s: BTreeMap<String, f64> = BTreeMap::new();
+    for stage in &told {
+        *phases_s.entry(stage.name.clone()).or_default() += stage.duration_s;
+    }
+    JobRecord {
+        name: name.to_owned(),
+        duration_s: ended_s - began_s,
+        wall_s: 0.0,
+        phases_s,
+        tasks: [("task".to_owned(), sum(|stage| stage.tasks))].into(),
+        lost_tasks: sum(|stage| stage.lost_tasks),
+        input_bytes: sum(|stage| stage.input_bytes),
+        output_bytes: sum(|stage| stage.output_bytes),
+        shuffled_bytes: sum(|stage| stage.shuffle_write_bytes),
+        counters,
+        directories: Vec::new(),
+        stages: told,
+        committer,
+    }
+}
+
+/// The stages with what lies between them: before the first task, between stages, and behind the last one.
+fn with_gaps(stages: &[&Stage], began_s: f64, ended_s: f64) -> Vec<StageRecord> {
+    let mut told: Vec<StageRecord> = Vec::new();
+    let mut until_s = began_s;
+    let gap = |told: &mut Vec<StageRecord>, name: &str, from_s: f64, to_s: f64| {
+        if to_s - from_s >= MIN_GAP_S {
+            told.push(StageRecord {
+                name: name.to_owned(),
+                began_s: from_s - began_s,
+                duration_s: to_s - from_s,
+                ..StageRecord::default()
+            });
+        }
+    };
+    for stage in stages {
+        gap(&mut told, "driver", until_s, stage.began_s);
+        told.push(StageRecord {
+            name: stage.name(),
+            began_s: (stage.began_s - began_s).max(0.0),
+            duration_s: stage.ended_s - stage.began_s,
+            tasks: stage.tasks,
+            time: stage.time,
+            input_bytes: stage.input_bytes,
+            output_bytes: stage.output_bytes,
+            shuffle_read_bytes: stage.shuffle_read_bytes,
+            shuffle_write_bytes: stage.shuffle_write_bytes,
+            requests: BTreeMap::new(),
+        });
+        until_s = until_s.max(stage.ended_s);
+    }
+    // Only what writes commits.
+    let wrote = stages.last().is_some_and(|stage| stage.output_bytes > 0);
+    gap(&mut told, if wrote { "commit" } else { "driver" }, until_s, ended_s);
+    told
+}
+
+/// Counts each request in the stage during which it came.
+fn assign(stages: &mut [StageRecord], requests: &[&StoreRequest], began_s: f64) {
+    for request in requests {
+        let at_s = request.at_s - began_s;
+        // The latest that had begun: stages that run at once share a store, and nobody tells whose a request is.
+        // Only what is too short for a line of its own comes before the first.
+        let place = stages.iter().rposition(|stage| stage.began_s <= at_s).unwrap_or(0);
+        if let Some(stage) = stages.get_mut(place) {
+            request.count(&mut stage.requests);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(name: &str) -> JobRequest {
+        JobRequest {
+            name: name.to_owned(),
+            data_bytes: 64 << 20,
+            maps: None,
+            reduces: Some(3),
+            compressibility: 0.5,
+            seed: u64::MAX,
+            limit: std::time::Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn every_job_finds_the_output_of_an_earlier_one() {
+        let config = Config::default();
+        let mut made = Vec::new();
+        for &(name, _) in JOBS {
+            let step = Step::of(&config, &request(name)).unwrap();
+            let before = step.input_step(&config, &request(name)).unwrap();
+            assert_eq!(before.map(|step| step.output), step.input.map(Some), "{name}");
+            made.push(step.fingerprint());
+        }
+        made.dedup();
+        assert_eq!(made.len(), JOBS.len());
+        let error = Step::of(&config, &request("wordcount")).unwrap_err().to_string();
+        assert!(error.contains("there is no job 'wordcount'") && error.contains("terasort"), "{error}");
+        let terasort = Step::of(&config, &request("terasort")).unwrap();
+        assert_eq!(
+            (&terasort.options["partitions"], &terasort.options["seed"]),
+            (&json!(3), &json!(0x7fff_ffff))
+        );
+    }
+
+    #[test]
+    fn an_output_that_another_committer_wrote_is_no_result() {
+        let told = json!({ "committer": "file-v2" });
+        assert_eq!(committed_by(Committer::FileV2, "testing", &told).unwrap(), "file-v2");
+        let error = committed_by(Committer::Magic, "testing", &told).unwrap_err().to_string();
+        assert!(error.contains("'magic'") && error.contains("'file-v2'"), "{error}");
+        assert!(committed_by(Committer::FileV1, "testing", &told).is_err());
+        assert!(committed_by(Committer::FileV1, "testing", &json!({})).is_err());
+    }
+
+    #[test]
+    fn requests_belong_to_the_stage_that_ran() {
+        let stage = |began_s: f64, ended_s: f64, output_bytes: u64| Stage {
+            began_s,
+            ended_s,
+            output_bytes,
+            tasks: 2,
+            ..Stage::default()
+        };
+        let (first, second) = (stage(101.0, 103.0, 0), stage(103.0, 107.0, 10));
+        let told = with_gaps(&[&first, &second], 100.0, 110.0);
+        let names: Vec<&str> = told.iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(names, ["driver", "compute", "write", "commit"]);
+        let whole: f64 = told.iter().map(|stage| stage.duration_s).sum();
+        assert!((whole - 10.0).abs() < 1e-9);
+        let at = |at_s: f64, kind: &str| StoreRequest {
+            at_s,
+            kind: kind.to_owned(),
+            failed: false,
+            sent_bytes: 7,
+            received_bytes: 3,
+        };
+        let requests = [
+            at(99.9, "head"),
+            at(100.5, "head"),
+            at(104.0, "put"),
+            at(108.0, "copy"),
+            at(109.0, "copy"),
+            at(110.1, "get"),
+        ];
+        let mut events = JobEvents::default();
+        events.add(1, first.clone());
+        events.add(2, second.clone());
+        let record = record("terasort", (100.0, 110.0), &events, &requests, None, &Value::Null);
+        let told = record.stages;
+        assert!(!record.counters.contains_key("s3.get.requests"), "what came after its end");
+        assert_eq!(record.counters["s3.head.requests"], 1.0);
+        assert_eq!(told[0].requests["head"].requests, 1);
+        assert_eq!(told[2].requests["put"].received_bytes, 3);
+        assert_eq!(told[3].requests["copy"].requests, 2);
+        assert!(told[1].requests.is_empty());
+    }
+}

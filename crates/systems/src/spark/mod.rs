@@ -1,0 +1,20 @@
+#![doc = include_str!("docs.md")]
+
+mod cluster;
+mod config;
+mod defaults;
+mod driver;
+mod environment;
+mod event_log;
+mod jobs;
+mod memory;
+mod servers;
+mod start;
+mod store;
+
+pub use cluster::Cluster;
+pub use config::Committer;
+pub use event_log::{JobEvents, Stage};
+pub use start::{INSTALLED, Spark};
+
+const NAME: &str = "spark";

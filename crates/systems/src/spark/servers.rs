@@ -1,0 +1,206 @@
+//! Spark's master and workers, as processes of their own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::NAME;
+use super::config::Config;
+use super::environment::Environment;
+use super::memory::{MIB, SERVER_HEAP_BYTES};
+use crate::java::{ClassPath, Java};
+use crate::java_server::{JavaProcess, JavaServer, hosts};
+use crate::network_namespace::NetworkNamespace;
+use crate::nodes::Roster;
+use crate::pid_namespace::{Mounts, contained, program_of};
+use crate::system::{Resources, SystemError};
+
+const MASTER: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7077);
+pub(super) const MASTER_URL: &str = "spark://127.0.0.1:7077";
+const MASTER_WEB_PORT: u16 = 8080;
+/// Of the first worker; each further one's are higher by one.
+const WORKER_PORT: u16 = 7101;
+const WORKER_WEB_PORT: u16 = 8101;
+const MASTER_CLASS: &str = "org.apache.spark.deploy.master.Master";
+const WORKER_CLASS: &str = "org.apache.spark.deploy.worker.Worker";
+/// Of Scala, which Spark's launcher would look for among build directories.
+pub(super) const SCALA_VERSION: &str = "2.12";
+/// What Spark accesses of Java's own classes by reflection.
+const OPENED: [&str; 8] = [
+    "java.lang",
+    "java.lang.invoke",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "sun.nio.ch",
+];
+
+/// The servers. Dropping this kills them and every executor.
+#[derive(Debug)]
+pub(super) struct Servers {
+    plan: ServerPlan,
+    pub workers: Roster<JavaProcess>,
+    master: JavaProcess,
+}
+
+/// How to start them.
+#[derive(Clone, Debug)]
+pub(super) struct ServerPlan {
+    pub java: Java,
+    pub environment: Environment,
+    pub config: Config,
+    /// For shuffle files and spills.
+    pub local_directories: Vec<PathBuf>,
+    pub scratch: PathBuf,
+    pub namespace: Arc<NetworkNamespace>,
+    pub resources: Resources,
+    pub limit: Duration,
+}
+
+pub(super) fn worker_name(number: usize) -> String {
+    format!("worker{}", number + 1)
+}
+
+impl ServerPlan {
+    /// The file by which all of Spark resolves this host's name.
+    pub(super) fn hosts(&self) -> PathBuf {
+        self.scratch.join("hosts")
+    }
+
+    fn server(&self, name: &str, class: &str) -> JavaServer {
+        JavaServer {
+            system: NAME,
+            name: name.to_owned(),
+            class: class.to_owned(),
+            arguments: Vec::new(),
+            class_path: ClassPath::new().with_jars(self.environment.spark_home.join("jars")),
+            heap_bytes: SERVER_HEAP_BYTES,
+            direct_bytes: Some(32 * MIB),
+            options: OPENED.iter().map(|part| format!("--add-opens=java.base/{part}=ALL-UNNAMED")).collect(),
+            environment: Vec::new(),
+            quick_start: true,
+            folder: self.scratch.join(name.to_lowercase().replace(' ', "-")),
+            namespace: Some(Arc::clone(&self.namespace)),
+        }
+    }
+
+    fn start_worker(&self, number: usize) -> Result<JavaProcess, SystemError> {
+        let config = &self.config;
+        // The executors that it has room for, and not one more.
+        let executors = config.executors.div_ceil(config.workers);
+        let memory_mib = executors * (config.division().executor_heap_bytes / MIB);
+        let mut worker = self.server(&format!("Worker {}", number + 1), WORKER_CLASS);
+        let port = |first: u16| (usize::from(first) + number).to_string();
+        worker.arguments = [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &port(WORKER_PORT),
+            "--webui-port",
+            &port(WORKER_WEB_PORT),
+            "--cores",
+            &(executors * config.executor_cores).to_string(),
+            "--memory",
+            &format!("{memory_mib}m"),
+            "--work-dir",
+            &worker.folder.join("work").display().to_string(),
+            MASTER_URL,
+        ]
+        .map(str::to_owned)
+        .into();
+        let program = program_of(NAME, &self.java)?;
+        let home = program.parent().and_then(Path::parent).unwrap_or(Path::new("/")).display().to_string();
+        worker.environment = executor_environment(&self.environment, &self.local_directories, &home);
+        // Executors get their own process groups.
+        let contained = contained(NAME, &self.java, &worker.folder, Mounts::Shared)?;
+        worker.start(&contained, &self.resources)
+    }
+}
+
+/// What a worker passes on to its executors, and the driver needs as well.
+pub(super) fn executor_environment(
+    environment: &Environment,
+    local_directories: &[PathBuf],
+    java_home: &str,
+) -> Vec<(String, String)> {
+    let locals: Vec<String> = local_directories.iter().map(|path| path.display().to_string()).collect();
+    [
+        ("JAVA_HOME", java_home.to_owned()),
+        ("SPARK_HOME", environment.spark_home.display().to_string()),
+        ("SPARK_SCALA_VERSION", SCALA_VERSION.to_owned()),
+        ("SPARK_LOCAL_DIRS", locals.join(",")),
+        ("SPARK_LOCAL_IP", "127.0.0.1".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+impl Servers {
+    /// Starts all of them. Workers may not have registered yet when this returns.
+    pub(super) fn start(plan: ServerPlan) -> Result<Servers, SystemError> {
+        let failed = |error: std::io::Error| {
+            SystemError::starting(NAME, format!("can't write to {}: {error}", plan.scratch.display()))
+        };
+        std::fs::create_dir_all(&plan.scratch)
+            .and_then(|()| std::fs::write(plan.hosts(), hosts()))
+            .map_err(failed)?;
+        let mut master = plan.server("Master", MASTER_CLASS);
+        master.arguments = [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &MASTER.port().to_string(),
+            "--webui-port",
+            &MASTER_WEB_PORT.to_string(),
+        ]
+        .map(str::to_owned)
+        .into();
+        let master = master.start(&plan.java, &plan.resources)?;
+        master.wait_for_listener(MASTER, plan.limit)?;
+        let mut workers = Vec::new();
+        for number in 0..usize::try_from(plan.config.workers).unwrap_or(1) {
+            workers.push((worker_name(number), Arc::new(plan.start_worker(number)?)));
+        }
+        Ok(Servers { workers: Roster::new(NAME, workers), master, plan })
+    }
+
+    pub(super) fn plan(&self) -> &ServerPlan {
+        &self.plan
+    }
+
+    /// Fails with the end of its log if one has ended that was not sent away.
+    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        self.master.check(during)?;
+        self.workers.check(during)
+    }
+
+    /// Starts a worker again that was sent away.
+    pub(super) fn start_again(
+        &self,
+        name: &str,
+        process_back: &(dyn Fn() + Sync),
+    ) -> Result<(), SystemError> {
+        const DURING: &str = "starting a worker";
+        let preparation = self.workers.prepare(name, DURING)?;
+        let count = usize::try_from(self.plan.config.workers).unwrap_or(1);
+        let number = (0..count).find(|&number| worker_name(number) == name).unwrap_or_default();
+        let started = self.plan.start_worker(number);
+        let worker = Arc::new(started.map_err(|error| preparation.explained(error))?);
+        let arrival = preparation.has(Arc::clone(&worker))?;
+        process_back();
+        // It listens once it has registered.
+        let port = WORKER_WEB_PORT.saturating_add(u16::try_from(number).unwrap_or(u16::MAX));
+        let listens = worker.wait_for_listener((std::net::Ipv4Addr::LOCALHOST, port).into(), self.plan.limit);
+        listens.map_err(|error| arrival.explained(error))?;
+        arrival.serves()
+    }
+
+    /// Kills them and every executor. They have no state to save.
+    pub(super) fn end(&self) {
+        self.workers.present().iter().for_each(|worker| worker.kill());
+        self.master.kill();
+    }
+}

@@ -1,0 +1,182 @@
+//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use underlay_record::NodeState;
+
+use super::NAME;
+use super::config::{Committer, Config};
+use super::memory::StoreKind;
+use crate::ceph::{self, Ceph};
+use crate::hdfs::{Hdfs, Plan, StorageType, VolumeChoosing};
+use crate::network_namespace::NetworkNamespace;
+use crate::nodes::Nodes;
+use crate::system::{Resources, StoragePaths, SystemError, check_attached, first_data_directory};
+
+pub(super) const BUCKET: &str = "underlay";
+
+/// A running store.
+#[derive(Debug)]
+pub(super) enum Store {
+    Hdfs(Box<Hdfs>),
+    Ceph(Box<Ceph>),
+}
+
+impl Store {
+    /// Starts the store of `config` on the storage of `paths`, whose own directories must exist, where clients find it at `address`.
+    pub(super) fn start(
+        config: &Config,
+        paths: &StoragePaths,
+        scratch: &Path,
+        (namespace, address): (&std::sync::Arc<NetworkNamespace>, Ipv4Addr),
+        resources: &Resources,
+        slow_motion: f64,
+    ) -> Result<Store, SystemError> {
+        let first = first_data_directory(NAME, &paths.data)?;
+        paths.data.iter().chain(paths.roles.values()).try_for_each(|path| check_attached(NAME, path))?;
+        let division = config.division();
+        match config.store {
+            StoreKind::Hdfs => {
+                let data: Vec<_> = paths.data.iter().cloned().map(|path| (path, StorageType::Disk)).collect();
+                let datanodes = u32::try_from(config.datanodes).unwrap_or(u32::MAX);
+                let plan = Plan {
+                    system: NAME,
+                    name_directory: paths
+                        .roles
+                        .get("namenode")
+                        .unwrap_or(first)
+                        .join("hdfs")
+                        .join("namenode"),
+                    datanodes: Plan::on_each(NAME, &data, datanodes)?,
+                    replication: u32::try_from(config.copies()).unwrap_or(u32::MAX),
+                    block_bytes: config.block_bytes,
+                    volume_choosing: VolumeChoosing::RoundRobin,
+                    sync_on_close: false,
+                    short_circuit_bytes: None,
+                    address,
+                    scratch: scratch.join("hdfs"),
+                    heaps: division.hdfs,
+                    slow_motion,
+                };
+                Hdfs::start(&plan, namespace, resources).map(|hdfs| Store::Hdfs(Box::new(hdfs)))
+            }
+            StoreKind::S3a => {
+                let osds = usize::try_from(config.nodes_of_store()).unwrap_or(1);
+                let plan = ceph::Plan {
+                    system: NAME,
+                    osds: ceph::Plan::on_each(NAME, &paths.data, osds)?,
+                    replication: u32::try_from(config.copies()).unwrap_or(u32::MAX),
+                    rotational: config.seeks,
+                    memory: division.ceph,
+                    // Executors keep their files beside the OSDs', unless these have a storage of their own.
+                    space_share: match paths.roles.contains_key("shuffle") {
+                        true => ceph::WHOLE_SHARE,
+                        false => ceph::SHARED_SHARE,
+                    },
+                    scratch: scratch.join("ceph"),
+                    slow_motion,
+                };
+                Ceph::start(&plan, namespace, resources).map(|ceph| Store::Ceph(Box::new(ceph)))
+            }
+        }
+    }
+
+    /// The URL of what jobs call `name`.
+    pub(super) fn url(&self, name: &str) -> String {
+        match self {
+            Store::Hdfs(hdfs) => format!("{}/underlay/{name}", hdfs.uri()),
+            Store::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
+        }
+    }
+
+    /// What a session must be told to reach it.
+    pub(super) fn settings(&self, address: Ipv4Addr) -> BTreeMap<String, String> {
+        let Store::Ceph(ceph) = self else { return BTreeMap::new() };
+        let keys = ceph.keys();
+        [
+            ("endpoint", format!("http://{address}:{}", ceph.gateway_port())),
+            ("path.style.access", "true".to_owned()),
+            ("connection.ssl.enabled", "false".to_owned()),
+            // By the other one, S3A signs empty objects part by part over plain HTTP, which this version of Ceph rejects.
+            ("signing-algorithm", "S3SignerType".to_owned()),
+            ("access.key", keys.access.clone()),
+            ("secret.key", keys.secret.clone()),
+        ]
+        .map(|(name, value)| (format!("spark.hadoop.fs.s3a.{name}"), value))
+        .into()
+    }
+
+    pub(super) fn hadoop_configuration(&self) -> Option<&Path> {
+        match self {
+            Store::Hdfs(hdfs) => Some(hdfs.configuration_directory()),
+            Store::Ceph(_) => None,
+        }
+    }
+
+    /// The committer for what jobs only read later on: the quickest that is safe.
+    pub(super) fn committer_of_inputs(&self) -> Committer {
+        match self {
+            Store::Hdfs(_) => Committer::FileV1,
+            Store::Ceph(_) => Committer::Magic,
+        }
+    }
+
+    pub(super) fn nodes(&self) -> &dyn Nodes {
+        match self {
+            Store::Hdfs(hdfs) => &**hdfs,
+            Store::Ceph(ceph) => &**ceph,
+        }
+    }
+
+    pub(super) fn has_node(&self, name: &str) -> bool {
+        let states: Vec<NodeState> = self.nodes().list().unwrap_or_default();
+        states.iter().any(|node| node.name == name)
+    }
+
+    pub(super) fn health(&self) -> Result<(), SystemError> {
+        match self {
+            Store::Hdfs(hdfs) => hdfs.health(),
+            Store::Ceph(ceph) => ceph.health(),
+        }
+    }
+
+    pub(super) fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        match self {
+            Store::Hdfs(hdfs) => hdfs.figures(),
+            Store::Ceph(ceph) => Ok(ceph.figures()),
+        }
+    }
+
+    /// The ids of its running processes.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        match self {
+            Store::Hdfs(hdfs) => hdfs.processes(),
+            Store::Ceph(ceph) => ceph.processes(),
+        }
+    }
+
+    pub(super) fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        match self {
+            Store::Hdfs(hdfs) => hdfs.settle(limit),
+            // Whatever it has acknowledged is on its devices.
+            Store::Ceph(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn abort(&self) {
+        match self {
+            Store::Hdfs(hdfs) => hdfs.kill_namenode(),
+            Store::Ceph(ceph) => ceph.abort(),
+        }
+    }
+
+    pub(super) fn stop(self) -> Result<(), SystemError> {
+        match self {
+            Store::Hdfs(hdfs) => hdfs.stop(),
+            Store::Ceph(ceph) => ceph.stop(),
+        }
+    }
+}

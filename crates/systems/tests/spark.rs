@@ -1,0 +1,221 @@
+//! The real Spark on a real Ceph, started once, with each committer; and on HDFS. What they need must be there:
+//! `scripts/install-packages test`.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use underlay_record::{JobRecord, NodeCondition};
+use underlay_systems::spark::{Cluster, Committer, INSTALLED};
+use underlay_systems::system::{
+    JobProgress, JobRequest, Resources, Running, Settings, StoragePaths, System as _, SystemError,
+};
+
+const DATA_BYTES: u64 = 4_000_000;
+const ROWS: f64 = 40_000.0;
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn settings(pairs: &[(&str, &str)]) -> Settings {
+    Settings {
+        values: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        ..Settings::default()
+    }
+}
+
+fn job(name: &str) -> JobRequest {
+    JobRequest {
+        name: name.to_owned(),
+        data_bytes: DATA_BYTES,
+        maps: Some(2),
+        reduces: Some(2),
+        compressibility: 0.5,
+        seed: 1,
+        limit: LIMIT,
+    }
+}
+
+fn start(folder: &Path, budget_bytes: u64, pairs: &[(&str, &str)]) -> Cluster {
+    let data = folder.join("data");
+    std::fs::create_dir_all(&data).unwrap();
+    let paths = StoragePaths { data: vec![data], scratch: folder.join("scratch"), ..StoragePaths::default() };
+    INSTALLED
+        .start_cluster(&paths, &Resources::of(budget_bytes), &settings(pairs))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs a job and checks what it left.
+fn run(cluster: &Cluster, job: &JobRequest, watch: &(dyn Fn(&JobProgress) -> bool + Sync)) -> JobRecord {
+    cluster.prepare_job(job, watch).unwrap_or_else(|error| panic!("before {}: {error}", job.name));
+    let record = cluster.run_job(job, watch).unwrap().unwrap_or_else(|error| panic!("{}: {error}", job.name));
+    cluster.verify_job(job, watch).unwrap_or_else(|error| panic!("after {}: {error}", job.name));
+    assert_eq!(record.name, job.name);
+    let stages: f64 = record.stages.iter().map(|stage| stage.duration_s).sum();
+    assert!(stages > 0.5 * record.duration_s, "{record:#?}");
+    record
+}
+
+fn requests(record: &JobRecord, kind: &str) -> u64 {
+    record.stages.iter().filter_map(|stage| stage.requests.get(kind)).map(|sum| sum.requests).sum()
+}
+
+#[test]
+fn each_committer_sorts_on_ceph_and_tells_of_itself() {
+    let folder = TempDir::new().unwrap();
+    let pairs =
+        [("store", "s3a"), ("committer", "magic"), ("workers", "2"), ("osds", "2"), ("replication", "2")];
+    let cluster = start(folder.path(), 6 << 30, &pairs);
+    cluster.health().unwrap();
+    let on_host = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    assert!(!on_host(7480), "the gateway can be reached from outside");
+    assert!(cluster.namespace().listeners().unwrap().iter().any(|address| address.port() == 7480));
+    let quiet = |_: &JobProgress| true;
+
+    let teragen = run(&cluster, &job("teragen"), &quiet);
+    assert_eq!((teragen.counters["output_records"], teragen.committer.as_deref()), (ROWS, Some("magic")));
+    for committer in [Committer::FileV1, Committer::FileV2, Committer::Directory, Committer::Magic] {
+        cluster.set_committer(committer);
+        let record = run(&cluster, &job("terasort"), &quiet);
+        assert_eq!(record.committer, Some(committer.name()));
+        assert_eq!((record.counters["output_records"], record.output_bytes), (ROWS, DATA_BYTES));
+        assert!(record.shuffled_bytes > 0 && record.input_bytes >= DATA_BYTES, "{record:#?}");
+        // The rename of a file is a copy of an object, which the store reads and writes again.
+        let renames = matches!(committer, Committer::FileV1 | Committer::FileV2);
+        assert_eq!(requests(&record, "copy") > 0, renames, "{record:#?}");
+        if committer == Committer::FileV1 {
+            let commit = record.stages.iter().find(|stage| stage.name == "commit").unwrap();
+            assert!(commit.requests.contains_key("copy"), "{record:#?}");
+        }
+        assert!(requests(&record, "put") > 0 && requests(&record, "get") > 0, "{record:#?}");
+        let write = record.stages.iter().find(|stage| stage.name.ends_with("write")).unwrap();
+        assert!(write.time.total_s() > 0.0 && write.time.commit_s > 0.0, "{write:?}");
+    }
+    // What it left is not the sorted rows of another seed.
+    let other = JobRequest { seed: 2, ..job("terasort") };
+    let error = cluster.verify_job(&other, &quiet).unwrap_err().to_string();
+    assert!(error.contains("40000 rows with the checksum"), "{error}");
+    run(&cluster, &job("teravalidate"), &quiet);
+    let kmeans = run(&cluster, &job("kmeans"), &quiet);
+    assert!(kmeans.committer.is_none() && kmeans.input_bytes > 0, "{kmeans:#?}");
+
+    nodes_go_and_come_back(&cluster);
+
+    // A job that is stopped fails, and the next one runs.
+    let stopped = cluster.run_job(&job("terasort"), &|_| false).unwrap().unwrap_err().to_string();
+    assert!(stopped.contains("it was stopped"), "{stopped}");
+    run(&cluster, &job("terasort"), &quiet);
+
+    let gauges = cluster.gauges().unwrap();
+    assert!(gauges["current_compute_resident_bytes"] > 1e8 && gauges["current_store_resident_bytes"] > 1e8);
+    let figures = cluster.figures().unwrap();
+    assert!(figures["osd_write_bytes"] > DATA_BYTES as f64, "{figures:?}");
+    assert_eq!(cluster.applied_settings()["committer"], "magic");
+    let namespace = std::sync::Arc::clone(cluster.namespace());
+    Box::new(cluster).stop().unwrap();
+    assert!(namespace.listeners().unwrap().is_empty());
+}
+
+/// A worker is killed and an OSD is stopped while a job runs: its output is right. Both come back.
+fn nodes_go_and_come_back(cluster: &Cluster) {
+    let nodes = cluster.nodes().unwrap();
+    let names: Vec<String> = nodes.list().unwrap().into_iter().map(|node| node.name).collect();
+    assert_eq!(names, ["worker1", "worker2", "osd0", "osd1"]);
+    let begun = AtomicBool::new(false);
+    let larger = JobRequest { data_bytes: 10 * DATA_BYTES, reduces: Some(8), ..job("terasort") };
+    cluster.prepare_job(&larger, &|_| true).unwrap();
+    std::thread::scope(|scope| {
+        let killer = scope.spawn(|| {
+            while !begun.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            nodes.kill("worker2").unwrap();
+            nodes.stop("osd1").unwrap();
+        });
+        let record = run(cluster, &larger, &|progress| {
+            if progress.done > 0.0 {
+                begun.store(true, Ordering::Relaxed);
+            }
+            true
+        });
+        begun.store(true, Ordering::Relaxed);
+        killer.join().unwrap();
+        assert_eq!(record.counters["output_records"], 10.0 * ROWS);
+    });
+    cluster.health().unwrap();
+    for name in ["worker2", "osd1"] {
+        nodes.start(name, &|| {}).unwrap();
+    }
+    assert!(nodes.list().unwrap().iter().all(|node| node.condition == NodeCondition::Serving));
+}
+
+/// Spark would wait for another one for ever.
+fn the_death_of_the_only_worker_ends_a_job(cluster: &Cluster) {
+    let is_worker = |process: &u32| {
+        let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let name = b"worker-1.arguments";
+        words.windows(name.len()).any(|part| part == name)
+    };
+    let killed = AtomicBool::new(false);
+    let failure = cluster.run_job(&job("terasort"), &|_| {
+        if !killed.swap(true, Ordering::Relaxed) {
+            let workers: Vec<u32> = cluster.processes().into_iter().filter(is_worker).collect();
+            assert!(!workers.is_empty());
+            for worker in workers {
+                let worker = rustix::process::Pid::from_raw(i32::try_from(worker).unwrap()).unwrap();
+                rustix::process::kill_process(worker, rustix::process::Signal::KILL).unwrap();
+            }
+        }
+        true
+    });
+    let failure = failure.unwrap().unwrap_err().to_string();
+    assert!(failure.contains("Worker 1") && failure.contains("was killed"), "{failure}");
+}
+
+#[test]
+fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
+    let folder = TempDir::new().unwrap();
+    let refused = |budget_bytes: u64, pairs: &[(&str, &str)], data: Vec<std::path::PathBuf>| {
+        let paths = StoragePaths { data, scratch: folder.path().join("none"), ..StoragePaths::default() };
+        let started = INSTALLED.start(&paths, &Resources::of(budget_bytes), &settings(pairs));
+        started.map(drop).unwrap_err()
+    };
+    let small = refused(1 << 30, &[], vec![folder.path().to_owned()]);
+    assert!(matches!(&small, SystemError::Setting { key, .. } if key == "memory"), "{small}");
+    let missing = refused(8 << 30, &[], vec![folder.path().join("missing")]).to_string();
+    assert!(missing.contains("is the storage attached?"), "{missing}");
+    assert!(!folder.path().join("missing").exists());
+
+    let pairs = [
+        ("datanodes", "1"),
+        ("executors", "1"),
+        ("committer", "file-v2"),
+        ("link_bandwidth", "2 Gbit/s"),
+        ("link_latency", "100 us"),
+    ];
+    let cluster = start(folder.path(), 4 << 30, &pairs);
+    let record = run(&cluster, &job("terasort"), &|_| true);
+    assert_eq!((record.committer.as_deref(), record.output_bytes), (Some("file-v2"), DATA_BYTES));
+    assert!(record.stages.iter().all(|stage| stage.requests.is_empty()));
+    // HDFS is on a machine of its own, and all that is read and written goes over the link.
+    let at_store = cluster.store_namespace().unwrap().listeners().unwrap();
+    let beside = cluster.namespace().listeners().unwrap();
+    assert!(!at_store.is_empty() && at_store.iter().all(|address| !beside.contains(address)), "{at_store:?}");
+    let figures = cluster.figures().unwrap();
+    for way in ["link_to_store_bytes", "link_from_store_bytes"] {
+        assert!(figures[way] > DATA_BYTES as f64, "{figures:?}");
+    }
+    // Its check holds each answer against DuckDB's.
+    let queries = JobRequest { data_bytes: 20_000_000, ..job("tpcds-few") };
+    let record = run(&cluster, &queries, &|_| true);
+    assert!(
+        record.counters["q62_wall_ms"] > 0.0 && record.counters["queries_without_rows"] == 0.0,
+        "{record:#?}"
+    );
+    the_death_of_the_only_worker_ends_a_job(&cluster);
+
+    let namespace = std::sync::Arc::clone(cluster.namespace());
+    // Without a clean end nothing stays either.
+    cluster.abort();
+    drop(cluster);
+    assert!(namespace.listeners().unwrap().is_empty());
+}

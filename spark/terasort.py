@@ -1,0 +1,32 @@
+"""Sorts rows of 100 bytes by their keys, into files that are in order one after the other."""
+
+from pyspark.sql import functions as F
+
+import rows
+
+
+def run(spark, options):
+    # Of the length that the rows have: as many parts as are asked for, whatever adaptive execution would make of them.
+    lines = spark.read.text(options["input"])
+    key = F.substring("value", 1, rows.KEY_BYTES)
+    ordered = lines.repartitionByRange(options["partitions"], key).sortWithinPartitions(key)
+    ordered.write.mode("overwrite").text(options["output"])
+    return {}
+
+
+def verify(spark, options):
+    """That the rows are those that were generated, every one of them, and in order. An empty output is not a sorted one."""
+    order = rows.order(spark, options["output"])
+    if order["out_of_order"]:
+        raise ValueError(f"{order['out_of_order']} of {order['rows']} rows are out of order")
+    found = rows.summed(spark.read.text(options["output"]))
+    wanted = rows.expected(spark, options)
+    if found != wanted or order["rows"] != wanted["rows"]:
+        raise ValueError(f"the output has {found['rows']} rows with the checksum {found['checksum']:x}, and the input "
+                         f"{wanted['rows']} with {wanted['checksum']:x}")
+    return found
+
+
+if __name__ == "__main__":
+    import alone
+    alone.main("terasort", run, ["input", "output", "partitions"])
