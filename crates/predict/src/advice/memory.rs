@@ -1,0 +1,154 @@
+//! Memory or devices: how often memory answers, and when a byte of it is worth its price.
+//!
+//! The five-minute rule (Gray and Putzolu 1987; Gray and Graefe 1997): a page belongs in memory if it is asked for more often than once
+//! in `(price of a device / its reads per second) / (price of the memory that the page takes)`.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use underlay_record::Estimate;
+use underlay_storage::catalogue::Medium;
+use underlay_storage::predict::{ClosedLoop, Pattern, closed_loop};
+use underlay_storage::stack::InitialState;
+
+use crate::cache::BLOCK_BYTES;
+use crate::calibration::Calibration;
+use crate::cell::Point;
+use crate::refusal::Refusal;
+use crate::simulation::Arrivals;
+
+/// Memory sizes that are asked about, as shares of the data.
+const SHARES: [f64; 9] =
+    [1.0 / 32.0, 1.0 / 16.0, 1.0 / 8.0, 3.0 / 16.0, 1.0 / 4.0, 3.0 / 8.0, 1.0 / 2.0, 3.0 / 4.0, 1.0];
+
+/// One size of memory.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Size {
+    /// Unscaled.
+    pub memory_bytes: f64,
+    /// The share of operations that memory answers, by the curve.
+    pub hit_ratio: f64,
+    pub reads_per_operation: f64,
+    /// What the storage of the question gives with it; absent where that is outside of what was measured.
+    pub throughput_per_s: Option<Estimate>,
+    pub p99_us: Option<Estimate>,
+    /// What the memory and the devices for its misses cost together at the rate.
+    pub usd: f64,
+    /// How many devices its misses need at the rate.
+    pub devices: f64,
+}
+
+/// When a page belongs in memory and not on a medium.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct BreakEven {
+    pub medium: String,
+    /// For each read a second that it can do.
+    pub usd_per_read_per_s: f64,
+    /// A page that is asked for more often than once in so many seconds.
+    pub interval_s: f64,
+    /// The price of memory at which one page that is asked for as often as the average one is as well off in memory.
+    pub usd_per_gib_at_average: f64,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Advice {
+    pub data_bytes: f64,
+    pub rate_per_s: f64,
+    pub usd_per_gib: f64,
+    /// When and where that price was taken.
+    pub price_source: String,
+    /// The part of the memory that caches data.
+    pub useful_share: f64,
+    pub is_assumed: bool,
+    pub sizes: Vec<Size>,
+    pub break_even: Vec<BreakEven>,
+    /// Seconds between two requests for the same block, on average over the blocks.
+    pub block_interval_s: f64,
+}
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct Wanted<'a> {
+    pub point: Point,
+    pub rate_per_s: f64,
+    pub data_scale: f64,
+    pub usd_per_gib: f64,
+    /// When and where that price was taken, in words.
+    pub price_source: String,
+    /// The medium that misses go to.
+    pub medium: &'a Medium,
+}
+
+/// Says what each size of memory gives.
+///
+/// # Errors
+/// When nothing was measured of the system and mix, or its distribution has no curve.
+pub fn advise(calibration: &Calibration, wanted: &Wanted<'_>, media: &[Medium]) -> Result<Advice, Refusal> {
+    let point = &wanted.point;
+    let curve = calibration.miss_curve(point)?;
+    let iops = read_iops(wanted.medium);
+    let sizes = SHARES
+        .iter()
+        .map(|share| {
+            let memory_bytes = share * point.data_bytes();
+            let reads_per_operation = curve.reads(point.records, point.record_bytes, memory_bytes);
+            let closed = Point { memory_bytes, arrivals: Arrivals::Closed, ..point.clone() };
+            let predicted = calibration.predict(&closed).ok();
+            let unscaled_bytes = memory_bytes * wanted.data_scale;
+            let devices = wanted.rate_per_s * reads_per_operation / iops;
+            let usd = wanted.usd_per_gib * unscaled_bytes / GIB + wanted.medium.price_usd() * devices;
+            Size {
+                memory_bytes: unscaled_bytes,
+                hit_ratio: curve.hit_ratio(point.records, point.record_bytes, memory_bytes),
+                reads_per_operation,
+                throughput_per_s: predicted.as_ref().map(|found| found.throughput_per_s),
+                p99_us: predicted.as_ref().map(|found| found.p99_us),
+                usd,
+                devices,
+            }
+        })
+        .collect();
+    let each = (BLOCK_BYTES / point.record_bytes).max(1.0);
+    let blocks = point.records * wanted.data_scale / each;
+    let block_interval_s = blocks / wanted.rate_per_s;
+    let pages_per_gib = GIB / BLOCK_BYTES.max(point.record_bytes);
+    let break_even = media
+        .iter()
+        .map(|medium| {
+            let usd_per_read_per_s = medium.price_usd() / read_iops(medium);
+            BreakEven {
+                medium: medium.name.clone(),
+                usd_per_read_per_s,
+                interval_s: usd_per_read_per_s * pages_per_gib / wanted.usd_per_gib,
+                usd_per_gib_at_average: usd_per_read_per_s * pages_per_gib / block_interval_s,
+            }
+        })
+        .collect();
+    Ok(Advice {
+        data_bytes: point.data_bytes() * wanted.data_scale,
+        rate_per_s: wanted.rate_per_s,
+        usd_per_gib: wanted.usd_per_gib,
+        price_source: wanted.price_source.clone(),
+        useful_share: curve.useful_share,
+        is_assumed: curve.is_assumed,
+        sizes,
+        break_even,
+        block_interval_s,
+    })
+}
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// Small reads a second of one device.
+pub(crate) fn read_iops(medium: &Medium) -> f64 {
+    let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
+    let load = ClosedLoop {
+        pattern: Pattern::RandomRead,
+        block_bytes: BLOCK_BYTES as u64,
+        queue_depth: 128,
+        requests: 1_500,
+        warmup: 300,
+        seed: 1,
+    };
+    closed_loop(&mut *model, &load).iops.max(1.0)
+}

@@ -1,0 +1,135 @@
+//! Where the time of measured operations went, and what other machines would have given.
+
+use underlay_record::{Account, Estimate, Explanation, TimeShares, WhatIf};
+
+use crate::calibration::{Calibration, Change, Metric};
+use crate::cell::MeasuredCell;
+use crate::outcome::Outcome;
+use crate::refusal::Refusal;
+use crate::simulation::Arrivals;
+
+/// A device with a request this share of the time is what holds the others up.
+const BUSY: f64 = 0.9;
+
+/// Explains a cell of the calibration.
+///
+/// # Errors
+/// When its storage can't be simulated.
+pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explanation, Refusal> {
+    let own = cell.simulated()?;
+    let account = |metric: Metric, shares: &TimeShares| {
+        let measured_us = metric.measured(cell);
+        Account {
+            measured_us,
+            shares: *shares,
+            layers_us: 0.0,
+            unexplained_us: measured_us - shares.total_us(),
+        }
+    };
+    let mean = account(Metric::Mean, &own.of_mean);
+    let changes = [
+        ("a device twice as fast", Change { device_speed: 2.0, ..Change::NONE }),
+        ("twice the memory", Change { memory: 2.0, ..Change::NONE }),
+        ("twice the cores", Change { cores: 2.0, ..Change::NONE }),
+    ];
+    let what_if: Vec<WhatIf> = changes
+        .into_iter()
+        .filter(|(_, change)| change.cores == 1.0 || cell.point.cores.is_some())
+        .map(|(words, change)| what_if(calibration, cell, words, change))
+        .collect();
+    Ok(Explanation {
+        cell: cell.point.id.clone(),
+        throughput_per_s: Metric::Throughput.measured(cell),
+        p50: account(Metric::P50, &own.of_p50),
+        p99: account(Metric::P99, &own.of_p99),
+        device_busy: cell.device_busy.min(1.0),
+        cpu_busy: own.cpu_busy.filter(|_| cell.demand.cpu_us() > 0.0),
+        reads_per_operation: cell.demand.reads(),
+        bottleneck: bottleneck(cell, own, &mean),
+        mean,
+        what_if,
+    })
+}
+
+fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: Change) -> WhatIf {
+    let nothing = WhatIf {
+        change: words.to_owned(),
+        throughput_per_s: None,
+        mean_us: None,
+        p99_us: None,
+        gain: None,
+        refused: None,
+    };
+    let [throughput, mean, _, p99] = match calibration.what_if(cell, change) {
+        Ok(factors) => factors,
+        Err(refusal) => return WhatIf { refused: Some(refusal.to_string()), ..nothing },
+    };
+    let times = |factor: Estimate, metric: Metric| {
+        let measured = metric.measured(cell);
+        Estimate { value: factor.value * measured, low: factor.low * measured, high: factor.high * measured }
+    };
+    let gain = match cell.point.arrivals {
+        Arrivals::Closed => throughput,
+        _ => Estimate { value: 1.0 / mean.value, low: 1.0 / mean.high, high: 1.0 / mean.low },
+    };
+    WhatIf {
+        throughput_per_s: Some(times(throughput, Metric::Throughput)),
+        mean_us: Some(times(mean, Metric::Mean)),
+        p99_us: Some(times(p99, Metric::P99)),
+        gain: Some(gain),
+        ..nothing
+    }
+}
+
+fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
+    let measured = mean.measured_us.max(1e-9);
+    let percent = |us: f64| format!("{:.0} %", 100.0 * us / measured);
+    let shares = &mean.shares;
+    let device_us = shares.device_service_us + shares.device_queueing_us;
+    let cpu_us = shares.cpu_us + shares.cpu_waiting_us;
+    let busy = cell.device_busy.min(1.0);
+    let storage = &cell.point.storage;
+    if mean.unexplained_us > device_us.max(cpu_us).max(shares.client_waiting_us) {
+        return format!(
+            "Neither devices nor cores: {} of an operation's time is in neither, so locks, batching or stalls inside the system are the likely limit.",
+            percent(mean.unexplained_us)
+        );
+    }
+    if shares.client_waiting_us > device_us.max(cpu_us) {
+        return format!(
+            "The {} client threads: {} of an operation's time it waits for one to be free.",
+            cell.point.threads,
+            percent(shares.client_waiting_us)
+        );
+    }
+    if cpu_us > device_us {
+        return match own.cpu_busy {
+            Some(cores) if cores > BUSY => format!(
+                "The cores: they are busy {:.0} % of the time, and {} of an operation's time is CPU time or waiting for it.",
+                100.0 * cores,
+                percent(cpu_us)
+            ),
+            _ => format!(
+                "The system's own CPU time, {} of each operation's; cores are free, so more clients would give more.",
+                percent(cpu_us)
+            ),
+        };
+    }
+    let background = &cell.demand.background;
+    let for_others = background.read_bytes + background.write_bytes > 0.0
+        && shares.device_queueing_us > shares.device_service_us;
+    let because = if for_others { ", behind other reads and the background's traffic" } else { "" };
+    if shares.device_queueing_us > shares.device_service_us {
+        format!(
+            "The storage {storage}: {} of an operation's time it waits in the queue of a device{because}; devices have a request {:.0} % of the time.",
+            percent(shares.device_queueing_us),
+            100.0 * busy
+        )
+    } else {
+        format!(
+            "The latency of {storage}: {} of an operation's time is the device's own, one request after the other; {:.2} reads an operation.",
+            percent(shares.device_service_us),
+            cell.demand.reads()
+        )
+    }
+}

@@ -1,0 +1,324 @@
+//! How often a cache misses, by its size and the law of the requests.
+//!
+//! What is cached are blocks, each of several records. Under independent requests a cache that replaces what was used least recently
+//! behaves as if every block stayed for the same time `T` after its last use (Che, Tung and Wang 2002; Fricker, Robert and Roberts,
+//! "A versatile and accurate approximation for LRU cache performance", arXiv 1202.3974): a block of popularity `q` is there with
+//! probability `1 - exp(-qT)`, and `T` is such that as many blocks are there as the cache holds.
+//!
+//! YCSB scatters its popular records over all others by hashing. So a block's popularity is that of whatever ranks fall on it, each
+//! with probability one over the number of blocks `B`, and with `S(T) = sum over ranks of (1 - exp(-p T))`
+//! - the share of blocks in the cache is `1 - exp(-S(T) / B)`, and
+//! - the share of requests that miss is `sum of p exp(-p T) * exp(-S(T) / B)`.
+
+/// The exponent of YCSB's zipfian distribution.
+const ZIPFIAN: f64 = 0.99;
+/// How many ranks YCSB draws before it scatters them, whatever the number of records.
+const SCATTERED_RANKS: f64 = 1e10;
+/// Ranks up to this one are summed one by one, those beyond it in groups.
+const SINGLE_RANKS: u32 = 64;
+/// How much longer a group of ranks is than the one before.
+const GROUP_GROWTH: f64 = 1.08;
+const HALVINGS: usize = 60;
+
+/// The law of requests, as far as it is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Law {
+    Uniform,
+    /// Zipf's law over records that are scattered by hashing.
+    Zipfian,
+    /// Zipf's law over how long ago a record was inserted.
+    Latest,
+}
+
+impl Law {
+    /// By the name that studies and records have for it; `None` for one that is not modelled.
+    pub fn of(distribution: &str) -> Option<Law> {
+        match distribution {
+            "uniform" => Some(Law::Uniform),
+            "zipfian" => Some(Law::Zipfian),
+            "latest" => Some(Law::Latest),
+            _ => None,
+        }
+    }
+}
+
+/// What is cached, and how it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Blocks {
+    pub law: Law,
+    pub records: f64,
+    /// Blocks that hold them.
+    pub blocks: f64,
+}
+
+impl Blocks {
+    /// Records of `record_bytes` each in blocks of `block_bytes`; a record that is longer has a block of its own length.
+    pub fn new(law: Law, records: f64, record_bytes: f64, block_bytes: f64) -> Blocks {
+        let records = records.max(1.0);
+        let each = (block_bytes / record_bytes.max(1.0)).max(1.0);
+        Blocks { law, records, blocks: (records / each).max(1.0) }
+    }
+
+    /// The share of requests that a cache misses which holds this share of the blocks (0 to 1).
+    pub fn miss_ratio(&self, cached_share: f64) -> f64 {
+        let share = if cached_share.is_nan() { 0.0 } else { cached_share.clamp(0.0, 1.0) };
+        if share <= 0.0 {
+            return 1.0;
+        }
+        if share >= 1.0 {
+            return 0.0;
+        }
+        let ranks = match self.law {
+            Law::Uniform => return 1.0 - share,
+            Law::Zipfian => Ranks::new(SCATTERED_RANKS),
+            Law::Latest => Ranks::new(self.records),
+        };
+        // 1 - exp(-S / B) is the share: S is known, and T is looked for.
+        let wanted = -(1.0 - share).ln() * self.blocks;
+        if wanted >= ranks.last() {
+            return 0.0;
+        }
+        let (mut low, mut high) = (0.0f64, 1.0f64);
+        while ranks.seen(high) < wanted && high < 1e300 {
+            low = high;
+            high *= 4.0;
+        }
+        for _ in 0..HALVINGS {
+            let middle = low + (high - low) / 2.0;
+            if ranks.seen(middle) < wanted { low = middle } else { high = middle }
+        }
+        (ranks.unseen_mass(high) * (1.0 - share)).clamp(0.0, 1.0)
+    }
+}
+
+/// Ranks in groups of nearly equal popularity: (how many, popularity of one).
+struct Ranks {
+    groups: Vec<(f64, f64)>,
+}
+
+impl Ranks {
+    fn new(count: f64) -> Ranks {
+        let count = count.clamp(1.0, 1e15).floor();
+        let mut groups: Vec<(f64, f64)> = Vec::new();
+        let mut first = 1.0;
+        let mut length = 1.0f64;
+        while first <= count {
+            if first > f64::from(SINGLE_RANKS) {
+                length = (first * (GROUP_GROWTH - 1.0)).floor().max(1.0);
+            }
+            let many = length.min(count - first + 1.0);
+            let (from, to) = (first - 0.5, first - 0.5 + many);
+            // The integral over the group, which its mean stands for.
+            let mass = (to.powf(1.0 - ZIPFIAN) - from.powf(1.0 - ZIPFIAN)) / (1.0 - ZIPFIAN);
+            let mass = if many == 1.0 { first.powf(-ZIPFIAN) } else { mass };
+            groups.push((many, mass / many));
+            first += many;
+        }
+        let all: f64 = groups.iter().map(|(many, each)| many * each).sum();
+        groups.iter_mut().for_each(|group| group.1 /= all);
+        Ranks { groups }
+    }
+
+    fn last(&self) -> f64 {
+        self.groups.iter().map(|group| group.0).sum()
+    }
+
+    /// Ranks that were asked for within `time` requests.
+    fn seen(&self, time: f64) -> f64 {
+        self.groups.iter().map(|(many, each)| many * -(-each * time).exp_m1()).sum()
+    }
+
+    /// The share of requests to ranks that were not asked for within `time` requests.
+    fn unseen_mass(&self, time: f64) -> f64 {
+        self.groups.iter().map(|(many, each)| many * each * (-each * time).exp()).sum()
+    }
+}
+
+/// Reads of devices for each operation, by data and memory: what was measured, brought to a law.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MissCurve {
+    pub law: Law,
+    /// The part of the memory that holds blocks of data.
+    pub useful_share: f64,
+    /// Reads of devices for each miss.
+    pub reads_per_miss: f64,
+    /// Nothing tells the two apart: the share is assumed.
+    pub is_assumed: bool,
+}
+
+/// A measured point of the curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CachePoint {
+    pub records: f64,
+    pub record_bytes: f64,
+    pub memory_bytes: f64,
+    /// Reads of devices for each operation.
+    pub reads: f64,
+}
+
+/// What is read and cached as one.
+pub const BLOCK_BYTES: f64 = 4096.0;
+/// Of the memory, when nothing was measured that tells: what is left by write buffers, heap and blocks that are cached twice.
+const USUAL_SHARE: f64 = 0.7;
+/// Reads below this are as good as none.
+const FEW_READS: f64 = 0.03;
+
+impl CachePoint {
+    fn misses(&self, law: Law, useful_share: f64) -> f64 {
+        let blocks = Blocks::new(law, self.records, self.record_bytes, BLOCK_BYTES);
+        let data_bytes = self.records * self.record_bytes;
+        blocks.miss_ratio(useful_share * self.memory_bytes / data_bytes.max(1.0))
+    }
+}
+
+impl MissCurve {
+    /// The curve nearest to what was measured; `None` without points.
+    pub fn fit(law: Law, points: &[CachePoint]) -> Option<MissCurve> {
+        let with_reads = points.iter().filter(|point| point.reads > FEW_READS);
+        let ratio = |point: &CachePoint| point.records * point.record_bytes / point.memory_bytes.max(1.0);
+        let (mut smallest, mut largest) = (f64::INFINITY, 0.0f64);
+        for point in with_reads {
+            smallest = smallest.min(ratio(point));
+            largest = largest.max(ratio(point));
+        }
+        if points.is_empty() {
+            return None;
+        }
+        let is_assumed = largest < 1.2 * smallest;
+        let curve = |useful_share: f64| {
+            let misses: Vec<f64> = points.iter().map(|point| point.misses(law, useful_share)).collect();
+            // Least squares of the relative errors: a mean of the ratios, weighted by how sure each is.
+            let (mut up, mut down) = (0.0, 0.0);
+            for (point, miss) in points.iter().zip(&misses) {
+                let weight = 1.0 / (FEW_READS + point.reads).powi(2);
+                up += weight * miss * point.reads;
+                down += weight * miss * miss;
+            }
+            let reads_per_miss = if down > 0.0 { (up / down).max(0.0) } else { 0.0 };
+            let error: f64 = points
+                .iter()
+                .zip(&misses)
+                .map(|(point, miss)| {
+                    ((point.reads - reads_per_miss * miss) / (FEW_READS + point.reads)).powi(2)
+                })
+                .sum();
+            // A share far from the usual one has to be worth it.
+            let unusual = ((useful_share - USUAL_SHARE) / 0.5).powi(2) * 1e-3;
+            (error + unusual, MissCurve { law, useful_share, reads_per_miss, is_assumed })
+        };
+        if is_assumed {
+            return Some(curve(USUAL_SHARE).1);
+        }
+        (4..=24)
+            .map(|step| curve(f64::from(step) * 0.05))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, curve)| curve)
+    }
+
+    /// Reads of devices for each operation.
+    pub fn reads(&self, records: f64, record_bytes: f64, memory_bytes: f64) -> f64 {
+        let point = CachePoint { records, record_bytes, memory_bytes, reads: 0.0 };
+        self.reads_per_miss * point.misses(self.law, self.useful_share)
+    }
+
+    /// The share of operations that the memory answers.
+    pub fn hit_ratio(&self, records: f64, record_bytes: f64, memory_bytes: f64) -> f64 {
+        let point = CachePoint { records, record_bytes, memory_bytes, reads: 0.0 };
+        1.0 - point.misses(self.law, self.useful_share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+    use std::collections::{BTreeMap, HashMap};
+
+    /// An LRU cache, request by request.
+    fn simulated(blocks: u64, each: u64, cached: usize, scattered: bool) -> f64 {
+        let mut random = Pcg64Mcg::seed_from_u64(7);
+        let records = blocks * each;
+        // Zipf by inversion of the integral, over ten thousand times as many ranks as there are records at most.
+        let ranks: f64 = if scattered { 1e10 } else { records as f64 };
+        let mut used: HashMap<u64, u64> = HashMap::new();
+        let mut order: BTreeMap<u64, u64> = BTreeMap::new();
+        let (mut misses, mut counted) = (0u64, 0u64);
+        let power = 1.0 - ZIPFIAN;
+        for now in 0..400_000u64 {
+            let top = (ranks + 0.5).powf(power);
+            let low = 0.5f64.powf(power);
+            let rank = ((random.random::<f64>() * (top - low) + low).powf(1.0 / power) + 0.5) as u64;
+            let record =
+                rank.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+                    % records;
+            let block = record / each;
+            match used.insert(block, now) {
+                Some(before) => {
+                    order.remove(&before);
+                }
+                None => {
+                    if now > 200_000 {
+                        misses += 1;
+                    }
+                }
+            }
+            order.insert(now, block);
+            if used.len() > cached {
+                let (_, oldest) = order.pop_first().unwrap();
+                used.remove(&oldest);
+            }
+            counted += u64::from(now > 200_000);
+        }
+        misses as f64 / counted as f64
+    }
+
+    #[test]
+    fn the_curve_is_that_of_a_simulated_cache() {
+        for (cached, scattered) in [(500, true), (2_000, true), (6_000, true), (1_000, false), (5_000, false)]
+        {
+            let law = if scattered { Law::Zipfian } else { Law::Latest };
+            let (blocks, each) = (10_000u64, 4u64);
+            let curve = Blocks { law, records: (blocks * each) as f64, blocks: blocks as f64 };
+            let expected = simulated(blocks, each, cached, scattered);
+            let found = curve.miss_ratio(cached as f64 / blocks as f64);
+            assert!((found - expected).abs() < 0.02, "{cached} of {law:?}: {found}, simulated {expected}");
+        }
+    }
+
+    #[test]
+    fn a_fit_finds_what_the_points_were_made_with() {
+        for law in [Law::Uniform, Law::Zipfian] {
+            let truth = MissCurve { law, useful_share: 0.6, reads_per_miss: 1.4, is_assumed: false };
+            let point = |records: f64| CachePoint {
+                records,
+                record_bytes: 1000.0,
+                memory_bytes: 1e8,
+                reads: truth.reads(records, 1000.0, 1e8),
+            };
+            let fitted = MissCurve::fit(law, &[point(2.5e5), point(5e5), point(1e6)]).unwrap();
+            assert!((fitted.useful_share - 0.6).abs() < 0.051, "{fitted:?}");
+            assert!((fitted.reads_per_miss / 1.4 - 1.0).abs() < 0.05, "{fitted:?}");
+            assert!(!fitted.is_assumed);
+            let one = MissCurve::fit(law, &[point(5e5)]).unwrap();
+            assert!(one.is_assumed);
+            assert!((one.reads(5e5, 1000.0, 1e8) / truth.reads(5e5, 1000.0, 1e8) - 1.0).abs() < 1e-9);
+        }
+        assert_eq!(MissCurve::fit(Law::Uniform, &[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn more_memory_never_misses_more(
+            share in 0.0f64..1.2, more in 0.0f64..0.5, records in 1.0f64..1e12, bytes in 1.0f64..1e6,
+        ) {
+            for law in [Law::Uniform, Law::Zipfian, Law::Latest] {
+                let blocks = Blocks::new(law, records, bytes, BLOCK_BYTES);
+                let (less, greater) = (blocks.miss_ratio(share), blocks.miss_ratio(share + more));
+                prop_assert!((0.0..=1.0).contains(&less));
+                prop_assert!(greater <= less + 1e-9, "{law:?}: {less} {greater}");
+            }
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! From measured cells to an answer for one that was not measured.
+//!
+//! The demand of an operation comes from cells of the same system and mix, and the devices' own models answer it. What the
+//! simulation of a measured cell gets wrong of that very cell (locks, batching, wake-ups), it gets wrong of others alike: the ratio
+//! of measured to simulated corrects the answer, more so of cells that are near. How wrong answers are that way is found by
+//! leaving measured cells out, and makes the interval.
+
+mod demand;
+mod residuals;
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use underlay_record::{Estimate, TimeShares};
+
+use crate::cell::{MeasuredCell, Point};
+use crate::demand::Demand;
+use crate::outcome::Outcome;
+use crate::refusal::Refusal;
+use crate::simulation::Arrivals;
+
+pub use residuals::LeftOut;
+
+use residuals::{Errors, student_t};
+
+/// Data : memory may be so many times what was measured, either way.
+const SIZE_REACH: f64 = 2.05;
+/// So may the threads ...
+const THREADS_REACH: f64 = 8.0;
+/// ... and the cores.
+const CORES_REACH: f64 = 2.0;
+/// The part of the interval that no number of measured cells takes away: models, seeds, file systems.
+const LEAST_ERROR: f64 = 0.02;
+/// The part of those errors that even a change has which changes nothing by the simulation.
+const LEAST_REACH: f64 = 0.25;
+/// What answers are off by when there are too few cells to tell.
+const UNKNOWN_ERROR: f64 = 0.4;
+/// How far repetitions are from one another where there was one.
+const UNREPEATED: f64 = 0.08;
+
+/// The figures that are predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    Throughput,
+    Mean,
+    P50,
+    P99,
+}
+
+impl Metric {
+    pub const ALL: [Metric; 4] = [Metric::Throughput, Metric::Mean, Metric::P50, Metric::P99];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    /// As measured.
+    pub fn measured(self, cell: &MeasuredCell) -> f64 {
+        let figures = &cell.figures;
+        match self {
+            Metric::Throughput => figures.throughput_per_s.value,
+            Metric::Mean => figures.mean_us.value,
+            Metric::P50 => figures.p50_us.value,
+            Metric::P99 => figures.p99_us.value,
+        }
+    }
+
+    /// How far repetitions are from one another, as a standard deviation of logarithms.
+    fn spread(self, cell: &MeasuredCell) -> Option<f64> {
+        let figures = &cell.figures;
+        match self {
+            Metric::Throughput => figures.throughput_per_s.spread,
+            Metric::Mean => figures.mean_us.spread,
+            Metric::P50 => figures.p50_us.spread,
+            Metric::P99 => figures.p99_us.spread,
+        }
+    }
+
+    pub fn simulated(self, outcome: &Outcome) -> f64 {
+        match self {
+            Metric::Throughput => outcome.throughput_per_s,
+            Metric::Mean => outcome.mean_us,
+            Metric::P50 => outcome.p50_us,
+            Metric::P99 => outcome.p99_us,
+        }
+    }
+}
+
+/// An answer. Times are modelled times.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Prediction {
+    pub throughput_per_s: Estimate,
+    pub mean_us: Estimate,
+    pub p50_us: Estimate,
+    pub p99_us: Estimate,
+    /// Of the busiest device: the share of the time in which it has a request, 0 to 1.
+    pub device_busy: Estimate,
+    /// 0 to 1; absent where nothing is known of the system's CPU time.
+    pub cpu_busy: Option<f64>,
+    /// Reads of devices that an operation waits for, on average over the mix.
+    pub reads_per_operation: f64,
+    /// The offered rate is more than the system can do: latencies grow for as long as it lasts.
+    pub is_saturated: bool,
+    /// Ids of the measured cells that it is from.
+    pub from: Vec<String>,
+    /// What had to be assumed, each a sentence.
+    pub assumptions: Vec<String>,
+    /// Where the simulation says that an operation's time goes, on average.
+    #[serde(skip)]
+    pub shares: TimeShares,
+}
+
+impl Prediction {
+    pub fn of(&self, metric: Metric) -> Estimate {
+        match metric {
+            Metric::Throughput => self.throughput_per_s,
+            Metric::Mean => self.mean_us,
+            Metric::P50 => self.p50_us,
+            Metric::P99 => self.p99_us,
+        }
+    }
+}
+
+/// Measured cells that answers come from.
+#[derive(Debug)]
+pub struct Calibration {
+    cells: Vec<Arc<MeasuredCell>>,
+    /// How wrong answers are with a kind of cells left out; found when it is first asked for.
+    errors: [OnceLock<Errors>; 3],
+}
+
+/// What is changed of a question: "what if".
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    pub device_speed: f64,
+    pub memory: f64,
+    pub cores: f64,
+}
+
+impl Change {
+    pub const NONE: Change = Change { device_speed: 1.0, memory: 1.0, cores: 1.0 };
+}
+
+/// An answer before its correction.
+struct Raw<'a> {
+    sources: Vec<&'a MeasuredCell>,
+    outcome: Outcome,
+    demand: Demand,
+    assumptions: Vec<String>,
+}
+
+impl Calibration {
+    pub fn new(cells: Vec<Arc<MeasuredCell>>) -> Calibration {
+        Calibration { cells, errors: Default::default() }
+    }
+
+    /// The calibration without the cells that are left out for this one.
+    #[must_use]
+    pub fn without(&self, point: &Point, kind: LeftOut) -> Calibration {
+        residuals::without(&self.cells, point, kind)
+    }
+
+    pub fn cells(&self) -> &[Arc<MeasuredCell>] {
+        &self.cells
+    }
+
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// When it is outside of what was measured, or has layers that are not modelled.
+    pub fn predict(&self, question: &Point) -> Result<Prediction, Refusal> {
+        let raw = self.simulate(question)?;
+        let errors = self.kinds_left_out(question, &raw.sources);
+        let estimate = |metric: Metric| self.estimate(question, &raw, metric, &errors);
+        let mut throughput = estimate(Metric::Throughput);
+        let mean = estimate(Metric::Mean);
+        if let (Arrivals::Closed, true) = (question.arrivals, mean.value > 0.0) {
+            // In a closed loop the two are one: clients / latency (Little's law).
+            let clients = f64::from(question.threads) * 1e6;
+            let from_mean = Estimate {
+                value: clients / mean.value,
+                low: clients / mean.high.max(1e-9),
+                high: clients / mean.low.max(1e-9),
+            };
+            throughput = Estimate {
+                value: from_mean.value,
+                low: throughput.low.min(from_mean.low),
+                high: throughput.high.max(from_mean.high),
+            };
+        } else if let Arrivals::Even { per_s } | Arrivals::Poisson { per_s } = question.arrivals
+            && !raw.outcome.is_saturated
+        {
+            throughput = Estimate { value: per_s, low: per_s.min(throughput.low), high: per_s };
+        }
+        let busy = raw.outcome.device_busy;
+        let spread = (throughput.high / throughput.value.max(1e-9)).max(1.0);
+        let mut from: Vec<String> = raw.sources.iter().map(|cell| cell.point.id.clone()).collect();
+        from.sort();
+        from.dedup();
+        Ok(Prediction {
+            throughput_per_s: throughput,
+            mean_us: mean,
+            p50_us: estimate(Metric::P50),
+            p99_us: estimate(Metric::P99),
+            device_busy: Estimate { value: busy, low: busy / spread, high: (busy * spread).min(1.0) },
+            cpu_busy: raw.outcome.cpu_busy.filter(|_| raw.demand.cpu_us() > 0.0),
+            reads_per_operation: raw.demand.reads(),
+            is_saturated: raw.outcome.is_saturated,
+            from,
+            assumptions: raw.assumptions,
+            shares: raw.outcome.of_mean,
+        })
+    }
+
+    /// How often a cache misses under the question's system and mix.
+    ///
+    /// # Errors
+    /// When nothing of them was measured, or the distribution has no curve.
+    pub fn miss_curve(&self, question: &Point) -> Result<crate::cache::MissCurve, Refusal> {
+        let sources = self.sources(question)?;
+        demand::miss_curve(question, &sources)
+            .ok_or_else(|| Refusal::Distribution { distribution: question.distribution.clone() })
+    }
+
+    /// Whether a question of this system, mix, size and load can be answered at all, whatever the storage.
+    ///
+    /// # Errors
+    /// When it is outside of what was measured.
+    pub fn check(&self, question: &Point) -> Result<(), Refusal> {
+        check_reach(question, &self.sources(question)?, Change::NONE)
+    }
+
+    /// What a change of the machine would have made of a measured cell: each figure over what it was. The simulations of both have the
+    /// same errors, so the interval is from the errors of predicting another storage, size or load, by how far the change leads: all of
+    /// them where it doubles a figure.
+    ///
+    /// # Errors
+    /// When the change leads out of what was measured.
+    pub fn what_if(&self, cell: &MeasuredCell, change: Change) -> Result<[Estimate; 4], Refusal> {
+        let point = &cell.point;
+        let before = cell.simulated()?;
+        let sources = self.sources(point)?;
+        check_reach(point, &sources, change)?;
+        let mut demand = cell.demand.clone();
+        if change.memory != 1.0 {
+            let alike = self.alike(point);
+            let of = |memory: f64| demand::demand(point, &sources, &alike, memory).map(|(demand, _)| demand);
+            let (now, then) = (of(1.0)?, of(change.memory)?);
+            let of_reads = then.reads() / now.reads().max(1e-9);
+            let of_cpu = then.cpu_us() / now.cpu_us().max(1e-9);
+            for class in &mut demand.classes {
+                class.reads *= of_reads.min(1.0);
+                class.cpu_us *= of_cpu.min(1.0);
+            }
+        }
+        let mut scenario = point.scenario(&demand, cell.cores_at_once);
+        scenario.device_speed = change.device_speed;
+        scenario.cores =
+            scenario.cores.map(|cores| ((f64::from(cores) * change.cores).round() as u32).max(1));
+        let after = crate::simulation::simulate(scenario)?;
+        let kind = match change {
+            Change { device_speed, .. } if device_speed != 1.0 => LeftOut::Storage,
+            Change { memory, .. } if memory != 1.0 => LeftOut::Size,
+            _ => LeftOut::Threads,
+        };
+        let errors = self.errors(kind);
+        Ok(Metric::ALL.map(|metric| {
+            let value = metric.simulated(&after) / metric.simulated(before).max(1e-9);
+            // More of something never makes this network slower: what says so is chance.
+            let value = if metric == Metric::Throughput { value.max(1.0) } else { value.min(1.0) };
+            let reach = (value.ln().abs() / std::f64::consts::LN_2).clamp(LEAST_REACH, 1.0);
+            let error = (errors.squared(metric, reach) * reach * reach + LEAST_ERROR * LEAST_ERROR).sqrt();
+            let width = (student_t(errors.count(metric)) * error).min(5.0).exp();
+            Estimate { value, low: value / width, high: value * width }
+        }))
+    }
+
+    /// All cells of the question's system, whatever their mix and distribution.
+    fn alike(&self, question: &Point) -> Vec<&MeasuredCell> {
+        let is_alike = |point: &Point| point.system == question.system && point.settings == question.settings;
+        self.cells.iter().map(|cell| &**cell).filter(|cell| is_alike(&cell.point)).collect()
+    }
+
+    fn simulate(&self, question: &Point) -> Result<Raw<'_>, Refusal> {
+        let sources = self.sources(question)?;
+        check_reach(question, &sources, Change::NONE)?;
+        if let Some(what) = &question.not_modelled {
+            return Err(Refusal::Layer { what: what.clone() });
+        }
+        let (demand, assumptions) = demand::demand(question, &sources, &self.alike(question), 1.0)?;
+        let scenario = question.scenario(&demand, at_once(question, &sources));
+        let outcome = crate::simulation::simulate(scenario)?;
+        Ok(Raw { sources, outcome, demand, assumptions })
+    }
+
+    /// The measured cells of the same system and mix.
+    fn sources(&self, question: &Point) -> Result<Vec<&MeasuredCell>, Refusal> {
+        let of_system: Vec<&MeasuredCell> = self
+            .cells
+            .iter()
+            .map(|cell| &**cell)
+            .filter(|cell| cell.point.system == question.system)
+            .collect();
+        let Some(first) = of_system.first() else {
+            return Err(Refusal::System { system: question.system.clone() });
+        };
+        let same_settings: Vec<&MeasuredCell> =
+            of_system.iter().copied().filter(|cell| cell.point.settings == question.settings).collect();
+        if same_settings.is_empty() {
+            let difference = difference(&first.point.settings, &question.settings);
+            return Err(Refusal::Settings { system: question.system.clone(), difference });
+        }
+        let same_mix: Vec<&MeasuredCell> = same_settings
+            .into_iter()
+            .filter(|cell| cell.point.mix == question.mix && cell.point.distribution == question.distribution)
+            .collect();
+        let Some(first) = same_mix.first() else {
+            return Err(Refusal::Mix {
+                system: question.system.clone(),
+                mix: question.mix.clone(),
+                distribution: question.distribution.clone(),
+            });
+        };
+        let machines = |point: &Point| point.nodes.max(1).saturating_mul(point.servers.max(1));
+        let (measured, asked) = (machines(&first.point), machines(question));
+        let same: Vec<&MeasuredCell> =
+            same_mix.iter().copied().filter(|cell| machines(&cell.point) == asked).collect();
+        if same.is_empty() {
+            return Err(Refusal::Nodes { measured, asked });
+        }
+        let (measured, asked) = (same[0].point.record_bytes, question.record_bytes);
+        let same: Vec<&MeasuredCell> = same
+            .into_iter()
+            .filter(|cell| (cell.point.record_bytes / question.record_bytes - 1.0).abs() < 0.05)
+            .collect();
+        if same.is_empty() {
+            return Err(Refusal::Records { asked: asked as u64, measured: measured as u64 });
+        }
+        let usable: Vec<&MeasuredCell> =
+            same.iter().copied().filter(|cell| cell.simulated().is_ok()).collect();
+        if usable.is_empty() {
+            return Err(same[0]
+                .simulated()
+                .err()
+                .unwrap_or(Refusal::System { system: question.system.clone() }));
+        }
+        Ok(usable)
+    }
+
+    fn estimate(&self, question: &Point, raw: &Raw<'_>, metric: Metric, errors: &[&Errors]) -> Estimate {
+        let simulated = metric.simulated(&raw.outcome);
+        if !simulated.is_finite() || raw.outcome.is_saturated {
+            let value = if simulated.is_finite() { simulated } else { f64::INFINITY };
+            return match metric {
+                Metric::Throughput => Estimate { value, low: value / 1.5, high: value * 1.5 },
+                _ => Estimate { value, low: value / 2.0, high: f64::INFINITY },
+            };
+        }
+        let value = simulated * correction(question, &raw.outcome, &raw.sources, metric);
+        // Errors of different kinds add up; each is at least what repetitions differ by.
+        let distance = nearest(question, &raw.outcome, &raw.sources);
+        let of_kinds: f64 = errors.iter().map(|errors| errors.squared(metric, distance)).sum();
+        let spreads: Vec<f64> = raw.sources.iter().filter_map(|cell| metric.spread(cell)).collect();
+        let repetitions = if spreads.is_empty() {
+            UNREPEATED * UNREPEATED
+        } else {
+            spreads.iter().map(|spread| spread * spread).sum::<f64>() / spreads.len() as f64
+        };
+        let error = (of_kinds + repetitions + LEAST_ERROR * LEAST_ERROR).sqrt();
+        let degrees = errors.iter().map(|errors| errors.count(metric)).min().unwrap_or(8);
+        let width = (student_t(degrees) * error).min(5.0).exp();
+        Estimate { value, low: value / width, high: value * width }
+    }
+
+    /// How wrong answers are where what is new of the question is left out.
+    fn kinds_left_out(&self, question: &Point, sources: &[&MeasuredCell]) -> Vec<&Errors> {
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.02;
+        let mut kinds = Vec::new();
+        let knows_storage = sources.iter().any(|cell| cell.point.volumes == question.volumes);
+        if !knows_storage {
+            kinds.push(LeftOut::Storage);
+        }
+        let ratio = question.data_to_memory();
+        if !sources.iter().any(|cell| near(cell.point.data_to_memory(), ratio)) {
+            kinds.push(LeftOut::Size);
+        }
+        let knows_load = sources.iter().any(|cell| {
+            cell.point.threads == question.threads
+                && std::mem::discriminant(&cell.point.arrivals) == std::mem::discriminant(&question.arrivals)
+        });
+        if !knows_load {
+            kinds.push(LeftOut::Threads);
+        }
+        kinds.into_iter().map(|kind| self.errors(kind)).collect()
+    }
+
+    fn errors(&self, kind: LeftOut) -> &Errors {
+        self.errors[kind as usize].get_or_init(|| residuals::errors(self, kind))
+    }
+
+    /// The answer without an interval, and how far the nearest cell is: what leaving out is about.
+    fn value(&self, question: &Point) -> Result<([f64; 4], f64), Refusal> {
+        let raw = self.simulate(question)?;
+        let values = Metric::ALL.map(|metric| {
+            metric.simulated(&raw.outcome) * correction(question, &raw.outcome, &raw.sources, metric)
+        });
+        Ok((values, nearest(question, &raw.outcome, &raw.sources)))
+    }
+}
+
+/// How many cores run at a time, as on the host that the nearest cell was measured on: its slow motion is part of what was measured.
+fn at_once(question: &Point, sources: &[&MeasuredCell]) -> Option<u32> {
+    let (cores, measured) = (question.cores?, sources.first()?);
+    let (of_cores, at_once) = (measured.point.cores?, measured.cores_at_once?);
+    Some((f64::from(cores) * f64::from(at_once) / f64::from(of_cores)).round().max(1.0) as u32)
+}
+
+/// What to multiply a simulated figure by, from what measured and simulated differ by in cells that are near: in how fast their storage is,
+/// in size and in load.
+///
+/// Time that the simulation misses is added where the question is slower than the cell (a lock held for 100 µs is nothing beside a disk), and
+/// is in proportion where it is faster: nothing takes longer than all of it.
+fn correction(question: &Point, outcome: &Outcome, sources: &[&MeasuredCell], metric: Metric) -> f64 {
+    if metric == Metric::Throughput {
+        return 1.0 / correction(question, outcome, sources, Metric::Mean);
+    }
+    let asked = metric.simulated(outcome);
+    let (mut up, mut down) = (0.0, 0.0);
+    for cell in sources {
+        let Ok(own) = cell.simulated() else { continue };
+        let simulated = metric.simulated(own);
+        let missed_us = metric.measured(cell) - simulated;
+        let ratio = 1.0 + missed_us / simulated.max(asked);
+        if !ratio.is_finite() || ratio <= 0.0 {
+            continue;
+        }
+        let weight = 1.0 / (0.1 + distance(question, outcome, cell, own));
+        up += weight * ratio.ln();
+        down += weight;
+    }
+    if down > 0.0 { (up / down).clamp(-3.0, 3.0).exp() } else { 1.0 }
+}
+
+/// How far the nearest of the cells is, as a logarithm.
+fn nearest(question: &Point, outcome: &Outcome, sources: &[&MeasuredCell]) -> f64 {
+    let distances = sources.iter().filter_map(|cell| {
+        let own = cell.simulated().ok()?;
+        Some(distance(question, outcome, cell, own))
+    });
+    let squared = distances.fold(f64::INFINITY, f64::min);
+    if squared.is_finite() { squared.sqrt() } else { 0.0 }
+}
+
+/// How far a measured cell is from the question: squares of logarithms.
+fn distance(question: &Point, outcome: &Outcome, cell: &MeasuredCell, own: &Outcome) -> f64 {
+    let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
+    apart(outcome.mean_us, own.mean_us)
+        + apart(question.data_to_memory(), cell.point.data_to_memory())
+        + 0.5 * apart(f64::from(question.threads), f64::from(cell.point.threads))
+}
+
+fn check_reach(question: &Point, sources: &[&MeasuredCell], change: Change) -> Result<(), Refusal> {
+    let range = |of: fn(&Point) -> f64| {
+        sources
+            .iter()
+            .map(|cell| of(&cell.point))
+            .fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)))
+    };
+    let (from, to) = range(Point::data_to_memory);
+    let ratio = question.data_to_memory() / change.memory;
+    if !(from / SIZE_REACH..=to * SIZE_REACH).contains(&ratio) {
+        return Err(Refusal::Size { ratio, from, to });
+    }
+    let (from, to) = range(|point| f64::from(point.threads));
+    if !(from / THREADS_REACH..=to * THREADS_REACH).contains(&f64::from(question.threads)) {
+        return Err(Refusal::Threads { threads: question.threads, from: from as u32, to: to as u32 });
+    }
+    let in_words = |cores: Option<u32>| cores.map_or("no number of".to_owned(), |cores| cores.to_string());
+    let fits = |cell: &&MeasuredCell| match (cell.point.cores, question.cores) {
+        (Some(measured), Some(asked)) => {
+            (1.0 / CORES_REACH..=CORES_REACH).contains(&(f64::from(asked) / f64::from(measured)))
+        }
+        (measured, asked) => measured == asked,
+    };
+    if !sources.iter().any(fits) {
+        let (measured, asked) = (in_words(sources[0].point.cores), in_words(question.cores));
+        return Err(Refusal::Cores { measured, asked });
+    }
+    Ok(())
+}
+
+fn difference(
+    measured: &std::collections::BTreeMap<String, String>,
+    asked: &std::collections::BTreeMap<String, String>,
+) -> String {
+    let value = |settings: &std::collections::BTreeMap<String, String>, key: &str| {
+        settings.get(key).map_or("not set".to_owned(), Clone::clone)
+    };
+    let keys = measured.keys().chain(asked.keys());
+    let first = keys.into_iter().find(|key| measured.get(*key) != asked.get(*key));
+    first.map_or_else(String::new, |key| {
+        format!("{key} was {}, and is {} in the question", value(measured, key), value(asked, key))
+    })
+}

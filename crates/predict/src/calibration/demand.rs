@@ -1,0 +1,152 @@
+//! What an operation of the question asks for, from measured cells of its system and mix.
+
+use std::collections::BTreeMap;
+
+use crate::cache::{CachePoint, Law, MissCurve};
+use crate::cell::{MeasuredCell, Point};
+use crate::cpu::CpuTime;
+use crate::demand::{Background, Class, Demand};
+use crate::refusal::Refusal;
+
+/// The demand, and what had to be assumed. `alike` are all cells of the system, whatever their mix: they tell what CPU time goes into
+/// what. `memory` is how many times the question's memory there is.
+pub(super) fn demand(
+    question: &Point,
+    sources: &[&MeasuredCell],
+    alike: &[&MeasuredCell],
+    memory: f64,
+) -> Result<(Demand, Vec<String>), Refusal> {
+    let weights: Vec<f64> = sources.iter().map(|cell| weight(question, cell)).collect();
+    let mean = |of: &dyn Fn(&MeasuredCell) -> f64| {
+        let sum: f64 = sources.iter().zip(&weights).map(|(cell, weight)| weight * of(cell)).sum();
+        sum / weights.iter().sum::<f64>().max(f64::MIN_POSITIVE)
+    };
+    let mut assumptions = Vec::new();
+    let memory_bytes = question.memory_bytes * memory;
+    let reads = reads(question, sources, memory_bytes, &mean, &mut assumptions)?;
+    let measured_reads = mean(&|cell| cell.demand.reads());
+    let factor = if measured_reads > 0.0 { reads / measured_reads } else { 0.0 };
+    // What a read costs is the same in every mix; what else an operation does is told best by its own mix.
+    let cpu = CpuTime::fit(alike.iter().map(|cell| {
+        let own = if cell.point.mix == question.mix { OWN_MIX } else { 1.0 };
+        (*cell, own * weight(question, cell))
+    }));
+    let commits =
+        sources.iter().filter(|cell| cell.demand.commit_bytes.is_some()).count() * 2 > sources.len();
+    // By name: a kind of operation that few have may be missing in a short measurement.
+    let mut classes: BTreeMap<&str, Class> = BTreeMap::new();
+    let of_class = |cell: &MeasuredCell, name: &str, of: fn(&Class) -> f64| {
+        cell.demand.classes.iter().find(|class| class.name == name).map_or(0.0, of)
+    };
+    for one in sources.iter().flat_map(|cell| &cell.demand.classes) {
+        let of_reads = factor * mean(&|cell| of_class(cell, &one.name, |class| class.reads));
+        classes.entry(&one.name).or_insert_with(|| Class {
+            share: mean(&|cell| of_class(cell, &one.name, |class| class.share)),
+            cpu_us: cpu.map_or(0.0, |cpu| cpu.of(of_reads, f64::from(u8::from(one.writes)))),
+            reads: of_reads,
+            read_bytes: mean(&|cell| of_class(cell, &one.name, |class| class.read_bytes)).max(512.0),
+            commits: commits && one.writes,
+            ..one.clone()
+        });
+    }
+    let whole: f64 = classes.values().map(|class| class.share).sum();
+    let mut classes: Vec<Class> = classes.into_values().collect();
+    classes.iter_mut().for_each(|class| class.share /= whole.max(f64::MIN_POSITIVE));
+    let background = |of: fn(&Background) -> f64| mean(&|cell| of(&cell.demand.background));
+    // Of the requests that there were: a cell without any has no say in their length.
+    let length = |bytes: fn(&Background) -> f64, request_bytes: fn(&Background) -> f64| {
+        let requests = mean(&|cell| {
+            let background = &cell.demand.background;
+            bytes(background) / request_bytes(background).max(1.0)
+        });
+        if requests > 0.0 { background(bytes) / requests } else { background(request_bytes) }
+    };
+    if sources.iter().all(|cell| cell.demand.cpu_us() == 0.0) {
+        assumptions.push(
+            "the run names no cores, so the system's CPU time is unknown and is in the correction".to_owned(),
+        );
+    }
+    if sources.iter().any(|cell| cell.is_doubtful) {
+        assumptions.push("some of the measured cells are doubtful by their own certificate".to_owned());
+    }
+    let demand = Demand {
+        classes,
+        background: Background {
+            read_bytes: background(|of| of.read_bytes),
+            read_request_bytes: length(|of| of.read_bytes, |of| of.read_request_bytes),
+            write_bytes: background(|of| of.write_bytes),
+            write_request_bytes: length(|of| of.write_bytes, |of| of.write_request_bytes),
+            flushes: background(|of| of.flushes),
+        },
+        commit_bytes: commits.then(|| mean(&|cell| cell.demand.commit_bytes.unwrap_or(4096.0))),
+    };
+    Ok((demand, assumptions))
+}
+
+/// Cells of a like size and load say more, and so do those in which much was measured.
+fn weight(question: &Point, cell: &MeasuredCell) -> f64 {
+    let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
+    let size = apart(question.data_to_memory(), cell.point.data_to_memory());
+    let threads = apart(f64::from(question.threads), f64::from(cell.point.threads));
+    precision(cell) / (0.05 + size + 0.5 * threads)
+}
+
+/// Counts of few operations are known badly; beyond many it is other things that differ.
+fn precision(cell: &MeasuredCell) -> f64 {
+    cell.operations / (cell.operations + MANY_OPERATIONS)
+}
+
+/// How many times more a cell of the question's own mix says of CPU time.
+const OWN_MIX: f64 = 4.0;
+const MANY_OPERATIONS: f64 = 10_000.0;
+
+/// The weighted mean of a figure over the sources.
+type Mean<'a> = &'a dyn Fn(&dyn Fn(&MeasuredCell) -> f64) -> f64;
+
+/// Reads that an operation waits for.
+fn reads(
+    question: &Point,
+    sources: &[&MeasuredCell],
+    memory_bytes: f64,
+    mean: Mean<'_>,
+    assumptions: &mut Vec<String>,
+) -> Result<f64, Refusal> {
+    let ratio = question.data_bytes() / memory_bytes.max(1.0);
+    let same_size = || sources.iter().filter(|cell| (cell.point.data_to_memory() / ratio - 1.0).abs() < 0.02);
+    // Measured is better than any curve.
+    if same_size().next().is_some() {
+        let sum: f64 = same_size().map(|cell| precision(cell) * cell.demand.reads()).sum();
+        return Ok(sum / same_size().map(|cell| precision(cell)).sum::<f64>().max(f64::MIN_POSITIVE));
+    }
+    let Some(curve) = miss_curve(question, sources) else {
+        return Err(Refusal::Distribution { distribution: question.distribution.clone() });
+    };
+    if curve.is_assumed {
+        assumptions.push(format!(
+            "one size was measured, so nothing tells how much of the memory caches data: {:.0} % is assumed",
+            100.0 * curve.useful_share
+        ));
+    }
+    // Zipf's law depends on the number of records, so each size is taken as it is, with its own memory.
+    let reads = curve.reads(question.records, question.record_bytes, memory_bytes);
+    let nearest = mean(&|cell| {
+        let own = curve.reads(cell.point.records, cell.point.record_bytes, cell.point.memory_bytes);
+        if own > 0.02 { (cell.demand.reads() / own).clamp(0.5, 2.0).ln() } else { 0.0 }
+    });
+    Ok(reads * nearest.exp())
+}
+
+/// The curve through what was measured; `None` for a law that is not modelled.
+pub(crate) fn miss_curve(question: &Point, sources: &[&MeasuredCell]) -> Option<MissCurve> {
+    let law = Law::of(&question.distribution)?;
+    let points: Vec<CachePoint> = sources
+        .iter()
+        .map(|cell| CachePoint {
+            records: cell.point.records,
+            record_bytes: cell.point.record_bytes,
+            memory_bytes: cell.point.memory_bytes,
+            reads: cell.demand.reads(),
+        })
+        .collect();
+    MissCurve::fit(law, &points)
+}

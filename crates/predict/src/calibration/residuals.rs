@@ -1,0 +1,95 @@
+//! How wrong answers are: each measured cell predicted from the others.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::{Calibration, Metric, UNKNOWN_ERROR};
+use crate::cell::{MeasuredCell, Point};
+
+/// Which measured cells an answer must do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// Every cell on the same storage.
+    Storage,
+    /// Every cell of the same size.
+    Size,
+    /// Every cell with as many threads, or of the same rate.
+    Threads,
+}
+
+impl LeftOut {
+    pub const ALL: [LeftOut; 3] = [LeftOut::Storage, LeftOut::Size, LeftOut::Threads];
+
+    /// In words: `a storage`.
+    pub fn name(self) -> &'static str {
+        match self {
+            LeftOut::Storage => "a storage",
+            LeftOut::Size => "a size",
+            LeftOut::Threads => "a number of threads",
+        }
+    }
+
+    /// Whether `other` must not be used to answer `point`.
+    pub fn leaves_out(self, point: &Point, other: &Point) -> bool {
+        match self {
+            LeftOut::Storage => point.volumes == other.volumes,
+            LeftOut::Size => (point.data_to_memory() / other.data_to_memory() - 1.0).abs() < 0.02,
+            LeftOut::Threads => point.threads == other.threads && point.arrivals == other.arrivals,
+        }
+    }
+}
+
+/// Errors grow with how far the nearest measured cell is, from this distance on (a logarithm): a storage forty times as fast says less of
+/// another one than one that is twice as fast.
+const NEAR: f64 = 1.5;
+
+/// Errors of answers, as logarithms of predicted over measured, by metric.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Errors {
+    /// Each brought to a nearest cell at no distance.
+    of: [Vec<f64>; 4],
+}
+
+impl Errors {
+    /// The mean square for an answer whose nearest cell is so far. It is about zero and not about the mean: a bias is an error too.
+    pub(super) fn squared(&self, metric: Metric, distance: f64) -> f64 {
+        let errors = &self.of[metric.index()];
+        if errors.len() < 2 {
+            return UNKNOWN_ERROR * UNKNOWN_ERROR;
+        }
+        let at_once = errors.iter().map(|error| error * error).sum::<f64>() / errors.len() as f64;
+        at_once * (1.0 + distance / NEAR).powi(2)
+    }
+
+    pub(super) fn count(&self, metric: Metric) -> usize {
+        let count = self.of[metric.index()].len();
+        // Too few are replaced by what is usual, which is no estimate from a few.
+        if count < 2 { 1_000 } else { count }
+    }
+}
+
+/// The calibration's cells without those that are left out for this one.
+pub(super) fn without(cells: &[std::sync::Arc<MeasuredCell>], point: &Point, kind: LeftOut) -> Calibration {
+    let others = cells.iter().filter(|cell| !kind.leaves_out(point, &cell.point)).cloned().collect();
+    Calibration::new(others)
+}
+
+pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> Errors {
+    let mut errors = Errors::default();
+    for cell in calibration.cells() {
+        let others = without(calibration.cells(), &cell.point, kind);
+        let Ok((values, distance)) = others.value(&cell.point) else { continue };
+        for metric in Metric::ALL {
+            let error = (values[metric.index()] / metric.measured(cell)).ln();
+            if error.is_finite() {
+                errors.of[metric.index()].push(error / (1.0 + distance / NEAR));
+            }
+        }
+    }
+    errors
+}
+
+/// What 95 % of Student's t are within.
+pub(super) fn student_t(degrees: usize) -> f64 {
+    let degrees = degrees.clamp(1, 1_000) as f64;
+    StudentsT::new(0.0, 1.0, degrees).map_or(1.96, |t| t.inverse_cdf(0.975))
+}

@@ -1,0 +1,374 @@
+//! Measured cells: what they were about, what was measured, and what an operation asked for.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use underlay_record::{CellStatus, LatencySummary, RunRecord};
+use underlay_storage::stack::VolumeSpec;
+
+use crate::demand::{Background, Class, Demand};
+use crate::outcome::Outcome;
+use crate::refusal::Refusal;
+use crate::simulation::{self, Arrivals, Scenario};
+
+/// Everything that an answer depends on. Sizes are those of the machine that it was measured on, after `scale.data`; times are
+/// modelled times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// What people call it: `rocksdb/nvme/ycsb-a-uniform-20t`.
+    pub id: String,
+    /// The system's own name.
+    pub system: String,
+    /// As the study writes them, with whatever else changes what an operation is.
+    pub settings: BTreeMap<String, String>,
+    pub nodes: u32,
+    pub servers: u32,
+    pub mix: String,
+    pub distribution: String,
+    pub threads: u32,
+    pub arrivals: Arrivals,
+    pub records: f64,
+    pub record_bytes: f64,
+    /// Of all servers together, as are the cores.
+    pub memory_bytes: f64,
+    pub cores: Option<u32>,
+    /// What the study calls its storage.
+    pub storage: String,
+    /// The volumes of all servers.
+    pub volumes: Vec<VolumeSpec>,
+    /// Layers and links that are known only by name, for a storage that can't be simulated.
+    pub not_modelled: Option<String>,
+}
+
+impl Point {
+    pub fn data_bytes(&self) -> f64 {
+        self.records * self.record_bytes
+    }
+
+    /// Data for each byte of memory.
+    pub fn data_to_memory(&self) -> f64 {
+        self.data_bytes() / self.memory_bytes.max(1.0)
+    }
+
+    /// What the data takes on the devices: about a fifth more than its records.
+    pub(crate) fn footprint_bytes(&self) -> u64 {
+        (SPACE_AMPLIFICATION * self.data_bytes()).clamp(1.0, 1e18) as u64
+    }
+
+    pub(crate) fn scenario<'a>(&'a self, demand: &'a Demand, cores_at_once: Option<u32>) -> Scenario<'a> {
+        Scenario {
+            demand,
+            volumes: &self.volumes,
+            footprint_bytes: self.footprint_bytes(),
+            device_speed: 1.0,
+            cores: self.cores,
+            cores_at_once,
+            threads: self.threads,
+            arrivals: self.arrivals,
+            operations: OPERATIONS,
+            seed: SEED,
+        }
+    }
+}
+
+const SPACE_AMPLIFICATION: f64 = 1.2;
+const SEED: u64 = 24;
+/// So many measured operations make a percentile of a hundredth that is known within some ten percent.
+pub const OPERATIONS: usize = 6_000;
+
+/// A figure over the repetitions of a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figure {
+    /// The geometric mean.
+    pub value: f64,
+    /// The standard deviation of the logarithm of one repetition; absent where there is one.
+    pub spread: Option<f64>,
+}
+
+impl Figure {
+    fn of(values: &[f64]) -> Figure {
+        let logs: Vec<f64> = values.iter().map(|value| value.max(1e-9).ln()).collect();
+        let count = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / count;
+        let spread = (logs.len() > 1)
+            .then(|| (logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt());
+        Figure { value: mean.exp(), spread }
+    }
+}
+
+/// What was measured of a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    pub throughput_per_s: Figure,
+    pub mean_us: Figure,
+    pub p50_us: Figure,
+    pub p99_us: Figure,
+}
+
+/// A cell that was measured, all its repetitions together.
+#[derive(Debug)]
+pub struct MeasuredCell {
+    pub point: Point,
+    pub repetitions: usize,
+    /// Measured operations of all repetitions.
+    pub operations: f64,
+    pub figures: Figures,
+    /// Of the busiest device, 0 to 1.
+    pub device_busy: f64,
+    pub demand: Demand,
+    /// Reads of devices by all operations together, the background's included.
+    pub all_reads: f64,
+    /// How many of the modelled cores ran at a time while it was measured: as many CPUs of the host as it was due.
+    pub cores_at_once: Option<u32>,
+    /// Some of its repetitions are doubtful by their certificate.
+    pub is_doubtful: bool,
+    /// The cell simulated with its own demand: made once, since it is asked for often.
+    own: OnceLock<Result<Outcome, Refusal>>,
+}
+
+/// A repetition as far as it matters here: each figure for one operation.
+#[derive(Clone, Debug)]
+struct Raw {
+    operations: f64,
+    throughput_per_s: f64,
+    latency: LatencySummary,
+    /// (name, share, median latency in microseconds)
+    classes: Vec<(String, f64, f64)>,
+    cpu_us: f64,
+    reads: f64,
+    read_bytes: f64,
+    writes: f64,
+    write_bytes: f64,
+    flushes: f64,
+    compaction_read_bytes: Option<f64>,
+    busy: f64,
+    due_cpus: Option<f64>,
+    is_doubtful: bool,
+}
+
+impl MeasuredCell {
+    /// A cell from the records of its repetitions; those that failed are left out.
+    ///
+    /// # Errors
+    /// When none of them has figures, or one has figures that no run has.
+    pub fn new(
+        point: Point,
+        records: &[&RunRecord],
+        block_bytes: Option<f64>,
+    ) -> Result<MeasuredCell, Refusal> {
+        let raws: Vec<Raw> = records
+            .iter()
+            .filter(|record| record.status == CellStatus::Completed)
+            .map(|record| Raw::of(record))
+            .collect::<Result<_, _>>()?;
+        if raws.is_empty() {
+            return Err(Refusal::Record {
+                what: format!("{} has no repetition that was measured", point.id),
+            });
+        }
+        let figure = |of: fn(&Raw) -> f64| Figure::of(&raws.iter().map(of).collect::<Vec<_>>());
+        let mean = |of: fn(&Raw) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+        let demand = demand(&raws, &point, block_bytes);
+        Ok(MeasuredCell {
+            repetitions: raws.len(),
+            operations: raws.iter().map(|raw| raw.operations).sum(),
+            figures: Figures {
+                throughput_per_s: figure(|raw| raw.throughput_per_s),
+                mean_us: figure(|raw| raw.latency.mean),
+                p50_us: figure(|raw| raw.latency.p50),
+                p99_us: figure(|raw| raw.latency.p99),
+            },
+            device_busy: mean(|raw| raw.busy),
+            all_reads: mean(|raw| raw.reads),
+            cores_at_once: raws[0].due_cpus.map(|cpus| {
+                // Slow motion may be rounded to what fits by a hair.
+                ((cpus - 0.01).ceil().clamp(1.0, 4096.0) as u32).saturating_mul(point.servers.max(1))
+            }),
+            is_doubtful: raws.iter().any(|raw| raw.is_doubtful),
+            demand,
+            point,
+            own: OnceLock::new(),
+        })
+    }
+
+    /// The cell simulated with its own demand on its own storage.
+    ///
+    /// # Errors
+    /// When its storage can't be simulated.
+    pub fn simulated(&self) -> Result<&Outcome, Refusal> {
+        let simulate = || match &self.point.not_modelled {
+            Some(what) => Err(Refusal::Layer { what: what.clone() }),
+            None => simulation::simulate(self.point.scenario(&self.demand, self.cores_at_once)),
+        };
+        self.own.get_or_init(simulate).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// The mean length of the reads of cells that only read: what the system reads at once. `None` where no cell does.
+pub fn read_bytes_of(records: &[&RunRecord]) -> Option<f64> {
+    let lengths: Vec<f64> = records
+        .iter()
+        .filter_map(|record| Raw::of(record).ok())
+        .filter(|raw| raw.reads > 0.05 && raw.classes.iter().all(|(name, ..)| !writes(name)))
+        .map(|raw| raw.read_bytes / raw.reads)
+        .collect();
+    (!lengths.is_empty()).then(|| lengths.iter().sum::<f64>() / lengths.len() as f64)
+}
+
+fn writes(operation: &str) -> bool {
+    matches!(operation, "update" | "insert" | "delete" | "read-modify-write")
+}
+
+fn reads(operation: &str) -> bool {
+    matches!(operation, "read" | "scan" | "read-modify-write")
+}
+
+impl Raw {
+    fn of(record: &RunRecord) -> Result<Raw, Refusal> {
+        let refused = |what: String| Refusal::Record { what: format!("{}: {what}", record.cell.id) };
+        let Some(measured) = &record.measured else {
+            return Err(refused("it has no measured operations".to_owned()));
+        };
+        let operations: u64 =
+            measured.by_operation.values().fold(0, |sum, stats| sum.saturating_add(stats.count));
+        if operations == 0 || measured.operations == 0 {
+            return Err(refused("it has no measured operations".to_owned()));
+        }
+        let each = |count: u64| count as f64 / measured.operations as f64;
+        let sum = |of: fn(&underlay_record::DeviceTotals) -> u64| {
+            record.devices.iter().fold(0u64, |sum, device| sum.saturating_add(of(&device.totals)))
+        };
+        let cpu_us = record
+            .cpu
+            .as_ref()
+            .map_or(0.0, |cpu| cpu.used_cpus * measured.wall_s * 1e6 / measured.operations as f64);
+        let busy = record
+            .devices
+            .iter()
+            .map(|device| device.totals.busy_us / 1e6 / device.duration_s.max(1e-9))
+            .fold(0.0, f64::max);
+        let raw = Raw {
+            operations: measured.operations as f64,
+            throughput_per_s: measured.throughput_per_s,
+            latency: measured.latency.us,
+            classes: measured
+                .by_operation
+                .iter()
+                .filter(|(_, stats)| stats.count > 0)
+                .map(|(name, stats)| {
+                    (name.clone(), stats.count as f64 / operations as f64, stats.latency.us.p50)
+                })
+                .collect(),
+            cpu_us,
+            reads: each(sum(|totals| totals.reads)),
+            read_bytes: each(sum(|totals| totals.read_bytes)),
+            writes: each(sum(|totals| totals.writes)),
+            write_bytes: each(sum(|totals| totals.write_bytes)),
+            flushes: each(sum(|totals| totals.flushes)),
+            compaction_read_bytes: record
+                .system_figures
+                .get("compaction_read_bytes")
+                .map(|bytes| bytes / measured.operations as f64),
+            busy,
+            due_cpus: record.cpu.as_ref().map(|cpu| cpu.due_cpus),
+            is_doubtful: record
+                .certificate
+                .as_ref()
+                .is_some_and(|one| one.verdict == underlay_record::Verdict::Doubtful),
+        };
+        let bounded = |value: f64, most: f64| (0.0..=most).contains(&value);
+        let sound = bounded(raw.throughput_per_s, 1e12)
+            && raw.throughput_per_s > 0.0
+            && [raw.latency.mean, raw.latency.p50, raw.latency.p99].iter().all(|&us| bounded(us, 3.6e9))
+            && raw.latency.mean > 0.0
+            && bounded(raw.cpu_us, 1e9)
+            && bounded(raw.reads, 1e4)
+            && bounded(raw.writes, 1e4)
+            && bounded(raw.flushes, 1e4)
+            && bounded(raw.read_bytes, 1e11)
+            && bounded(raw.write_bytes, 1e11)
+            && raw.compaction_read_bytes.is_none_or(|bytes| bounded(bytes, 1e12))
+            && raw.due_cpus.is_none_or(|cpus| bounded(cpus, 1e6))
+            && bounded(raw.busy, 1e3);
+        if sound { Ok(raw) } else { Err(refused("it has figures that no run has".to_owned())) }
+    }
+}
+
+/// Flushes for each write, times the writes under way, from which on writes are taken to wait for them.
+const COMMITS: f64 = 0.4;
+/// Requests of the background that nothing else is known of.
+const BACKGROUND_READ_BYTES: f64 = 131_072.0;
+
+fn demand(raws: &[Raw], point: &Point, block_bytes: Option<f64>) -> Demand {
+    let mean = |of: fn(&Raw) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+    let mut classes: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for raw in raws {
+        for (name, share, p50_us) in &raw.classes {
+            let class = classes.entry(name).or_default();
+            class.0 += share / raws.len() as f64;
+            class.1 += p50_us / raws.len() as f64;
+        }
+    }
+    let whole: f64 = classes.values().map(|class| class.0).sum();
+    let writing: f64 = classes.iter().filter(|(name, _)| writes(name)).map(|(_, class)| class.0).sum();
+    let (all_reads, read_bytes) = (mean(|raw| raw.reads), mean(|raw| raw.read_bytes));
+    let (all_writes, write_bytes) = (mean(|raw| raw.writes), mean(|raw| raw.write_bytes));
+    let flushes = mean(|raw| raw.flushes);
+    let each_bytes = if all_reads > 0.0 { read_bytes / all_reads } else { 4096.0 };
+    let by_system = mean(|raw| raw.compaction_read_bytes.unwrap_or(f64::INFINITY));
+    // Whatever is longer than what clients read is the background's, unless nobody writes.
+    let (reads_waited_for, background_reads, waited_bytes) = match writing > 0.0 {
+        false => (all_reads, 0.0, each_bytes),
+        true => {
+            let short = block_bytes.unwrap_or(5_000.0).min(each_bytes).max(512.0);
+            let long = BACKGROUND_READ_BYTES.max(1.5 * each_bytes);
+            let background = ((read_bytes - all_reads * short) / (long - short)).clamp(0.0, all_reads);
+            let background = background.min(by_system / long);
+            (all_reads - background, background, short)
+        }
+    };
+    let reading: f64 = classes.iter().filter(|(name, _)| reads(name)).map(|(_, class)| class.0).sum();
+    // A group commit serves at most those that are writing at the time: rate times latency (Little's law). The median, since stalls
+    // make few writes very long.
+    let under_way: f64 = classes
+        .iter()
+        .filter(|(name, _)| writes(name))
+        .map(|(_, (share, p50_us))| share * p50_us / 1e6 * mean(|raw| raw.throughput_per_s))
+        .sum();
+    let most = f64::from(point.threads).max(1.0);
+    let commits = writing > 0.0 && flushes / writing > COMMITS / under_way.clamp(1.0, most);
+    let commit_bytes = commits.then_some(4096.0);
+    let log_bytes = if commits { flushes * 4096.0 } else { 0.0 };
+    let left_bytes = (write_bytes - log_bytes).max(0.0);
+    let left_writes = if commits { (all_writes - flushes).max(1e-6) } else { all_writes };
+    let per_write = |amount: f64| if writing > 0.0 { amount / writing } else { 0.0 };
+    let background_bytes = background_reads * BACKGROUND_READ_BYTES.max(1.5 * each_bytes);
+    Demand {
+        classes: classes
+            .iter()
+            .map(|(name, (share, _))| {
+                let is_reading = reading == 0.0 || reads(name);
+                Class {
+                    name: (*name).to_owned(),
+                    share: share / whole,
+                    cpu_us: mean(|raw| raw.cpu_us),
+                    reads: match is_reading {
+                        true => reads_waited_for / if reading > 0.0 { reading } else { 1.0 },
+                        false => 0.0,
+                    },
+                    read_bytes: waited_bytes,
+                    writes: writes(name),
+                    commits: commits && writes(name),
+                }
+            })
+            .collect(),
+        background: Background {
+            read_bytes: per_write(background_bytes),
+            read_request_bytes: BACKGROUND_READ_BYTES.max(1.5 * each_bytes),
+            write_bytes: per_write(left_bytes),
+            write_request_bytes: if left_writes > 0.0 { left_bytes / left_writes } else { 65_536.0 },
+            flushes: if commits { 0.0 } else { per_write(flushes) },
+        },
+        commit_bytes,
+    }
+}

@@ -1,0 +1,72 @@
+//! What an operation asks of the machine, whatever the storage: the part of a measurement that can be taken elsewhere.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the operations of a mix ask for, on average over all of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Demand {
+    /// Their shares add up to 1.
+    pub classes: Vec<Class>,
+    pub background: Background,
+    /// Bytes that a group commit writes before its flush; absent where no operation waits for a flush.
+    pub commit_bytes: Option<f64>,
+}
+
+/// One kind of operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Class {
+    /// As in records: `read`, `update`.
+    pub name: String,
+    /// Of all operations, 0 to 1.
+    pub share: f64,
+    /// CPU time of one core, in modelled microseconds, that of background work included.
+    pub cpu_us: f64,
+    /// Reads of devices that follow one another: each waits for the one before.
+    pub reads: f64,
+    pub read_bytes: f64,
+    /// Whether it changes data, and so leaves work for the background.
+    pub writes: bool,
+    /// Whether it is answered only after a flush, which it shares with all that wait at that time.
+    pub commits: bool,
+}
+
+/// What an operation that writes leaves for others to do: flushes of memtables, compaction, write-back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Background {
+    pub read_bytes: f64,
+    pub read_request_bytes: f64,
+    pub write_bytes: f64,
+    pub write_request_bytes: f64,
+    /// Flushes that nobody waits for.
+    pub flushes: f64,
+}
+
+impl Demand {
+    /// CPU time of an operation of the mix, in microseconds.
+    pub fn cpu_us(&self) -> f64 {
+        self.mean(|class| class.cpu_us)
+    }
+
+    /// Reads that an operation of the mix waits for.
+    pub fn reads(&self) -> f64 {
+        self.mean(|class| class.reads)
+    }
+
+    /// The share of operations that write.
+    pub fn writing_share(&self) -> f64 {
+        self.mean(|class| f64::from(u8::from(class.writes)))
+    }
+
+    fn mean(&self, figure: impl Fn(&Class) -> f64) -> f64 {
+        self.classes.iter().map(|class| class.share * figure(class)).sum()
+    }
+
+    /// The same with every class's reads multiplied.
+    #[must_use]
+    pub fn with_reads_times(&self, factor: f64) -> Demand {
+        let mut changed = self.clone();
+        changed.classes.iter_mut().for_each(|class| class.reads *= factor);
+        changed
+    }
+}

@@ -1,0 +1,22 @@
+//! Measured cells in, answers for cells that were not measured out: in virtual time, by the same models that pace devices.
+//!
+//! It knows records and media. It starts nothing, reads no file and no clock, and the same question has the same answer.
+
+pub mod advice;
+pub mod attribution;
+pub mod bank;
+pub mod cache;
+pub mod calibration;
+pub mod cell;
+mod cpu;
+pub mod demand;
+pub mod outcome;
+pub mod refusal;
+pub mod simulation;
+pub mod validation;
+
+pub use calibration::{Calibration, Change, LeftOut, Metric, Prediction};
+pub use cell::{MeasuredCell, Point};
+pub use cpu::divide_cpu_time;
+pub use refusal::Refusal;
+pub use underlay_record::Estimate;

@@ -1,0 +1,111 @@
+//! What came of a simulation, and where the time of an operation went.
+
+use underlay_record::TimeShares;
+
+/// Where the time of an operation went, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Parts {
+    /// What the devices would have taken had they been idle.
+    pub service_ns: f64,
+    /// What they took beyond that, and what writers waited for the background.
+    pub queue_ns: f64,
+    pub network_ns: f64,
+    pub cpu_ns: f64,
+    pub cpu_wait_ns: f64,
+    /// Until a client was free; only where operations arrive by themselves.
+    pub client_ns: f64,
+}
+
+impl Parts {
+    /// A request that took `all_ns`, and `idle_ns` on an idle storage.
+    pub(crate) fn add_device(&mut self, all_ns: f64, network_ns: f64, idle_ns: f64) {
+        let at_device_ns = (all_ns - network_ns).max(0.0);
+        let service_ns = at_device_ns.min(idle_ns);
+        self.service_ns += service_ns;
+        self.queue_ns += at_device_ns - service_ns;
+        self.network_ns += network_ns;
+    }
+}
+
+/// One measured operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finished {
+    pub total_ns: f64,
+    pub parts: Parts,
+}
+
+/// What a simulation says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub throughput_per_s: f64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    /// Of the busiest device: the share of the time in which it had a request.
+    pub device_busy: f64,
+    /// The mean number of requests at the busiest device.
+    pub device_queue: f64,
+    /// 0 to 1; absent where the number of cores is not known.
+    pub cpu_busy: Option<f64>,
+    /// Operations under way, on average over the time.
+    pub inside: f64,
+    /// Operations came faster than they were answered: the figures are of the time until it was given up.
+    pub is_saturated: bool,
+    pub of_mean: TimeShares,
+    pub of_p50: TimeShares,
+    pub of_p99: TimeShares,
+}
+
+impl Outcome {
+    pub(crate) fn of(
+        mut finished: Vec<Finished>,
+        span_ns: u64,
+        usage: &[(f64, f64)],
+        cpu_busy: Option<f64>,
+        inside: f64,
+        is_saturated: bool,
+    ) -> Outcome {
+        finished.sort_by(|a, b| a.total_ns.total_cmp(&b.total_ns));
+        let count = finished.len();
+        let mean_us = finished.iter().map(|one| one.total_ns).sum::<f64>() / count.max(1) as f64 / 1e3;
+        let quantile_us = |share: f64| match count {
+            0 => f64::INFINITY,
+            _ => finished[((count - 1) as f64 * share).round() as usize].total_ns / 1e3,
+        };
+        // What an operation at a percentile went through is the mean over its neighbours.
+        let around = |share: f64, width: f64| {
+            let at = |share: f64| ((count as f64) * share.clamp(0.0, 1.0)) as usize;
+            let (from, to) = (at(share - width), at(share + width).max(at(share - width) + 1).min(count));
+            shares(&finished[from.min(to)..to])
+        };
+        let busiest =
+            usage.iter().copied().fold((0.0f64, 0.0f64), |most, one| if one.0 > most.0 { one } else { most });
+        Outcome {
+            throughput_per_s: count as f64 / (span_ns as f64 / 1e9),
+            mean_us: if count == 0 { f64::INFINITY } else { mean_us },
+            p50_us: quantile_us(0.5),
+            p99_us: quantile_us(0.99),
+            device_busy: busiest.0.min(1.0),
+            device_queue: busiest.1,
+            cpu_busy,
+            inside,
+            is_saturated: is_saturated || count == 0,
+            of_mean: shares(&finished),
+            of_p50: around(0.5, 0.05),
+            of_p99: around(0.99, 0.005),
+        }
+    }
+}
+
+fn shares(finished: &[Finished]) -> TimeShares {
+    let each = 1e3 * finished.len().max(1) as f64;
+    let mean = |part: fn(&Parts) -> f64| finished.iter().map(|one| part(&one.parts)).sum::<f64>() / each;
+    TimeShares {
+        device_service_us: mean(|parts| parts.service_ns),
+        device_queueing_us: mean(|parts| parts.queue_ns),
+        network_us: mean(|parts| parts.network_ns),
+        cpu_us: mean(|parts| parts.cpu_ns),
+        cpu_waiting_us: mean(|parts| parts.cpu_wait_ns),
+        client_waiting_us: mean(|parts| parts.client_ns),
+    }
+}

@@ -1,0 +1,570 @@
+//! A queueing network in virtual time: clients, cores, and the devices' own models.
+//!
+//! An operation takes turns of CPU time and reads of devices, one after the other; one that commits then waits for a flush, which
+//! all share that wait at the time. What writes leave for the background comes to the same devices. The cores are one queue with as
+//! many servers. Clients are a closed population, or operations arrive by themselves and wait for a free client.
+
+mod background;
+mod check;
+mod cores;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use underlay_storage::medium::Operation;
+use underlay_storage::stack::VolumeSpec;
+
+use crate::bank::{Bank, Done, VolumeRequest};
+use crate::demand::Demand;
+use crate::outcome::{Finished, Outcome, Parts};
+use crate::refusal::Refusal;
+
+use background::Backlog;
+use check::check;
+use cores::Cores;
+
+/// Events after which a simulation that gets nowhere is given up.
+const MAX_STEPS: u64 = 10_000_000;
+/// A queue that grows by more than this part of the operations while they are measured has no end.
+const GROWTH: f64 = 0.03;
+/// Idle reads that tell what a read takes when nothing else is going on.
+const IDLE_READS: u64 = 48;
+
+/// How operations come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Each client sends its next operation when the last is answered.
+    Closed,
+    /// Evenly at this rate.
+    Even { per_s: f64 },
+    /// At this rate, independently of one another.
+    Poisson { per_s: f64 },
+}
+
+/// What is asked of the simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario<'a> {
+    pub demand: &'a Demand,
+    pub volumes: &'a [VolumeSpec],
+    /// How much of the storage the data takes; requests go there.
+    pub footprint_bytes: u64,
+    /// How many times faster each device is than its medium: 1 but for "what if".
+    pub device_speed: f64,
+    /// Of all machines of the system together; so many that nothing waits when absent.
+    pub cores: Option<u32>,
+    /// How many run at a time, each that much faster: in slow motion, one CPU of the host stands for many modelled cores, and whoever
+    /// has it gets all of it. As many as there are cores when absent.
+    pub cores_at_once: Option<u32>,
+    pub threads: u32,
+    pub arrivals: Arrivals,
+    /// Measured operations.
+    pub operations: usize,
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival,
+    Cpu(usize),
+    /// A request that came back over a link.
+    Answer(u64, u64),
+}
+
+/// Whose request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Read(usize),
+    CommitWrite,
+    CommitFlush,
+    BackgroundRead,
+    BackgroundWrite(u64),
+    BackgroundFlush,
+}
+
+const KIND_SHIFT: u32 = 56;
+
+impl Owner {
+    fn tag(self) -> u64 {
+        let (kind, value) = match self {
+            Owner::Read(operation) => (0, operation as u64),
+            Owner::CommitWrite => (1, 0),
+            Owner::CommitFlush => (2, 0),
+            Owner::BackgroundRead => (3, 0),
+            Owner::BackgroundWrite(bytes) => (4, bytes),
+            Owner::BackgroundFlush => (5, 0),
+        };
+        kind << KIND_SHIFT | value
+    }
+
+    fn of(tag: u64) -> Owner {
+        let value = tag & ((1 << KIND_SHIFT) - 1);
+        match tag >> KIND_SHIFT {
+            0 => Owner::Read(value as usize),
+            1 => Owner::CommitWrite,
+            2 => Owner::CommitFlush,
+            3 => Owner::BackgroundRead,
+            4 => Owner::BackgroundWrite(value),
+            _ => Owner::BackgroundFlush,
+        }
+    }
+}
+
+/// An operation under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Under {
+    class: usize,
+    /// When it was to start: what it waits for a client counts.
+    began_ns: u64,
+    reads_left: u32,
+    slice_ns: f64,
+    since_ns: u64,
+    parts: Parts,
+}
+
+struct Simulation<'a> {
+    scenario: Scenario<'a>,
+    bank: Bank,
+    random: Pcg64Mcg,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    sequence: u64,
+    now_ns: u64,
+    operations: Vec<Under>,
+    free: Vec<usize>,
+    cores: Cores,
+    /// How many times faster than a modelled core each that runs is.
+    core_speed: f64,
+    backlog: Backlog,
+    /// Operations that wait until the background has caught up.
+    stalled: VecDeque<usize>,
+    /// Those of the commit under way, and those that wait for the next.
+    committing: Vec<usize>,
+    to_commit: Vec<usize>,
+    /// When operations were to start that wait for a client.
+    waiting: VecDeque<u64>,
+    idle_clients: u32,
+    idle_read_ns: f64,
+    idle_commit_ns: f64,
+    finished: Vec<Finished>,
+    over: usize,
+    warmup: usize,
+    measured_from_ns: u64,
+    /// Operations that waited for a client then.
+    waited_then: usize,
+    /// The integral of the operations under way over the measured time.
+    inside: u32,
+    inside_ns: u128,
+    inside_changed_ns: u64,
+}
+
+/// Simulates the scenario.
+///
+/// # Errors
+/// A storage with layers that are not modelled, or a demand that no record has.
+pub fn simulate(scenario: Scenario<'_>) -> Result<Outcome, Refusal> {
+    check(&scenario)?;
+    let writes = scenario.demand.writing_share() > 0.0;
+    simulate_on(Bank::new(scenario.volumes, writes, scenario.device_speed, scenario.seed)?, scenario)
+}
+
+/// The same on devices that are there already, idle, in the place of the scenario's volumes.
+///
+/// # Errors
+/// A demand that no record has.
+pub fn simulate_on(mut bank: Bank, scenario: Scenario<'_>) -> Result<Outcome, Refusal> {
+    check(&scenario)?;
+    let mut random = Pcg64Mcg::seed_from_u64(scenario.seed ^ 0x7072_6564_6963_7431);
+    let (idle_read_ns, idle_commit_ns, now_ns) = idle_times(&mut bank, &scenario, &mut random);
+    let threads = scenario.threads;
+    let mut simulation = Simulation {
+        scenario,
+        bank,
+        random,
+        events: BinaryHeap::new(),
+        sequence: 0,
+        now_ns,
+        operations: Vec::new(),
+        free: Vec::new(),
+        cores: Cores::new(at_once(&scenario)),
+        core_speed: core_speed(&scenario),
+        backlog: Backlog::new(&scenario.demand.background),
+        stalled: VecDeque::new(),
+        committing: Vec::new(),
+        to_commit: Vec::new(),
+        waiting: VecDeque::new(),
+        idle_clients: threads,
+        idle_read_ns,
+        idle_commit_ns,
+        finished: Vec::with_capacity(scenario.operations),
+        over: 0,
+        warmup: (scenario.operations / 4).max(4 * threads as usize).min(scenario.operations.max(1_000)),
+        measured_from_ns: now_ns,
+        waited_then: 0,
+        inside: 0,
+        inside_ns: 0,
+        inside_changed_ns: now_ns,
+    };
+    simulation.run();
+    Ok(simulation.outcome())
+}
+
+/// What a read and a commit take of an idle storage, and when that was found out: the clock goes on from there.
+fn idle_times(bank: &mut Bank, scenario: &Scenario<'_>, random: &mut Pcg64Mcg) -> (f64, f64, u64) {
+    let mut now_ns = 0;
+    let alone = |bank: &mut Bank, requests: &[VolumeRequest], now_ns: &mut u64| -> f64 {
+        let began_ns = *now_ns;
+        for &request in requests {
+            bank.submit(0, 0, request, *now_ns);
+            let mut done = Vec::new();
+            while done.is_empty() {
+                let Some(next_ns) = bank.next_ns() else { break };
+                *now_ns = next_ns.max(*now_ns);
+                bank.take(*now_ns, &mut done);
+            }
+            *now_ns = done.first().map_or(*now_ns, |one| one.at_ns - one.network_ns);
+        }
+        (*now_ns - began_ns) as f64
+    };
+    let range = scenario.footprint_bytes.clamp(1, bank.capacity_bytes(0));
+    let of_reads = scenario.demand.classes.iter().find(|class| class.reads > 0.0);
+    let read_ns = of_reads.map_or(0.0, |class| {
+        let mut sum_ns = 0.0;
+        for _ in 0..IDLE_READS {
+            let request = VolumeRequest {
+                operation: Operation::Read,
+                offset_bytes: random.random_range(0..range),
+                length_bytes: class.read_bytes as u64,
+            };
+            sum_ns += alone(bank, &[request], &mut now_ns);
+        }
+        sum_ns / IDLE_READS as f64
+    });
+    let commit_ns = scenario.demand.commit_bytes.map_or(0.0, |bytes| {
+        let write =
+            VolumeRequest { operation: Operation::Write, offset_bytes: 0, length_bytes: bytes as u64 };
+        let flush = VolumeRequest { operation: Operation::Flush, offset_bytes: 0, length_bytes: 0 };
+        (0..8).map(|_| alone(bank, &[write, flush], &mut now_ns)).sum::<f64>() / 8.0
+    });
+    (read_ns, commit_ns, now_ns)
+}
+
+impl Simulation<'_> {
+    fn push(&mut self, at_ns: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((at_ns, self.sequence, event)));
+    }
+
+    fn run(&mut self) {
+        match self.scenario.arrivals {
+            Arrivals::Closed => {
+                for _ in 0..self.scenario.threads {
+                    self.idle_clients -= 1;
+                    self.begin(self.now_ns);
+                }
+            }
+            _ => self.push(self.now_ns, Event::Arrival),
+        }
+        let mut done: Vec<Done> = Vec::new();
+        let enough = self.warmup + self.scenario.operations;
+        // An open queue that only grows says no more with time.
+        let most_waiting = self.scenario.operations.max(20 * self.scenario.threads as usize);
+        for _ in 0..MAX_STEPS {
+            if self.over >= enough || self.waiting.len() > most_waiting {
+                return;
+            }
+            let device_ns = self.bank.next_ns();
+            let event_ns = self.events.peek().map(|Reverse((at, ..))| *at);
+            match (device_ns, event_ns) {
+                (None, None) => return,
+                (Some(device), event) if event.is_none_or(|event| device <= event) => {
+                    self.now_ns = self.now_ns.max(device);
+                    self.bank.take(self.now_ns, &mut done);
+                    for one in done.drain(..) {
+                        if one.at_ns > self.now_ns {
+                            self.push(one.at_ns, Event::Answer(one.tag, one.network_ns));
+                        } else {
+                            self.answered(Owner::of(one.tag), one.network_ns);
+                        }
+                    }
+                }
+                _ => {
+                    let Some(Reverse((at, _, event))) = self.events.pop() else { return };
+                    self.now_ns = self.now_ns.max(at);
+                    match event {
+                        Event::Arrival => self.arrive(),
+                        Event::Cpu(operation) => self.computed(operation),
+                        Event::Answer(tag, network_ns) => self.answered(Owner::of(tag), network_ns),
+                    }
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self) {
+        let distance_ns = match self.scenario.arrivals {
+            Arrivals::Closed => return,
+            Arrivals::Even { per_s } => 1e9 / per_s,
+            Arrivals::Poisson { per_s } => exponential(&mut self.random, 1e9 / per_s),
+        };
+        self.push(self.now_ns.saturating_add(distance_ns as u64), Event::Arrival);
+        self.count_inside(1);
+        if self.idle_clients > 0 {
+            self.idle_clients -= 1;
+            self.begin_counted(self.now_ns);
+        } else {
+            self.waiting.push_back(self.now_ns);
+        }
+    }
+
+    fn count_inside(&mut self, change: i32) {
+        let passed = self.now_ns - self.inside_changed_ns;
+        self.inside_changed_ns = self.now_ns;
+        self.inside_ns += u128::from(passed) * u128::from(self.inside);
+        self.inside = self.inside.saturating_add_signed(change);
+    }
+
+    fn begin(&mut self, began_ns: u64) {
+        self.count_inside(1);
+        self.begin_counted(began_ns);
+    }
+
+    fn begin_counted(&mut self, began_ns: u64) {
+        let demand = self.scenario.demand;
+        let mut draw = self.random.random::<f64>();
+        let mut class = 0;
+        for (index, one) in demand.classes.iter().enumerate() {
+            class = index;
+            draw -= one.share;
+            if draw < 0.0 {
+                break;
+            }
+        }
+        let one = &demand.classes[class];
+        let reads = one.reads.floor() as u32 + u32::from(self.random.random::<f64>() < one.reads.fract());
+        let slice_ns = one.cpu_us * 1e3 / f64::from(reads + 1) / self.core_speed;
+        let under = Under {
+            class,
+            began_ns,
+            reads_left: reads,
+            slice_ns,
+            since_ns: self.now_ns,
+            parts: Parts { client_ns: (self.now_ns - began_ns) as f64, ..Parts::default() },
+        };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.operations[place] = under;
+                place
+            }
+            None => {
+                self.operations.push(under);
+                self.operations.len() - 1
+            }
+        };
+        self.compute(place);
+    }
+
+    /// A slice of CPU time.
+    fn compute(&mut self, place: usize) {
+        self.operations[place].since_ns = self.now_ns;
+        if let Some(operation) = self.cores.enter(place) {
+            self.on_core(operation);
+        }
+    }
+
+    fn on_core(&mut self, place: usize) {
+        let length_ns = exponential(&mut self.random, self.operations[place].slice_ns) as u64;
+        let one = &mut self.operations[place];
+        one.parts.cpu_wait_ns += (self.now_ns - one.since_ns) as f64;
+        one.parts.cpu_ns += length_ns as f64;
+        self.cores.used(length_ns);
+        self.push(self.now_ns + length_ns, Event::Cpu(place));
+    }
+
+    fn computed(&mut self, place: usize) {
+        if let Some(next) = self.cores.leave() {
+            self.on_core(next);
+        }
+        self.proceed(place);
+    }
+
+    /// Its CPU time is over: what comes next?
+    fn proceed(&mut self, place: usize) {
+        let class = &self.scenario.demand.classes[self.operations[place].class];
+        self.operations[place].since_ns = self.now_ns;
+        if self.operations[place].reads_left > 0 {
+            self.operations[place].reads_left -= 1;
+            let volume = self.volume();
+            let offset_bytes = self.place_in(volume);
+            let request = VolumeRequest {
+                operation: Operation::Read,
+                offset_bytes,
+                length_bytes: class.read_bytes as u64,
+            };
+            self.bank.submit(Owner::Read(place).tag(), volume, request, self.now_ns);
+            return;
+        }
+        if class.writes {
+            if self.backlog.is_too_long() {
+                self.stalled.push_back(place);
+                return;
+            }
+            self.leave_work();
+        }
+        self.commit_or_finish(place);
+    }
+
+    fn leave_work(&mut self) {
+        self.backlog.add();
+        self.work_off();
+    }
+
+    fn commit_or_finish(&mut self, place: usize) {
+        if self.scenario.demand.classes[self.operations[place].class].commits {
+            self.operations[place].since_ns = self.now_ns;
+            self.to_commit.push(place);
+            self.commit();
+        } else {
+            self.finish(place);
+        }
+    }
+
+    /// One commit is under way at a time; whoever comes meanwhile shares the next.
+    fn commit(&mut self) {
+        if !self.committing.is_empty() || self.to_commit.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut self.committing, &mut self.to_commit);
+        let each = self.scenario.demand.commit_bytes.unwrap_or(0.0);
+        // A log's blocks are written whole, however many operations are in them.
+        let offset_bytes = self.backlog.log_offset(4096);
+        let request =
+            VolumeRequest { operation: Operation::Write, offset_bytes, length_bytes: (each as u64).max(1) };
+        self.bank.submit(Owner::CommitWrite.tag(), 0, request, self.now_ns);
+    }
+
+    /// Where a record is: systems spread them over their directories and servers by hash or in turn, so any is as likely.
+    fn volume(&mut self) -> usize {
+        match self.bank.volumes() {
+            1 => 0,
+            several => self.random.random_range(0..several),
+        }
+    }
+
+    /// Where in a volume data is, at random.
+    fn place_in(&mut self, volume: usize) -> u64 {
+        let share = self.scenario.footprint_bytes / self.bank.volumes() as u64;
+        let range = share.clamp(1, self.bank.capacity_bytes(volume));
+        self.random.random_range(0..range)
+    }
+
+    fn work_off(&mut self) {
+        while let Some(work) = self.backlog.next() {
+            let (volume, offset_bytes) = work.continues.unwrap_or_else(|| {
+                let volume = self.volume();
+                let place = self.place_in(volume);
+                self.backlog.began_at(work.operation, volume, place);
+                (volume, place)
+            });
+            let owner = match work.operation {
+                Operation::Read => Owner::BackgroundRead,
+                Operation::Write => Owner::BackgroundWrite(0),
+                _ => Owner::BackgroundFlush,
+            };
+            let request =
+                VolumeRequest { operation: work.operation, offset_bytes, length_bytes: work.length_bytes };
+            self.bank.submit(owner.tag(), volume, request, self.now_ns);
+        }
+    }
+
+    fn answered(&mut self, owner: Owner, network_ns: u64) {
+        match owner {
+            Owner::Read(place) => {
+                let idle_ns = self.idle_read_ns;
+                let one = &mut self.operations[place];
+                one.parts.add_device((self.now_ns - one.since_ns) as f64, network_ns as f64, idle_ns);
+                self.compute(place);
+            }
+            Owner::CommitWrite => {
+                let request = VolumeRequest { operation: Operation::Flush, offset_bytes: 0, length_bytes: 0 };
+                self.bank.submit(Owner::CommitFlush.tag(), 0, request, self.now_ns);
+            }
+            Owner::CommitFlush => {
+                let idle_ns = self.idle_commit_ns;
+                for place in std::mem::take(&mut self.committing) {
+                    let one = &mut self.operations[place];
+                    one.parts.add_device((self.now_ns - one.since_ns) as f64, network_ns as f64, idle_ns);
+                    self.finish(place);
+                }
+                self.commit();
+            }
+            Owner::BackgroundRead => self.caught_up(Operation::Read),
+            Owner::BackgroundWrite(_) => self.caught_up(Operation::Write),
+            Owner::BackgroundFlush => self.caught_up(Operation::Flush),
+        }
+    }
+
+    fn caught_up(&mut self, operation: Operation) {
+        self.backlog.done(operation);
+        self.work_off();
+        while !self.backlog.is_too_long() {
+            let Some(place) = self.stalled.pop_front() else { return };
+            let one = &mut self.operations[place];
+            one.parts.queue_ns += (self.now_ns - one.since_ns) as f64;
+            self.leave_work();
+            self.commit_or_finish(place);
+        }
+    }
+
+    fn finish(&mut self, place: usize) {
+        let Under { began_ns, parts, .. } = self.operations[place];
+        self.free.push(place);
+        self.count_inside(-1);
+        self.over += 1;
+        if self.over > self.warmup {
+            self.finished.push(Finished { total_ns: (self.now_ns - began_ns) as f64, parts });
+        } else if self.over == self.warmup {
+            self.measured_from_ns = self.now_ns;
+            self.waited_then = self.waiting.len();
+            self.inside_ns = 0;
+            self.bank.restart(self.now_ns);
+            self.cores.restart();
+        }
+        match self.scenario.arrivals {
+            Arrivals::Closed => self.begin(self.now_ns),
+            _ => match self.waiting.pop_front() {
+                Some(began_ns) => self.begin_counted(began_ns),
+                None => self.idle_clients += 1,
+            },
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.count_inside(0);
+        let span_ns = self.now_ns.saturating_sub(self.measured_from_ns).max(1);
+        let usage = self.bank.usage(self.measured_from_ns, self.now_ns);
+        let is_cut_short = self.over < self.warmup + self.scenario.operations;
+        // Of a rate that is kept up with, a queue grows by chance alone.
+        let grown = self.waiting.len().saturating_sub(self.waited_then);
+        let is_saturated = is_cut_short || grown as f64 > GROWTH * self.scenario.operations as f64;
+        let cpu = self.cores.utilisation(span_ns);
+        let inside = self.inside_ns as f64 / span_ns as f64;
+        Outcome::of(self.finished, span_ns, &usage, cpu, inside, is_saturated)
+    }
+}
+
+fn at_once(scenario: &Scenario<'_>) -> Option<u32> {
+    scenario.cores.map(|cores| scenario.cores_at_once.unwrap_or(cores).clamp(1, cores))
+}
+
+fn core_speed(scenario: &Scenario<'_>) -> f64 {
+    scenario
+        .cores
+        .zip(at_once(scenario))
+        .map_or(1.0, |(cores, at_once)| f64::from(cores) / f64::from(at_once))
+}
+
+/// A time whose distribution is exponential.
+fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
+    -mean * (1.0 - random.random::<f64>()).ln()
+}

@@ -1,0 +1,132 @@
+//! What writes leave to be done: read and written later, by a few at a time, and in long stretches.
+
+use underlay_storage::medium::Operation;
+
+use crate::demand::Background;
+
+/// Reads of the background under way at once: two compactions, each of which reads ahead.
+const READS_AT_ONCE: u32 = 2;
+/// Writes at once: the kernel writes back what has gathered, without waiting for one after the other.
+const WRITES_AT_ONCE: u32 = 16;
+/// Requests that may be due before whoever writes has to wait.
+const MOST_DUE: f64 = 64.0;
+/// Requests that follow one another on the device before the next stretch.
+const STRETCH: u32 = 16;
+
+pub(super) struct Backlog {
+    each: Background,
+    reads: Stream,
+    writes: Stream,
+    flushes_due: f64,
+    is_flushing: bool,
+    log_bytes: u64,
+}
+
+/// One direction of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    due_bytes: f64,
+    request_bytes: f64,
+    under_way: u32,
+    at_once: u32,
+    /// Where the stretch goes on, in which volume, and how many requests are left of it.
+    volume: usize,
+    next_bytes: u64,
+    left: u32,
+}
+
+/// A request of the background.
+pub(super) struct Work {
+    pub operation: Operation,
+    pub length_bytes: u64,
+    /// The volume and the place in it where it goes on from the last one; a place of its own when absent.
+    pub continues: Option<(usize, u64)>,
+}
+
+impl Stream {
+    fn new(request_bytes: f64, at_once: u32) -> Stream {
+        // Nobody asks for less than a block, or for more than a kernel passes on at once.
+        let request_bytes = request_bytes.clamp(4096.0, 4_194_304.0);
+        Stream { request_bytes, at_once, ..Stream::default() }
+    }
+
+    fn next(&mut self, operation: Operation) -> Option<Work> {
+        if self.due_bytes < self.request_bytes || self.under_way >= self.at_once {
+            return None;
+        }
+        self.due_bytes -= self.request_bytes;
+        self.under_way += 1;
+        let length_bytes = self.request_bytes as u64;
+        let continues = (self.left > 0).then_some((self.volume, self.next_bytes));
+        if self.left > 0 {
+            self.left -= 1;
+            self.next_bytes = self.next_bytes.saturating_add(length_bytes);
+        }
+        Some(Work { operation, length_bytes, continues })
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.due_bytes > MOST_DUE * self.request_bytes
+    }
+}
+
+impl Backlog {
+    pub(super) fn new(each: &Background) -> Backlog {
+        Backlog {
+            each: *each,
+            reads: Stream::new(each.read_request_bytes, READS_AT_ONCE),
+            writes: Stream::new(each.write_request_bytes, WRITES_AT_ONCE),
+            flushes_due: 0.0,
+            is_flushing: false,
+            log_bytes: 0,
+        }
+    }
+
+    /// What one more operation leaves.
+    pub(super) fn add(&mut self) {
+        self.reads.due_bytes += self.each.read_bytes;
+        self.writes.due_bytes += self.each.write_bytes;
+        // More than one at a time serves nobody.
+        self.flushes_due = (self.flushes_due + self.each.flushes).min(2.0);
+    }
+
+    /// Whether whoever writes has to wait.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.reads.is_too_long() || self.writes.is_too_long()
+    }
+
+    pub(super) fn next(&mut self) -> Option<Work> {
+        let work = self.reads.next(Operation::Read).or_else(|| self.writes.next(Operation::Write));
+        if work.is_some() {
+            return work;
+        }
+        if self.is_flushing || self.flushes_due < 1.0 {
+            return None;
+        }
+        self.flushes_due -= 1.0;
+        self.is_flushing = true;
+        Some(Work { operation: Operation::Flush, length_bytes: 0, continues: Some((0, 0)) })
+    }
+
+    /// Where a stretch begins. All of it is in one volume, as a file is in one directory.
+    pub(super) fn began_at(&mut self, operation: Operation, volume: usize, offset_bytes: u64) {
+        let stream = if operation == Operation::Read { &mut self.reads } else { &mut self.writes };
+        stream.volume = volume;
+        stream.next_bytes = offset_bytes.saturating_add(stream.request_bytes as u64);
+        stream.left = STRETCH;
+    }
+
+    pub(super) fn done(&mut self, operation: Operation) {
+        match operation {
+            Operation::Read => self.reads.under_way -= 1,
+            Operation::Write => self.writes.under_way -= 1,
+            _ => self.is_flushing = false,
+        }
+    }
+
+    /// Where the log goes on.
+    pub(super) fn log_offset(&mut self, bytes: u64) -> u64 {
+        self.log_bytes = self.log_bytes.wrapping_add(bytes);
+        self.log_bytes
+    }
+}

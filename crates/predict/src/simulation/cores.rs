@@ -1,0 +1,49 @@
+//! The modelled machine's cores: one queue, as many servers.
+
+use std::collections::VecDeque;
+
+pub(super) struct Cores {
+    /// Absent where nothing is known of them, and nothing waits.
+    count: Option<u32>,
+    busy: u32,
+    waiting: VecDeque<usize>,
+    used_ns: u128,
+}
+
+impl Cores {
+    pub(super) fn new(count: Option<u32>) -> Cores {
+        Cores { count, busy: 0, waiting: VecDeque::new(), used_ns: 0 }
+    }
+
+    /// The operation goes on now, or it waits.
+    pub(super) fn enter(&mut self, operation: usize) -> Option<usize> {
+        if self.count.is_some_and(|count| self.busy >= count) {
+            self.waiting.push_back(operation);
+            return None;
+        }
+        self.busy += 1;
+        Some(operation)
+    }
+
+    /// A core is free: whoever has waited longest gets it.
+    pub(super) fn leave(&mut self) -> Option<usize> {
+        let next = self.waiting.pop_front();
+        if next.is_none() {
+            self.busy -= 1;
+        }
+        next
+    }
+
+    pub(super) fn used(&mut self, ns: u64) {
+        self.used_ns += u128::from(ns);
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.used_ns = 0;
+    }
+
+    /// 0 to 1; absent where the number of cores is not known.
+    pub(super) fn utilisation(&self, span_ns: u64) -> Option<f64> {
+        self.count.map(|count| (self.used_ns as f64 / span_ns as f64 / f64::from(count)).min(1.0))
+    }
+}
