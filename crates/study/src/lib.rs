@@ -1,7 +1,10 @@
 //! A study: read from TOML, expanded into cells, run one by one, recorded.
 
 pub mod advice;
+pub mod estimate;
+mod fill;
 pub mod machine;
+pub mod modelled;
 pub mod plan;
 pub mod reference;
 pub mod run;

@@ -219,6 +219,12 @@ impl Session {
         self.budgets.first().map(Budget::enforced_by)
     }
 
+    /// What all servers use of their budgets now; nothing where nobody counts it.
+    pub fn memory_used_bytes(&self) -> Option<u64> {
+        let used = self.budgets.iter().map(Budget::usage_bytes).collect::<Option<Vec<u64>>>()?;
+        (!used.is_empty()).then(|| used.iter().sum())
+    }
+
     /// The most that a server has used of its budget until now.
     pub fn memory_peak_bytes(&self) -> Option<u64> {
         self.budgets.iter().filter_map(Budget::peak_bytes).max()

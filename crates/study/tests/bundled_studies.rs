@@ -32,7 +32,10 @@ fn all_are_sound_and_silent() {
     for (name, text) in studies {
         for short in [false, true] {
             let study = Study::parse(&name, &text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-            assert!(study.notes.is_empty(), "{}", study.notes);
+            // A short form is smaller than Java is: what that takes of the page cache is told, and not mended.
+            let told =
+                |note: &underlay_config::Diagnostic| short && note.message.contains("to cache records in");
+            assert!(study.notes.findings().iter().all(told), "{}", study.notes);
             assert!(study.title.is_some(), "{name} has no title");
             // A study without a short form is run whole.
             assert_eq!(study.short, short && text.contains("\n[short]"), "{name}");

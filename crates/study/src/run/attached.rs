@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use underlay_attach::{AttachError, Attached, Processors, Registry, choice};
 use underlay_files::{Access, Folder};
 use underlay_record::{
-    DeviceActivity, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord, PathRecord,
+    DeviceActivity, DeviceGlance, DirtyLimitRecord, Histogram, LayerActivity, NetworkRecord, PathRecord,
 };
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{NodePaths, StoragePaths};
@@ -58,6 +59,7 @@ impl Storages {
         if let Some(limit_bytes) = plan.study.run.dirty_limit_bytes {
             storages.limit_dirty(plan, plan.study.bytes_here(limit_bytes), registry)?;
         }
+        storages.set_read_ahead(plan, registry)?;
         Ok(storages)
     }
 
@@ -161,6 +163,23 @@ impl Storages {
         Ok(())
     }
 
+    /// Where a storage says how far the kernel reads ahead. A host that can't do it can't give an answer for it.
+    fn set_read_ahead(&mut self, plan: &CellPlan<'_>, registry: &Registry) -> Result<(), CellError> {
+        if let Some(bytes) = plan.storage.read_ahead_bytes {
+            for attached in &mut self.servers {
+                attached.read_ahead(bytes, registry)?;
+            }
+        }
+        let roles = plan.roles();
+        for role in &mut self.roles {
+            let storage = roles.iter().find(|(name, _)| *name == role.name).map(|(_, storage)| storage);
+            if let Some(bytes) = storage.and_then(|storage| storage.read_ahead_bytes) {
+                role.attached.read_ahead(bytes, registry)?;
+            }
+        }
+        Ok(())
+    }
+
     /// What the study's limit of dirty pages came to, storage by storage; none without one.
     pub(super) fn dirty_limits(&self) -> &[DirtyLimitRecord] {
         &self.dirty_limits
@@ -238,6 +257,53 @@ impl Storages {
             devices.extend(role.attached.end_measurement()?);
         }
         Ok((devices, network))
+    }
+
+    /// How every device stands, as records name it, and every layer; counting goes on. It is asked for by connections of its own: one that does
+    /// not answer in time spoils none that a measurement needs.
+    pub(super) fn glance(
+        &self,
+        plan: &CellPlan<'_>,
+    ) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), CellError> {
+        let mut layers = Vec::new();
+        let mut seen = match &self.pool {
+            Some(pool) => pool.server.glance()?,
+            None => {
+                let of_each = self.servers.iter().map(watched).collect::<Result<Vec<_>, _>>()?;
+                for (server, (_, of_server)) in of_each.iter().enumerate() {
+                    layers.extend(of_server.iter().cloned().map(|layer| LayerActivity {
+                        server: storage::server_number(server, self.servers.len()),
+                        ..layer
+                    }));
+                }
+                of_each.into_iter().flat_map(|(devices, _)| devices).collect()
+            }
+        };
+        for role in &self.roles {
+            seen.extend(watched(&role.attached)?.0);
+        }
+        let described = storage::describe(&plan.storage, &plan.roles(), plan.system.servers, self.name());
+        if described.devices.len() == seen.len() {
+            for (one, device) in seen.iter_mut().zip(described.devices) {
+                one.id = device.id;
+            }
+        }
+        Ok((seen, layers))
+    }
+
+    /// Adds to what devices did how far what is known of their media carries it; devices of a pool have none. After every measurement has
+    /// ended: it takes the daemons a moment.
+    pub(super) fn add_inputs(&self, devices: &mut [DeviceActivity]) -> Result<(), CellError> {
+        // In the order of `end_measurement`.
+        let mut rest = devices.iter_mut();
+        for attached in self.all() {
+            for (name, inputs) in attached.inputs()? {
+                if let Some(device) = rest.find(|device| device.description.id.name == name) {
+                    device.inputs = Some(inputs);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The system runs on these CPUs.
@@ -351,6 +417,17 @@ impl Pool {
             link_us,
             server_cpu_cores,
         }
+    }
+}
+
+/// Whoever does not answer so soon is not watched.
+const WATCH_LIMIT: Duration = Duration::from_secs(1);
+
+fn watched(attached: &Attached) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), AttachError> {
+    match attached.served() {
+        Some(served) => served.watch(WATCH_LIMIT),
+        // The kernel's own counters.
+        None => Ok((attached.glance()?, Vec::new())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A benchmark of the user's: storage attached, the program started inside its budget, its command run to the end and watched.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use super::certificate::{Evidence, certify};
 use super::cpu::CpuMeter;
 use super::dataset::Datasets;
 use super::drive::Hooks as _;
+use super::feed::{self, CellSource};
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, faults};
 use crate::session::Session;
@@ -54,7 +56,8 @@ impl Bench {
         storages.set_pace(Pace::Immediate)?;
         let mut warnings = Vec::new();
         let session = self.start(plan, system, &storages, &folder, &mut warnings)?;
-        let measured = self.measure_benchmark(plan, benchmark, (&session, &storages), observer, stop);
+        let measured =
+            self.measure_benchmark(plan, benchmark, (&session, &storages, &folder), observer, stop);
         let kept = self.keep_logs(plan, &session);
         let (mut record, more) = match measured {
             Ok(measured) => measured,
@@ -76,7 +79,7 @@ impl Bench {
         &self,
         plan: &CellPlan<'_>,
         benchmark: &BenchmarkSpec,
-        (session, storages): (&Session, &Storages),
+        (session, storages, folder): (&Session, &Storages, &Path),
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<(RunRecord, Option<String>), CellError> {
@@ -104,15 +107,20 @@ impl Bench {
         let begun = Instant::now();
         let expected_s = (plan.study.run.warmup + plan.study.run.duration).as_secs_f64();
         window.measuring_begins();
-        let outcome = servers.run_benchmark(&request, &|| {
-            let done = begun.elapsed().as_secs_f64() / expected_s;
-            observer.live(&Live {
-                phase: "measuring".into(),
-                progress: Some(done.min(1.0)),
-                ..Live::default()
-            });
-            !stop.load(Ordering::Relaxed)
+        let source =
+            CellSource::new(plan, session, storages, folder, self.share(plan)).measured(&window, None);
+        let outcome = feed::sampled(observer, &source, || {
+            servers.run_benchmark(&request, &|| {
+                let done = begun.elapsed().as_secs_f64() / expected_s;
+                observer.live(&Live {
+                    phase: "measuring".into(),
+                    progress: Some(done.min(1.0)),
+                    ..Live::default()
+                });
+                !stop.load(Ordering::Relaxed)
+            })
         });
+        drop(source);
         if matches!(outcome, Some(Ok(_))) {
             window.measuring_ended();
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{Confined, Processors, Registry, choice};
 use underlay_record::{
-    CellStatus, DeviceId, DirtyLimitRecord, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord,
+    CellStatus, DirtyLimitRecord, InputCertificate, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord,
     Requests, RunRecord, SCHEMA_VERSION, SearchRecord, TopologyRecord,
 };
 use underlay_storage::stack::Pace;
@@ -25,25 +25,16 @@ use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
 use super::drive::{self, Keep};
 use super::events::{self, TIMELINE_PARTS};
+use super::feed::{self, CellSource};
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::window::{Window, WindowFigures};
 use super::{CellError, Observer, check_stop, faults, rate_search, storage};
-use crate::machine::Placement;
+use crate::fill;
+use crate::machine::{Placement, Share};
 use crate::session::{Enforcement, Place, Session};
 use crate::spec::Cache;
 
-/// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often. A record
-/// mostly lies across two pages, so once is enough.
-const CACHE_FILLS: u64 = 1;
-const PAGE_BYTES: u64 = 4096;
-const MIN_FILL_OPERATIONS: u64 = 1_000;
-/// Systems that cache records, and not pages, need an operation for each: where those of all nodes together are no more than this, so many
-/// are done.
-const MAX_RECORD_FILLS: u64 = 400_000;
-/// Random operations leave out a third of the records in one round, a seventh in two, and one in fifty in four. A miss waits for a disk, so
-/// that even a seventh decides what a data set that fits in memory does on disks.
-const RECORD_ROUNDS: u64 = 4;
 /// Compaction of what the fill wrote may take this long.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 /// Reading back what was acknowledged may take this long; what is left is counted.
@@ -92,7 +83,7 @@ impl Observed {
         record.memory.peak_bytes = self.memory_peak_bytes;
         record.memory.dirty_limits = self.dirty_limits;
         record.settings = self.settings;
-        record.topology = self.topology.map(|topology| with_devices(topology, plan));
+        record.topology = self.topology.map(|topology| storage::with_devices(topology, &plan.storage));
         record.system_figures = self.taken.figures;
         record.system_series = self.taken.series;
         record.devices = self.taken.devices;
@@ -103,10 +94,17 @@ impl Observed {
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
         }
+        let known: Vec<_> = record
+            .devices
+            .iter()
+            .filter_map(|device| Some((device.totals.busy_us, device.inputs.as_ref()?)))
+            .collect();
+        record.inputs = InputCertificate::of(&known);
         record.search = self.search;
         record.node_events = self.node_events;
         record.read_back = self.read_back;
         record.warnings = self.warnings;
+        record.warnings.extend(self.taken.warnings);
         let unset =
             record.memory.dirty_limits.iter().filter_map(|limit| Some((limit, limit.reason.as_ref()?)));
         record.warnings.extend(unset.map(|(DirtyLimitRecord { storage, .. }, reason)| {
@@ -227,6 +225,11 @@ impl Bench {
         self.placement.as_ref()
     }
 
+    /// What each server is held to; `None` where the study names no cores, or the system runs elsewhere.
+    pub(super) fn share(&self, plan: &CellPlan<'_>) -> Option<Share> {
+        self.placement().and_then(|here| share_of(plan, here))
+    }
+
     pub(super) fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -264,6 +267,7 @@ impl Bench {
             repetition: plan.planned.repetition,
             position: plan.position,
             status,
+            skipped: false,
             started_at: timestamp(wall),
             wall_s: wall.as_secs_f64(),
             scale: plan.scale,
@@ -276,6 +280,7 @@ impl Bench {
                 enforced_by: "none".into(),
                 data_bytes: plan.data_bytes_here,
                 data_to_memory: plan.data_bytes_here as f64 / plan.budget_bytes.max(1) as f64,
+                cache_bytes: Some(plan.cache_bytes()),
                 peak_bytes: None,
                 dirty_limits: Vec::new(),
             },
@@ -295,6 +300,7 @@ impl Bench {
             read_back: None,
             topology: None,
             certificate: None,
+            inputs: None,
             warnings: Vec::new(),
         }
     }
@@ -320,14 +326,19 @@ impl Bench {
         // Starting and filling caches are not measured and need not take modelled time.
         storages.set_pace(Pace::Immediate)?;
         let session = self.start(plan, system, &storages, folder, &mut warnings)?;
-        warnings.extend(self.fill_caches(plan, &session, &storages, observer, stop)?);
+        let source = || CellSource::new(plan, &session, &storages, folder, self.share(plan));
+        warnings.extend(feed::sampled(observer, &source(), || {
+            self.fill_caches(plan, &session, &storages, observer, stop)
+        })?);
         storages.set_pace(Pace::Modelled)?;
         session.hold_cpu()?;
         check_stop(stop)?;
 
         let mut spec = drive::measuring_spec(plan)?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
-        let searched = rate_search::watched_search(plan, &spec, &session, &storages, cpu, observer, stop);
+        let searched = feed::sampled(observer, &source(), || {
+            rate_search::watched_search(plan, &spec, &session, &storages, cpu, observer, stop)
+        });
         if searched.is_err() {
             let _ = storages.set_pace(Pace::Immediate);
             let _ = session.release_cpu();
@@ -359,8 +370,12 @@ impl Bench {
             (Some(_), false) => TIMELINE_PARTS,
         };
         let keep = Keep { raw: raw.as_deref(), writes: writes.as_ref(), timeline_parts };
-        let driven = events::attended(desk.as_ref(), &events, &self.registry, stop, || {
-            window.sampled(plan, || drive::drive(&spec, &session, &window, observer, stop, "measuring", keep))
+        let driven = feed::sampled(observer, &source().measured(&window, desk.as_ref()), || {
+            events::attended(desk.as_ref(), &events, &self.registry, stop, || {
+                window.sampled(plan, || {
+                    drive::drive(&spec, &session, &window, observer, stop, "measuring", keep)
+                })
+            })
         })?;
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
@@ -444,7 +459,7 @@ impl Bench {
                     system.name(),
                 )));
             }
-            let share = self.placement().and_then(|here| share_of(plan, here));
+            let share = self.share(plan);
             places.push(Place { paths, budget_bytes: plan.budget_bytes, share });
         }
         // The memory of a cluster that runs already is its own matter.
@@ -480,12 +495,8 @@ impl Bench {
     ) -> Result<Option<String>, CellError> {
         // Load and delete change the data set: doing them to fill caches would use up what is measured.
         if plan.study.run.cache == Cache::Warm && !plan.cell().visits_every_record() {
-            // No more than there is to read: a budget that holds everything is full after once through it.
-            let cached_bytes = plan.budget_bytes.min(plan.data_bytes_here);
-            let pages = CACHE_FILLS * cached_bytes / PAGE_BYTES;
-            let copies = plan.records_here.saturating_mul(u64::from(plan.system.nodes));
-            let records = Some(copies.saturating_mul(RECORD_ROUNDS)).filter(|all| *all <= MAX_RECORD_FILLS);
-            let each = pages.max(records.unwrap_or(0)).max(MIN_FILL_OPERATIONS);
+            let each =
+                fill::operations(plan.system, plan.budget_bytes, plan.data_bytes_here, plan.records_here);
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
             let filled =
@@ -527,16 +538,6 @@ pub(super) fn explain(reason: String, session: &Session, storages: &Storages) ->
         text.push_str(&format!("\n{error}"));
     }
     CellError::Failed(text)
-}
-
-/// A system's topology with the device below each directory.
-fn with_devices(mut topology: TopologyRecord, plan: &CellPlan<'_>) -> TopologyRecord {
-    let devices = storage::devices_of_directories(&plan.storage);
-    for copy in topology.shards.iter_mut().flat_map(|shard| &mut shard.copies) {
-        let index = copy.directory.and_then(|directory| usize::try_from(directory).ok());
-        copy.device = index.and_then(|index| devices.get(index).cloned().flatten()).map(DeviceId::new);
-    }
-    topology
 }
 
 /// The system of a cell, if this program has it.

@@ -75,6 +75,15 @@ impl<'a> CellPlan<'a> {
         &self.planned.cell
     }
 
+    /// What of the budget can hold records.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        let known = self.study.memory_of(self.system, &self.storage);
+        known.map_or_else(
+            || self.budget_bytes.saturating_sub(self.system.fixed_memory_bytes),
+            |plan| plan.cache_bytes(),
+        )
+    }
+
     /// What its clients ask.
     pub(super) fn requests(&self) -> Result<&Requests, CellError> {
         let of_job = || CellError::Failed(format!("{} is a batch job and sends no requests", self.cell().id));

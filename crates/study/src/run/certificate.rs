@@ -6,7 +6,7 @@ mod searching;
 mod waits;
 
 use underlay_record::{
-    Certificate, Check, CpuRecord, DeviceActivity, Generator, IntegrityRecord, Measured, PathRecord,
+    Certificate, Check, CpuRecord, DeviceActivity, Generator, GivenUp, IntegrityRecord, Measured, PathRecord,
     ReadBackRecord,
 };
 use underlay_workload::Aftermath;
@@ -125,24 +125,46 @@ fn steal_check(steal: f64) -> Check {
     }
 }
 
-/// What failed of a certificate over these devices that a slower motion would mend, in the certificate's words; `None` where nothing did.
+/// What a slower motion would mend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TooFast {
+    /// In the certificate's words.
+    pub finding: String,
+    /// The name of the check that failed.
+    pub check: String,
+    /// How late requests are, in modelled time; absent where the check is about something else.
+    pub late_us: Option<f64>,
+}
+
+/// What failed of a cell's certificate that a slower motion would mend; `None` where nothing did. `earlier` are the factors that were given up
+/// because of this cell: what they did not mend, another one won't.
 pub fn too_fast(
     certificate: &Certificate,
     devices: &[DeviceActivity],
     paths: &[PathRecord],
     time_scale: f64,
-) -> Option<String> {
+    earlier: &[&GivenUp],
+) -> Option<TooFast> {
     let latencies = Latencies::of(devices, paths);
-    let mends = |name: &str| {
-        let late_us = latencies.late_us(name).or_else(|| waits::late_us(paths, name));
-        match late_us {
-            Some(late_us) => !waits::is_stretched(late_us, time_scale),
-            None => latencies::is_mended(name) || processors::is_mended(name),
-        }
-    };
-    let mut failed = certificate.checks.iter().filter(|check| !check.passed);
-    let found = failed.find(|check| mends(searching::plain_name(&check.name)))?;
-    Some(format!("{}: {}", found.name, found.finding))
+    let failed = certificate.checks.iter().filter(|check| !check.passed);
+    failed
+        .map(|failed| {
+            let check = searching::plain_name(&failed.name).to_owned();
+            let late_us = latencies.missed_us(&check).or_else(|| waits::late_us(paths, &check));
+            TooFast { finding: format!("{}: {}", failed.name, failed.finding), check, late_us }
+        })
+        .find(|found| match latencies.late_us(&found.check).or(found.late_us) {
+            Some(late_us) => {
+                let was_no_help = |earlier: &&GivenUp| {
+                    earlier.check.as_ref() == Some(&found.check)
+                        && earlier.late_us.zip(found.late_us).is_some_and(|(before_us, now_us)| {
+                            waits::is_unchanged(before_us, earlier.time, now_us, time_scale)
+                        })
+                };
+                !waits::is_stretched(paths, late_us, time_scale) && !earlier.iter().any(was_no_help)
+            }
+            None => latencies::is_mended(&found.check) || processors::is_mended(&found.check),
+        })
 }
 
 fn slower_remedy(time_scale: f64) -> String {

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use underlay_record::Measured;
 use underlay_workload::{
-    AcknowledgedWrites, Aftermath, Arrivals, Control, Mix, Origin, Phase, Properties, RatePart, RateProfile,
-    RunError, RunSpec, TimelineInterval, Workload,
+    AcknowledgedWrites, Aftermath, Arrivals, Beside, Control, Mix, Origin, Phase, Properties, RatePart,
+    RateProfile, RunError, RunSpec, TimelineInterval, Workload,
 };
 
 use super::cell_plan::CellPlan;
 use super::{CellError, Live, Observer};
 use crate::session::{Outcome, Session};
+use crate::spec::BesideSpec;
 
 /// Into how many intervals the measured time is cut for the time series and its statistics.
 const SERIES_INTERVALS: u32 = 40;
@@ -87,6 +88,7 @@ pub(super) fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
         rate_per_s: None,
         rate_profile: None,
         arrivals: Arrivals::Constant,
+        beside: None,
         warmup: Duration::ZERO,
         duration: UNMEASURED_LIMIT,
         operation_limit: Some(plan.records_here),
@@ -110,6 +112,7 @@ pub(super) fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSp
         rate_per_s: None,
         rate_profile: None,
         arrivals: Arrivals::Constant,
+        beside: None,
         warmup: Duration::ZERO,
         duration: UNMEASURED_LIMIT,
         operation_limit: Some(operations),
@@ -135,6 +138,7 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
         rate_profile: profile(plan.cell().rate_parts(), warmup.div_f64(plan.scale.time))
             .map_err(CellError::Failed)?,
         arrivals: plan.workload.arrivals,
+        beside: beside(plan)?,
         warmup,
         duration: if whole_range { run.duration * WHOLE_RANGE_LIMIT } else { run.duration },
         operation_limit: whole_range.then_some(plan.records_here),
@@ -143,6 +147,13 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
         seed: plan.seed,
         mix,
     })
+}
+
+/// What goes on beside the measured operations.
+fn beside(plan: &CellPlan<'_>) -> Result<Option<Beside>, CellError> {
+    let Some(beside) = &plan.workload.beside else { return Ok(None) };
+    let BesideSpec { threads, rate_per_s, .. } = *beside;
+    Ok(Some(Beside { mix: mix(&beside.mix)?, threads, rate_per_s }))
 }
 
 /// A rate that changes while it is measured; the warm-up before has the first one.
@@ -224,6 +235,8 @@ fn watch(
         observer.live(&Live {
             phase: if seen.phase == Phase::WarmingUp { "warming up" } else { phase }.into(),
             throughput_per_s: seen.throughput_per_s,
+            mean_us: seen.mean_us,
+            p50_us: seen.p50_us,
             p99_us: seen.p99_us,
             errors: seen.errors,
             progress: by_count.or(by_time).map(|share| share.min(1.0)),

@@ -19,6 +19,7 @@ use super::cell_plan::CellPlan;
 use super::certificate::{Evidence, certify};
 use super::cpu::CpuMeter;
 use super::drive::Hooks as _;
+use super::feed::{self, CellSource};
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, events, faults, storage};
 use crate::session::Session;
@@ -59,7 +60,7 @@ impl Bench {
         let mut warnings = Vec::new();
         storages.set_pace(Pace::Immediate)?;
         let session = self.start(first, system, &storages, &folder, &mut warnings)?;
-        let started = Started { session, storages, warnings };
+        let started = Started { session, storages, folder: folder.clone(), warnings };
         for plan in group {
             check_stop(stop)?;
             observer.cell_started(plan.planned, plan.position as usize + 1);
@@ -98,7 +99,7 @@ impl Bench {
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<RunRecord, CellError> {
-        let Started { session, storages, warnings } = started;
+        let Started { session, storages, warnings, .. } = started;
         let servers = session.servers();
         let job = plan.job.expect("only jobs are run as such");
         let request = request(plan, job);
@@ -135,13 +136,20 @@ impl Bench {
         );
         let begun = Instant::now();
         let machine = MachineSnapshot::take();
-        let outcome = events::attended(desk.as_ref(), &events, self.registry(), stop, || {
-            window.measuring_begins();
-            window.window_begins(Instant::now());
-            let outcome = servers.run_job(&request, &watch);
-            window.measuring_ended();
-            outcome
+        let source = CellSource::new(plan, session, storages, &started.folder, self.share(plan))
+            .measured(&window, desk.as_ref());
+        let outcome = feed::sampled(observer, &source, || {
+            events::attended(desk.as_ref(), &events, self.registry(), stop, || {
+                window.sampled(plan, || {
+                    window.measuring_begins();
+                    window.window_begins(Instant::now());
+                    let outcome = servers.run_job(&request, &watch);
+                    window.measuring_ended();
+                    outcome
+                })
+            })
         })?;
+        drop(source);
         let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
         // Whatever happened, the rest need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
@@ -160,6 +168,10 @@ impl Bench {
                 return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
             }
         };
+        // A job that succeeded on nothing is no success.
+        let verified = servers.verify_job(&request, &watch);
+        check_stop(stop)?;
+        verified.map_err(|error| explain(error.to_string(), session, storages))?;
         // The next job is to find all nodes again.
         if let Some(desk) = &desk {
             let restored = desk.restore(stop);
@@ -213,6 +225,7 @@ impl Bench {
 struct Started {
     session: Session,
     storages: Storages,
+    folder: PathBuf,
     /// For every record.
     warnings: Vec<String>,
 }
@@ -254,6 +267,19 @@ fn in_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     job.wall_s = job.duration_s;
     job.duration_s /= time;
     job.phases_s.values_mut().for_each(|phase_s| *phase_s /= time);
+    for stage in &mut job.stages {
+        let of_tasks = &mut stage.time;
+        let times = [
+            &mut stage.began_s,
+            &mut stage.duration_s,
+            &mut of_tasks.compute_s,
+            &mut of_tasks.input_wait_s,
+            &mut of_tasks.shuffle_s,
+            &mut of_tasks.output_s,
+            &mut of_tasks.commit_s,
+        ];
+        times.into_iter().for_each(|one| *one /= time);
+    }
     let devices = storage::devices_of_directories(&plan.storage);
     let roles = plan.roles();
     for directory in &mut job.directories {

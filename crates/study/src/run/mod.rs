@@ -12,6 +12,7 @@ mod directory;
 mod drive;
 mod events;
 mod faults;
+mod feed;
 mod host;
 mod images;
 mod jobs;
@@ -25,6 +26,7 @@ mod space;
 pub mod storage;
 mod volume_server;
 mod window;
+pub mod wishes;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -33,7 +35,7 @@ use std::time::Duration;
 
 use crate::session::SessionError;
 use underlay_attach::{AttachError, Missing};
-use underlay_record::{Limit, PlannedCell, RunRecord, SearchRecord};
+use underlay_record::{FeedEntry, Limit, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord};
 use underlay_systems::system::SystemError;
 
 pub use directory::RunDirectory;
@@ -88,6 +90,8 @@ pub struct Live {
     pub phase: Cow<'static, str>,
     /// Modelled operations per second over the last second.
     pub throughput_per_s: f64,
+    pub mean_us: f64,
+    pub p50_us: f64,
     pub p99_us: f64,
     pub errors: u64,
     /// 0 to 1, of this phase; absent where it can't be told.
@@ -108,6 +112,22 @@ pub trait Observer: Sync {
     fn live(&self, live: &Live);
     /// `remaining` is the estimate for all cells that are left.
     fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration);
+    /// Has `act` called once, and may ask `source` meanwhile, about once a second.
+    fn while_sampled(&self, _source: &dyn LiveSource, act: &mut dyn FnMut()) {
+        act();
+    }
+}
+
+/// What there is to see of a cell while it runs.
+pub trait LiveSource: Sync {
+    /// What the cell stands on ([`FeedEntry::Ground`]).
+    fn ground(&self) -> Option<FeedEntry> {
+        None
+    }
+    /// Adds what it knows.
+    fn fill(&self, sample: &mut LiveSample);
+    /// Nodes that went away in this cell until now, in the order of their going.
+    fn node_events(&self) -> Vec<NodeEventRecord>;
 }
 
 /// How a cell ended without figures.

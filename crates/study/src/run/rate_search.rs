@@ -102,9 +102,8 @@ fn search(
         observer.live(&Live {
             phase: "searching for a rate".into(),
             throughput_per_s: tried.rate_per_s,
-            p99_us: 0.0,
             errors: tried.counts.errors,
-            progress: None,
+            ..Live::default()
         });
     };
     let outcome = std::thread::scope(|scope| {

@@ -8,15 +8,19 @@ use underlay_record::{CellStatus, GivenUp, PlannedCell, Run, RunRecord};
 
 use super::cell::Bench;
 use super::cell_plan::CellPlan;
-use super::certificate::too_fast;
+use super::certificate::{TooFast, too_fast};
 use super::dataset::Datasets;
 use super::directory::RunDirectory;
+use super::wishes::Wishes;
 use super::{CellError, Observer, RunError, RunOutcome};
 use crate::plan;
 use crate::spec::Study;
 
 /// A first guess of how long a batch job takes on this machine's clock: nobody knows before one has run.
 const JOB_WALL_GUESS: Duration = Duration::from_secs(25);
+
+/// Of a cell that the user skipped.
+const SKIPPED: &str = "skipped on command; `underlay run --resume` measures it";
 
 /// How a round ended.
 pub(super) enum Ended {
@@ -37,6 +41,7 @@ pub(super) struct Round<'a> {
     pub directory: &'a RunDirectory,
     /// The factor at which everything may begin again, if it may.
     pub slower: Option<f64>,
+    pub wishes: &'a Wishes,
 }
 
 /// The positions in the plan of the cells that need to run.
@@ -86,6 +91,9 @@ impl Round<'_> {
             pace,
             begun: Instant::now(),
             slower: self.slower,
+            wishes: self.wishes,
+            given_up: run.slow_motion.as_ref().map_or(&[], |chosen| &chosen.given_up),
+            late_cells: 0,
             too_fast: None,
             broken: None,
         };
@@ -135,7 +143,12 @@ struct CellRecorder<'a> {
     begun: Instant,
     /// The factor at which everything may begin again, if it may.
     slower: Option<f64>,
-    /// Why it has to.
+    wishes: &'a Wishes,
+    /// The factors before this one, and why they were given up.
+    given_up: &'a [GivenUp],
+    /// Cells that the motion was too fast for, and that were kept all the same.
+    late_cells: usize,
+    /// Why everything has to begin again.
     too_fast: Option<GivenUp>,
     /// Why nothing more can be recorded.
     broken: Option<RunError>,
@@ -152,13 +165,28 @@ impl CellRecorder<'_> {
     ) -> ControlFlow<()> {
         self.begun = Instant::now();
         let left_before = self.left;
-        let ended = match plans {
-            [only] if only.job.is_none() => self.measure(bench, only, datasets, stop),
-            jobs => self.run_jobs(bench, jobs, stop),
+        // Raised for everything, or for these cells alone.
+        let wishes = self.wishes;
+        let ended = match (wishes.begin(plans.iter().map(|plan| plan.position)), plans) {
+            (true, _) => Err(CellError::Interrupted),
+            (false, [only]) if only.job.is_none() => self.measure(bench, only, datasets, wishes.halt()),
+            (false, jobs) => self.run_jobs(bench, jobs, wishes.halt()),
         };
+        let skipped = wishes.are_skipped() && !stop.load(Ordering::Relaxed);
+        wishes.end();
         let mut searched = None;
         let status = match ended {
             Ok(()) => return ControlFlow::Continue(()),
+            Err(error) if skipped && self.broken.is_none() && self.too_fast.is_none() => {
+                let reason = match error {
+                    // It may have failed by itself a moment before.
+                    CellError::Failed(told) | CellError::NoRate { reason: told, .. } => {
+                        format!("{SKIPPED}\nit had ended by: {told}")
+                    }
+                    CellError::Interrupted | CellError::Unavailable { .. } => SKIPPED.to_owned(),
+                };
+                CellStatus::Failed { reason }
+            }
             // Not recorded, so that a resumed run does this cell again.
             Err(CellError::Interrupted) => return ControlFlow::Break(()),
             Err(CellError::Unavailable { missing, remedy }) => CellStatus::Unavailable { missing, remedy },
@@ -175,6 +203,7 @@ impl CellRecorder<'_> {
         for plan in plans.iter().skip(recorded) {
             let mut record = bench.record(plan, status.clone(), self.begun.elapsed());
             record.search = searched.take();
+            record.skipped = skipped;
             if self.keep(plan, &record).is_err() {
                 return ControlFlow::Break(());
             }
@@ -212,11 +241,11 @@ impl CellRecorder<'_> {
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
         let observer = self.observer;
-        let before = (self.outcome.clone(), self.left, self.pace.clone());
+        let before = (self.outcome.clone(), self.left, self.pace.clone(), self.late_cells);
         let ended = bench.run_jobs(plans, observer, stop, &mut |plan, record| self.keep(plan, &record));
         let Some(given_up) = self.too_fast.take() else { return ended };
         observer.notice(&format!("running jobs again, because of {}, {}", given_up.cell, given_up.finding));
-        (self.outcome, self.left, self.pace) = before;
+        (self.outcome, self.left, self.pace, self.late_cells) = before;
         bench.run_jobs(plans, observer, stop, &mut |plan, record| self.keep(plan, &record))
     }
 
@@ -226,15 +255,25 @@ impl CellRecorder<'_> {
         if self.slower.is_none() || plan.planned.repetition > 1 {
             return None;
         }
+        let (time, cell) = (plan.scale.time, plan.cell().id.clone());
         let certificate = record.certificate.as_ref()?;
-        let finding = too_fast(certificate, &record.devices, &record.paths, plan.scale.time)?;
-        Some(GivenUp { time: plan.scale.time, cell: plan.cell().id.clone(), finding })
+        let earlier: Vec<&GivenUp> = self.given_up.iter().filter(|earlier| earlier.cell == cell).collect();
+        let TooFast { finding, check, late_us } =
+            too_fast(certificate, &record.devices, &record.paths, time, &earlier)?;
+        Some(GivenUp { time, cell, finding, check: Some(check), late_us })
     }
 
     fn keep(&mut self, plan: &CellPlan<'_>, record: &RunRecord) -> Result<(), CellError> {
-        self.too_fast = self.too_fast(plan, record);
-        if self.too_fast.is_some() {
-            return Err(CellError::Interrupted);
+        if let Some(given_up) = self.too_fast(plan, record) {
+            if is_worth_it(self.late_cells + 1, self.outcome.completed + 1) {
+                self.too_fast = Some(given_up);
+                return Err(CellError::Interrupted);
+            }
+            self.late_cells += 1;
+            self.observer.notice(&format!(
+                "{} stays doubtful ({}): the {} cells before it would be lost for it; `--time` with a higher factor measures all again",
+                given_up.cell, given_up.finding, self.outcome.completed
+            ));
         }
         if let Err(error) = self.directory.write_cell(plan.planned, record) {
             self.broken = Some(error);
@@ -251,6 +290,14 @@ impl CellRecorder<'_> {
         self.observer.cell_ended(plan.planned, record, self.pace.remaining(self.left));
         Ok(())
     }
+}
+
+/// A cell in this many may stay doubtful, rather than that all others are thrown away for it.
+const CELLS_TO_A_LATE_ONE: usize = 10;
+
+/// Whether everything should begin again for so many late ones among the cells that were measured.
+fn is_worth_it(late: usize, measured: usize) -> bool {
+    late * CELLS_TO_A_LATE_ONE > measured
 }
 
 /// The estimate of what is left, from what the cells took so far.
@@ -285,5 +332,18 @@ impl Pace {
         // The first guess counts as one cell, so that one slow beginning doesn't rule the estimate.
         let mean = (self.expected + self.spent) / (self.cells + 1);
         mean * u32::try_from(cells_left).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_late_cell_of_many_throws_nothing_away() {
+        assert!(is_worth_it(1, 1) && is_worth_it(1, 9), "little is lost");
+        assert!(!is_worth_it(1, 10) && !is_worth_it(1, 21));
+        // Three of 22 are a host that is too slow, and no exception.
+        assert!(!is_worth_it(2, 22) && is_worth_it(3, 22));
     }
 }

@@ -6,14 +6,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use underlay_attach::{Awake, OwnFolder, Registry};
-use underlay_record::{Limit, PlannedCell, Run, SCHEMA_VERSION};
+use underlay_record::{FeedEntry, Limit, PlannedCell, Run, SCHEMA_VERSION};
 
 use super::cell::Bench;
 use super::dataset::Datasets;
 use super::directory::RunDirectory;
+use super::feed::Feed;
 use super::host::{HostInfo, timestamp};
 use super::round::{self, Ended, Round};
 use super::slow_motion::{self, Paced};
+use super::wishes::{RunControl, Wishes};
 use super::{Observer, RunError, RunOptions, RunOutcome, space};
 use crate::machine::Placement;
 use crate::plan;
@@ -170,10 +172,36 @@ struct Site {
 /// `study` is as it was written, `paced` has the factor that the run has come to.
 fn run_what_is_left(
     study: &Study,
+    paced: Study,
+    run: &mut Run,
+    wanted: &Selections,
+    site: Site,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunOutcome, RunError> {
+    let wishes = Wishes::for_cells(run.plan.len());
+    // A run goes on without: nobody may want to command it.
+    let listening = RunControl::listen(&wishes, site.directory.path(), &site.registry);
+    if let Err(error) = &listening {
+        observer.notice(&format!("the console can't command this run: {error}"));
+    }
+    let _control = listening.ok();
+    let feed = Feed::open(site.directory.path(), observer);
+    let tell = |what| feed.entry(&FeedEntry::Asked { what });
+    let outcome =
+        wishes.fulfilled(stop, &tell, || run_rounds(study, paced, run, wanted, site, &wishes, &feed, stop));
+    feed.ended(&outcome);
+    outcome
+}
+
+#[expect(clippy::too_many_arguments, reason = "what a run has come to so far")]
+fn run_rounds(
+    study: &Study,
     mut paced: Study,
     run: &mut Run,
     wanted: &Selections,
     site: Site,
+    wishes: &Wishes,
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
@@ -201,7 +229,8 @@ fn run_what_is_left(
         let slower = slow_motion::slower(study, run).filter(|_| !is_settled);
         let bench =
             Bench::new(here.clone(), registry.clone(), work.path(), &directory.records(), placement.clone());
-        let round = Round { study: &paced, run, is_wanted: &is_wanted, directory: &directory, slower };
+        let round =
+            Round { study: &paced, run, is_wanted: &is_wanted, directory: &directory, slower, wishes };
         match round.run(bench, &mut datasets, observer, stop)? {
             Ended::Done(outcome) => break outcome,
             Ended::TooFast { given_up, next } => {
@@ -209,6 +238,7 @@ fn run_what_is_left(
                 paced = study.at(next);
                 slow_motion::enter(run, &paced, given_up);
                 directory.begin_again(run)?;
+                wishes.begin_again();
                 // Other programs may have come or gone, and with them the CPUs that are free.
                 placement = slow_motion::placement(study)?;
             }

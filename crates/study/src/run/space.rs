@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use underlay_attach::Missing;
-use underlay_attach::free_space::free_bytes;
+use underlay_files::free_bytes;
 use underlay_record::PlannedCell;
 
 use super::RunError;

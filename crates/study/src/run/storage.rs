@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use underlay_attach::{AttachError, AttachSpec, Attached, Attachment as _, RealPaths, Registry};
-use underlay_record::{Arrangement, DeviceDescription, DeviceId, StorageRecord};
+use underlay_record::{Arrangement, DeviceDescription, DeviceId, StorageRecord, TopologyRecord};
 use underlay_storage::catalogue::Medium;
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
@@ -209,6 +209,16 @@ pub fn attach_paths(storage: &StorageSpec, registry: &Registry) -> Result<Attach
     RealPaths::new(paths.clone()).attach(&spec, registry)
 }
 
+/// A system's topology with the device below each directory.
+pub(super) fn with_devices(mut topology: TopologyRecord, storage: &StorageSpec) -> TopologyRecord {
+    let devices = devices_of_directories(storage);
+    for copy in topology.shards.iter_mut().flat_map(|shard| &mut shard.copies) {
+        let index = copy.directory.and_then(|directory| usize::try_from(directory).ok());
+        copy.device = index.and_then(|index| devices.get(index).cloned().flatten()).map(DeviceId::new);
+    }
+    topology
+}
+
 /// What the record says of a storage under `servers` servers: of each its own devices, or those of the pool
 /// that they share; then those of the storages that roles of the system have, server by server.
 pub fn describe(
@@ -264,6 +274,11 @@ pub fn describe(
         }
     }
     let usable_bytes = usable_bytes(storage, servers);
+    let layout = match storage.read_ahead_bytes {
+        Some(0) => format!("{layout}, no read-ahead"),
+        Some(bytes) => format!("{layout}, read-ahead of {}", format_bytes(bytes)),
+        None => layout,
+    };
     StorageRecord {
         attachment: attachment.to_owned(),
         filesystem,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use underlay_files::{Access, Folder};
 use underlay_nvme::auth::{Hash, Secret};
 use underlay_nvme::initiator::this_host_nqn;
-use underlay_record::{DeviceActivity, LayerActivity};
+use underlay_record::{DeviceActivity, DeviceGlance, LayerActivity};
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec, SecretPlaces};
 use underlay_sync::Mutex;
@@ -36,6 +36,8 @@ const UNIT_BYTES: u64 = 1 << 20;
 const NAMESPACE: u32 = 1;
 /// Opening a pool reads its map, and a steady flash is made so first.
 const START_LIMIT: Duration = Duration::from_secs(120);
+/// Whoever does not answer so soon is not watched.
+const WATCH_LIMIT: Duration = Duration::from_secs(1);
 const START_POLL: Duration = Duration::from_millis(10);
 /// A server that is gone does not come back, so requests to it fail soon. While they wait, a run that was killed in the
 /// middle of attaching can't end, and keeps the kernel's lock of loop devices.
@@ -49,6 +51,7 @@ const SOCKET_PATH_MAX_BYTES: usize = 107;
 pub(super) struct VolumeServer {
     child: Child,
     connection: Mutex<Connection>,
+    control: PathBuf,
     address: SocketAddr,
     /// What the host of a volume and the server prove to each other.
     secrets: SecretPlaces,
@@ -88,6 +91,7 @@ impl VolumeServer {
         Ok(VolumeServer {
             child,
             connection: Mutex::new(connection),
+            control,
             address,
             secrets,
             measured_from: Mutex::new(None),
@@ -127,6 +131,18 @@ impl VolumeServer {
         match self.ask(&Verb::EndMeasurement)? {
             Reply::Activity { devices } => Ok((devices, cores)),
             other => Err(unexpected("what its devices did", &other)),
+        }
+    }
+
+    /// How the pool's devices stand; counting goes on.
+    pub(super) fn glance(&self) -> Result<Vec<DeviceGlance>, CellError> {
+        // Of its own: a late answer would be taken for that to the next question.
+        let asked = Connection::open_within(&self.control, WATCH_LIMIT)
+            .and_then(|mut connection| connection.ask(&Verb::Glance))
+            .map_err(|error| CellError::Failed(format!("the volume server does not answer: {error}")))?;
+        match asked {
+            Reply::Glance { devices } => Ok(devices),
+            other => Err(unexpected("how its devices stand", &other)),
         }
     }
 
@@ -319,7 +335,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The CPU time that a process has used; none where it is gone.
-fn cpu_time(pid: u32) -> Duration {
+pub(super) fn cpu_time(pid: u32) -> Duration {
     // SAFETY: sysconf touches no memory of ours.
     let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

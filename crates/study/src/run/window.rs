@@ -47,6 +47,7 @@ struct Found {
     schedule: Option<faults::Schedule>,
     faults: Option<faults::UnderWay>,
     problem: Option<CellError>,
+    warnings: Vec<String>,
 }
 
 /// What was counted in a window.
@@ -58,6 +59,8 @@ pub(super) struct WindowFigures {
     pub paths: Vec<PathRecord>,
     pub figures: BTreeMap<String, f64>,
     pub series: Vec<SystemSample>,
+    /// For the record.
+    pub warnings: Vec<String>,
 }
 
 impl<'a> Window<'a> {
@@ -87,6 +90,7 @@ impl<'a> Window<'a> {
             paths: found.paths,
             figures: figures::between(&found.before, &found.after),
             series: found.series,
+            warnings: found.warnings,
         })
     }
 
@@ -119,6 +123,13 @@ impl<'a> Window<'a> {
                 return;
             }
         }
+    }
+
+    /// What the system's gauges showed when it was last asked; nothing outside of the window.
+    pub(super) fn latest_gauges(&self) -> BTreeMap<String, f64> {
+        let found = self.lock();
+        let latest = found.series.last().filter(|_| found.since.is_some());
+        latest.map_or_else(BTreeMap::new, |latest| latest.figures.clone())
     }
 
     fn sample(&self, time_scale: f64, ended: &AtomicBool) {
@@ -215,6 +226,10 @@ impl Hooks for Window<'_> {
             found.layers = self.storages.layers()?;
             found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;
             found.after = self.servers.figures()?;
+            // What the models predict by is beside the measurement, which stands without it.
+            if let Err(CellError::Failed(problem)) = self.storages.add_inputs(&mut found.devices) {
+                found.warnings.push(format!("the inputs of the devices were not recorded: {problem}"));
+            }
             Ok(())
         });
     }

@@ -68,6 +68,14 @@ impl Servers {
         self.each[0].run_job(job, watch)
     }
 
+    /// Checks what a batch job left on the first server.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn verify_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        self.each[0].verify_job(job, watch)
+    }
+
     /// Has the first server's own command load its data; `None` when clients do.
     ///
     /// # Errors
@@ -86,6 +94,11 @@ impl Servers {
         watch: CommandWatch<'_>,
     ) -> Option<Result<BenchmarkRecord, SystemError>> {
         self.each[0].run_benchmark(benchmark, watch)
+    }
+
+    /// The processes of all, for accounting.
+    pub fn processes(&self) -> Vec<u32> {
+        self.each.iter().flat_map(|server| server.processes()).collect()
     }
 
     /// The logs of the first server by name, each up to a limit.

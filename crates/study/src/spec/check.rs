@@ -1,10 +1,12 @@
 //! What can only be told from the whole study: whether its parts fit each other.
 
 mod benchmark;
+mod compressed;
 mod event;
 mod fault;
 mod find_rate;
 mod jobs;
+mod memory;
 mod nodes;
 mod rate;
 mod servers;
@@ -53,6 +55,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
     check_size_of_matrix(sites, findings);
     for system in &sites.systems {
         check_memory(system, sites, findings);
+        memory::check(system, sites, findings);
         servers::check(system, sites, findings);
         servers::check_roles(system, sites, findings);
         for workload in &sites.workloads {
@@ -228,7 +231,7 @@ fn check_integrity(system: &SystemSite, workload: &WorkloadSite, findings: &mut 
         let message = format!("`dataintegrity` checks what is read, but {} keeps nothing", system.spec.kind);
         refuse(message, "expected a system that keeps what is written");
     }
-    let scans = workload.mixes.iter().any(|mix| asks_for(mix.value, &[OperationKind::Scan]));
+    let scans = workload.all_mixes().iter().any(|mix| asks_for(&mix.value, &[OperationKind::Scan]));
     if scans && workload.scan_filter.is_some() {
         let message =
             "`dataintegrity` checks whole records, but `scan_filter` leaves out parts of them".to_owned();
@@ -239,10 +242,10 @@ fn check_integrity(system: &SystemSite, workload: &WorkloadSite, findings: &mut 
 fn check_capabilities(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
     check_integrity(system, workload, findings);
     let Some(capabilities) = system.capabilities else { return };
-    for mix in &workload.mixes {
-        let lacking = if asks_for(mix.value, &[OperationKind::Scan]) && !capabilities.scan {
+    for mix in &workload.all_mixes() {
+        let lacking = if asks_for(&mix.value, &[OperationKind::Scan]) && !capabilities.scan {
             "scan"
-        } else if asks_for(mix.value, &[OperationKind::Delete]) && !capabilities.delete {
+        } else if asks_for(&mix.value, &[OperationKind::Delete]) && !capabilities.delete {
             "delete"
         } else {
             continue;
@@ -352,7 +355,7 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
     for workload in &sites.workloads {
         jobs::check_room(storage, room_here, workload, scale, findings);
         let written = [Update, Insert, ReadModifyWrite, Delete];
-        let read_only = !workload.mixes.iter().any(|mix| asks_for(mix.value, &written));
+        let read_only = !workload.all_mixes().iter().any(|mix| asks_for(&mix.value, &written));
         let universal = sites.systems.iter().any(compacts_everything_at_once);
         let factor = match (read_only, universal) {
             (true, _) => ROOM_READ_ONLY,
@@ -364,7 +367,8 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
                 amount.value.records(workload.record_bytes()).saturating_mul(workload.record_bytes());
             // Each of several servers stores its share.
             let data_bytes = data_bytes / servers::fewest(sites);
-            let needed_here = (scaled_down(data_bytes, scale) as f64 * factor) as u64;
+            let stored = compressed::stored_share(storage, workload, sites);
+            let needed_here = (scaled_down(data_bytes, scale) as f64 * stored * factor) as u64;
             if needed_here <= room_here {
                 continue;
             }
@@ -374,7 +378,14 @@ fn check_volumes(storage: &StorageSite, sites: &Sites, findings: &mut Diagnostic
                 rounded_bytes(data_bytes),
                 storage.spec.name
             );
-            let label = format!("needs {factor} times as much: {}", modelled(needed_here));
+            let label = match stored < 1.0 {
+                true => format!(
+                    "compressed to {:.0} %, and {factor} times as much for what is not yet compacted: {}",
+                    stored * 100.0,
+                    modelled(needed_here)
+                ),
+                false => format!("needs {factor} times as much: {}", modelled(needed_here)),
+            };
             let mut room = format!("room for {} here", modelled(room_here));
             if scale > 1.0 {
                 room.push_str(", the filesystem's own share taken off");
@@ -528,7 +539,7 @@ fn note_short_measurement(workload: &WorkloadSite, sites: &Sites, findings: &mut
 }
 
 fn note_unused_distribution(workload: &WorkloadSite, findings: &mut Diagnostics) {
-    let ordered = |mix: &Spanned<&str>| Mix::parse(mix.value).is_ok_and(|mix| mix.visits_every_record());
+    let ordered = |mix: &Spanned<String>| Mix::parse(&mix.value).is_ok_and(|mix| mix.visits_every_record());
     if let Some(first) = workload.distributions.first()
         && !workload.mixes.is_empty()
         && workload.mixes.iter().all(ordered)

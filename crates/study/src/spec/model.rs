@@ -7,6 +7,7 @@
 //! modelled time there too, as it can't know what that takes; [`Study::at`] makes wall time of it.
 
 mod find_rate;
+mod memory;
 pub(super) mod rate;
 
 use std::collections::BTreeMap;
@@ -147,6 +148,8 @@ pub struct StorageSpec {
     pub per_node: bool,
     /// How many sets of these devices a server has: 1 until a system is known, by [`under`](Self::under).
     pub nodes: u32,
+    /// How far the kernel reads ahead on its block devices; as far as this host has it when absent. Not scaled: requests aren't.
+    pub read_ahead_bytes: Option<u64>,
     /// Settings of the system on this storage, which replace the system's own.
     pub settings: BTreeMap<String, String>,
 }
@@ -303,6 +306,8 @@ pub struct WorkloadSpec {
     pub rates: Vec<Rate>,
     /// How the operations of a rate follow one another.
     pub arrivals: Arrivals,
+    /// What goes on beside the measured operations.
+    pub beside: Option<BesideSpec>,
     /// The rate is to be found; `rates` is [`Rate::Max`] then.
     pub find_rate: Option<FindRate>,
     pub sizes: Vec<DataSize>,
@@ -317,6 +322,16 @@ pub struct WorkloadSpec {
     pub scan_filter: Option<String>,
     /// The share of the measured time after which the system is told to compact everything.
     pub compact_at: Option<f64>,
+}
+
+/// `beside`: operations that go on beside the measured ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BesideSpec {
+    /// YCSB's, or shares of one's own by the name that spells them out.
+    pub mix: String,
+    pub threads: u32,
+    /// Of all its threads, on the modelled machine; as many as the system answers when absent.
+    pub rate_per_s: Option<f64>,
 }
 
 /// A batch job, which is a separate cell.

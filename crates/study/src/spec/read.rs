@@ -1,6 +1,7 @@
 //! From the text of a study to its sections: whatever can be told from one section alone is told here.
 
 mod benchmark;
+mod beside;
 mod devices;
 mod event;
 mod execution;
@@ -10,6 +11,7 @@ mod jobs;
 mod layers;
 mod machine;
 mod media_files;
+mod mixes;
 mod pool;
 mod pool_file;
 mod rate;

@@ -294,7 +294,7 @@ fn stolen_time_is_judged_by_what_it_did() {
 
 /// Without a device whose requests could tell more.
 fn mended(certificate: &Certificate) -> Option<String> {
-    too_fast(certificate, &[], &[], 4.0)
+    too_fast(certificate, &[], &[], 4.0, &[]).map(|found| found.finding)
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_slower_motion_mends_what_came_too_late() {
     );
     let devices = [device(1000, 1300)];
     let late = certificate_of(&devices, 50_000.0, 0.0);
-    let found = too_fast(&late, &devices, &[], 8.0).unwrap();
+    let found = too_fast(&late, &devices, &[], 8.0, &[]).unwrap().finding;
     assert!(found.starts_with("device latency mean: modelled 1000 µs"), "{found}");
     // Nobody knows what stolen time did to a system that may have all CPUs.
     assert_eq!(mended(&certificate_of(&[device(1000, 1000)], 50_000.0, 0.5)), None);
@@ -319,8 +319,60 @@ fn requests_that_wait_for_one_another_wait_as_long_in_slower_motion() {
     let devices = [device(1000, 1300)];
     let late = certificate_of(&devices, 50_000.0, 0.0);
     assert_eq!(failed(&late).first(), Some(&"device latency mean"));
-    assert_eq!(too_fast(&late, &devices, &[], 100.0), None);
-    assert!(too_fast(&late, &devices, &[], 50.0).is_some());
+    assert_eq!(too_fast(&late, &devices, &[], 100.0, &[]), None);
+    assert!(too_fast(&late, &devices, &[], 50.0, &[]).is_some());
+}
+
+#[test]
+fn what_one_slower_motion_did_not_mend_another_one_will_not() {
+    let devices = [device(1000, 1300)];
+    let late = certificate_of(&devices, 50_000.0, 0.0);
+    let given_up = |time: f64, late_us: f64| GivenUp {
+        time,
+        cell: "a".into(),
+        finding: String::new(),
+        check: Some("device latency mean".into()),
+        late_us: Some(late_us),
+    };
+    let found = |earlier: &GivenUp| {
+        too_fast(&late, &devices, &[], 12.0, &[earlier])
+            .map(|found| (found.check, found.late_us.unwrap().round()))
+    };
+    // 300 µs of modelled time, as in faster motion: requests wait for one another. The median is no better.
+    let unchanged = given_up(6.0, 310.0);
+    assert_eq!(found(&unchanged), Some(("device latency p50".to_owned(), 300.0)));
+    let [mean, p50, p99] = ["mean", "p50", "p99"]
+        .map(|figure| GivenUp { check: Some(format!("device latency {figure}")), ..unchanged.clone() });
+    assert_eq!(too_fast(&late, &devices, &[], 12.0, &[&mean, &p50, &p99]), None);
+    // Twice as late before: the host's CPUs, which a slower motion gives more time.
+    assert_eq!(found(&given_up(6.0, 600.0)), Some(("device latency mean".to_owned(), 300.0)));
+    // Of the same factor nothing follows, nor of another check.
+    assert!(found(&given_up(12.0, 300.0)).is_some());
+    assert!(found(&GivenUp { check: None, ..unchanged }).is_some());
+}
+
+/// Half the requests are absorbed writes, half flushes, and writes have a tail: it reaches the median where one write more than a half is there.
+#[test]
+fn a_median_between_two_modes_is_no_finding() {
+    let device = |writes: u64| {
+        let (mut asked, mut got) = (Histogram::default(), Histogram::default());
+        asked.record_n_ns(115_000, writes);
+        asked.record_n_ns(8_000_000, 1000);
+        got.record_n_ns(116_000, writes - 20);
+        got.record_n_ns(160_000, 20);
+        got.record_n_ns(8_010_000, 1000);
+        DeviceActivity { modelled: Some(asked), delivered: Some(got), ..DeviceActivity::default() }
+    };
+    for writes in [960, 999, 1000, 1001, 1010, 1100] {
+        let certificate = certificate_of(&[device(writes)], 50_000.0, 0.0);
+        assert_eq!(failed(&certificate), Vec::<&str>::new(), "{writes} writes");
+    }
+    // A median that is late away from any edge still is.
+    let mut late = device(2000);
+    late.delivered = Some(Histogram::default());
+    late.delivered.as_mut().unwrap().record_n_ns(135_000, 2000);
+    late.delivered.as_mut().unwrap().record_n_ns(8_010_000, 1000);
+    assert_eq!(failed(&certificate_of(&[late], 50_000.0, 0.0)), ["device latency p50"]);
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn check_datanodes(storage: &StorageSite, title: &str, system: &SystemSite, find
             number("datanodes").unwrap_or(system.spec.nodes.max(number("replication").unwrap_or(1)))
         }
         // It takes one storage for all.
-        "hadoop" => 0,
+        "hadoop" | "spark" => 0,
         _ => return,
     };
     if datanodes == nodes {

@@ -13,7 +13,9 @@ pub(super) fn note_beyond_the_end(workload: &WorkloadSite, sites: &Sites, findin
         let Rate::Changing(changing) = &rate.value else { continue };
         let length = changing.length(duration);
         // Loading and deleting take as long as they take.
-        if length <= duration || workload.mixes.iter().all(|mix| matches!(mix.value, "load" | "delete")) {
+        if length <= duration
+            || workload.mixes.iter().all(|mix| matches!(mix.value.as_str(), "load" | "delete"))
+        {
             continue;
         }
         let message = format!(

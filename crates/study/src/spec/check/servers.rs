@@ -75,8 +75,16 @@ fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut D
             .with_context(span.clone(), "the servers"),
         );
     }
-    for mix in &workload.mixes {
-        let changes = |kind| Mix::parse(mix.value).is_ok_and(|mix| mix.share(kind) > 0.0);
+    if let Some(beside) = workload.beside.as_ref().filter(|beside| beside.value.threads % servers != 0) {
+        let message =
+            format!("{} threads beside can't be shared evenly by {servers} servers", beside.value.threads);
+        let label = format!("expected a multiple of {servers}");
+        findings.push(
+            Diagnostic::error(beside.span.clone(), message, label).with_context(span.clone(), "the servers"),
+        );
+    }
+    for mix in &workload.all_mixes() {
+        let changes = |kind| Mix::parse(&mix.value).is_ok_and(|mix| mix.share(kind) > 0.0);
         if changes(OperationKind::Insert) || changes(OperationKind::Delete) {
             findings.push(
                 Diagnostic::error(
@@ -203,7 +211,7 @@ pub(super) fn check_endpoints(sites: &Sites, findings: &mut Diagnostics) {
         }
         let Some(workload) = sites.workloads.iter().find(|workload| {
             storage.spec.is_elsewhere()
-                && workload.mixes.iter().any(|mix| matches!(mix.value, "load" | "delete"))
+                && workload.mixes.iter().any(|mix| matches!(mix.value.as_str(), "load" | "delete"))
         }) else {
             continue;
         };

@@ -9,9 +9,9 @@ use crate::spec::read::{Short, Sites};
 
 /// Reports mixes that no workload of the study has: they could not be kept.
 pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut Diagnostics) {
-    let has: Vec<_> =
-        sites.workloads.iter().flat_map(|workload| &workload.mixes).map(|mix| mix.value).collect();
-    for mix in short.mixes.iter().filter(|mix| !has.contains(&mix.value) && !has.is_empty()) {
+    let mixes = sites.workloads.iter().flat_map(|workload| &workload.mixes);
+    let has: Vec<&str> = mixes.map(|mix| mix.value.as_str()).collect();
+    for mix in short.mixes.iter().filter(|mix| !has.contains(&mix.value.as_str()) && !has.is_empty()) {
         let message = format!("[short] keeps mix \"{}\", which no workload has", mix.value);
         let label = format!("expected one of {}", has.join(", "));
         findings.push(Diagnostic::error(mix.span.clone(), message, label));

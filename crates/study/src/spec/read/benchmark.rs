@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section};
 use underlay_record::{Better, Dilation};
-use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, Reading, Take};
+use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, MarkPlan, Reading, Take};
 use underlay_systems::command::placeholders;
 
 use crate::spec::model::BenchmarkSpec;
@@ -35,12 +35,17 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
         findings,
     );
     let figures = figures.and_then(|field| read_figures(&field, findings));
+    let marks = section.take("marks").map(|field| read_marks(&field, findings));
     let (limit, data_bytes) = read_limits(section, findings);
     let in_budget = match budget {
         Some(word) => word?.value == "system",
         None => false,
     };
-    let plan = BenchmarkPlan { run: run?, job, in_budget, limit: limit?, figures: figures? };
+    let marks = match marks {
+        Some(marks) => marks?,
+        None => Vec::new(),
+    };
+    let plan = BenchmarkPlan { run: run?, job, in_budget, limit: limit?, figures: figures?, marks };
     Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? } })
 }
 
@@ -58,7 +63,8 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
     }
     // What a user's own configuration says would make figures differ between machines.
     let run = format!("fio --output-format=json --output={FIO_OUTPUT} {{job}} && cat {FIO_OUTPUT}");
-    let plan = BenchmarkPlan { run, job: Some(job), in_budget: true, limit: limit?, figures };
+    let marks = Vec::new();
+    let plan = BenchmarkPlan { run, job: Some(job), in_budget: true, limit: limit?, figures, marks };
     Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? } })
 }
 
@@ -90,25 +96,15 @@ fn fio_figures(job: &str) -> Vec<FigurePlan> {
             }
         }
     }
-    let figure = |name: String, path: String, unit: &str, better, slow_motion, take| FigurePlan {
-        name,
-        unit: unit.to_owned(),
-        better,
-        slow_motion,
-        file: Some(FIO_OUTPUT.to_owned()),
-        reading: Reading::Json(path),
-        progress: None,
-        take,
-    };
     let of_kind = |kind: &&str| {
         let rate = |name: &str, key: &str, unit: &str| {
             let path = format!("jobs[*].{kind}.{key}");
-            figure(format!("{kind} {name}"), path, unit, Better::Higher, Dilation::Rate, Take::Sum)
+            fio_figure(format!("{kind} {name}"), path, unit, Better::Higher, Dilation::Rate, Take::Sum)
         };
         let latency = |name: &str, key: &str| {
             let path = format!("jobs[*].{kind}.clat_ns.{key}");
             // Of several jobs the slowest: percentiles can't be added.
-            figure(format!("{kind} {name}"), path, "ns", Better::Lower, Dilation::Time, Take::Max)
+            fio_figure(format!("{kind} {name}"), path, "ns", Better::Lower, Dilation::Time, Take::Max)
         };
         vec![
             rate("operations", "iops", "operations/s"),
@@ -119,7 +115,39 @@ fn fio_figures(job: &str) -> Vec<FigurePlan> {
             latency("p99.9", "percentile[\"99.900000\"]"),
         ]
     };
-    kinds.iter().flat_map(of_kind).collect()
+    let of_kinds = kinds.iter().flat_map(of_kind);
+    of_kinds.chain(if has_syncs(job) { sync_figures() } else { Vec::new() }).collect()
+}
+
+fn fio_figure(
+    name: String,
+    path: String,
+    unit: &str,
+    better: Better,
+    slow_motion: Dilation,
+    take: Take,
+) -> FigurePlan {
+    let (unit, file) = (unit.to_owned(), Some(FIO_OUTPUT.to_owned()));
+    FigurePlan { name, unit, better, slow_motion, file, reading: Reading::Json(path), progress: None, take }
+}
+
+/// Whether a job waits for its writes: that is what a log is judged by.
+fn has_syncs(job: &str) -> bool {
+    let is_sync = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        let every = value.trim().parse::<u64>().ok()?;
+        Some(matches!(key.trim(), "fsync" | "fdatasync") && every > 0)
+    };
+    job.lines().any(|line| is_sync(line) == Some(true))
+}
+
+fn sync_figures() -> Vec<FigurePlan> {
+    [("mean", "mean"), ("p50", "percentile[\"50.000000\"]"), ("p99", "percentile[\"99.000000\"]")]
+        .map(|(name, key)| {
+            let path = format!("jobs[*].sync.lat_ns.{key}");
+            fio_figure(format!("sync {name}"), path, "ns", Better::Lower, Dilation::Time, Take::Max)
+        })
+        .into()
 }
 
 /// A text with placeholders.
@@ -155,15 +183,47 @@ fn read_figures(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<Fig
     figures.into_iter().collect()
 }
 
-fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePlan> {
-    let mut section = field.section(format!("figure `{}`", field.key), findings)?;
-    if field.key.len() > MAX_NAME
-        || !field.key.chars().all(|c| c.is_ascii_alphanumeric() || " -_.".contains(c))
-    {
-        let label = format!("expected letters, digits, dashes and dots, {MAX_NAME} at most");
-        findings.push(Diagnostic::error(field.key_span.clone(), "a figure can't be called so", label));
+/// Names stand in tables and pictures.
+fn check_name(field: &Field<'_>, what: &str, findings: &mut Diagnostics) -> Option<()> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " -_.".contains(letter);
+    if field.key.len() <= MAX_NAME && field.key.chars().all(is_plain) {
+        return Some(());
+    }
+    let label = format!("expected letters, digits, dashes and dots, {MAX_NAME} at most");
+    findings.push(Diagnostic::error(field.key_span.clone(), format!("not a name for a {what}"), label));
+    None
+}
+
+fn read_marks(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<MarkPlan>> {
+    let mut section = field.section(field.place.clone(), findings)?;
+    let marks: Vec<Option<MarkPlan>> =
+        section.take_rest().iter().map(|field| read_mark(field, findings)).collect();
+    marks.into_iter().collect()
+}
+
+fn read_mark(field: &Field<'_>, findings: &mut Diagnostics) -> Option<MarkPlan> {
+    let mut section = field.section(format!("mark `{}`", field.key), findings)?;
+    check_name(field, "mark", findings)?;
+    let file = match section.take("file") {
+        Some(field) => Some(read_template(&field, "a file", findings)?),
+        None => None,
+    };
+    let example = "pattern = '^checkpoint from (?<from>[0-9.]+) s to (?<to>[0-9.]+) s'";
+    let pattern = section.require("pattern", example, findings);
+    let pattern = pattern.and_then(|field| field.text("a regular expression", findings));
+    section.finish(findings);
+    let pattern = pattern?;
+    if let Err(problem) = benchmark::check_mark(&pattern.value) {
+        let message = format!("wrong value for `pattern` of mark `{}`", field.key);
+        findings.push(Diagnostic::error(pattern.span, message, problem));
         return None;
     }
+    Some(MarkPlan { name: field.key.clone(), file, pattern: pattern.value })
+}
+
+fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePlan> {
+    let mut section = field.section(format!("figure `{}`", field.key), findings)?;
+    check_name(field, "figure", findings)?;
     let unit_field = section.require("unit", "unit = \"ms\"", findings);
     let unit = unit_field.as_ref().and_then(|field| {
         let unit = field.text("a unit, as in \"ms\"", findings)?;

@@ -100,6 +100,9 @@ pub(in crate::spec) fn read_devices(
     complete.then(|| devices.into_iter().map(|device| device.value).collect())
 }
 
+/// The keys of a device that are not its medium's.
+const KEYS: [&str; 5] = ["medium", "count", "capacity", "larger_than_medium", "directories"];
+
 fn read_device(
     element: &Field<'_>,
     layout: Option<Layout>,
@@ -113,7 +116,8 @@ fn read_device(
     let may_be_larger = section.take("larger_than_medium").map(|field| field.boolean(findings));
     let directories = section.take("directories");
     let title = section.title.clone();
-    section.finish(findings);
+    // Whatever else there is are parameters of the medium.
+    let changes = section.take_rest();
 
     let directories = match directories {
         None => 1,
@@ -127,7 +131,7 @@ fn read_device(
             return None;
         }
     };
-    let medium = media.find(&medium?, findings)?;
+    let medium = media.find_changed(&medium?, &changes, &title, &KEYS, findings)?;
     let count = match count {
         Some(count) => count?.value,
         None => 1,

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use underlay_config::{Diagnostic, Diagnostics, Field, Spanned, closest};
+use underlay_config::{Diagnostic, Diagnostics, Field, Spanned, Word, closest};
 use underlay_storage::catalogue;
-use underlay_storage::catalogue::Medium;
+use underlay_storage::catalogue::{Change, Medium};
 
 /// Gives the text of a medium's file by the name that the study gives it.
 pub(in crate::spec) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -29,6 +29,73 @@ impl<'a> Media<'a> {
     pub(crate) fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<Medium> {
         let name = field.text("the name of a medium", findings)?;
         if name.value.ends_with(".toml") { self.read(&name, findings) } else { of_catalogue(&name, findings) }
+    }
+
+    /// The same with some of its parameters set where it is named: `{ medium = "ebs-io2", instance_iops = 18_750 }`. `own_keys` are those
+    /// that may stand there besides.
+    pub(crate) fn find_changed(
+        &self,
+        field: &Field<'_>,
+        changes: &[Field<'_>],
+        title: &str,
+        own_keys: &[&str],
+        findings: &mut Diagnostics,
+    ) -> Option<Medium> {
+        let medium = self.find(field, findings)?;
+        let name = field.as_text().unwrap_or_default();
+        let kept = self.texts.borrow().get(name).cloned();
+        let base = kept.or_else(|| catalogue::text_of(name).map(str::to_owned))?;
+        let mut sound = Vec::new();
+        for change in changes {
+            let value =
+                change.as_number().map(Change::Number).or_else(|| change.as_boolean().map(Change::Property));
+            let problem = match &value {
+                None => None,
+                Some(value) => match catalogue::changed(&base, &[(change.key.as_str(), value.clone())]) {
+                    Ok(_) => {
+                        sound.push((change.key.as_str(), value.clone()));
+                        continue;
+                    }
+                    Err(problem) => Some(problem),
+                },
+            };
+            match problem {
+                // The medium's own reader says what is wrong with the value.
+                Some(problem) if !problem.starts_with("unknown key") => {
+                    let message = format!("{} can't be that", change.place);
+                    findings.push(Diagnostic::error(change.span.clone(), message, problem));
+                }
+                // It also knows keys that the medium's file leaves out.
+                problem => {
+                    let unknown = unknown_key(change, title, own_keys, &medium);
+                    let meant = problem.as_deref().and_then(|problem| problem.split_once("did you mean "));
+                    findings.push(match meant {
+                        Some((_, meant)) if unknown.label.is_empty() => {
+                            Diagnostic { label: format!("did you mean {meant}"), ..unknown }
+                        }
+                        _ => unknown,
+                    });
+                }
+            }
+        }
+        if sound.len() < changes.len() {
+            return None;
+        }
+        if sound.is_empty() {
+            return Some(medium);
+        }
+        match catalogue::changed(&base, &sound) {
+            Ok(changed) => {
+                // A volume server reads it from a file, and the run keeps a copy.
+                self.texts.borrow_mut().insert(format!("{}.toml", changed.medium.name), changed.text);
+                Some(changed.medium)
+            }
+            Err(problem) => {
+                let message = format!("\"{}\" can't be changed like this", name.escape_debug());
+                findings.push(Diagnostic::error(field.span.clone(), message, problem));
+                None
+            }
+        }
     }
 
     fn read(&self, name: &Spanned<String>, findings: &mut Diagnostics) -> Option<Medium> {
@@ -57,6 +124,25 @@ impl<'a> Media<'a> {
             })
             .ok()
     }
+}
+
+/// A key that neither the study nor the medium knows.
+fn unknown_key(change: &Field<'_>, title: &str, own_keys: &[&str], medium: &Medium) -> Diagnostic {
+    let message = format!("unknown key `{}` in {title}", change.key);
+    let entries = medium.model.entries();
+    let numbers: Vec<&str> = entries
+        .iter()
+        .filter(|entry| entry.value.parse::<f64>().is_ok() || matches!(entry.value.as_str(), "yes" | "no"))
+        .map(|entry| entry.name)
+        .collect();
+    let known: Vec<&str> = own_keys.iter().chain(&numbers).copied().collect();
+    let expected = format!(
+        "expected one of {}; or a number or property of \"{}\": {}",
+        own_keys.join(", "),
+        medium.name,
+        numbers.join(", ")
+    );
+    Diagnostic::unknown(change.key_span.clone(), message, Word::Key(&change.key), known, expected)
 }
 
 fn of_catalogue(name: &Spanned<String>, findings: &mut Diagnostics) -> Option<Medium> {

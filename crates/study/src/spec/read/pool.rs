@@ -171,7 +171,14 @@ pub(in crate::spec) fn read_volume(
         filesystem: filesystem?,
     });
     Some(StorageSite {
-        spec: StorageSpec { name, source, per_node: false, nodes: 1, settings: Default::default() },
+        spec: StorageSpec {
+            name,
+            source,
+            per_node: false,
+            nodes: 1,
+            read_ahead_bytes: None,
+            settings: Default::default(),
+        },
         source_span: capacity_span.unwrap_or_else(|| field.span.clone()),
         layout_span: field.span,
         cache_span: None,

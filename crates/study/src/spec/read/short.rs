@@ -8,7 +8,7 @@ use super::devices::MAX_DEVICES;
 use super::execution::{MAX_DATA, MAX_REPETITIONS, MAX_TIME};
 use super::system::MAX_SERVERS;
 use super::workload::{Amount, WorkloadSite};
-use super::{execution, jobs, rate, workload};
+use super::{execution, jobs, mixes, rate, workload};
 use crate::spec::model::Rate;
 
 /// Overrides. `mixes`, `jobs` and `workloads` say which of the study's are kept; the other lists replace those of every
@@ -18,7 +18,7 @@ pub(in crate::spec) struct Short {
     pub warmup: Option<Spanned<Duration>>,
     pub duration: Option<Spanned<Duration>>,
     pub repetitions: Option<u32>,
-    pub mixes: Vec<Spanned<&'static str>>,
+    pub mixes: Vec<Spanned<String>>,
     pub jobs: Vec<Spanned<String>>,
     pub workloads: Vec<Spanned<String>>,
     pub distributions: Vec<Spanned<&'static str>>,
@@ -53,7 +53,7 @@ pub(in crate::spec) fn read(
         ..Short::default()
     };
     if let Some(field) = section.take("mixes") {
-        short.mixes = workload::read_mixes(&field, findings);
+        short.mixes = mixes::read(&field, findings);
     }
     if let Some(field) = section.take("jobs") {
         short.jobs = jobs::read_names(&field, findings);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use underlay_attach::read_ahead;
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, named_sections};
 use underlay_storage::catalogue::{LayoutPreset, PresetLayout, find_layout};
 use underlay_storage::stack::InitialState;
@@ -19,6 +20,7 @@ use crate::spec::model::{DeviceSpec, Filesystem, Layers, Layout, StorageSource, 
 const CHUNK_DEFAULT_BYTES: u64 = 512 << 10;
 const MIN_CHUNK_BYTES: u64 = 4 << 10;
 const MAX_CHUNK_BYTES: u64 = 16 << 20;
+const MAX_READ_AHEAD_BYTES: u64 = 64 << 20;
 
 /// The names of all storages, and those of them that are described without a mistake.
 pub(in crate::spec) fn read(
@@ -35,9 +37,13 @@ pub(in crate::spec) fn read(
             let own =
                 section.take("system").map(|field| (field.key_span.clone(), read_system(&field, findings)));
             let per = section.take("per");
+            let read_ahead = section.take("read_ahead");
             let mut site = read_storage(name, section, media, &pools, findings)?;
             if let Some(field) = per {
                 site.spec.per_node = read_per_node(&field, &site, findings)?;
+            }
+            if let Some(field) = read_ahead {
+                site.spec.read_ahead_bytes = Some(read_read_ahead(&field, &site, findings)?);
             }
             if let Some((span, settings)) = own {
                 site.spec.settings =
@@ -75,6 +81,25 @@ fn read_per_node(field: &Field<'_>, site: &StorageSite, findings: &mut Diagnosti
         return None;
     }
     Some(word.value == "node")
+}
+
+/// `read_ahead`: in whole pages, or none at all.
+fn read_read_ahead(field: &Field<'_>, site: &StorageSite, findings: &mut Diagnostics) -> Option<u64> {
+    let bytes = match field.as_text() {
+        Some("none") => 0,
+        _ => field.bytes(findings)?.value,
+    };
+    if bytes % read_ahead::UNIT_BYTES != 0 || bytes > MAX_READ_AHEAD_BYTES {
+        field.invalid("expected a multiple of \"4 KiB\" up to \"64 MiB\", or \"none\"", findings);
+        return None;
+    }
+    if !site.spec.is_modelled() {
+        let message = format!("{} goes with modelled devices only", field.place);
+        let finding = Diagnostic::error(field.span.clone(), message, "these disks are used as they are");
+        findings.push(finding.with_context(site.source_span.clone(), "this storage"));
+        return None;
+    }
+    Some(bytes)
 }
 
 fn read_storage(
@@ -286,6 +311,7 @@ impl StorageSpec {
             source,
             per_node: false,
             nodes: 1,
+            read_ahead_bytes: None,
             settings: Default::default(),
         }
     }

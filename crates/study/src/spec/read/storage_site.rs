@@ -30,7 +30,14 @@ impl StorageSite {
         cache_span: Option<Range<usize>>,
     ) -> Self {
         StorageSite {
-            spec: StorageSpec { name, source, per_node: false, nodes: 1, settings: Default::default() },
+            spec: StorageSpec {
+                name,
+                source,
+                per_node: false,
+                nodes: 1,
+                read_ahead_bytes: None,
+                settings: Default::default(),
+            },
             source_span,
             layout_span,
             cache_span,

@@ -109,9 +109,6 @@ fn read_system(name: String, mut section: Section<'_>, findings: &mut Diagnostic
     })
 }
 
-/// Said of Spark, which someone may well ask for.
-const INSTEAD_OF_SPARK: &str = "the layouts `spark-ceph-node` and `spark-shuffle` describe its published storage; `hadoop` runs shuffles on them";
-
 /// The system that somebody means who calls it something else.
 fn another_name(kind: &str) -> Option<&'static str> {
     match kind.to_ascii_lowercase().as_str() {
@@ -125,11 +122,6 @@ fn find_system(kind: &Spanned<String>, findings: &mut Diagnostics) -> Option<&'s
     if found.is_none() {
         let names = underlay_systems::names();
         let list = format!("expected one of {}", names.join(", "));
-        if kind.value.eq_ignore_ascii_case("spark") {
-            let message = "Underlay does not run Spark yet";
-            findings.push(Diagnostic::error(kind.span.clone(), message, list).with_help(INSTEAD_OF_SPARK));
-            return None;
-        }
         let message = format!("unknown system `{}`", kind.value.escape_debug());
         let meant = another_name(&kind.value).or_else(|| closest(&kind.value, names.iter().copied()));
         findings.push(match meant {

@@ -6,14 +6,14 @@ use std::ops::Range;
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, Word, named_sections, units};
 use underlay_systems::system::Visibility;
 use underlay_workload::properties::{self, Origin, Properties, Scope};
-use underlay_workload::{Arrivals, Mix, RequestDistribution, Workload};
+use underlay_workload::{Arrivals, RequestDistribution, Workload};
 
 use super::benchmark::BenchmarkSite;
+use super::beside::MAX_THREADS;
 use super::jobs::JobSite;
-use super::{benchmark, find_rate, jobs, rate, visibility};
-use crate::spec::model::{DataSize, FindRate, KEY_BYTES, Rate, WorkloadSpec};
+use super::{benchmark, beside, find_rate, jobs, mixes, rate, visibility};
+use crate::spec::model::{BesideSpec, DataSize, FindRate, KEY_BYTES, Rate, WorkloadSpec};
 
-const MAX_THREADS: u32 = 1024;
 const MAX_FIELDS: u32 = 1000;
 const MAX_FIELD_BYTES: u32 = 1 << 20;
 const MAX_LABEL: usize = 24;
@@ -32,12 +32,12 @@ const PROPERTIES_WITH_A_KEY: [(&str, &str); 18] = [
     ("maxexecutiontime", "`duration` in [run]"),
     ("warmupexecutiontime", "`warmup` in [run]"),
     ("db", "a section [system.NAME]"),
-    ("readproportion", "`mixes`"),
-    ("updateproportion", "`mixes`"),
-    ("insertproportion", "`mixes`"),
-    ("scanproportion", "`mixes`"),
-    ("readmodifywriteproportion", "`mixes`"),
-    ("deleteproportion", "`mixes`"),
+    ("readproportion", "`mixes = [{ read = 1.0 }]`"),
+    ("updateproportion", "`mixes = [{ update = 1.0 }]`"),
+    ("insertproportion", "`mixes = [{ insert = 1.0 }]`"),
+    ("scanproportion", "`mixes = [{ scan = 1.0 }]`"),
+    ("readmodifywriteproportion", "`mixes = [{ rmw = 1.0 }]`"),
+    ("deleteproportion", "`mixes = [{ delete = 1.0 }]`"),
 ];
 
 /// How much data, before it is known what a record holds.
@@ -74,11 +74,12 @@ pub(in crate::spec) struct WorkloadSite {
     /// A command of the user's; `benchmark` may then be absent only after a mistake.
     pub is_benchmark: bool,
     pub benchmark: Option<BenchmarkSite>,
-    pub mixes: Vec<Spanned<&'static str>>,
+    pub mixes: Vec<Spanned<String>>,
     pub distributions: Vec<Spanned<&'static str>>,
     pub threads: Vec<Spanned<u32>>,
     pub rates: Vec<Spanned<Rate>>,
     pub arrivals: Arrivals,
+    pub beside: Option<Spanned<BesideSpec>>,
     pub find_rate: Option<Spanned<FindRate>>,
     pub amounts: Vec<Spanned<Amount>>,
     pub fields: u32,
@@ -104,6 +105,7 @@ impl WorkloadSite {
             threads: Vec::new(),
             rates: Vec::new(),
             arrivals: Arrivals::default(),
+            beside: None,
             find_rate: None,
             amounts: Vec::new(),
             fields: 0,
@@ -126,6 +128,13 @@ impl WorkloadSite {
         self.mixes.is_empty() && self.jobs.is_empty() && self.benchmark.is_none()
     }
 
+    /// The mixes, and what goes on beside them.
+    pub(crate) fn all_mixes(&self) -> Vec<Spanned<String>> {
+        let beside =
+            self.beside.iter().map(|beside| Spanned::new(beside.value.mix.clone(), beside.span.clone()));
+        self.mixes.iter().cloned().chain(beside).collect()
+    }
+
     pub(crate) fn record_bytes(&self) -> u64 {
         KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
     }
@@ -145,11 +154,12 @@ impl WorkloadSite {
             name: self.name,
             jobs: self.jobs.into_iter().map(|job| job.spec).collect(),
             benchmark: self.benchmark.map(|benchmark| benchmark.spec),
-            mixes: self.mixes.iter().map(|mix| mix.value.to_owned()).collect(),
+            mixes: values(self.mixes),
             distributions: self.distributions.iter().map(|given| given.value.to_owned()).collect(),
             threads: values(self.threads),
             rates: values(self.rates),
             arrivals: self.arrivals,
+            beside: self.beside.map(|beside| beside.value),
             find_rate: self.find_rate.map(|wanted| wanted.value),
             sizes: values(self.amounts)
                 .into_iter()
@@ -219,7 +229,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
     };
     let mixes = section
         .require("mixes", "mixes = [\"a\", \"b\", \"c\"]", findings)
-        .map(|field| read_mixes(&field, findings))
+        .map(|field| mixes::read(&field, findings))
         .unwrap_or_default();
     let distributions =
         section.take("distribution").map(|field| read_distributions(&field, findings)).unwrap_or_default();
@@ -233,6 +243,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
     };
     let find_rate = read_find_rate(&mut section, &rates, &mixes, findings);
     let arrivals = read_arrivals(&mut section, &rates, find_rate.is_some(), findings);
+    let beside = beside::read(&mut section, &mixes, findings);
     let properties =
         section.take("properties").map(|field| read_properties(&field, findings)).unwrap_or_default();
     let visibility = visibility::read(&mut section, findings);
@@ -252,6 +263,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         threads,
         rates,
         arrivals,
+        beside,
         find_rate,
         amounts,
         fields,
@@ -276,13 +288,6 @@ fn read_record(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<
     Some((fields?.value, bytes?.value))
 }
 
-pub(in crate::spec) fn read_mixes(
-    field: &Field<'_>,
-    findings: &mut Diagnostics,
-) -> Vec<Spanned<&'static str>> {
-    field.list(findings, |element, findings| element.word(&Mix::NAMES, findings))
-}
-
 pub(in crate::spec) fn read_distributions(
     field: &Field<'_>,
     findings: &mut Diagnostics,
@@ -300,7 +305,7 @@ pub(in crate::spec) fn read_threads(field: &Field<'_>, findings: &mut Diagnostic
 fn read_find_rate(
     section: &mut Section<'_>,
     rates: &[Spanned<Rate>],
-    mixes: &[Spanned<&'static str>],
+    mixes: &[Spanned<String>],
     findings: &mut Diagnostics,
 ) -> Option<Spanned<FindRate>> {
     let wanted = find_rate::read(section, findings)?;
@@ -312,7 +317,7 @@ fn read_find_rate(
             "expected either `rate` or `find_rate`",
         ));
     }
-    for mix in mixes.iter().filter(|mix| matches!(mix.value, "load" | "delete")) {
+    for mix in mixes.iter().filter(|mix| matches!(mix.value.as_str(), "load" | "delete")) {
         let message = format!("mix \"{}\" ends with its records, so there is no rate to find", mix.value);
         let label = "expected a section of its own, without `find_rate`";
         findings.push(Diagnostic::error(mix.span.clone(), message, label));

@@ -1,0 +1,115 @@
+//! How long a study takes on this machine's clock, before it runs.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use underlay_record::Cell;
+
+use crate::spec::{Cache, Study};
+use crate::{fill, plan};
+
+/// What takes how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WallEstimate {
+    /// Warm-ups, measured windows, and the shortest searches.
+    pub measuring: Duration,
+    /// Data sets loaded once, and put on each storage.
+    pub loading: Duration,
+    /// Systems started and stopped, caches filled, images cloned.
+    pub starting: Duration,
+    /// What comes before the first cell: this machine's own overhead, and the factor of slow motion where it is open.
+    pub trying: Duration,
+}
+
+impl WallEstimate {
+    pub fn total(&self) -> Duration {
+        self.measuring + self.loading + self.starting + self.trying
+    }
+}
+
+/// Images are cloned and written out at about this speed where the file system can't share blocks.
+const COPY_BYTES_PER_S: f64 = 150e6;
+/// Operations that fill caches in fast-forward, against those that load: reads of what is in memory already.
+const FILL_TO_LOAD: f64 = 0.6;
+/// Attaching, cloning, dropping caches.
+const AROUND_A_CELL: Duration = Duration::from_millis(1500);
+const OWN_OVERHEAD: Duration = Duration::from_secs(6);
+/// Two or three factors of slow motion are tried.
+const TRIAL: Duration = Duration::from_secs(25);
+
+/// The estimate for these of a study's cells, each so many times. Batch jobs take as long as they take, and count for nothing.
+pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
+    let all = plan::expand(study).len().max(1);
+    let share = cells.len() as f64 / all as f64;
+    let mut estimate = WallEstimate {
+        // Cells of one study take about as long as each other.
+        measuring: plan::measuring_wall(study).mul_f64(share * f64::from(repetitions)),
+        trying: OWN_OVERHEAD + if study.leaves_time_open { TRIAL } else { Duration::ZERO },
+        ..WallEstimate::default()
+    };
+    let mut loaded = BTreeSet::new();
+    for entry in plan::entries(study) {
+        if !cells.iter().any(|cell| cell.id == entry.cell.id) {
+            continue;
+        }
+        let Some(requests) = entry.cell.requests() else { continue };
+        let kind = underlay_systems::find(&entry.system.kind);
+        let start_and_stop = kind.map_or(Duration::ZERO, |kind| kind.start_and_stop());
+        let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
+        let servers = u64::from(entry.system.servers);
+        let records = study.records_here(requests.records / servers.max(1)) * servers;
+        let record_bytes = entry.workload.record_bytes();
+        let mut each = start_and_stop + AROUND_A_CELL;
+        if study.run.cache == Cache::Warm && !matches!(requests.mix.as_str(), "load" | "delete") {
+            let of_one = records / servers.max(1);
+            let budget = study.budget_here(entry.system);
+            let operations = fill::operations(entry.system, budget, of_one * record_bytes, of_one) * servers;
+            each += seconds(operations as f64 / (loads_per_s * FILL_TO_LOAD));
+        }
+        estimate.starting += each * repetitions;
+        if requests.mix == "load" || entry.storage.is_elsewhere() {
+            continue;
+        }
+        let key = plan::dataset_key_of(study, &entry);
+        let bytes = (records * record_bytes) as f64;
+        if loaded.insert(key.clone()) {
+            // It is settled before it is copied: what was written is compacted.
+            estimate.loading += start_and_stop + seconds(records as f64 / loads_per_s);
+        }
+        if loaded.insert(format!("{key} on {}", entry.storage.name)) {
+            estimate.loading += seconds(bytes / COPY_BYTES_PER_S) + AROUND_A_CELL;
+        }
+    }
+    estimate
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUDY: &str = "name = \"x\"\nbaseline = \"hdd\"\n[system.rocksdb]\nmemory = \"128 GB\"\n\
+        [storage.hdd]\ndevices = [{ medium = \"hdd-7200-sas\", count = 6, capacity = \"1 TB\" }]\n\
+        [storage.flash]\ndevices = [{ medium = \"sx300-1600\" }]\n\
+        [workload.w]\nmixes = [\"a\", \"b\", \"c\"]\ndata = [\"256 GB\", \"1 TB\"]\nrecord = { fields = 1, bytes = 1000 }\nthreads = 90\n\
+        [run]\nwarmup = \"8 s\"\nduration = \"32 s\"\nrepetitions = 1\n[scale]\ntime = 64\ndata = 1000\n";
+
+    /// On two busy CPUs such a cell took 42.5 to 48.6 s, loading 1 GB some 30 s.
+    #[test]
+    fn a_study_that_was_timed_takes_as_long_within_a_half() {
+        let study = Study::parse("x.toml", STUDY, false).unwrap();
+        let cells = plan::expand(&study);
+        let estimate = wall(&study, &cells, 1);
+        assert_eq!(estimate.measuring, Duration::from_secs(12 * 40));
+        let each = (estimate.measuring + estimate.starting).as_secs_f64() / 12.0;
+        assert!((45.5 / 1.5..45.5 * 1.5).contains(&each) && each > 42.0, "{each} s a cell");
+        assert!((20.0..80.0).contains(&estimate.loading.as_secs_f64()), "{:?}", estimate.loading);
+        // Of a part only the part.
+        let part = wall(&study, &cells[..1], 2);
+        assert_eq!(part.measuring, Duration::from_secs(80));
+        assert!(part.loading < estimate.loading);
+    }
+}

@@ -1,0 +1,75 @@
+//! How many operations fill the caches of a cell.
+
+use crate::spec::SystemSpec;
+
+/// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often. A record
+/// mostly lies across two pages, so once is enough.
+const CACHE_FILLS: u64 = 1;
+const PAGE_BYTES: u64 = 4096;
+const MIN_FILL_OPERATIONS: u64 = 1_000;
+/// Where a cache of records would need more operations than this, it is filled by pages alone: the rest would take longer than the cell.
+const MAX_RECORD_FILLS: u64 = 400_000;
+/// Random operations leave out a third of the records in one round, a seventh in two, and one in fifty in four. A miss waits for a disk, so
+/// that even a seventh decides what a data set that fits in memory does on disks.
+const MAX_RECORD_ROUNDS: f64 = 4.0;
+
+/// For one server of a system, with what its cells have here: the budget, and the bytes and records of its data set.
+pub(crate) fn operations(system: &SystemSpec, budget_bytes: u64, data_bytes: u64, records: u64) -> u64 {
+    let caches_records =
+        underlay_systems::find(&system.kind).is_some_and(|kind| kind.capabilities().caches_records);
+    // Each of its nodes has a cache of its own.
+    let records_on_nodes = caches_records.then(|| records.saturating_mul(u64::from(system.nodes)));
+    operations_for(budget_bytes, data_bytes, records_on_nodes)
+}
+
+/// `records_on_nodes`: for a system that caches records, and not pages.
+fn operations_for(budget_bytes: u64, data_bytes: u64, records_on_nodes: Option<u64>) -> u64 {
+    // No more than there is to read: a budget that holds everything is full after once through it.
+    let pages = CACHE_FILLS * budget_bytes.min(data_bytes) / PAGE_BYTES;
+    let records = records_on_nodes
+        .map(|records| {
+            (records as f64 * rounds(budget_bytes as f64 / data_bytes.max(1) as f64)).ceil() as u64
+        })
+        .filter(|operations| *operations <= MAX_RECORD_FILLS);
+    pages.max(records.unwrap_or(0)).max(MIN_FILL_OPERATIONS)
+}
+
+/// How often the number of records must be drawn at random until this share of them was drawn at least once: after r rounds, e^-r of
+/// them are left.
+fn rounds(share: f64) -> f64 {
+    if share >= 1.0 { MAX_RECORD_ROUNDS } else { (-(1.0 - share.max(0.0)).ln()).min(MAX_RECORD_ROUNDS) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_read_once_and_records_until_the_cache_has_what_fits() {
+        let (mib, records) = (1 << 20, 50_000);
+        assert_eq!(operations_for(64 * mib, 1000 * mib, None), 64 * mib / 4096);
+        assert_eq!(operations_for(64 * mib, 16 * mib, None), 16 * mib / 4096, "no more than there is");
+        assert_eq!(operations_for(mib, 2 * mib, None), MIN_FILL_OPERATIONS);
+        // All of them fit: four rounds leave one in fifty. Half of them fit: ln 2 rounds draw half of them.
+        assert_eq!(operations_for(100 * mib, 50 * mib, Some(records)), 200_000);
+        assert_eq!(operations_for(25 * mib, 50 * mib, Some(records)), 34_658);
+        // Too many to be worth it.
+        assert_eq!(operations_for(100 * mib, 50 * mib, Some(200_000)), 50 * mib / 4096);
+    }
+
+    #[test]
+    fn rounds_are_what_drawing_at_random_needs() {
+        for share in [0.1_f64, 0.5, 0.9] {
+            let records = 20_000_u64;
+            let draws = (records as f64 * rounds(share)) as u64;
+            let mut state = 7_u64;
+            let mut seen = vec![false; records as usize];
+            for _ in 0..draws {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                seen[((state >> 33) % records) as usize] = true;
+            }
+            let drawn = seen.iter().filter(|seen| **seen).count() as f64 / records as f64;
+            assert!((drawn - share).abs() < 0.02, "{drawn} of {share}");
+        }
+    }
+}

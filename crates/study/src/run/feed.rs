@@ -1,0 +1,362 @@
+//! The feed: what a run writes while it goes on, for whoever watches it ([`underlay_record::live`]). It stands between the run and its
+//! observer, and adds a sample every second. A feed that can't be written ends, and the run goes on.
+
+mod source;
+mod writer;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::time::{ClockId, clock_gettime};
+use underlay_attach::Registry;
+use underlay_attach::registry::ProcessId;
+use underlay_files::Folder;
+use underlay_record::live::{FEED_VERSION, MAX_FEED_BYTES, MAX_FEED_LINE_BYTES};
+use underlay_record::{
+    CellEnd, CellState, CellStatus, DeviceId, FeedEntry, FeedLine, LiveLoad, LiveSample, NodeEventRecord,
+    PlannedCell, RunRecord, Verdict,
+};
+use underlay_sync::{Condvar, Mutex};
+
+use super::{Live, LiveSource, Observer, RunError, RunOutcome};
+pub(super) use source::CellSource;
+use writer::Writer;
+
+/// Between samples.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// What the generator or a job said of itself is true for so long.
+const LIVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// See the module.
+pub(super) struct Feed<'a> {
+    to: &'a dyn Observer,
+    /// See [`State`].
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` where it can't be written.
+    writer: Option<Writer>,
+    written_bytes: u64,
+    /// What a reader that begins with this file must know.
+    planned: Option<FeedEntry>,
+    live: Option<(Instant, Live)>,
+    position: Option<u32>,
+    sampled: Option<Instant>,
+    /// Somebody samples with the devices.
+    has_source: bool,
+    /// The position whose ground has been told.
+    grounded: Option<u32>,
+    node_events: Vec<NodeEventRecord>,
+    faults: Vec<(DeviceId, String)>,
+}
+
+impl State {
+    fn begin_file(&mut self) {
+        let ProcessId { pid, start_ticks } = Registry::this_process();
+        let begun =
+            FeedEntry::Begun { version: FEED_VERSION, process: pid, process_start_ticks: start_ticks };
+        self.append(&begun);
+    }
+
+    fn write(&mut self, entry: &FeedEntry) {
+        if self.written_bytes > MAX_FEED_BYTES {
+            if !self.writer.as_ref().is_some_and(Writer::turn) {
+                return;
+            }
+            self.written_bytes = 0;
+            self.begin_file();
+            if let Some(planned) = self.planned.clone() {
+                self.append(&planned);
+            }
+            if let Some(position) = self.position {
+                self.append(&FeedEntry::CellStarted { position });
+                self.grounded = None;
+            }
+        }
+        self.append(entry);
+    }
+
+    fn append(&mut self, entry: &FeedEntry) {
+        let Some(writer) = &self.writer else { return };
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let line = FeedLine { at_ms: since.as_millis() as u64, entry: entry.clone() };
+        // A line that a full disk or a kill cut short does not swallow this one: readers pass empty lines over.
+        let mut text = vec![b'\n'];
+        if serde_json::to_writer(&mut text, &line).is_err() || text.len() >= MAX_FEED_LINE_BYTES {
+            return;
+        }
+        text.push(b'\n');
+        let length_bytes = text.len() as u64;
+        if writer.line(text) {
+            self.written_bytes += length_bytes;
+        }
+    }
+}
+
+impl<'a> Feed<'a> {
+    /// Goes on with the feed of a run, or begins it.
+    pub(super) fn open(directory: &std::path::Path, to: &'a dyn Observer) -> Feed<'a> {
+        let begun = Folder::open(directory).ok().and_then(Writer::begin);
+        let (writer, written_bytes) = begun.map_or((None, 0), |(writer, bytes)| (Some(writer), bytes));
+        let feed = Feed { to, state: Mutex::new(State { writer, written_bytes, ..State::default() }) };
+        feed.state.lock().begin_file();
+        feed
+    }
+
+    pub(super) fn entry(&self, entry: &FeedEntry) {
+        self.state.lock().write(entry);
+    }
+
+    /// The last line.
+    pub(super) fn ended(&self, outcome: &Result<RunOutcome, RunError>) {
+        self.entry(&match outcome {
+            Ok(RunOutcome { completed, failed, unavailable, left, .. }) => FeedEntry::Ended {
+                completed: *completed,
+                failed: *failed,
+                unavailable: *unavailable,
+                left: *left,
+                problem: None,
+            },
+            Err(error) => FeedEntry::Ended {
+                completed: 0,
+                failed: 0,
+                unavailable: 0,
+                left: 0,
+                problem: Some(error.to_string()),
+            },
+        });
+        // Waits for what has yet to be written.
+        self.state.lock().writer = None;
+    }
+
+    /// A sample with what is known without asking anybody.
+    fn sample_of(state: &State) -> LiveSample {
+        let live = state.live.as_ref().filter(|(at, _)| at.elapsed() < LIVE_LIMIT).map(|(_, live)| live);
+        LiveSample {
+            position: state.position,
+            phase: live.map_or_else(String::new, |live| live.phase.clone().into_owned()),
+            progress: live.and_then(|live| live.progress),
+            load: live.filter(|live| live.throughput_per_s > 0.0 || live.p99_us > 0.0).map(|live| LiveLoad {
+                throughput_per_s: live.throughput_per_s,
+                mean_us: live.mean_us,
+                p50_us: live.p50_us,
+                p99_us: live.p99_us,
+                errors: live.errors,
+            }),
+            ..LiveSample::default()
+        }
+    }
+
+    /// Takes a sample of everything, and tells what has happened to nodes and devices since the last one.
+    fn take(&self, source: &dyn LiveSource, cost: &mut Cost) {
+        let is_new = {
+            let mut state = self.state.lock();
+            let position = state.position;
+            std::mem::replace(&mut state.grounded, position) != position
+        };
+        // Once a cell: a system may have to be asked.
+        if let Some(ground) = is_new.then(|| source.ground()).flatten() {
+            self.entry(&ground);
+        }
+        let mut sample = {
+            let mut state = self.state.lock();
+            state.sampled = Some(Instant::now());
+            Feed::sample_of(&state)
+        };
+        source.fill(&mut sample);
+        sample.cost_share = cost.share();
+        let nodes = source.node_events();
+        let mut state = self.state.lock();
+        let is_wrong = |sample: &LiveSample| -> Vec<(DeviceId, String)> {
+            let of = |device: &underlay_record::LiveDevice| {
+                let id = device.id.clone();
+                device.faults.iter().map(move |what| (id.clone(), what.clone())).collect::<Vec<_>>()
+            };
+            sample.devices.iter().flat_map(of).collect()
+        };
+        let wrong = is_wrong(&sample);
+        let told = std::mem::replace(&mut state.faults, wrong.clone());
+        let began = wrong.iter().filter(|one| !told.contains(one)).map(|one| (one, true));
+        let over = told.iter().filter(|one| !wrong.contains(one)).map(|one| (one, false));
+        for ((device, what), began) in began.chain(over) {
+            let entry = FeedEntry::Fault { device: device.clone(), what: what.clone(), began };
+            state.write(&entry);
+        }
+        let told = std::mem::replace(&mut state.node_events, nodes.clone());
+        for (index, event) in nodes.into_iter().enumerate() {
+            if told.get(index) != Some(&event) {
+                state.write(&FeedEntry::Node { index, event: Box::new(event) });
+            }
+        }
+        state.write(&FeedEntry::Sample(Box::new(sample)));
+    }
+}
+
+/// CPU time of a thread, as a share of a core since it was last asked for.
+struct Cost {
+    at: Instant,
+    used: Duration,
+}
+
+impl Cost {
+    fn begin() -> Cost {
+        Cost { at: Instant::now(), used: thread_time() }
+    }
+
+    fn share(&mut self) -> f64 {
+        let now = Cost::begin();
+        let share = (now.used.saturating_sub(self.used)).as_secs_f64()
+            / (now.at - self.at).as_secs_f64().max(f64::MIN_POSITIVE);
+        *self = now;
+        share
+    }
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+}
+
+/// Wakes a sampler before its time.
+#[derive(Default)]
+struct Ending {
+    is_over: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Ending {
+    /// Says that it is over, also where what was done panics.
+    fn end(&self) {
+        let _guard = self.lock.lock();
+        self.is_over.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// False when it is over.
+    fn wait(&self, length: Duration) -> bool {
+        let guard = self.lock.lock();
+        if !self.is_over.load(Ordering::Relaxed) {
+            drop(self.changed.wait_timeout(guard, length));
+        }
+        !self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+struct EndsOnDrop<'a>(&'a Ending);
+
+impl Drop for EndsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Observer for Feed<'_> {
+    fn planned(&self, total: usize, finished: usize, expected: Duration) {
+        let entry = FeedEntry::Planned { total, finished, remaining_s: expected.as_secs_f64() };
+        {
+            let mut state = self.state.lock();
+            state.planned = Some(entry.clone());
+            state.position = None;
+            state.write(&entry);
+        }
+        self.to.planned(total, finished, expected);
+    }
+
+    fn preparing(&self, what: &str) {
+        self.entry(&FeedEntry::Doing { what: what.to_owned() });
+        self.to.preparing(what);
+    }
+
+    fn notice(&self, what: &str) {
+        self.entry(&FeedEntry::Notice { what: what.to_owned() });
+        self.to.notice(what);
+    }
+
+    fn cell_started(&self, planned: &PlannedCell, number: usize) {
+        let position = u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
+        {
+            let mut state = self.state.lock();
+            // Jobs that run together begin with what their system needs, and then each by itself.
+            if state.position != Some(position) {
+                state.position = Some(position);
+                state.grounded = None;
+                state.live = None;
+                state.node_events.clear();
+                state.write(&FeedEntry::CellStarted { position });
+            }
+        }
+        self.to.cell_started(planned, number);
+    }
+
+    fn live(&self, live: &Live) {
+        {
+            let mut state = self.state.lock();
+            state.live = Some((Instant::now(), live.clone()));
+            let is_due = state.sampled.is_none_or(|at| at.elapsed() >= INTERVAL);
+            if is_due && !state.has_source {
+                state.sampled = Some(Instant::now());
+                let sample = Feed::sample_of(&state);
+                state.write(&FeedEntry::Sample(Box::new(sample)));
+            }
+        }
+        self.to.live(live);
+    }
+
+    fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration) {
+        let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
+        let (state, reason) = match &record.status {
+            CellStatus::Completed if doubtful => (CellState::Doubtful, None),
+            CellStatus::Completed => (CellState::Completed, None),
+            CellStatus::Failed { reason } if record.skipped => (CellState::Skipped, Some(reason.clone())),
+            CellStatus::Failed { reason } => (CellState::Failed, Some(reason.clone())),
+            CellStatus::Unavailable { missing, remedy } => {
+                (CellState::Unavailable, Some(format!("{missing}; {remedy}")))
+            }
+        };
+        {
+            let end = CellEnd {
+                position: record.position,
+                state,
+                reason,
+                wall_s: record.wall_s,
+                remaining_s: remaining.as_secs_f64(),
+            };
+            let mut state = self.state.lock();
+            (state.position, state.live) = (None, None);
+            state.write(&FeedEntry::CellEnded(end));
+        }
+        self.to.cell_ended(planned, record, remaining);
+    }
+
+    fn while_sampled(&self, source: &dyn LiveSource, act: &mut dyn FnMut()) {
+        let ending = Ending::default();
+        self.state.lock().has_source = true;
+        std::thread::scope(|scope| {
+            let ends = EndsOnDrop(&ending);
+            scope.spawn(|| {
+                let mut cost = Cost::begin();
+                while ending.wait(INTERVAL) {
+                    self.take(source, &mut cost);
+                }
+                // What happened since, such as the end of a fault.
+                self.take(source, &mut cost);
+            });
+            act();
+            drop(ends);
+        });
+        self.state.lock().has_source = false;
+    }
+}
+
+/// Does something while the observer samples what the source knows.
+pub(super) fn sampled<T>(observer: &dyn Observer, source: &dyn LiveSource, act: impl FnOnce() -> T) -> T {
+    let (mut act, mut outcome) = (Some(act), None);
+    observer.while_sampled(source, &mut || outcome = act.take().map(|act| act()));
+    outcome.expect("an observer does what it is to watch")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What there is to see of a cell while it runs: its devices, its budgets, its gauges, its nodes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use underlay_record::{DeviceGlance, FeedEntry, LiveBudget, LiveSample, NodeEventRecord};
+use underlay_sync::Mutex;
+
+use super::super::LiveSource;
+use super::super::attached::Storages;
+use super::super::cell_plan::CellPlan;
+use super::super::storage;
+use super::super::volume_server::cpu_time;
+use super::super::window::Window;
+use crate::machine::Share;
+use crate::session::Session;
+use crate::session::nodes::NodeDesk;
+
+/// A system that was started on its storages.
+pub(in crate::run) struct CellSource<'a> {
+    plan: &'a CellPlan<'a>,
+    session: &'a Session,
+    storages: &'a Storages,
+    /// The cell's.
+    folder: &'a Path,
+    /// Of each server.
+    share: Option<Share>,
+    window: Option<&'a Window<'a>>,
+    desk: Option<&'a NodeDesk<'a>>,
+    before: Mutex<Before>,
+}
+
+#[derive(Default)]
+struct Before {
+    is_silent: bool,
+    devices: Vec<DeviceGlance>,
+    cpu: Option<(Instant, Duration)>,
+}
+
+impl<'a> CellSource<'a> {
+    pub(in crate::run) fn new(
+        plan: &'a CellPlan<'a>,
+        session: &'a Session,
+        storages: &'a Storages,
+        folder: &'a Path,
+        share: Option<Share>,
+    ) -> CellSource<'a> {
+        CellSource {
+            plan,
+            session,
+            storages,
+            folder,
+            share,
+            window: None,
+            desk: None,
+            before: Mutex::default(),
+        }
+    }
+
+    /// With what is seen of the system while it is measured.
+    pub(in crate::run) fn measured(self, window: &'a Window<'a>, desk: Option<&'a NodeDesk<'a>>) -> Self {
+        CellSource { window: Some(window), desk, ..self }
+    }
+
+    /// CPU time of all servers, and of which no group counts it, of their processes.
+    fn cpu_used(&self) -> Duration {
+        let counted = self.session.cpu_usage();
+        match counted.is_empty() {
+            false => counted.iter().map(|one| one.used).sum(),
+            true => self.session.servers().processes().into_iter().map(cpu_time).sum(),
+        }
+    }
+}
+
+impl LiveSource for CellSource<'_> {
+    fn ground(&self) -> Option<FeedEntry> {
+        let plan = self.plan;
+        let attachment = self.storages.name();
+        let storage = storage::describe(&plan.storage, &plan.roles(), plan.system.servers, attachment);
+        let topology =
+            self.session.servers().topology().map(|found| storage::with_devices(found, &plan.storage));
+        let scratch = self.folder.display().to_string();
+        Some(FeedEntry::Ground { storage: Box::new(storage), topology, scratch })
+    }
+
+    fn fill(&self, sample: &mut LiveSample) {
+        // One that fails or hangs is not asked again in this cell: nobody is to wait for it, least of all whoever stops the run.
+        let asked = (!self.before.lock().is_silent).then(|| self.storages.glance(self.plan));
+        let is_silent = !matches!(asked, Some(Ok(_)));
+        let (devices, layers) = asked.and_then(Result::ok).unwrap_or_default();
+        let (now, used) = (Instant::now(), self.cpu_used());
+        let servers = f64::from(self.plan.system.servers);
+        let mut before = self.before.lock();
+        let then = |one: &DeviceGlance| before.devices.iter().find(|then| then.id == one.id);
+        sample.devices = devices.iter().map(|one| one.since(then(one))).collect();
+        sample.layers = layers;
+        before.is_silent = is_silent;
+        sample.gauges = self.window.map_or_else(BTreeMap::new, Window::latest_gauges);
+        sample.budget = Some(LiveBudget {
+            memory_used_bytes: self.session.memory_used_bytes(),
+            memory_budget_bytes: self.plan.budget_bytes.saturating_mul(u64::from(self.plan.system.servers)),
+            cpu_used: before.cpu.map(|(at, then)| {
+                let wall_s = (now - at).as_secs_f64().max(f64::MIN_POSITIVE);
+                used.saturating_sub(then).as_secs_f64() / wall_s
+            }),
+            cpu_budget: self.share.as_ref().map(|share| share.cpu.quota_cpus * servers),
+        });
+        before.devices = devices;
+        before.cpu = Some((now, used));
+    }
+
+    fn node_events(&self) -> Vec<NodeEventRecord> {
+        self.desk.map_or_else(Vec::new, NodeDesk::events)
+    }
+}

@@ -1,0 +1,103 @@
+use underlay_record::live::{EARLIER_FEED_FILE, FEED_FILE, feed_line};
+use underlay_record::{LiveDevice, NodeExit};
+
+use super::*;
+
+/// Nobody.
+struct Deaf;
+
+impl Observer for Deaf {
+    fn planned(&self, _: usize, _: usize, _: Duration) {}
+    fn preparing(&self, _: &str) {}
+    fn cell_started(&self, _: &PlannedCell, _: usize) {}
+    fn live(&self, _: &Live) {}
+    fn cell_ended(&self, _: &PlannedCell, _: &RunRecord, _: Duration) {}
+}
+
+fn lines(folder: &std::path::Path) -> Vec<FeedEntry> {
+    let text = std::fs::read_to_string(folder.join(FEED_FILE)).unwrap();
+    text.lines().filter_map(feed_line).map(|line| line.entry).collect()
+}
+
+/// A device that has a fault for a while, and a node that goes.
+#[derive(Default)]
+struct Troubled(Mutex<u32>);
+
+impl LiveSource for Troubled {
+    fn fill(&self, sample: &mut LiveSample) {
+        let mut asked = self.0.lock();
+        *asked += 1;
+        let faults = if *asked == 1 { vec!["slow".to_owned()] } else { Vec::new() };
+        sample.devices.push(LiveDevice { id: DeviceId::new("ssd.0"), faults, ..LiveDevice::default() });
+    }
+
+    fn node_events(&self) -> Vec<NodeEventRecord> {
+        let event = NodeEventRecord { chosen: "node1".to_owned(), how: NodeExit::Kill, ..Default::default() };
+        vec![event]
+    }
+}
+
+#[test]
+fn what_happens_between_samples_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let feed = Feed::open(folder.path(), &Deaf);
+    feed.planned(2, 0, Duration::from_secs(9));
+    feed.preparing("loading");
+    let source = Troubled::default();
+    let answer = sampled(&feed, &source, || {
+        while *source.0.lock() < 2 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        7
+    });
+    assert_eq!(answer, 7);
+    feed.ended(&Err(RunError::Failed("the disk is full".to_owned())));
+    let found = lines(folder.path());
+    let count = |is: &dyn Fn(&FeedEntry) -> bool| found.iter().filter(|entry| is(entry)).count();
+    assert_eq!(count(&|entry| matches!(entry, FeedEntry::Fault { began: true, .. })), 1, "{found:?}");
+    assert_eq!(count(&|entry| matches!(entry, FeedEntry::Fault { began: false, .. })), 1, "{found:?}");
+    assert_eq!(count(&|entry| matches!(entry, FeedEntry::Node { index: 0, .. })), 1, "{found:?}");
+    assert!(count(&|entry| matches!(entry, FeedEntry::Sample(_))) >= 2, "{found:?}");
+    assert!(matches!(&found[0], FeedEntry::Begun { process, .. } if *process == std::process::id()));
+    assert!(matches!(found.last(), Some(FeedEntry::Ended { problem: Some(_), .. })), "{found:?}");
+}
+
+#[test]
+fn a_feed_goes_on_after_a_torn_line_and_is_never_longer_than_its_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(FEED_FILE), "{\"at_ms\":1,\"ki").unwrap();
+    let feed = Feed::open(folder.path(), &Deaf);
+    feed.planned(3, 1, Duration::ZERO);
+    // More than twice the bound, in lines that are almost too long.
+    let what = "x".repeat(MAX_FEED_LINE_BYTES - 200);
+    for _ in 0..2 * MAX_FEED_BYTES / what.len() as u64 + 4 {
+        feed.notice(&what);
+        // No run tells so much at once that the writer's queue is full.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    feed.notice(&"y".repeat(MAX_FEED_LINE_BYTES));
+    drop(feed);
+    let length = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
+    let most = MAX_FEED_BYTES + MAX_FEED_LINE_BYTES as u64;
+    assert!(length(FEED_FILE) <= most && length(EARLIER_FEED_FILE) <= most);
+    let found = lines(folder.path());
+    // Whoever begins to read here knows what is planned.
+    assert!(matches!(
+        &found[..2],
+        [FeedEntry::Begun { .. }, FeedEntry::Planned { total: 3, finished: 1, .. }]
+    ));
+    assert!(!found.iter().any(|entry| matches!(entry, FeedEntry::Notice { what } if what.starts_with('y'))));
+}
+
+#[test]
+fn a_run_goes_on_where_no_feed_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    // A link in its place is not followed.
+    let other = folder.path().join("other");
+    std::fs::write(&other, "kept").unwrap();
+    std::os::unix::fs::symlink(&other, folder.path().join(FEED_FILE)).unwrap();
+    let feed = Feed::open(folder.path(), &Deaf);
+    feed.notice("hello");
+    assert_eq!(sampled(&feed, &Troubled::default(), || 3), 3);
+    assert_eq!(std::fs::read_to_string(other).unwrap(), "kept");
+}

@@ -1,0 +1,143 @@
+//! Writes the feed's lines on a thread of its own: a file system that hangs, which may be the very one that is measured, holds up nothing
+//! but the feed.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use underlay_files::Folder;
+use underlay_record::live::{EARLIER_FEED_FILE, FEED_FILE};
+
+/// Lines that wait; further ones are left out. A sample a second and some events: it is minutes behind by then.
+const MAX_WAITING: usize = 1024;
+/// The end of a run waits so long for its last lines.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// A file that could not be written is tried again after this time: space may have become free.
+const PAUSE: Duration = Duration::from_secs(5);
+
+enum Work {
+    Line(Vec<u8>),
+    /// What was written until now is the earlier feed.
+    Turn,
+}
+
+/// See the module.
+pub(super) struct Writer {
+    work: Option<SyncSender<Work>>,
+    /// Closed when the thread has ended.
+    ended: Receiver<()>,
+}
+
+impl Writer {
+    /// `None` where there can be no thread, or no file.
+    pub(super) fn begin(folder: Folder) -> Option<(Writer, u64)> {
+        let file = folder.file_to_append(FEED_FILE).ok()?;
+        let length_bytes = file.metadata().map_or(0, |found| found.len());
+        let output = Output { folder, file: Some(file), failed: None, is_over: false };
+        Some((Writer::to(output)?, length_bytes))
+    }
+
+    fn to(mut output: Output) -> Option<Writer> {
+        let (work, todo) = sync_channel(MAX_WAITING);
+        let (ends, ended) = sync_channel(0);
+        let write = move || {
+            let _ends = ends;
+            todo.into_iter().for_each(|work| output.act(work));
+        };
+        std::thread::Builder::new().name("feed".to_owned()).spawn(write).ok()?;
+        Some(Writer { work: Some(work), ended })
+    }
+
+    /// False where too many wait already: it is left out.
+    pub(super) fn line(&self, line: Vec<u8>) -> bool {
+        self.put(Work::Line(line))
+    }
+
+    pub(super) fn turn(&self) -> bool {
+        self.put(Work::Turn)
+    }
+
+    fn put(&self, work: Work) -> bool {
+        self.work.as_ref().is_some_and(|queue| queue.try_send(work).is_ok())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.work = None;
+        // The sender is never used, so this ends with the thread, or at the limit.
+        let _ = self.ended.recv_timeout(END_LIMIT);
+    }
+}
+
+struct Output {
+    folder: Folder,
+    file: Option<File>,
+    failed: Option<Instant>,
+    is_over: bool,
+}
+
+impl Output {
+    fn act(&mut self, work: Work) {
+        match work {
+            Work::Line(line) => self.line(&line),
+            Work::Turn => {
+                self.file = None;
+                // Where it can't be moved aside nothing more is written: it would have no bound.
+                self.is_over = self.folder.rename(FEED_FILE, EARLIER_FEED_FILE).is_err();
+                self.failed = None;
+            }
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if self.is_over {
+            return;
+        }
+        if self.file.is_none() {
+            if self.failed.is_some_and(|at| at.elapsed() < PAUSE) {
+                return;
+            }
+            self.file = self.folder.file_to_append(FEED_FILE).ok();
+        }
+        let is_written = self.file.as_mut().is_some_and(|file| file.write_all(line).is_ok());
+        self.failed = (!is_written).then(Instant::now);
+        if !is_written {
+            // Nobody may be watching, and a run goes on without.
+            self.file = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_there_once_the_writer_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, length_bytes) = Writer::begin(Folder::open(directory.path()).unwrap()).unwrap();
+        assert_eq!(length_bytes, 0);
+        assert!(writer.line(b"one\n".to_vec()) && writer.turn() && writer.line(b"two\n".to_vec()));
+        drop(writer);
+        let read = |name| std::fs::read_to_string(directory.path().join(name)).unwrap();
+        assert_eq!((read(EARLIER_FEED_FILE).as_str(), read(FEED_FILE).as_str()), ("one\n", "two\n"));
+    }
+
+    /// A pipe that nobody reads takes some lines and then no more, as a file system does that hangs.
+    #[test]
+    fn what_hangs_holds_nobody_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let (reader, pipe) = std::io::pipe().unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        let file = Some(File::from(std::os::fd::OwnedFd::from(pipe)));
+        let writer = Writer::to(Output { folder, file, failed: None, is_over: false }).unwrap();
+        let line = vec![b'x'; 64 << 10];
+        let taken = (0..2 * MAX_WAITING).filter(|_| writer.line(line.clone())).count();
+        assert!((MAX_WAITING..2 * MAX_WAITING).contains(&taken), "{taken}");
+        // Its thread ends with the pipe.
+        drop(reader);
+        drop(writer);
+    }
+}

@@ -1,0 +1,262 @@
+//! What the user asks of a run while it goes on, from another process: skip a cell, or stop. The console does so.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use underlay_attach::registry::{Owner, Resource};
+use underlay_attach::{AttachError, Note, OwnFolder, Registry};
+use underlay_files::control_socket::{Answer, ControlSocket};
+use underlay_sync::Mutex;
+
+/// The longest command, in bytes with its newline.
+const MAX_LINE_BYTES: u64 = 4096;
+const PURPOSE: &str = "run";
+const SOCKET: &str = "control";
+const POLL: Duration = Duration::from_millis(50);
+
+/// A command: `{"command":"skip","position":3}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RunCommand {
+    /// The cell at this place of the plan, from 0, is not run, or not to its end.
+    Skip { position: u32 },
+    /// As Ctrl-C does.
+    Stop,
+}
+
+/// The answer to one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum RunReply {
+    Done,
+    Failed { problem: String },
+}
+
+/// What was asked for.
+#[derive(Default)]
+pub(super) struct Wishes {
+    inner: Mutex<Inner>,
+    /// What runs now is to end: it is skipped, or everything is stopped.
+    halt: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inner {
+    stop: bool,
+    /// Positions in the plan.
+    skips: BTreeSet<u32>,
+    running: Vec<u32>,
+    ended: BTreeSet<u32>,
+    cells: u32,
+    /// Not told yet.
+    news: Vec<String>,
+}
+
+impl Wishes {
+    pub(super) fn for_cells(cells: usize) -> Arc<Wishes> {
+        let cells = u32::try_from(cells).unwrap_or(u32::MAX);
+        Arc::new(Wishes {
+            inner: Mutex::new(Inner { cells, ..Inner::default() }),
+            halt: AtomicBool::new(false),
+        })
+    }
+
+    fn obey(&self, command: &RunCommand) -> RunReply {
+        let mut inner = self.inner.lock();
+        match *command {
+            RunCommand::Stop => {
+                inner.stop = true;
+                inner.news.push("stop".to_owned());
+            }
+            RunCommand::Skip { position } if position >= inner.cells => {
+                let problem = format!("there is no cell {position}: the plan has {}", inner.cells);
+                return RunReply::Failed { problem };
+            }
+            RunCommand::Skip { position } if inner.ended.contains(&position) => {
+                return RunReply::Failed { problem: "that cell has ended already".to_owned() };
+            }
+            RunCommand::Skip { position } => {
+                if inner.skips.insert(position) {
+                    inner.news.push(format!("skip cell {}", position + 1));
+                }
+            }
+        }
+        RunReply::Done
+    }
+
+    /// These cells begin. True where they are to be skipped at once.
+    pub(super) fn begin(&self, positions: impl Iterator<Item = u32>) -> bool {
+        let mut inner = self.inner.lock();
+        inner.running = positions.collect();
+        let skipped = inner.is_skipped();
+        self.halt.store(inner.stop || skipped, Ordering::Relaxed);
+        skipped
+    }
+
+    /// Whether one of those that run is to be skipped, with which all of them end.
+    pub(super) fn are_skipped(&self) -> bool {
+        self.inner.lock().is_skipped()
+    }
+
+    /// Those that run have ended.
+    pub(super) fn end(&self) {
+        let mut inner = self.inner.lock();
+        let ended = std::mem::take(&mut inner.running);
+        inner.ended.extend(ended);
+        self.halt.store(inner.stop, Ordering::Relaxed);
+    }
+
+    /// What cells watch in the place of the flag for everything.
+    pub(super) fn halt(&self) -> &AtomicBool {
+        &self.halt
+    }
+
+    /// Everything begins again: nothing has ended.
+    pub(super) fn begin_again(&self) {
+        self.inner.lock().ended.clear();
+    }
+
+    /// Does something while wishes come true: `stop` is the flag that a signal raises, and is raised by the wish to stop. What is asked
+    /// for is told.
+    pub(super) fn fulfilled<T>(
+        &self,
+        stop: &AtomicBool,
+        tell: &(dyn Fn(String) + Sync),
+        act: impl FnOnce() -> T,
+    ) -> T {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ends = RaisedOnDrop(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::thread::sleep(POLL);
+                    let news = {
+                        let mut inner = self.inner.lock();
+                        if inner.stop {
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                        let halted = stop.load(Ordering::Relaxed) || inner.is_skipped();
+                        self.halt.store(halted, Ordering::Relaxed);
+                        std::mem::take(&mut inner.news)
+                    };
+                    news.into_iter().for_each(tell);
+                }
+            });
+            let outcome = act();
+            drop(ends);
+            outcome
+        })
+    }
+}
+
+impl Inner {
+    fn is_skipped(&self) -> bool {
+        self.running.iter().any(|position| self.skips.contains(position))
+    }
+}
+
+struct RaisedOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for RaisedOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Takes commands until it is dropped.
+pub(super) struct RunControl {
+    socket: Option<ControlSocket>,
+    folder: Option<OwnFolder>,
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl RunControl {
+    /// Listens on a socket of this user's alone, which the registry knows.
+    ///
+    /// # Errors
+    /// When the socket can't be made.
+    pub(super) fn listen(
+        wishes: &Arc<Wishes>,
+        directory: &Path,
+        registry: &Registry,
+    ) -> Result<RunControl, AttachError> {
+        let folder = OwnFolder::temporary(PURPOSE, registry)?;
+        let path = folder.path().join(SOCKET);
+        let note = registry.note(Resource::Run { control: path.clone(), directory: directory.to_owned() })?;
+        let wishes = Arc::clone(wishes);
+        let answer = move |line: &[u8]| {
+            Answer::from(match serde_json::from_slice(line) {
+                Ok(command) => wishes.obey(&command),
+                Err(error) => RunReply::Failed { problem: format!("not a command: {error}") },
+            })
+        };
+        let mut control =
+            RunControl { socket: None, folder: Some(folder), registry: registry.clone(), note: Some(note) };
+        let listening = ControlSocket::listen(&path, MAX_LINE_BYTES, answer);
+        control.socket = Some(listening.map_err(|error| AttachError::io("listen on", &path, error))?);
+        Ok(control)
+    }
+}
+
+impl Drop for RunControl {
+    fn drop(&mut self) {
+        self.socket.take();
+        self.folder.take();
+        if let Some(note) = self.note.take() {
+            self.registry.forget(note);
+        }
+    }
+}
+
+/// The runs of living processes of this user that take commands: owner, socket and directory, oldest first.
+pub fn controls(registry: &Registry) -> Vec<(Owner, PathBuf, PathBuf)> {
+    registry.run_controls().into_iter().filter(|(_, control, _)| control.exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_to_skip_halts_the_cell_and_nothing_else() {
+        let wishes = Wishes::for_cells(3);
+        assert!(!wishes.begin([0].into_iter()));
+        assert_eq!(wishes.obey(&RunCommand::Skip { position: 0 }), RunReply::Done);
+        assert_eq!(wishes.obey(&RunCommand::Skip { position: 2 }), RunReply::Done);
+        let stop = AtomicBool::new(false);
+        let told = Mutex::new(Vec::new());
+        wishes.fulfilled(&stop, &|what| told.lock().push(what), || {
+            while !wishes.halt().load(Ordering::Relaxed) {
+                std::thread::sleep(POLL);
+            }
+        });
+        assert!(wishes.are_skipped() && !stop.load(Ordering::Relaxed));
+        assert_eq!(told.into_inner(), ["skip cell 1", "skip cell 3"]);
+        wishes.end();
+        // Its figures are on record, or it has none.
+        assert!(matches!(wishes.obey(&RunCommand::Skip { position: 0 }), RunReply::Failed { .. }));
+        assert!(!wishes.begin([1].into_iter()) && !wishes.halt().load(Ordering::Relaxed));
+        wishes.end();
+        assert!(wishes.begin([2].into_iter()));
+        assert!(matches!(wishes.obey(&RunCommand::Skip { position: 3 }), RunReply::Failed { .. }));
+    }
+
+    #[test]
+    fn a_wish_to_stop_is_what_a_signal_is() {
+        let wishes = Wishes::for_cells(1);
+        let stop = AtomicBool::new(false);
+        wishes.begin([0].into_iter());
+        wishes.obey(&RunCommand::Stop);
+        wishes.fulfilled(&stop, &|_| {}, || {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(POLL);
+            }
+        });
+        assert!(wishes.halt().load(Ordering::Relaxed) && !wishes.are_skipped());
+    }
+}

@@ -1,0 +1,109 @@
+//! Whether each system starts on the memory that it gets on this machine, and what that leaves for pages of files.
+
+use underlay_config::units::rounded_bytes;
+use underlay_config::{Diagnostic, Diagnostics};
+use underlay_systems::memory_plan::{ClientLoad, MemoryPlan};
+
+use crate::spec::read::{Sites, StorageSite, SystemSite, WorkloadSite};
+
+/// Less than this share of what the modelled machine has to cache records in, scaled, makes another system of it.
+const PAGE_CACHE_KEPT: f64 = 0.5;
+
+pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnostics) {
+    let load = system.spec.heaviest(sites.workloads.iter().map(load_of));
+    let here_bytes = system.spec.budget_here(sites.scale.value.data);
+    // That is too little for any system, and refused as such.
+    if here_bytes < super::MIN_MEMORY_BYTES {
+        return;
+    }
+    let mut told: Vec<String> = Vec::new();
+    for storage in compared(sites) {
+        let Some(plan) = system.spec.memory_on(&storage.spec, here_bytes, load) else { continue };
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(problem) => {
+                // On several storages mostly for the same reason.
+                if !told.contains(&problem) {
+                    findings.push(refusal(system, here_bytes, &problem, sites));
+                    told.push(problem);
+                }
+                continue;
+            }
+        };
+        if let Some(note) = smaller_page_cache(system, storage, &plan, load, sites)
+            && told.is_empty()
+        {
+            findings.push(note);
+            told.push(String::new());
+        }
+    }
+}
+
+fn compared(sites: &Sites) -> impl Iterator<Item = &StorageSite> {
+    sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage))
+}
+
+fn load_of(workload: &WorkloadSite) -> ClientLoad {
+    let beside = workload.beside.as_ref().map_or(0, |beside| beside.value.threads);
+    let threads = workload.threads.iter().map(|threads| threads.value).max().unwrap_or(0);
+    ClientLoad { threads: threads + beside, record_bytes: workload.record_bytes() }
+}
+
+fn refusal(system: &SystemSite, here_bytes: u64, problem: &str, sites: &Sites) -> Diagnostic {
+    let data = sites.scale.value.data;
+    let message = format!(
+        "[system.{}] would not run in {} on this machine",
+        system.spec.name,
+        rounded_bytes(here_bytes)
+    );
+    let finding = Diagnostic::error(system.memory_span.clone(), message, problem);
+    if data > 1.0 {
+        finding.with_context(sites.scale.span.clone(), format!("`memory` is divided by {data} here")).with_help(
+            "what a program needs does not shrink with the data: give it that as `fixed_memory`, which is not divided, \
+             or lower `data` in [scale]",
+        )
+    } else {
+        finding.with_help("raise `memory`")
+    }
+}
+
+/// A heap of a fixed size takes the page cache that the data scale leaves.
+fn smaller_page_cache(
+    system: &SystemSite,
+    storage: &StorageSite,
+    here: &MemoryPlan,
+    load: ClientLoad,
+    sites: &Sites,
+) -> Option<Diagnostic> {
+    let data = sites.scale.value.data;
+    if data <= 1.0 {
+        return None;
+    }
+    let modelled = system.spec.memory_on(&storage.spec, system.spec.memory_bytes, load)?.ok()?;
+    let wanted = modelled.cache_bytes() as f64 / data;
+    let found = here.cache_bytes() as f64;
+    if found >= PAGE_CACHE_KEPT * wanted {
+        return None;
+    }
+    let message = format!(
+        "[system.{}] has {} to cache records in on this machine, and the modelled one {} of its own size",
+        system.spec.name,
+        rounded_bytes(found as u64),
+        rounded_bytes(wanted as u64)
+    );
+    let lacking = (wanted - found) as u64;
+    let label = format!(
+        "its processes take {} of {} here",
+        rounded_bytes(here.process_bytes()),
+        rounded_bytes(here.budget_bytes)
+    );
+    let fixed = system.spec.fixed_memory_bytes.saturating_add(lacking);
+    Some(
+        Diagnostic::note(system.memory_span.clone(), message, label)
+            .with_context(sites.scale.span.clone(), format!("`memory` is divided by {data} here"))
+            .with_help(format!(
+                "with `fixed_memory = \"{}\"` it would have about as much",
+                rounded_bytes(fixed)
+            )),
+    )
+}

@@ -1,0 +1,73 @@
+//! `beside` of a `[workload.NAME]`: what goes on beside the measured operations.
+
+use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
+use underlay_workload::{Mix, OperationKind};
+
+use super::mixes;
+use crate::spec::model::BesideSpec;
+use crate::spec::model::rate::RATES_PER_S;
+
+/// Clients of one cell.
+pub(super) const MAX_THREADS: u32 = 1024;
+
+/// `beside = { mix = { update = 1.0 }, threads = 1, rate = 10_000 }`
+pub(in crate::spec) fn read(
+    section: &mut Section<'_>,
+    measured: &[Spanned<String>],
+    findings: &mut Diagnostics,
+) -> Option<Spanned<BesideSpec>> {
+    let field = section.take("beside")?;
+    let mut beside = field.section(field.place.clone(), findings)?;
+    let mix = beside
+        .require("mix", "mix = { update = 1.0 }", findings)
+        .and_then(|field| mixes::read_one(&field, findings));
+    let threads = match beside.take("threads") {
+        Some(field) => field.count(1..=MAX_THREADS, findings).map(|threads| threads.value),
+        None => Some(1),
+    };
+    let rate = beside.take("rate");
+    beside.finish(findings);
+    let rate_per_s = match rate {
+        None => None,
+        Some(field) if field.as_text() == Some("max") => None,
+        Some(field) => match field.as_number() {
+            Some(rate) if RATES_PER_S.contains(&rate) => Some(rate),
+            _ => {
+                field.invalid("expected \"max\" or a number of operations per second above zero", findings);
+                return None;
+            }
+        },
+    };
+    let (mix, threads) = (mix?, threads?);
+    check(&mix, measured, findings)
+        .then(|| Spanned::new(BesideSpec { mix: mix.value, threads, rate_per_s }, field.span))
+}
+
+/// Whether the two can go on at once.
+fn check(mix: &Spanned<String>, measured: &[Spanned<String>], findings: &mut Diagnostics) -> bool {
+    let parsed = |name: &str| Mix::parse(name).ok();
+    let ends = |name: &str| parsed(name).is_some_and(|mix| mix.visits_every_record());
+    let inserts = |name: &str| parsed(name).is_some_and(|mix| mix.share(OperationKind::Insert) > 0.0);
+    if ends(&mix.value) {
+        let message = format!("mix \"{}\" ends with its records, so it can't go on beside others", mix.value);
+        let label = "expected shares, as in `{ update = 1.0 }`, or one of YCSB's a to f";
+        findings.push(Diagnostic::error(mix.span.clone(), message, label));
+        return false;
+    }
+    let mut is_sound = true;
+    for other in measured {
+        let problem = if ends(&other.value) {
+            "ends with its records: nothing goes on beside it"
+        } else if inserts(&other.value) && inserts(&mix.value) {
+            "inserts too: both would add the same records"
+        } else {
+            continue;
+        };
+        let message = format!("mix \"{}\" {problem}", other.value);
+        let finding =
+            Diagnostic::error(other.span.clone(), message, "expected a section of its own, without `beside`");
+        findings.push(finding.with_context(mix.span.clone(), "beside it"));
+        is_sound = false;
+    }
+    is_sound
+}

@@ -1,0 +1,46 @@
+//! What `check` knows of memory before anything starts.
+
+use underlay_study::spec::Study;
+
+fn study(memory: &str, workload: &str, data: u32) -> Result<Study, String> {
+    let text = format!(
+        "name = \"java\"\n[system.cassandra]\n{memory}\n[storage.hdd]\ndevices = [{{ medium = \"hdd-7200-sata\" }}]\n\
+         [workload.w]\ndata = \"900 GB\"\nmixes = [\"a\"]\n{workload}\n[scale]\ndata = {data}\n"
+    );
+    Study::parse("java.toml", &text, false).map_err(|mistakes| mistakes.to_string())
+}
+
+#[test]
+fn a_scaled_budget_in_which_java_does_not_start_is_refused() {
+    let mistakes = study("memory = \"96 GB\"", "threads = 8", 1000).unwrap_err();
+    assert!(mistakes.contains("would not run in 96 MB"), "{mistakes}");
+    assert!(
+        mistakes.contains("expected at least 512 MiB") && mistakes.contains("`fixed_memory`"),
+        "{mistakes}"
+    );
+    let sound = study("memory = \"96 GB\"\nfixed_memory = \"1 GB\"", "threads = 8", 1000).unwrap();
+    let [(system, plan)] = &sound.memory_here()[..] else { panic!("one system") };
+    assert_eq!((system.name.as_str(), plan.processes.len()), ("cassandra", 1));
+    assert_eq!(plan.budget_bytes, 1_096_000_000);
+    assert!(plan.page_cache_bytes() > 300 << 20, "{plan:?}");
+}
+
+#[test]
+fn requests_that_do_not_fit_in_a_heap_are_refused() {
+    let memory = "memory = \"96 GB\"\nfixed_memory = \"600 MB\"";
+    assert!(study(memory, "threads = 85", 1000).is_ok());
+    let large = "threads = 85\nrecord = { fields = 1, bytes = 1_000_000 }";
+    let mistakes = study(memory, large, 1000).unwrap_err();
+    assert!(mistakes.contains("85 clients") && mistakes.contains("heap"), "{mistakes}");
+}
+
+#[test]
+fn a_heap_that_takes_the_page_cache_is_noted() {
+    // A hundredth of 96 GB: the heap and what Java needs leave 0.4 GB for pages of files, and the model has 0.85 GB.
+    let notes = study("memory = \"96 GB\"", "threads = 8", 100).unwrap().notes.to_string();
+    assert!(notes.contains("to cache records in") && notes.contains("fixed_memory ="), "{notes}");
+    let notes =
+        study("memory = \"96 GB\"\nfixed_memory = \"700 MB\"", "threads = 8", 100).unwrap().notes.to_string();
+    assert!(!notes.contains("to cache records in"), "{notes}");
+    assert!(!study("memory = \"96 GB\"", "threads = 8", 1).unwrap().notes.to_string().contains("to cache"));
+}

@@ -1,0 +1,101 @@
+//! The public comparisons in `studies/outside` are sound studies, and `docs/outside-studies.md` has what their sources published.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use underlay_record::Cell;
+use underlay_study::plan;
+use underlay_study::spec::{Form, Study};
+
+#[derive(Deserialize)]
+struct Published {
+    ratio: Vec<Ratio>,
+}
+
+/// A published figure on one storage divided by the same on another.
+#[derive(Deserialize)]
+struct Ratio {
+    study: String,
+    workload: String,
+    figure: String,
+    storage: String,
+    against: String,
+    value: f64,
+    from: String,
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn folder() -> PathBuf {
+    root().join("studies/outside")
+}
+
+fn studies() -> HashMap<String, Study> {
+    let mut studies = HashMap::new();
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if path.extension().is_some_and(|extension| extension == "toml") && name != "published" {
+            studies.insert(name, study(&path));
+        }
+    }
+    studies
+}
+
+fn study(path: &Path) -> Study {
+    let text = fs::read_to_string(path).unwrap();
+    let medium = |name: &str| fs::read_to_string(folder().join(name)).map_err(|error| error.to_string());
+    Study::parse_with_media(&path.to_string_lossy(), &text, Form::default(), &medium)
+        .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+}
+
+fn published() -> Vec<Ratio> {
+    let text = fs::read_to_string(folder().join("published.toml")).unwrap();
+    toml_edit::de::from_str::<Published>(&text).unwrap().ratio
+}
+
+#[test]
+fn all_are_sound_and_have_a_published_ratio() {
+    let (studies, published) = (studies(), published());
+    assert!(studies.len() >= 6);
+    for (name, study) in &studies {
+        assert!(study.title.is_some(), "{name} has no title");
+        assert!(published.iter().any(|ratio| ratio.study == *name), "{name} is compared with nothing");
+    }
+}
+
+#[test]
+fn each_published_ratio_is_of_cells_that_run() {
+    let studies = studies();
+    for ratio in published() {
+        let what = format!("{}: {} {}", ratio.study, ratio.workload, ratio.figure);
+        assert!(ratio.value.is_finite() && ratio.value > 0.0 && !ratio.from.is_empty(), "{what}");
+        let study = studies.get(&ratio.study).unwrap_or_else(|| panic!("{what}: no such study"));
+        let cells = plan::expand(study);
+        for storage in [&ratio.storage, &ratio.against] {
+            let has = |cell: &Cell| cell.storage == *storage && cell.workload == ratio.workload;
+            assert!(cells.iter().any(has), "{what}: no cell on {storage}");
+        }
+        assert_eq!(study.baseline, ratio.against, "{what}");
+    }
+}
+
+#[test]
+fn the_page_has_every_published_ratio() {
+    let page = fs::read_to_string(root().join("docs/outside-studies.md")).unwrap();
+    for ratio in published() {
+        let (_, section) = page
+            .split_once(&format!("`studies/outside/{}.toml`", ratio.study))
+            .unwrap_or_else(|| panic!("the page does not name {}", ratio.study));
+        let section = section.split("\n## ").next().unwrap();
+        let row = format!(
+            "| {} | {} | {} : {} | {} |",
+            ratio.workload, ratio.figure, ratio.storage, ratio.against, ratio.value
+        );
+        assert!(section.contains(&row), "{}: the page has no row that begins with {row}", ratio.study);
+    }
+}
