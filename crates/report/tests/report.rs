@@ -2,7 +2,9 @@
 
 mod fixture;
 
-use underlay_record::{CellStatus, FaultRecord, Scale, Verdict, Wear};
+use underlay_record::{
+    CellStatus, Covered, DeviceInputs, EstimateShare, FaultRecord, InputCertificate, Scale, Verdict, Wear,
+};
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::Comparison;
 use underlay_report::reference::{Reading, beside};
@@ -520,9 +522,64 @@ fn data_that_fits_in_memory_and_a_generator_at_its_limit_are_told() {
     {
         assert!(text.contains(words), "'{words}' is not said: {text}");
     }
+    // What a program needs for itself caches nothing: most of this budget is a heap.
+    for record in &mut loaded.records {
+        record.memory.cache_bytes = Some(record.memory.data_bytes / 2);
+    }
+    assert!(!terminal::comparison(&loaded, 200, false).contains("fits in memory"));
+    for record in &mut loaded.records {
+        record.memory.cache_bytes = Some(record.memory.data_bytes * 2);
+    }
+    assert!(terminal::comparison(&loaded, 200, false).contains("takes 50 % of it"));
     // A paper's size is its own point.
     loaded.run.reference = fixture::large().run.reference;
     assert!(!terminal::comparison(&loaded, 200, false).contains("fits in memory"));
+}
+
+/// The timing of these cells is faithful, to a model that rests on a guess.
+#[test]
+fn cells_whose_inputs_are_uncertain_are_marked_everywhere() {
+    let mut loaded = fixture::small();
+    let clean = [terminal::comparison(&loaded, 200, false), html::render(&loaded), export::csv(&loaded)];
+    assert!(
+        clean.iter().all(|text| !text.contains("! INPUTS")
+            && !text.contains("⚠ inputs")
+            && !text.contains("uncertain"))
+    );
+    let baseline = loaded.run.baseline.clone();
+    for record in &mut loaded.records {
+        let is_guessed = record.cell.storage != baseline;
+        let estimated = if is_guessed { 0.8 } else { 0.0 };
+        let inputs = DeviceInputs {
+            requests: 1000,
+            covered: Covered { kind: 1.0, size: 1.0, depth: 0.9, mix: 0.0, all: 0.9 },
+            estimated,
+            estimates: vec![EstimateShare { name: "read_latency_us".to_owned(), share: estimated }],
+            time_if_fast: 1.0 - estimated / 2.0,
+            time_if_slow: 1.0 + estimated,
+        };
+        record.inputs = InputCertificate::of(&[(1.0, &inputs)]);
+    }
+    let text = terminal::comparison(&loaded, 200, false);
+    for words in [
+        "faithful, ! INPUTS",
+        "Uncertain inputs: 90 % of the I/O is like what the media's sources measured, and 80 % of device time rests on estimates (read_latency_us 80 %)",
+        "with those half or double",
+        "underlay media measure",
+    ] {
+        assert!(text.contains(words), "'{words}' is not said: {text}");
+    }
+    assert!(html::render(&loaded).contains("⚠ inputs"));
+    let found = export::export(&loaded);
+    let other =
+        found.cells.iter().find(|cell| cell.storage != baseline && cell.ratio_to_baseline.is_some()).unwrap();
+    let (ratio, range) = (other.ratio_to_baseline.unwrap(), other.ratio_if_estimates_off.unwrap());
+    assert!(
+        (range.low - ratio / 1.8).abs() < 1e-9 * ratio && (range.high - ratio / 0.6).abs() < 1e-9 * ratio
+    );
+    let own = found.cells.iter().find(|cell| cell.storage == baseline).unwrap();
+    assert_eq!(own.ratio_if_estimates_off, None);
+    assert!(export::csv(&loaded).contains(",uncertain,0.9,0.8,"));
 }
 
 #[test]

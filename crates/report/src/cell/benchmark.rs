@@ -6,6 +6,7 @@ use underlay_record::{BenchmarkFigure, BenchmarkRecord, Better, Dilation, RunRec
 
 use crate::cell::completed::{benchmark_of, worst_verdict};
 use crate::cell::cost::StorageCost;
+use crate::cell::meanwhile::Meanwhile;
 use crate::quantity;
 use crate::statistics::ratio::Ratio;
 use crate::statistics::{Estimate, StandardError};
@@ -19,6 +20,8 @@ pub struct BenchmarkFigures {
     pub duration_s: Estimate,
     /// In the order of the study; the first is what storages are compared by at first sight. Never empty.
     pub figures: Vec<NamedFigure>,
+    /// What went on meanwhile, if the program tells.
+    pub meanwhile: Vec<Meanwhile>,
     /// The worst of the repetitions; absent when none carries a certificate.
     pub verdict: Option<Verdict>,
     pub cost: Option<StorageCost>,
@@ -50,6 +53,7 @@ impl BenchmarkFigures {
             duration_s: mean_of(&durations)?,
             // All repetitions have the same ones but for percentiles that a program prints as it likes.
             figures: taken.first()?.figures.iter().filter_map(|first| over(first, &taken)).collect(),
+            meanwhile: Meanwhile::of(&taken),
             verdict: worst_verdict(records),
             cost: completed.first().and_then(|record| StorageCost::of(&record.storage)),
         })

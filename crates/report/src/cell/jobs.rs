@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{JobRecord, RunRecord, Verdict};
+use underlay_record::{JobRecord, RunRecord, StageRecord, Verdict};
 
 use crate::cell::activity::{Requests, request_bytes};
 use crate::cell::completed::{job_of, worst_verdict};
@@ -40,6 +40,10 @@ pub struct JobFigures {
     pub read_io_bytes: Option<Estimate>,
     pub write_io_bytes: Option<Estimate>,
     pub directories: Vec<DirectoryFigures>,
+    /// Where the time went in the first completed repetition, in the order in which stages began.
+    pub stages: Vec<StageRecord>,
+    /// How the output came to be visible, by its own word.
+    pub committer: Option<String>,
     /// The worst of the repetitions; absent when none carries a certificate.
     pub verdict: Option<Verdict>,
     pub cost: Option<StorageCost>,
@@ -76,6 +80,8 @@ impl JobFigures {
             read_io_bytes: request_bytes(&completed, Requests::Reads),
             write_io_bytes: request_bytes(&completed, Requests::Writes),
             directories: directories(&completed),
+            stages: first.stages.clone(),
+            committer: first.committer.clone(),
             verdict: worst_verdict(records),
             cost: completed.first().and_then(|record| StorageCost::of(&record.storage)),
         })

@@ -6,4 +6,5 @@ pub(crate) mod completed;
 pub(crate) mod cost;
 pub mod directories;
 pub(crate) mod jobs;
+pub(crate) mod meanwhile;
 pub mod steadiness;

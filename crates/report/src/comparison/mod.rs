@@ -2,12 +2,15 @@
 
 pub mod ab;
 pub mod background;
+pub mod beside;
 pub(crate) mod changing;
+pub mod inputs;
 pub(crate) mod network;
 pub(crate) mod node_events;
 pub mod prices;
 pub mod rates;
 pub(crate) mod search;
+mod shares;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -545,6 +548,6 @@ pub fn mix_title(mix: &str) -> String {
         "e" => "Workload E: short scans, 5 % inserts".to_owned(),
         "f" => "Workload F: half reads, half read-modify-writes".to_owned(),
         "delete" => "Delete: remove every record".to_owned(),
-        other => jobs::title(other),
+        other => shares::title(other).unwrap_or_else(|| jobs::title(other)),
     }
 }

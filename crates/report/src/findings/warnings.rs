@@ -2,11 +2,10 @@
 
 mod run;
 
-use underlay_record::{CellStatus, Verdict};
+use underlay_record::{CellStatus, InputCertificate, Verdict};
 
 use crate::cell::activity;
-use crate::comparison::search;
-use crate::comparison::{CellResult, Comparison, Outcome};
+use crate::comparison::{CellResult, Comparison, Outcome, inputs, search};
 use crate::load::LoadedRun;
 use crate::quantity;
 use crate::statistics::quantile::{FEWEST_BEYOND, is_measurable};
@@ -87,6 +86,7 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warnin
         let name = cell_name(comparison, result);
         about_certificate(result, &name, &mut found);
         about_outcome(result, &name, &mut found);
+        about_inputs(comparison, result, &name, &mut found);
         about_figures(loaded, comparison, result, &name, &mut found);
         about_warm_up(loaded, comparison, result, &name, &mut found);
         about_memory(loaded, result, &name, &mut found);
@@ -115,6 +115,36 @@ fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
             found.add(Warning { extent: check.extent, remedy, ..Warning::doubtful(text).of(name) });
         }
     }
+}
+
+/// The other half of the certificate: whether the model had the right time to keep.
+fn about_inputs(comparison: &Comparison, result: &CellResult, name: &str, found: &mut Collector) {
+    let Some(known) = inputs::of(result).filter(|_| inputs::is_uncertain(result)) else { return };
+    let mut text = format!("Uncertain inputs: {}", inputs::in_words(known));
+    let ratio = result.figures().and_then(|figures| figures.ratio);
+    let baseline = comparison.cells().find(|one| {
+        one.cell.storage == comparison.baseline
+            && one.cell.system == result.cell.system
+            && one.cell.work == result.cell.work
+            && one.cell.workload == result.cell.workload
+    });
+    if let Some((ratio, baseline)) =
+        ratio.zip(baseline).filter(|_| result.cell.storage != comparison.baseline)
+        && let Some(range) = inputs::range(ratio.value, result, baseline)
+    {
+        text += &format!(
+            "; with those half or double, {} would be {}",
+            quantity::ratio(ratio.value),
+            quantity::ratio_interval(range)
+        );
+    }
+    let remedy = match known.estimated > InputCertificate::MAX_ESTIMATED {
+        true => "measure the device (`underlay media measure`), or set what you know of it beside `medium`",
+        false => {
+            "read the ratio as the model's, and not as the device's: nobody published what it does with such I/O"
+        }
+    };
+    found.add(Warning::doubtful(text).extent(known.estimated).remedy(remedy).of(name));
 }
 
 fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
@@ -273,13 +303,18 @@ fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut
         return;
     }
     let Some(memory) = result.records.first().map(|record| &record.memory) else { return };
-    if memory.data_to_memory > 0.0 && memory.data_to_memory <= 1.0 {
-        let share = quantity::percent(memory.data_to_memory);
+    // What a program needs for itself caches nothing.
+    let to_cache = match memory.cache_bytes {
+        Some(bytes) => memory.data_bytes as f64 / bytes.max(1) as f64,
+        None => memory.data_to_memory,
+    };
+    if to_cache > 0.0 && to_cache <= 1.0 {
+        let share = quantity::percent(to_cache);
         let text = format!(
             "The data fits in memory and takes {share} of it: reads come from memory, and not from the storage"
         );
         let remedy = "four times as much data as memory, or more, to see what the storage does";
-        found.add(Warning::note(text).extent(memory.data_to_memory).remedy(remedy).of(name));
+        found.add(Warning::note(text).extent(to_cache).remedy(remedy).of(name));
     }
 }
 

@@ -75,6 +75,41 @@ const HEAD: &str = "run.json";
 pub struct RunDirectory;
 
 impl RunDirectory {
+    /// Reads `run.json` alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub fn head(path: &Path) -> Result<Run, LoadError> {
+        let folder =
+            ForeignFolder::open(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+        let head = path.join(HEAD);
+        let read = read(&folder, HEAD, &head, MAX_HEAD_BYTES, record::run)?;
+        let (run, _) = read.ok_or_else(|| LoadError::NotARun(path.to_owned()))?;
+        let checked = run.check_files().and_then(|()| run.check_scale());
+        checked.map_err(|problem| LoadError::Refused { path: head, problem })?;
+        Ok(run)
+    }
+
+    /// Reads the record of one cell; nothing where it has none yet.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be used.
+    pub fn record(path: &Path, planned: &PlannedCell) -> Result<Option<RunRecord>, LoadError> {
+        let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
+        let folder = ForeignFolder::open(path).map_err(unreadable)?;
+        let Some(cells) = folder.inner("cells").map_err(unreadable)? else { return Ok(None) };
+        let file = path.join("cells").join(&planned.file);
+        let found = read(&cells, &planned.file, &file, MAX_RECORD_BYTES, record::cell)?;
+        let Some((record, _)) = found else { return Ok(None) };
+        let refused = |problem| LoadError::Refused { path: file.clone(), problem };
+        match misplaced(planned, &record, &file).or_else(|| unusable(&record).map(refused)) {
+            Some(error) => Err(error),
+            None => Ok(Some(record)),
+        }
+    }
+
     /// Reads `run.json` and every record of its plan that exists.
     ///
     /// A record that can't be used goes to [`LoadedRun::broken`], so that one bad file costs one cell.

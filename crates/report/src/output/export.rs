@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::{RatePart, ReferenceTable, Verdict};
+use underlay_record::{InputCertificate, RatePart, ReferenceTable, Verdict};
 
-use crate::comparison::search;
 use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row};
+use crate::comparison::{inputs, search};
 use crate::findings::claims::{self, ClaimVerdict};
 use crate::findings::reference::accuracy::Accuracy;
 use crate::findings::reference::{self, Beside, Reading};
@@ -122,6 +122,10 @@ pub struct CellExport {
     pub ratio_to_baseline: Option<f64>,
     pub ratio_interval: Option<Interval>,
     pub certificate: CertificateExport,
+    /// How far what is known of the media carries it; null where nothing was modelled.
+    pub inputs: Option<InputCertificate>,
+    /// Where the ratio would lie with all estimates half or double; null where it rests on none, and of the baseline.
+    pub ratio_if_estimates_off: Option<Interval>,
     pub cost: CostExport,
     /// Null unless it is a batch job, which has no throughput and no latency.
     pub job: Option<JobExport>,
@@ -208,7 +212,9 @@ pub fn export(loaded: &LoadedRun) -> Export {
                 .iter()
                 .filter(|beside| beside.row == Some(index) && beside.figure.storage == result.cell.storage)
                 .collect();
-            cells.push(cell_export(row, result, &beside, table));
+            let baseline = comparison.baseline_index().and_then(|at| row.cells.get(at)?.as_ref());
+            let baseline = baseline.filter(|baseline| baseline.cell.storage != result.cell.storage);
+            cells.push(cell_export(row, result, baseline, &beside, table));
         }
     }
     let warnings = warnings::collect(loaded, &comparison)
@@ -256,6 +262,7 @@ pub fn export(loaded: &LoadedRun) -> Export {
 fn cell_export(
     row: &Row,
     result: &CellResult,
+    baseline: Option<&CellResult>,
     beside: &[&Beside],
     table: Option<&ReferenceTable>,
 ) -> CellExport {
@@ -335,6 +342,10 @@ fn cell_export(
         ratio_to_baseline: ratio.map(|ratio| ratio.value),
         ratio_interval: ratio.and_then(|ratio| ratio.interval),
         certificate: CertificateExport { verdict: result.verdict(), failed_checks },
+        inputs: inputs::of(result).cloned(),
+        ratio_if_estimates_off: ratio
+            .zip(baseline)
+            .and_then(|(ratio, baseline)| inputs::range(ratio.value, result, baseline)),
         cost: CostExport {
             price_usd: cost.as_ref().map(|cost| cost.price_usd),
             usd_per_tb: cost.as_ref().and_then(|cost| cost.usd_per_tb()),
@@ -381,7 +392,7 @@ fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
 /// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
 ///
 /// `published`, `published_ratio` and `reading` are of the first published throughput.
-pub const CSV_COLUMNS: [&str; 53] = [
+pub const CSV_COLUMNS: [&str; 58] = [
     "system",
     "storage",
     "workload",
@@ -414,6 +425,11 @@ pub const CSV_COLUMNS: [&str; 53] = [
     "ratio_high",
     "certificate_verdict",
     "certificate_failed_checks",
+    "inputs_verdict",
+    "inputs_covered",
+    "inputs_estimated",
+    "ratio_if_estimates_off_low",
+    "ratio_if_estimates_off_high",
     "price_usd",
     "usd_per_tb",
     "usd_per_kops",
@@ -486,6 +502,11 @@ fn csv_fields(cell: &CellExport) -> Vec<String> {
     fields.extend(ends(cell.ratio_interval));
     fields.push(cell.certificate.verdict.map_or(String::new(), |verdict| plain(&verdict)));
     fields.push(cell.certificate.failed_checks.join("; "));
+    let inputs = cell.inputs.as_ref();
+    fields.push(inputs.map_or(String::new(), |inputs| inputs.verdict.name().to_owned()));
+    fields.push(optional(inputs.map(|inputs| inputs.covered.all)));
+    fields.push(optional(inputs.map(|inputs| inputs.estimated)));
+    fields.extend(ends(cell.ratio_if_estimates_off));
     fields.extend([cell.cost.price_usd, cell.cost.usd_per_tb, cell.cost.usd_per_kops].map(optional));
     let first =
         cell.reference.iter().find(|one| one.metric == "throughput_per_s").or_else(|| cell.reference.first());

@@ -1,8 +1,10 @@
 //! The comparison as a table for a terminal.
 
 pub mod ab;
+mod attribution;
 pub(crate) mod background;
 pub(crate) mod benchmarks;
+pub(crate) mod beside;
 pub(crate) mod changing;
 pub(crate) mod jobs;
 mod layout;
@@ -15,11 +17,11 @@ mod steps;
 use comfy_table::CellAlignment;
 use layout::{Layout, Paint, Style};
 pub use layout::{fitted, wrap};
-use underlay_record::{ReferenceTable, Verdict};
+use underlay_record::{Explained, ReferenceTable, Verdict};
 
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::comparison::{
-    CellResult, Comparison, Figures, Outcome, Row, by_mix, mix_title, storage_records, system_title,
+    CellResult, Comparison, Figures, Outcome, Row, by_mix, inputs, mix_title, storage_records, system_title,
 };
 use crate::findings::answer;
 use crate::findings::claims::{self, Judged};
@@ -41,6 +43,11 @@ const CELLS_NAMED: usize = 4;
 /// Colour is ANSI escapes, to be asked for only when the output is a terminal and `NO_COLOR` is unset. Nothing is
 /// said by colour alone.
 pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
+    comparison_explained(loaded, &Explained::default(), width, colour)
+}
+
+/// The same with the bottleneck of each cell, as far as somebody has worked it out.
+pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: usize, colour: bool) -> String {
     let comparison = Comparison::of(loaded);
     let width = width.max(MIN);
     let paint = Paint { colour };
@@ -71,14 +78,21 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
             by_mix.iter().all(|(_, _, rows)| workload_table(&comparison, rows, *detail).width() <= width)
         })
         .unwrap_or(Detail::Narrowest);
+    let mut waiting = Vec::new();
     for (system, mix, rows) in by_mix(comparison.operations()) {
-        out.push('\n');
         let heading = mix_title(mix);
         let heading = if comparison.systems.len() > 1 {
             format!("{}, {heading}", system_title(system))
         } else {
             heading
         };
+        // A table of nothing but dashes tells less than its name.
+        let mut cells = rows.iter().flat_map(|row| row.cells.iter().flatten());
+        if cells.all(|result| matches!(result.outcome, Outcome::Pending)) {
+            waiting.push(heading);
+            continue;
+        }
+        out.push('\n');
         for line in wrap(&heading, width, "  ") {
             out += &format!("{}\n", paint.bold(&line));
         }
@@ -92,12 +106,20 @@ pub fn comparison(loaded: &LoadedRun, width: usize, colour: bool) -> String {
             }
         }
     }
+    if !waiting.is_empty() {
+        out.push('\n');
+        for line in wrap(&format!("Not measured yet: {}", waiting.join("; ")), width, "  ") {
+            out += &format!("{line}\n");
+        }
+    }
     out += &jobs::text(&comparison, width, paint);
     out += &benchmarks::text(&comparison, width, paint);
+    out += &attribution::text(&comparison, explained, width, paint);
     out += &search::text(&comparison, width, paint);
     out += &steps::text(&comparison, width, paint);
     out += &changing::text(&comparison, width, paint);
     out += &node_events::text(&comparison, width, paint);
+    out += &beside::text(&comparison, width, paint);
     out += &background::text(&comparison, width, paint);
     out += &network::text(&comparison, width, paint);
     out += &cost_text(&comparison, detail, width, paint);
@@ -129,7 +151,8 @@ fn reason_not_measured(result: &CellResult) -> Option<String> {
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => None,
         Outcome::Failed { reason } => Some(format!("failed: {reason}")),
         Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
-        Outcome::Pending => Some("not measured yet".to_owned()),
+        // The table says so.
+        Outcome::Pending => None,
     }
 }
 
@@ -192,9 +215,10 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                     if !is_certain {
                         layout.paints.push((line, ratio.clone(), Style::Dim));
                     }
-                    let mark = certificate_mark(figures.verdict);
-                    if figures.verdict == Some(Verdict::Doubtful) {
-                        layout.paints.push((line, mark.to_owned(), Style::Alarm));
+                    let is_uncertain = inputs::is_uncertain(result);
+                    let mark = certificate_mark(figures.verdict, is_uncertain);
+                    if figures.verdict == Some(Verdict::Doubtful) || is_uncertain {
+                        layout.paints.push((line, mark.clone(), Style::Alarm));
                     }
                     fields.push(quantity::rate_with_error(&figures.throughput_per_s));
                     fields.extend(latencies.iter().map(|(_, pick)| latency_field(pick(figures))));
@@ -202,7 +226,7 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                     if with_cost {
                         fields.extend(cost_fields(figures));
                     }
-                    fields.push(mark.to_owned());
+                    fields.push(mark);
                 }
                 None => {
                     let state = state_of(&result.outcome);
@@ -267,13 +291,15 @@ fn state_of(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn certificate_mark(verdict: Option<Verdict>) -> &'static str {
-    match verdict {
+/// Faithful to the model, and whether that is known well enough.
+fn certificate_mark(verdict: Option<Verdict>, is_uncertain: bool) -> String {
+    let timing = match verdict {
         Some(Verdict::Faithful) => "faithful",
         Some(Verdict::Doubtful) => "! DOUBTFUL",
         Some(Verdict::RealStorage) => "real storage",
         None => "none",
-    }
+    };
+    if is_uncertain { format!("{timing}, ! INPUTS") } else { timing.to_owned() }
 }
 
 fn cost_fields(figures: &Figures) -> [String; 2] {

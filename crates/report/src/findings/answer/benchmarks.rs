@@ -86,7 +86,7 @@ fn clause(effect: &Effect, baseline: &str, what: Option<&str>, is_first: bool) -
     text
 }
 
-/// What becomes of the last figure of which less is better, most often a high percentile, where storages differ most.
+/// What becomes of the p99, or else of the last figure of which less is better, where storages differ most.
 fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> Option<String> {
     let effect = effects.first()?;
     let change = |row: &&&Row| {
@@ -99,7 +99,8 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
         .max_by(|a, b| change(a).unwrap_or(0.0).total_cmp(&change(b).unwrap_or(0.0)))?;
     let ours = row.benchmark(effect.index)?;
     let is_cost = |one: &&NamedFigure| one.better == Better::Lower && one.performance.is_some();
-    let figure = ours.figures.iter().rfind(is_cost).filter(|one| ours.first() != Some(one))?;
+    let costs = || ours.figures.iter().filter(is_cost).filter(|one| ours.first() != Some(one));
+    let figure = costs().find(|one| one.name.ends_with("p99")).or_else(|| costs().next_back())?;
     let base = row.benchmark(baseline_index)?.named(&figure.name)?;
     let words = |one: &NamedFigure| quantity::of_unit(one.value.value, &one.unit);
     let verb = if figure.value.value < base.value.value { "falls" } else { "rises" };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::ReferenceTable;
+use underlay_record::{ReferenceTable, StageRecord};
 
 use crate::cell::jobs::JobFigures;
 use crate::comparison::prices;
@@ -31,6 +31,12 @@ pub struct JobExport {
     pub write_io_bytes: Option<f64>,
     pub directories: Vec<DirectoryExport>,
     pub counters: BTreeMap<String, f64>,
+    /// Where the time went in the first completed repetition; absent for a system without stages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageRecord>,
+    /// `magic`, `file-v1`; absent where nothing was written, or nothing tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub committer: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -72,6 +78,8 @@ pub(super) fn job(figures: &JobFigures) -> JobExport {
             })
             .collect(),
         counters: figures.counters.clone(),
+        stages: figures.stages.clone(),
+        committer: figures.committer.clone(),
     }
 }
 

@@ -3,12 +3,14 @@
 use maud::{Markup, html};
 use underlay_record::Dilation;
 
-use super::charts::{Group, Groups, Line, Lines, Mark, thinned};
+use super::charts::{Group, Groups, Line, Lines, Mark, Strip, thinned};
 use super::drawing::{Axis, Words};
-use super::summary::{badge, not_measured, ratio_field};
+use super::summary::{badge, inputs_badge, not_measured, ratio_field};
 use super::throughput::{GROUPS_ACROSS, description};
+use super::time_series::are_far_apart;
 use super::{OPEN_ROWS, Page, figure, swatch};
 use crate::cell::benchmark::NamedFigure;
+use crate::cell::meanwhile::spans;
 use crate::comparison::{CellResult, Row, by_mix};
 use crate::output::terminal::benchmarks::{direction, figures_of, words_on_repetitions};
 use crate::quantity::{self, ABSENT};
@@ -32,6 +34,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
             @for row in rows {
                 (first_figure(page, row))
                 (over_time(page, row))
+                (meanwhile(row))
                 (table(page, row))
             }
         }))
@@ -116,6 +119,35 @@ fn series(result: &CellResult, name: &str) -> Vec<(f64, f64)> {
     figure.map(|one| one.series.iter().map(|sample| (sample.t_s, sample.value)).collect()).unwrap_or_default()
 }
 
+/// What went on in the repetition that is drawn, by storage: the program's own account.
+fn marks(row: &Row) -> Vec<Strip> {
+    let mut strips = Vec::new();
+    for (series, result) in row.cells.iter().enumerate() {
+        let first = result.as_ref().and_then(|result| result.completed().next()?.benchmark.as_ref());
+        let Some(taken) = first else { continue };
+        let mut names: Vec<&str> = taken.marks.iter().map(|mark| mark.name.as_str()).collect();
+        names.dedup();
+        let spans = names.iter().flat_map(|name| spans(taken, name));
+        strips.extend(spans.map(|(from, to)| Strip { series, from, to }));
+    }
+    strips
+}
+
+/// What the figures were like while it went on, and otherwise.
+fn meanwhile(row: &Row) -> Markup {
+    let told = |result: &CellResult| {
+        let all = result.benchmark().map_or(&[][..], |one| &one.meanwhile);
+        all.iter().map(|one| format!("{}: {}", result.cell.storage, one.in_words())).collect::<Vec<_>>()
+    };
+    let told: Vec<String> = row.cells.iter().flatten().flat_map(told).collect();
+    html! {
+        @if !told.is_empty() {
+            p.lead { "The bars above a picture show what went on meanwhile, as the program tells it." }
+            ul { @for one in told { li { (one) } } }
+        }
+    }
+}
+
 fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
     let most_points = if page.comparison.rows.len() > OPEN_ROWS { 60 } else { 150 };
     let drawn: Vec<Line> = row
@@ -132,11 +164,12 @@ fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
     if last <= 0.0 {
         return html! {};
     }
-    let values = || drawn.iter().flat_map(|line| &line.points).map(|point| point.1);
-    let positive = || values().filter(|value| *value > 0.0);
-    let is_log = values().all(|value| value > 0.0)
-        && positive().fold(0.0, f64::max) > LOG_FROM * positive().fold(f64::INFINITY, f64::min);
+    // A second in which nothing was done lies on the ground of either scale.
+    let is_log = are_far_apart(&drawn);
     let caption = format!("{} over time", named.name);
+    // Beyond the last line there is no picture.
+    let within = |strip: Strip| (strip.from < last).then(|| Strip { to: strip.to.min(last), ..strip });
+    let strips: Vec<Strip> = marks(row).into_iter().filter_map(within).collect();
     let svg = Lines {
         words: Words {
             title: &caption,
@@ -153,7 +186,7 @@ fn lines(page: &Page, row: &Row, named: &NamedFigure) -> Markup {
         height: 220,
         label: &|value| quantity::on_axis_of(value, &named.unit),
     }
-    .draw();
+    .draw_with(&[], &strips);
     html! { div { (figure(&caption, svg)) } }
 }
 
@@ -221,6 +254,6 @@ fn fields(page: &Page, result: &CellResult, name: &str) -> Markup {
                 ratio => (ratio_field(ratio)),
             }
         }
-        td.l { (badge(benchmark.verdict)) }
+        td.l { (badge(benchmark.verdict)) (inputs_badge(result)) }
     }
 }

@@ -189,11 +189,11 @@ impl Groups<'_> {
 
 /// Part of a picture that something is drawn on, in drawing units.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rectangle {
-    left: i32,
-    right: i32,
-    top: i32,
-    bottom: i32,
+pub(super) struct Rectangle {
+    pub left: i32,
+    pub right: i32,
+    pub top: i32,
+    pub bottom: i32,
 }
 
 impl Rectangle {
@@ -206,7 +206,13 @@ impl Rectangle {
 }
 
 /// Where a value can be written near its mark without anything below it: above the mark, then below it, then further away.
-fn free_place(words: &str, x: i32, [top, bottom]: [i32; 2], frame: &Frame, taken: &[Rectangle]) -> Rectangle {
+pub(super) fn free_place(
+    words: &str,
+    x: i32,
+    [top, bottom]: [i32; 2],
+    frame: &Frame,
+    taken: &[Rectangle],
+) -> Rectangle {
     const HEIGHT: i32 = 11 * FINE;
     const STEPS: i32 = 8;
     let half = words.chars().count() as i32 * 29 * FINE / 10;

@@ -17,6 +17,8 @@ pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Text and axis lines; `report.css` maps it, as it does the others, by its hexadecimal form.
 pub(super) const INK: RGBColor = RGBColor(0x11, 0x11, 0x11);
 pub(super) const MUTED: RGBColor = RGBColor(0x66, 0x66, 0x66);
+/// Writing on something coloured: the page's own ground shows through.
+pub(super) const GROUND: RGBColor = RGBColor(0xFF, 0xFF, 0xFF);
 pub(super) const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
 /// One colour a storage, the baseline's first. After M. Okabe and K. Ito's palette for colour-blind readers, without
 /// its yellow, which vanishes on white, and with a grey for the baseline.
@@ -199,6 +201,7 @@ fn escape(text: &str) -> String {
 /// Where a text stands to its point.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
+    Centre,
     Above,
     Below,
     LeftOf,
@@ -208,6 +211,7 @@ pub(super) enum Anchor {
 /// Text of `size` pixels.
 pub(super) fn text(area: &Area, words: &str, at: (i32, i32), size: i32, colour: RGBColor, anchor: Anchor) {
     let position = match anchor {
+        Anchor::Centre => Pos::new(HPos::Center, VPos::Center),
         Anchor::Above => Pos::new(HPos::Center, VPos::Bottom),
         Anchor::Below => Pos::new(HPos::Center, VPos::Top),
         Anchor::LeftOf => Pos::new(HPos::Right, VPos::Center),

@@ -4,7 +4,9 @@ use maud::{Markup, html};
 
 use super::charts::{Group, Groups, Mark};
 use super::drawing::Words;
-use super::summary::{badge, not_measured, ratio_field};
+use super::gauges::gauges;
+use super::stages::stages;
+use super::summary::{badge, inputs_badge, not_measured, ratio_field};
 use super::throughput::{GROUPS_ACROSS, description};
 use super::{Page, figure, swatch};
 use crate::cell::jobs::{JobFigures, phases};
@@ -36,6 +38,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
                 (performance_pictures(page, &of_system))
                 (duration_pictures(page, &of_system))
                 (table(page, &of_system))
+                (gauges(page, &of_system))
             }
         }
     })
@@ -119,6 +122,7 @@ fn table(page: &Page, rows: &[&Row]) -> Markup {
             "Phases run from the first task that entered one to the last that left it, and overlap. Bytes are those on this machine; a device's read and write are "
             "the mean sizes of the requests that reached it."
         }
+        (stages(rows))
         (tasks(rows))
     }
 }
@@ -155,7 +159,7 @@ fn fields(page: &Page, result: &CellResult, phases: &[&str]) -> Markup {
         td { (quantity::bytes(job.shuffled_bytes)) }
         td { (io(job.read_io_bytes)) }
         td { (io(job.write_io_bytes)) }
-        td.l { (badge(job.verdict)) }
+        td.l { (badge(job.verdict)) (inputs_badge(result)) }
     }
 }
 

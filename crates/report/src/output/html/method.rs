@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use maud::{Markup, html};
 use underlay_record::{ChosenBy, DirtyLimitRecord, RunRecord, SlowMotion, cpus_in_words};
 
-use super::summary::badge;
+use super::summary::{badge, inputs_badge};
 use super::{Page, copies, swatch};
 use crate::cell::cost::{devices_in_words, roles_in_words};
-use crate::comparison::storage_records;
+use crate::comparison::{inputs, storage_records};
 use crate::findings::warnings::cell_name;
 use crate::load::origins::Origins;
 use crate::quantity::{self, ABSENT};
@@ -261,7 +261,11 @@ fn certificates(page: &Page) -> Markup {
         @for result in &results {
             @let is_doubtful = result.is_doubtful();
             details open[is_doubtful] {
-                summary { (cell_name(&page.comparison, result)) " " (badge(result.figures().and_then(|figures| figures.verdict))) }
+                summary {
+                    (cell_name(&page.comparison, result)) " " (badge(result.figures().and_then(|figures| figures.verdict)))
+                    (inputs_badge(result))
+                }
+                @if let Some(known) = inputs::of(result) { p.muted { "Inputs: " (inputs::in_words(known)) "." } }
                 div.scroll { table {
                     thead { tr { th { "Repetition" } th.l { "Check" } th.l { "Result" } th.l { "Finding" } th.l { "What to try" } } }
                     tbody {

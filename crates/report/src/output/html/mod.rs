@@ -1,8 +1,10 @@
 //! The report as one HTML file that needs nothing else: no network, no script to read it.
 
 pub mod ab;
+mod attribution;
 mod background;
 mod benchmarks;
+mod beside;
 mod changing;
 mod charts;
 mod copies;
@@ -10,6 +12,8 @@ mod cost;
 mod devices;
 mod directories;
 mod drawing;
+pub mod frontier;
+mod gauges;
 mod jobs;
 mod latency;
 mod layers;
@@ -20,12 +24,15 @@ mod prices;
 mod published;
 mod rates;
 mod search;
+mod stages;
 mod summary;
 mod throughput;
+pub mod time_chart;
 mod time_series;
 mod wear;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use underlay_record::Explained;
 
 use crate::comparison::{Comparison, Row, by_mix, mix_title, system_title, work_title};
 use crate::findings::answer;
@@ -46,6 +53,7 @@ struct Page<'a> {
     loaded: &'a LoadedRun,
     comparison: Comparison<'a>,
     warnings: Vec<Warning>,
+    explained: &'a Explained,
 }
 
 impl Page<'_> {
@@ -159,11 +167,16 @@ fn head(title: &str, description: &str) -> Markup {
     }
 }
 
-/// The report of a run.
+/// The report of a run of which nobody has worked out where the time went.
 pub fn render(loaded: &LoadedRun) -> String {
+    render_explained(loaded, &Explained::default())
+}
+
+/// The report of a run, with where the time of its operations went.
+pub fn render_explained(loaded: &LoadedRun, explained: &Explained) -> String {
     let comparison = Comparison::of(loaded);
     let warnings = warnings::collect(loaded, &comparison);
-    let page = Page { loaded, comparison, warnings };
+    let page = Page { loaded, comparison, warnings, explained };
     let run = &loaded.run;
     let title = run.title.as_deref().unwrap_or(&run.name);
     let sections: Vec<(&str, &str, Markup)> = [
@@ -172,11 +185,13 @@ pub fn render(loaded: &LoadedRun) -> String {
         ("figures", "Figures", summary::table(&page)),
         ("throughput", "Throughput", throughput::section(&page)),
         ("latency", "Latency", latency::section(&page)),
+        ("attribution", "Where the time goes", attribution::section(&page)),
         ("search", "Highest rates", search::section(&page)),
         ("rates", "Over offered rates", rates::section(&page)),
         ("changing", "While the rate changes", changing::section(&page)),
         ("time", "Over time", time_series::section(&page)),
         ("nodes", "Nodes that went away", node_events::section(&page)),
+        ("beside", "What went on beside", beside::section(&page)),
         ("compactions", "Compactions", background::section(&page)),
         ("devices", "Devices", devices::section(&page)),
         ("directories", "Directories", directories::section(&page)),

@@ -7,7 +7,7 @@ use super::{Page, prose, swatch};
 use crate::cell::benchmark::BenchmarkFigures;
 use crate::cell::cost::{StorageCost, devices_in_words};
 use crate::cell::jobs::JobFigures;
-use crate::comparison::{CellResult, Figures, Outcome, storage_records};
+use crate::comparison::{CellResult, Figures, Outcome, inputs, storage_records};
 use crate::findings::warnings::{Severity, Warning};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
@@ -214,7 +214,7 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
     match result.figures() {
         Some(figures) => {
             let is_offered = result.cell.rate_per_s().is_some();
-            html! { (name) (figure_fields(figures, page.comparison.baseline == storage, is_offered)) }
+            html! { (name) (figure_fields(result, figures, page.comparison.baseline == storage, is_offered)) }
         }
         None => html! { (name) (not_measured(&result.outcome, 9)) },
     }
@@ -232,7 +232,7 @@ pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
     html! { td.w colspan=(columns) { span.badge.plain { (state) } " " (prose(&reason)) } }
 }
 
-fn figure_fields(figures: &Figures, is_baseline: bool, is_offered: bool) -> Markup {
+fn figure_fields(result: &CellResult, figures: &Figures, is_baseline: bool, is_offered: bool) -> Markup {
     let cost = figures.cost.as_ref();
     let dollars = |usd: Option<f64>| usd.map_or(ABSENT.to_owned(), quantity::dollars);
     html! {
@@ -244,7 +244,7 @@ fn figure_fields(figures: &Figures, is_baseline: bool, is_offered: bool) -> Mark
         td { (ratio(figures, is_baseline, is_offered)) }
         td { (dollars(cost.and_then(StorageCost::usd_per_tb))) }
         td { (dollars(cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value)))) }
-        td.l { (badge(figures.verdict)) }
+        td.l { (badge(figures.verdict)) (inputs_badge(result)) }
     }
 }
 
@@ -275,6 +275,15 @@ fn ratio_in_words(ratio: Option<Ratio>, is_offered: bool) -> Markup {
                 span.strong[is_certain].dim[!is_certain] { (ratio.verdict_of(is_offered)) }
                 @if let Some(interval) = ratio.interval { small { (quantity::ratio_interval(interval)) } }
             },
+        }
+    }
+}
+
+/// Where less is known of the media than it takes.
+pub(super) fn inputs_badge(result: &CellResult) -> Markup {
+    html! {
+        @if let Some(known) = inputs::of(result).filter(|_| inputs::is_uncertain(result)) {
+            " " span.badge.doubtful title=(inputs::in_words(known)) { "⚠ inputs" }
         }
     }
 }

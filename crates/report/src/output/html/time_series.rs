@@ -113,7 +113,7 @@ fn over_time(
 const LOG_FROM: f64 = 8.0;
 
 /// Whether lines lie so far apart that the lowest would be flat along the ground.
-fn are_far_apart(lines: &[Line]) -> bool {
+pub(super) fn are_far_apart(lines: &[Line]) -> bool {
     let means = || {
         let mean =
             |line: &Line| line.points.iter().map(|point| point.1).sum::<f64>() / line.points.len() as f64;

@@ -2,7 +2,7 @@
 
 use super::{Layout, Paint, Style, certificate_mark, reason_not_measured, state_of, wrap};
 use crate::cell::benchmark::NamedFigure;
-use crate::comparison::{CellResult, Comparison, Outcome, Row, system_title, work_title};
+use crate::comparison::{CellResult, Comparison, Outcome, Row, inputs, system_title, work_title};
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::ratio::Difference;
@@ -28,6 +28,12 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
         let layout = if whole.width() <= width { whole } else { table(comparison, row, false) };
         out += &layout.render(width, paint);
         for result in row.cells.iter().flatten() {
+            for meanwhile in result.benchmark().map_or(&[][..], |one| &one.meanwhile) {
+                let text = format!("{}: {}", result.cell.storage, meanwhile.in_words());
+                for line in wrap(&text, width - 2, "  ") {
+                    out += &format!("  {line}\n");
+                }
+            }
             // The table says what is still to come.
             let is_pending = matches!(result.outcome, Outcome::Pending);
             if let Some(reason) = reason_not_measured(result).filter(|_| !is_pending) {
@@ -113,11 +119,15 @@ fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
             }
             // It is one verdict for all figures of a cell.
             let verdict = if position == 0 { result.verdict() } else { None };
-            let mark = if position == 0 { certificate_mark(verdict) } else { "" };
-            if verdict == Some(Verdict::Doubtful) {
-                layout.paints.push((line, mark.to_owned(), Style::Alarm));
+            let is_uncertain = position == 0 && inputs::is_uncertain(result);
+            let mark = match position {
+                0 => certificate_mark(verdict, is_uncertain),
+                _ => String::new(),
+            };
+            if verdict == Some(Verdict::Doubtful) || is_uncertain {
+                layout.paints.push((line, mark.clone(), Style::Alarm));
             }
-            fields.push(mark.to_owned());
+            fields.push(mark);
             layout.table.add_row(fields);
             line += 1;
         }

@@ -4,7 +4,7 @@ use super::{Detail, Layout, Paint, Style, certificate_mark, reason_not_measured,
 use crate::cell::activity;
 use crate::cell::directories::{self, DirectoryFigures};
 use crate::cell::jobs::JobFigures;
-use crate::comparison::{CellResult, Comparison, Outcome, Row, system_title};
+use crate::comparison::{CellResult, Comparison, Outcome, Row, inputs, system_title};
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
@@ -171,11 +171,12 @@ fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
                         }));
                         fields.push(quantity::bytes(job.shuffled_bytes));
                     }
-                    let mark = certificate_mark(job.verdict);
-                    if job.verdict == Some(Verdict::Doubtful) {
-                        layout.paints.push((line, mark.to_owned(), Style::Alarm));
+                    let is_uncertain = inputs::is_uncertain(result);
+                    let mark = certificate_mark(job.verdict, is_uncertain);
+                    if job.verdict == Some(Verdict::Doubtful) || is_uncertain {
+                        layout.paints.push((line, mark.clone(), Style::Alarm));
                     }
-                    fields.push(mark.to_owned());
+                    fields.push(mark);
                 }
                 None => {
                     let state = state_of(&result.outcome);

@@ -1,0 +1,289 @@
+//! Where the time of an operation goes, what holds each cell up, and what other machines would give.
+
+use maud::{Markup, html};
+use plotters::style::RGBColor;
+use underlay_record::{Account, Estimate, Explanation, WhatIf};
+
+use super::drawing::{
+    Anchor, Area, Axis, FINE, Frame, GRID, GROUND, INK, MUTED, Margins, SERIES, Words, bar, line, picture,
+    text, x_axis,
+};
+use super::{Page, figure, swatch};
+use crate::comparison::Row;
+use crate::quantity::{self, ABSENT};
+
+/// A part of an operation's time: its name, the class of its swatch, its colour, and how much it is of an account.
+struct Part {
+    name: &'static str,
+    class: &'static str,
+    colour: RGBColor,
+    us: fn(&Account) -> f64,
+}
+
+impl Part {
+    const fn new(name: &'static str, class: &'static str, colour: RGBColor, us: fn(&Account) -> f64) -> Part {
+        Part { name, class, colour, us }
+    }
+
+    fn share(&self, account: &Account) -> f64 {
+        let share = (self.us)(account) / account.measured_us.max(1e-9);
+        if share.is_finite() { share } else { 0.0 }
+    }
+}
+
+static UNEXPLAINED: Part = Part::new("unexplained", "bn", GRID, |one| one.unexplained_us);
+
+/// Two blues for devices, two oranges for cores, so that what belongs together looks like it.
+static PARTS: [&Part; 8] = [
+    &Part::new("device", "b1", SERIES[1], |one| one.shares.device_service_us),
+    &Part::new("device's queue", "b6", SERIES[6], |one| one.shares.device_queueing_us),
+    &Part::new("network", "b3", SERIES[3], |one| one.shares.network_us),
+    &Part::new("layers", "b4", SERIES[4], |one| one.layers_us),
+    &Part::new("CPU", "b2", SERIES[2], |one| one.shares.cpu_us),
+    &Part::new("waiting for CPU", "b5", SERIES[5], |one| one.shares.cpu_waiting_us),
+    &Part::new("waiting for a client", "b0", SERIES[0], |one| one.shares.client_waiting_us),
+    &UNEXPLAINED,
+];
+
+/// Bars end here, however much longer the simulation has operations wait than they did.
+const LONGEST: f64 = 2.0;
+/// In the picture's pixels.
+const BAR: i32 = 22;
+const STEP: i32 = 30;
+const ABOVE: i32 = 8;
+const BELOW: i32 = 26;
+/// A part's share is written into it where it is at least this wide.
+const WIDE_ENOUGH: i32 = 30;
+
+/// A cell of a row, explained.
+struct Told<'a> {
+    row: &'a Row<'a>,
+    storage: usize,
+    found: &'a Explanation,
+}
+
+/// What is shown together, under the heading of a mix.
+struct Shown<'a> {
+    page: &'a Page<'a>,
+    told: Vec<Told<'a>>,
+    parts: &'a [&'static Part],
+    /// Rows need names of their own.
+    has_rows: bool,
+}
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    let all: Vec<&Row> = page.comparison.operations().collect();
+    let told = told(page, &all);
+    if told.is_empty() {
+        return None;
+    }
+    let parts = parts_of(&told);
+    let has_less = told.iter().any(|one| UNEXPLAINED.share(&one.found.mean) < -0.02);
+    let refused = &page.explained.refused;
+    Some(html! {
+        p.lead {
+            "What an operation’s time is spent on, found by simulating each cell with the demands that were measured in it. "
+            "What is neither a device nor a core (locks, batching, stalls) is called unexplained. "
+            @if has_less { "A bar that goes beyond 100 % means that the simulation has operations wait longer than they did." }
+        }
+        ul.legend {
+            @for part in &parts { li { span class={ "swatch " (part.class) } aria-hidden="true" {} (part.name) } }
+        }
+        (page.for_each_mix(|rows| {
+            let shown = Shown { page, told: self::told(page, rows), parts: &parts, has_rows: rows.len() > 1 };
+            if shown.told.is_empty() { html! { p.muted { "None of these could be explained." } } } else { shown.all() }
+        }))
+        @if !refused.is_empty() {
+            details {
+                summary { (quantity::plural(refused.len(), "cell")) " not explained" }
+                ul { @for one in refused { li { (one.cell) ": " (one.why) } } }
+            }
+        }
+    })
+}
+
+fn told<'a>(page: &'a Page, rows: &[&'a Row<'a>]) -> Vec<Told<'a>> {
+    rows.iter()
+        .flat_map(|row| row.cells.iter().enumerate().map(move |(storage, result)| (*row, storage, result)))
+        .filter_map(|(row, storage, result)| {
+            let found = page.explained.of(&result.as_ref()?.cell.id)?;
+            Some(Told { row, storage, found })
+        })
+        .collect()
+}
+
+/// Those that any of the cells has.
+fn parts_of(told: &[Told]) -> Vec<&'static Part> {
+    let accounts = || told.iter().flat_map(|one| [&one.found.mean, &one.found.p50, &one.found.p99]);
+    PARTS.into_iter().filter(|part| accounts().any(|account| (part.us)(account).abs() > 1e-9)).collect()
+}
+
+impl Shown<'_> {
+    fn all(&self) -> Markup {
+        html! {
+            (figure("The mean latency", self.bars()))
+            (self.limits())
+            details {
+                summary { "Mean, median and 99th percentile in numbers" }
+                (self.numbers())
+            }
+        }
+    }
+
+    fn storage_name(&self, one: &Told) -> &str {
+        self.page.comparison.storages[one.storage]
+    }
+
+    fn name(&self, one: &Told) -> String {
+        match self.has_rows {
+            true => format!("{}, {}", one.row.name_in_mix(), self.storage_name(one)),
+            false => self.storage_name(one).to_owned(),
+        }
+    }
+
+    /// A bar a cell; it ends at 100 % where the simulation agrees with what was measured.
+    fn bars(&self) -> String {
+        let names: Vec<String> = self.told.iter().map(|one| self.name(one)).collect();
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as i32;
+        let margins =
+            Margins { left: (longest * 6 + 16).clamp(60, 300), right: 64, top: ABOVE, bottom: BELOW };
+        let frame = Frame { width: 860, height: ABOVE + STEP * self.told.len() as i32 + BELOW, margins };
+        let length =
+            |account: &Account| -> f64 { self.parts.iter().map(|part| part.share(account).max(0.0)).sum() };
+        let high = self.told.iter().map(|one| length(&one.found.mean)).fold(1.0, f64::max).min(LONGEST);
+        let axis = Axis { low: 0.0, high, is_log: false };
+        let ticks: Vec<(f64, String)> = (0..=8)
+            .map(|quarter| f64::from(quarter) / 4.0)
+            .filter(|tick| *tick <= high + 1e-9)
+            .map(|tick| (tick, quantity::percent(tick)))
+            .collect();
+        let description = self
+            .told
+            .iter()
+            .zip(&names)
+            .map(|(one, name)| format!("{name}: {}", self.in_words(&one.found.mean)))
+            .collect::<Vec<_>>()
+            .join(" ");
+        let words = Words { title: "What the mean latency is made of", description: &description };
+        picture(frame, &words, |area| {
+            x_axis(area, &frame, &axis, &ticks);
+            let measured = frame.x(axis.place(1.0));
+            for (index, (one, name)) in self.told.iter().zip(&names).enumerate() {
+                let top = (ABOVE + STEP * index as i32 + (STEP - BAR) / 2) * FINE;
+                let middle = top + BAR * FINE / 2;
+                text(area, name, (frame.x(0.0) - 7 * FINE, middle), 11, INK, Anchor::LeftOf);
+                let end = self.stack(area, &frame, &axis, &one.found.mean, top);
+                let latency = quantity::latency(one.found.mean.measured_us);
+                text(area, &latency, (end.max(measured) + 7 * FINE, middle), 11, INK, Anchor::RightOf);
+            }
+            // What was measured: beyond it is what the simulation has too much of.
+            let ends = [ABOVE * FINE, frame.y(0.0)];
+            line(area, ends.map(|y| (measured, y)).to_vec(), MUTED, 1.0, FINE as u32);
+        })
+    }
+
+    /// Draws the parts one after the other, and says where they end.
+    fn stack(&self, area: &Area, frame: &Frame, axis: &Axis, account: &Account, top: i32) -> i32 {
+        let mut from = 0.0;
+        for part in self.parts {
+            let share = part.share(account).max(0.0);
+            let (left, right) = (frame.x(axis.place(from)), frame.x(axis.place(from + share)));
+            from += share;
+            if right <= left {
+                continue;
+            }
+            bar(area, [(left, top), (right, top + BAR * FINE)], part.colour, 1.0);
+            if right - left >= WIDE_ENOUGH * FINE {
+                let colour = if part.class == UNEXPLAINED.class { INK } else { GROUND };
+                let middle = ((left + right) / 2, top + BAR * FINE / 2);
+                text(area, &quantity::percent(share), middle, 11, colour, Anchor::Centre);
+            }
+        }
+        frame.x(axis.place(from))
+    }
+
+    fn in_words(&self, account: &Account) -> String {
+        let shares: Vec<String> = self
+            .parts
+            .iter()
+            .map(|part| (part.name, part.share(account)))
+            .filter(|(_, share)| share.abs() >= 0.005)
+            .map(|(name, share)| format!("{name} {}", quantity::percent(share)))
+            .collect();
+        format!("{} of {}.", shares.join(", "), quantity::latency(account.measured_us))
+    }
+
+    /// What holds a cell up, and what would help.
+    fn limits(&self) -> Markup {
+        let mut changes: Vec<&str> = Vec::new();
+        for what_if in self.told.iter().flat_map(|one| &one.found.what_if) {
+            if !changes.contains(&what_if.change.as_str()) {
+                changes.push(&what_if.change);
+            }
+        }
+        let columns = changes.len() + 2 + usize::from(self.has_rows);
+        html! {
+            div.scroll { table {
+                thead { tr {
+                    @if self.has_rows { th.l { "Workload" } }
+                    th.l { "Storage" } th { "ops/s" }
+                    @for change in &changes { th { "with " (change) } }
+                } }
+                // The sentence has a line of its own: in a column it would be a ribbon beside four wide ones.
+                tbody { @for one in &self.told {
+                    tr.group { th colspan=(columns) scope="rowgroup" { (self.name(one)) ": " (one.found.bottleneck) } }
+                    tr {
+                        @if self.has_rows { td.n { (one.row.name_in_mix()) } }
+                        th.l scope="row" { (swatch(one.storage)) (self.storage_name(one)) }
+                        td { (quantity::rate(one.found.throughput_per_s)) }
+                        @for change in &changes {
+                            (answer(one.found.what_if.iter().find(|what_if| what_if.change == *change)))
+                        }
+                    }
+                } }
+            } }
+        }
+    }
+
+    fn numbers(&self) -> Markup {
+        html! {
+            div.scroll { table {
+                thead { tr {
+                    @if self.has_rows { th.l { "Workload" } }
+                    th.l { "Storage" } th.l { "latency" } th { "measured" }
+                    @for part in self.parts { th { (part.name) } }
+                } }
+                tbody { @for one in &self.told {
+                    @for (name, account) in
+                        [("mean", &one.found.mean), ("p50", &one.found.p50), ("p99", &one.found.p99)]
+                    { tr {
+                        @if self.has_rows { td.n { (one.row.name_in_mix()) } }
+                        th.l scope="row" { (swatch(one.storage)) (self.storage_name(one)) }
+                        td.l { (name) }
+                        td { (quantity::latency(account.measured_us)) }
+                        @for part in self.parts { td { (quantity::percent(part.share(account))) } }
+                    } }
+                } }
+            } }
+        }
+    }
+}
+
+fn answer(what_if: Option<&WhatIf>) -> Markup {
+    let Some(what_if) = what_if else { return html! { td { (ABSENT) } } };
+    let (Some(throughput), Some(gain), Some(p99)) = (what_if.throughput_per_s, what_if.gain, what_if.p99_us)
+    else {
+        return html! { td { "not answered" small.below { (what_if.refused.as_deref().unwrap_or_default()) } } };
+    };
+    html! {
+        td {
+            (quantity::number(gain.value, 2)) "x (" (interval(gain, |gain| quantity::number(gain, 2))) ")"
+            small { (quantity::rate(throughput.value)) " ops/s (" (interval(throughput, quantity::rate)) ")" }
+            small { "p99 " (quantity::latency(p99.value)) " (" (interval(p99, quantity::latency)) ")" }
+        }
+    }
+}
+
+fn interval(estimate: Estimate, words: impl Fn(f64) -> String) -> String {
+    format!("{} to {}", words(estimate.low), words(estimate.high))
+}

@@ -1,0 +1,40 @@
+//! What went on beside the measured operations.
+
+use maud::{Markup, html};
+
+use super::{Page, swatch};
+use crate::comparison::beside::Beside;
+use crate::output::terminal::beside::{answered, asked, in_words};
+use crate::quantity;
+
+pub(super) fn section(page: &Page) -> Option<Markup> {
+    let rows = Beside::by_row(&page.comparison);
+    if rows.is_empty() {
+        return None;
+    }
+    Some(html! {
+        p.lead { "Operations that went on beside the measured ones while those lasted. They are in none of the other figures." }
+        div.scroll { table {
+            thead { tr {
+                th.l { "Workload" } th.l { "Storage" } th.l { "beside" } th { "asked for, ops/s" } th { "answered" }
+                th { "mean latency" } th { "p99" } th { "errors" }
+            } }
+            tbody {
+                @for (row, found) in &rows {
+                    @for (position, (storage, one)) in found.iter().enumerate() {
+                        tr {
+                            th.l scope="row" { @if position == 0 { (page.row_label(row)) } }
+                            td.l { (swatch(*storage)) (page.comparison.storages[*storage]) }
+                            td.l { (in_words(one)) }
+                            td { (asked(one)) }
+                            td { (answered(one)) }
+                            td { (quantity::latency(one.mean_us)) }
+                            td { (quantity::latency(one.p99_us)) }
+                            td { (quantity::number(one.errors as f64, 3)) }
+                        }
+                    }
+                }
+            }
+        } }
+    })
+}

@@ -1,0 +1,38 @@
+//! What holds each cell up, a sentence each.
+
+use underlay_record::Explained;
+
+use super::layout::{Paint, wrap};
+use crate::comparison::Comparison;
+use crate::findings::warnings;
+
+/// Cells that are told of; the page has them all.
+const TOLD: usize = 8;
+
+/// Empty where nothing is explained.
+pub(super) fn text(comparison: &Comparison, explained: &Explained, width: usize, paint: Paint) -> String {
+    let told: Vec<(String, &str)> = comparison
+        .operations()
+        .flat_map(|row| row.cells.iter().flatten())
+        .filter_map(|result| {
+            let found = explained.of(&result.cell.id)?;
+            Some((warnings::cell_name(comparison, result), found.bottleneck.as_str()))
+        })
+        .collect();
+    if told.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}\n", paint.bold("Where the time goes"));
+    for (name, bottleneck) in told.iter().take(TOLD) {
+        for line in wrap(&format!("{name}: {bottleneck}"), width - 2, "  ") {
+            out += &format!("  {line}\n");
+        }
+    }
+    if told.len() > TOLD {
+        let more = format!("{} more are on the page; `underlay explain` prints them all.", told.len() - TOLD);
+        for line in wrap(&more, width - 2, "  ") {
+            out += &format!("  {line}\n");
+        }
+    }
+    out
+}
