@@ -1,0 +1,40 @@
+//! `underlay console`
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+const AFTER_HELP: &str = "\
+It prints an address with a token: open it in a browser. Only this host can reach it; from another one, forward the port:
+    ssh -L 7100:127.0.0.1:7100 HOST
+Scripts send the token as `Authorization: Bearer TOKEN`, to /api/runs, /metrics and the rest (docs/console.md).";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ConsoleArguments {
+    /// The directory whose runs are shown, or a run in it
+    #[arg(default_value = "runs")]
+    pub runs: PathBuf,
+    #[command(flatten)]
+    pub at: ServedAt,
+    /// Where studies are edited
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub studies: PathBuf,
+    /// Serve a run of this process, its parent, and end with it
+    #[arg(long, hide = true)]
+    pub with: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServedAt {
+    /// Listen here; port 0 for any that is free [default: 127.0.0.1:7100, or where that is taken any free port]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Also answer to this name of this host; may be given several times
+    #[arg(long, value_name = "HOST")]
+    pub name: Vec<String>,
+    /// Take the token from this file, which is yours alone, instead of making one
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}

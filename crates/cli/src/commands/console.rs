@@ -1,0 +1,115 @@
+//! `underlay console`, and the console of a run.
+
+mod beside;
+mod host;
+mod kept;
+mod started;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use underlay_attach::Registry;
+use underlay_console::{Console, ConsoleError, Names, Options, Secret};
+
+use crate::arguments::{ConsoleArguments, ServedAt};
+use crate::exit_codes::Failure;
+use crate::{output, signals};
+
+pub(crate) use beside::Beside;
+use host::ThisHost;
+
+const PORT: u16 = 7100;
+const MAX_TOKEN_BYTES: u64 = 4096;
+const POLL: Duration = Duration::from_millis(200);
+
+pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure> {
+    let stop = signals::stop_flag()?;
+    let host = Arc::new(ThisHost::new(Registry::open()?)?);
+    let (runs, run) = place_of(&arguments.runs)?;
+    let token = token_of(&arguments.at)?;
+    let listen = |listen: SocketAddr| {
+        let options = Options {
+            listen,
+            runs: runs.clone(),
+            studies: arguments.studies.clone(),
+            names: Names::new(arguments.at.name.iter().cloned()),
+            token: token.clone(),
+        };
+        Console::listen(options, Arc::clone(&host) as Arc<dyn underlay_console::Host>)
+    };
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    let console = match arguments.at.listen {
+        Some(address) => listen(address)?,
+        None => match listen(usual) {
+            Ok(console) => console,
+            // Another console may be there, or another user's program: who forwards or bookmarks the usual port must know.
+            Err(_) => {
+                let elsewhere = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+                output::say(format!(
+                    "note: port {PORT} is taken, so this console is at another one; never send its token to port {PORT}"
+                ));
+                elsewhere
+            }
+        },
+    };
+    if let Some(parent) = arguments.with {
+        let stop = Arc::clone(&stop);
+        let ends_with = move || {
+            while std::os::unix::process::parent_id() == parent {
+                std::thread::sleep(POLL);
+            }
+            stop.store(true, Ordering::Relaxed);
+        };
+        std::thread::Builder::new()
+            .name("with".to_owned())
+            .spawn(ends_with)
+            .map_err(|error| Failure::Failed(format!("there is no thread to end the console by: {error}")))?;
+    }
+    let url = match (&arguments.at.token_file, run) {
+        // Whoever brings a token knows it, and a terminal's history need not.
+        (Some(_), _) => format!("{}?token=…", console.place()),
+        (None, _) => console.url(),
+    };
+    output::print(&format!("console  {url}"));
+    console.run(&stop)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The directory whose runs are shown, and the run in it that was named.
+fn place_of(named: &Path) -> Result<(PathBuf, Option<String>), Failure> {
+    let absolute = std::path::absolute(named)
+        .map_err(|error| Failure::Mistake(format!("cannot find {}: {error}", named.display())))?;
+    let directory = super::which_run::run_directory(&absolute);
+    if directory.exists() && !directory.is_dir() {
+        return Err(Failure::Mistake(format!("{} is no directory of runs", named.display())));
+    }
+    let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
+    match (directory.join("run.json").is_file(), directory.parent(), name) {
+        (true, Some(above), Some(name)) => Ok((above.to_owned(), Some(name))),
+        _ => Ok((directory, None)),
+    }
+}
+
+fn token_of(at: &ServedAt) -> Result<Secret, Failure> {
+    let Some(file) = &at.token_file else {
+        return Secret::generate()
+            .map_err(|error| Failure::Failed(format!("there are no random numbers: {error}")));
+    };
+    let mistake = |problem: String| Failure::Mistake(format!("--token-file {}: {problem}", file.display()));
+    let text =
+        underlay_files::read_secret(file, MAX_TOKEN_BYTES).map_err(|error| mistake(error.to_string()))?;
+    Secret::of(text.trim()).map_err(mistake)
+}
+
+impl From<ConsoleError> for Failure {
+    fn from(error: ConsoleError) -> Self {
+        match error {
+            ConsoleError::Mistake(text) => Failure::Mistake(text),
+            ConsoleError::Failed(text) => Failure::Failed(text),
+        }
+    }
+}

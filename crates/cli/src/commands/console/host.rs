@@ -1,0 +1,383 @@
+//! What the console asks of this program: runs, nodes, devices and studies of this user on this host.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use underlay_attach::{Registry, Served};
+use underlay_console::host::{
+    Checked, FaultAction, Host, Mistake, NodeAction, RunAction, Running, Service, ServicePart, Storage,
+    StorageDevice,
+};
+use underlay_files::control_socket::Connection;
+use underlay_record::{Explained, NodeChoice, NodeState};
+use underlay_report::LoadedRun;
+use underlay_storage::faults::{Fault, PowerCut};
+use underlay_study::plan;
+use underlay_study::run::wishes::{self, RunCommand, RunReply};
+use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
+use underlay_study::spec::Form;
+use underlay_sync::UnsimulatedMutex;
+use underlay_volume::pool::MemberState;
+use underlay_volume::server as volume;
+use underlay_volume::server::protocol::{Command, Reply};
+
+use super::kept::Kept;
+use super::started::{self, Wanted};
+use crate::commands::check::finding;
+use crate::commands::predicting;
+use crate::commands::read_study::study_of_text;
+use crate::exit_codes::Failure;
+use crate::output;
+
+/// A run answers at once.
+const RUN_LIMIT: Duration = Duration::from_secs(10);
+/// A node that starts replays its log and gets what it missed.
+const NODE_LIMIT: Duration = Duration::from_secs(3600);
+/// Whoever is only looked at has no longer to answer.
+const SHOWN_LIMIT: Duration = Duration::from_secs(2);
+/// Asking a system for its nodes costs it a little.
+const NODES_FRESH: Duration = Duration::from_secs(3);
+const MAX_PROCESSES: usize = 64;
+/// What the registry said is true for so long: many pages ask at once.
+const FRESH: Duration = Duration::from_millis(500);
+/// The longest study that a page may have.
+const MAX_CELLS_TOLD: usize = 2_000;
+
+pub(super) struct ThisHost {
+    registry: Registry,
+    running: UnsimulatedMutex<Option<(Instant, Vec<Running>)>>,
+    storages: Kept<Vec<Storage>>,
+    services: Kept<Vec<Service>>,
+    starter: UnsimulatedMutex<Sender<Wanted>>,
+    /// By process.
+    nodes: UnsimulatedMutex<HashMap<u32, Arc<Kept<Vec<NodeState>>>>>,
+}
+
+impl ThisHost {
+    /// # Errors
+    /// When there is no thread to start runs by.
+    pub(super) fn new(registry: Registry) -> Result<ThisHost, Failure> {
+        let starter = started::starter()
+            .map_err(|error| Failure::Failed(format!("there is no thread to start runs by: {error}")))?;
+        Ok(ThisHost {
+            starter: UnsimulatedMutex::new(starter),
+            registry,
+            running: UnsimulatedMutex::new(None),
+            storages: Kept::new(),
+            services: Kept::new(),
+            nodes: UnsimulatedMutex::new(HashMap::new()),
+        })
+    }
+
+    fn node_control(&self, process: u32) -> Option<PathBuf> {
+        let found = controls(&self.registry).into_iter().find(|(owner, _)| owner.process.pid == process);
+        found.map(|(_, control)| control)
+    }
+
+    fn served(&self, id: &str) -> Result<Served, String> {
+        Served::all(&self.registry)
+            .into_iter()
+            .find(|served| served.control().display().to_string() == id)
+            .ok_or_else(|| "that storage is not there any more".to_owned())
+    }
+}
+
+impl Host for ThisHost {
+    fn running(&self) -> Vec<Running> {
+        let mut kept = self.running.lock();
+        if let Some((at, running)) = &*kept
+            && at.elapsed() < FRESH
+        {
+            return running.clone();
+        }
+        let found = wishes::controls(&self.registry).into_iter();
+        let running: Vec<Running> =
+            found.map(|(owner, _, directory)| Running { directory, process: owner.process.pid }).collect();
+        *kept = Some((Instant::now(), running.clone()));
+        running
+    }
+
+    fn command_run(&self, directory: &Path, command: RunAction) -> Result<(), String> {
+        let real = directory.canonicalize().map_err(|error| format!("{}: {error}", directory.display()))?;
+        let found = wishes::controls(&self.registry).into_iter().find(|(_, _, other)| *other == real);
+        let Some((_, control, _)) = found else { return Err("the run does not go on".to_owned()) };
+        let command = match command {
+            RunAction::Skip(position) => RunCommand::Skip { position },
+            RunAction::Stop => RunCommand::Stop,
+        };
+        let asked = Connection::<RunCommand, RunReply>::open(&control, RUN_LIMIT);
+        match asked.and_then(|mut connection| connection.ask(&command)) {
+            Ok(RunReply::Done) => Ok(()),
+            Ok(RunReply::Failed { problem }) => Err(problem),
+            Err(error) => Err(unreachable_run(&error)),
+        }
+    }
+
+    fn nodes(&self, process: u32) -> Vec<NodeState> {
+        let Some(control) = self.node_control(process) else { return Vec::new() };
+        let kept = {
+            let mut nodes = self.nodes.lock();
+            // A process that runs now is one of few.
+            if nodes.len() > MAX_PROCESSES {
+                nodes.clear();
+            }
+            Arc::clone(nodes.entry(process).or_insert_with(|| Arc::new(Kept::new())))
+        };
+        kept.get(NODES_FRESH, move || {
+            let asked = Connection::<NodeCommand, NodeReply>::open(&control, SHOWN_LIMIT);
+            match asked.and_then(|mut connection| connection.ask(&NodeCommand::List)) {
+                Ok(NodeReply::Nodes { nodes }) => nodes,
+                _ => Vec::new(),
+            }
+        })
+    }
+
+    fn command_node(&self, process: u32, node: &str, command: NodeAction) -> Result<String, String> {
+        NodeChoice::parse(node).map_err(|problem| format!("{node}: {problem}"))?;
+        let control = self.node_control(process).ok_or("no system of several nodes is measured now")?;
+        let node = node.to_owned();
+        let command = match command {
+            NodeAction::Stop => NodeCommand::Stop { node },
+            NodeAction::Kill => NodeCommand::Kill { node },
+            NodeAction::Start => NodeCommand::Start { node },
+        };
+        let asked = Connection::<NodeCommand, NodeReply>::open(&control, NODE_LIMIT);
+        match asked.and_then(|mut connection| connection.ask(&command)) {
+            Ok(NodeReply::Done { node }) => Ok(node),
+            Ok(NodeReply::Failed { problem }) => Err(problem),
+            Ok(NodeReply::Nodes { .. }) => Err("the run gave an unexpected answer".to_owned()),
+            Err(error) => Err(unreachable_run(&error)),
+        }
+    }
+
+    fn storages(&self) -> Vec<Storage> {
+        let registry = self.registry.clone();
+        // One that is just being taken away can't be reached.
+        self.storages.get(FRESH, move || Served::all(&registry).iter().filter_map(storage).collect())
+    }
+
+    fn fault(&self, storage: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String> {
+        let served = self.served(storage)?;
+        let devices = served.faults().map_err(|error| error.to_string())?;
+        let is_meant = |name: &str| device.is_none_or(|device| device == name);
+        let meant: Vec<_> = devices.iter().filter(|one| is_meant(&one.device)).collect();
+        if meant.is_empty() {
+            return Err(format!("there is no device {}", device.unwrap_or("in this storage")));
+        }
+        let names: Vec<String> = meant.iter().map(|one| one.device.clone()).collect();
+        let told = |error: underlay_attach::AttachError| error.to_string();
+        let inject = |fault: Fault, for_s: Option<f64>| -> Result<(), String> {
+            fault.check().map_err(|error| error.to_string())?;
+            names
+                .iter()
+                .try_for_each(|name| served.inject(name, fault.clone(), for_s).map(drop).map_err(told))
+        };
+        let what = match *action {
+            FaultAction::Slow { factor, for_s } => {
+                inject(Fault::Slow { factor }, for_s)?;
+                format!("{factor} times as slow")
+            }
+            FaultAction::Vanish => {
+                inject(Fault::Vanish, None)?;
+                "unplugged".to_owned()
+            }
+            FaultAction::PowerCut => {
+                let cut = PowerCut { seed: 1, torn: false, reordered: false };
+                let survival = served.cut_power(&names, cut).map_err(told)?;
+                format!("no power; {} unflushed writes are lost", survival.lost)
+            }
+            FaultAction::Return => {
+                if meant.iter().any(|one| !one.powered) {
+                    served.restore_power().map_err(told)?;
+                }
+                for one in &meant {
+                    if one.faults.iter().any(|active| active.fault == Fault::Vanish) {
+                        served.bring_back(&one.device).map_err(told)?;
+                    }
+                }
+                "there again".to_owned()
+            }
+            FaultAction::Clear => {
+                names.iter().try_for_each(|name| served.clear(Some(name))).map_err(told)?;
+                "without faults".to_owned()
+            }
+        };
+        Ok(format!("{}: {what}", names.join(", ")))
+    }
+
+    fn services(&self) -> Vec<Service> {
+        self.services.get(FRESH, || {
+            let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+            let with_parts = |entry: std::fs::DirEntry| {
+                let (mut service, pool) = service(&entry.path())?;
+                service.parts = pool.and_then(|pool| parts_of(&entry.path(), &pool)).unwrap_or_default();
+                Some(service)
+            };
+            let mut found: Vec<Service> = entries.flatten().filter_map(with_parts).collect();
+            found.sort_by_key(|one| one.process);
+            found
+        })
+    }
+
+    fn stop_service(&self, process: u32) -> Result<String, String> {
+        // By the process alone: whoever does not answer is to be stopped all the same.
+        let missing = || format!("process {process} serves nothing of yours any more");
+        let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
+        // What is looked at and what is told to end are one process, whatever numbers come back.
+        let held = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| missing())?;
+        let (service, _) = service(&Path::new("/proc").join(process.to_string())).ok_or_else(missing)?;
+        pidfd_send_signal(&held, Signal::TERM).map_err(|error| format!("process {process}: {error}"))?;
+        Ok(format!("the {} of process {process} ends", service.kind))
+    }
+
+    fn explain(&self, loaded: &LoadedRun) -> Explained {
+        predicting::explained(loaded)
+    }
+
+    fn check(&self, file: &Path, text: &str) -> Checked {
+        // A text that is typed is never so long, and nothing is read again and again for one.
+        match study_of_text(file, text, Form::default()) {
+            Ok(study) => {
+                let cells = plan::expand(&study);
+                let notes = study.notes.findings().iter().map(|one| mistake(finding(&study.notes, one)));
+                Checked {
+                    mistakes: notes.collect(),
+                    cells: cells.into_iter().map(|cell| cell.id).take(MAX_CELLS_TOLD).collect(),
+                    repetitions: study.run.repetitions,
+                    measuring_s: f64::from(study.run.repetitions)
+                        * plan::measuring_wall(&study).as_secs_f64(),
+                }
+            }
+            Err(Failure::Findings(findings)) => Checked {
+                mistakes: findings.findings().iter().map(|one| mistake(finding(&findings, one))).collect(),
+                ..Checked::default()
+            },
+            Err(other) => Checked {
+                mistakes: vec![Mistake { message: other.to_string(), ..Mistake::default() }],
+                ..Checked::default()
+            },
+        }
+    }
+
+    fn start(&self, study: &Path, below: &Path, short: bool) -> Result<PathBuf, String> {
+        if !wishes::controls(&self.registry).is_empty() {
+            return Err("another run of yours goes on, and both would be measured beside each other: stop it, or wait".to_owned());
+        }
+        let (answer, answered) = mpsc::channel();
+        let wanted = Wanted { study: study.to_owned(), below: below.to_owned(), short, answer };
+        let gone = || "the thread that starts runs has ended".to_owned();
+        self.starter.lock().send(wanted).map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())?
+    }
+}
+
+fn unreachable_run(error: &io::Error) -> String {
+    use io::ErrorKind::{ConnectionRefused, NotFound, UnexpectedEof};
+    match error.kind() {
+        NotFound | ConnectionRefused | UnexpectedEof => "it has just ended".to_owned(),
+        _ => format!("the run can't be reached: {}", output::without_error_numbers(&error.to_string())),
+    }
+}
+
+fn mistake(found: crate::commands::check::Finding) -> Mistake {
+    Mistake {
+        line: found.line,
+        column: found.column,
+        is_note: found.severity == "note",
+        message: found.message,
+        label: found.label,
+        help: found.help,
+    }
+}
+
+fn storage(served: &Served) -> Option<Storage> {
+    let (faults, glances) = served.look(SHOWN_LIMIT).ok()?;
+    let devices = faults.into_iter().map(|device| StorageDevice {
+        glance: glances.iter().find(|glance| glance.id.name == device.device).cloned(),
+        name: device.device,
+        capacity_bytes: device.capacity_bytes,
+        powered: device.powered,
+        power_can_be_cut: device.power_cut_armed,
+        faults: device.faults.iter().map(|active| active.fault.to_string()).collect(),
+    });
+    Some(Storage {
+        id: served.control().display().to_string(),
+        directories: served.directories(),
+        process: served.owner().map(|owner| owner.process.pid),
+        command: served.owner().map_or_else(String::new, |owner| owner.command.clone()),
+        is_orphaned: served.is_orphaned(),
+        devices: devices.collect(),
+    })
+}
+
+/// A process of this user and this program that serves something, and the file of its pool where it has one.
+fn service(proc: &Path) -> Option<(Service, Option<String>)> {
+    let process: u32 = proc.file_name()?.to_str()?.parse().ok()?;
+    // SAFETY: it cannot fail and touches no memory.
+    let own = unsafe { libc::geteuid() };
+    if std::fs::metadata(proc).ok()?.uid() != own {
+        return None;
+    }
+    let line = std::fs::read(proc.join("cmdline")).ok()?;
+    let mut words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    words.next()?;
+    // What it calls itself anybody can choose.
+    let is_ours = |program: PathBuf| std::env::current_exe().is_ok_and(|own| own == program);
+    if !std::fs::read_link(proc.join("exe")).is_ok_and(is_ours) {
+        return None;
+    }
+    let words: Vec<String> = words.filter(|word| !word.is_empty()).map(|word| word.into_owned()).collect();
+    let told: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (kind, rest) = match told.as_slice() {
+        ["volume", "serve", rest @ ..] => ("volume server", rest),
+        ["worker", rest @ ..] => ("worker", rest),
+        ["mount", rest @ ..] => ("mount", rest),
+        ["media", "serve", rest @ ..] => ("served medium", rest),
+        ["ycsb", rest @ ..] => ("ycsb", rest),
+        ["gateway", rest @ ..] => ("gateway", rest),
+        _ => return None,
+    };
+    let pool = rest.iter().find(|word| !word.starts_with('-')).filter(|_| kind == "volume server");
+    let pool = pool.map(|pool| (*pool).to_owned());
+    Some((Service { kind: kind.to_owned(), process, what: rest.join(" "), parts: Vec::new() }, pool))
+}
+
+/// What a volume server says of its devices and volumes; nothing where it does not answer.
+fn parts_of(proc: &Path, pool: &str) -> Option<Vec<ServicePart>> {
+    let folder = std::fs::read_link(proc.join("cwd")).ok()?;
+    let file = crate::commands::volume::read(&folder.join(pool)).ok()?;
+    let mut connection = volume::Connection::open_within(&file.control_socket(), SHOWN_LIMIT).ok()?;
+    let Reply::State(state) = connection.ask(&Command::List).ok()? else { return None };
+    let members = state.members.into_iter().map(|member| ServicePart {
+        kind: "device".to_owned(),
+        name: member.name,
+        is_bad: member.state != MemberState::InUse,
+        state: match member.state {
+            MemberState::InUse => "in use",
+            _ => "not in use, or lacks something: `underlay volume list` says what",
+        }
+        .to_owned(),
+        used_bytes: member.space_bytes.saturating_sub(member.free_bytes),
+        size_bytes: member.space_bytes,
+    });
+    let volumes = state.volumes.into_iter().map(|volume| ServicePart {
+        kind: "volume".to_owned(),
+        name: volume.name,
+        is_bad: volume.degraded,
+        state: match (volume.mirror, volume.degraded) {
+            (_, true) => "mirror, degraded",
+            (true, false) => "mirror",
+            (false, false) => "plain",
+        }
+        .to_owned(),
+        used_bytes: volume.used_bytes,
+        size_bytes: volume.capacity_bytes,
+    });
+    Some(members.chain(volumes).collect())
+}

@@ -1,0 +1,9 @@
+//! What a run writes while it goes on, read: [`Tail`] follows the file, `Watched` is what it comes to.
+
+mod history;
+mod tail;
+mod watched;
+
+pub(crate) use history::{History, Moment};
+pub(crate) use tail::Tail;
+pub(crate) use watched::{CellView, Event, EventKind, Watched};

@@ -1,0 +1,332 @@
+//! A run as its feed tells it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use underlay_record::{
+    CellEnd, CellState, DeviceId, FeedEntry, FeedLine, LiveSample, NodeEventRecord, StorageRecord,
+    TopologyRecord,
+};
+use underlay_report::node_event_in_words;
+
+use super::History;
+
+/// Events that are kept; the oldest go.
+const MAX_EVENTS: usize = 2_000;
+/// Nodes that go away in a cell.
+const MAX_NODE_EVENTS: usize = 200;
+/// Of what is told of an event or a cell, in characters: a feed may be anybody's.
+const MAX_WORDS: usize = 2_000;
+
+/// What an event is about, for filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum EventKind {
+    Run,
+    Cell,
+    Node,
+    Device,
+    System,
+    Notice,
+}
+
+impl EventKind {
+    pub(crate) const ALL: [EventKind; 6] = [
+        EventKind::Run,
+        EventKind::Cell,
+        EventKind::Node,
+        EventKind::Device,
+        EventKind::System,
+        EventKind::Notice,
+    ];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            EventKind::Run => "run",
+            EventKind::Cell => "cell",
+            EventKind::Node => "node",
+            EventKind::Device => "device",
+            EventKind::System => "system",
+            EventKind::Notice => "notice",
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub(crate) struct Event {
+    pub at_s: f64,
+    pub kind: EventKind,
+    /// The cell that ran.
+    pub position: Option<u32>,
+    pub what: String,
+    pub is_bad: bool,
+}
+
+/// A cell of the plan.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub(crate) struct CellView {
+    pub state: CellState,
+    /// Seconds since 1970.
+    pub began_s: Option<f64>,
+    pub wall_s: Option<f64>,
+    pub reason: Option<String>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    /// How many cells the plan has.
+    pub planned: usize,
+    pub cells: BTreeMap<u32, CellView>,
+    /// How many rounds through the cells began: with each, what was known of cells counts for nothing.
+    pub rounds: u32,
+    pub process: Option<u32>,
+    pub began_s: Option<f64>,
+    pub doing: String,
+    pub running: Option<u32>,
+    /// When the estimate was made, and how long all that is left takes from there.
+    pub remaining: Option<(f64, f64)>,
+    /// How it ended, in words; absent while it goes on.
+    pub ended: Option<(f64, String)>,
+    pub events: VecDeque<Event>,
+    pub history: History,
+    pub storage: Option<StorageRecord>,
+    pub topology: Option<TopologyRecord>,
+    pub scratch: Option<String>,
+    /// Nodes that went away in the cell that runs.
+    pub node_events: Vec<NodeEventRecord>,
+    pub last_s: f64,
+}
+
+impl Watched {
+    pub(crate) fn take(&mut self, line: FeedLine, bytes: usize) {
+        let at_s = line.at_ms as f64 / 1e3;
+        self.last_s = at_s;
+        match line.entry {
+            FeedEntry::Begun { process, .. } => {
+                // The feed has a new file, and nothing else has happened.
+                if self.process != Some(process) || self.ended.is_some() {
+                    self.event(at_s, EventKind::Run, format!("started by process {process}"), false);
+                }
+                self.process = Some(process);
+                self.began_s.get_or_insert(at_s);
+                self.ended = None;
+            }
+            FeedEntry::Planned { total, finished, remaining_s } => {
+                self.rounds += 1;
+                self.running = None;
+                self.remaining = Some((at_s, remaining_s));
+                if self.rounds == 1 || finished > 0 || !self.cells.is_empty() {
+                    let what = format!("{total} cells, {finished} of them done");
+                    self.event(at_s, EventKind::Run, what, false);
+                }
+                self.cells.clear();
+            }
+            FeedEntry::Doing { what } => {
+                self.event(at_s, EventKind::Run, what.clone(), false);
+                self.doing = cut(what);
+            }
+            FeedEntry::Notice { what } => self.event(at_s, EventKind::Notice, what, false),
+            FeedEntry::CellStarted { position } => {
+                if self.running != Some(position) {
+                    self.node_events.clear();
+                    (self.storage, self.topology) = (None, None);
+                    self.event_of(at_s, EventKind::Cell, Some(position), "started".to_owned(), false);
+                }
+                self.running = Some(position);
+                self.doing.clear();
+                if (position as usize) < self.planned {
+                    let cell = self.cells.entry(position).or_default();
+                    *cell =
+                        CellView { state: CellState::Running, began_s: Some(at_s), ..CellView::default() };
+                }
+            }
+            FeedEntry::Ground { storage, topology, scratch } => {
+                (self.storage, self.topology, self.scratch) = (Some(*storage), topology, Some(scratch));
+            }
+            FeedEntry::CellEnded(end) => self.cell_ended(at_s, end),
+            FeedEntry::Sample(sample) => self.sample(at_s, *sample, bytes),
+            FeedEntry::Node { index, event } => {
+                let what = node_event_in_words(&event);
+                if index <= self.node_events.len() && index < MAX_NODE_EVENTS && bytes < MAX_WORDS {
+                    match self.node_events.get_mut(index) {
+                        Some(known) => *known = *event,
+                        None => self.node_events.push(*event),
+                    }
+                }
+                self.event(at_s, EventKind::Node, what, true);
+            }
+            FeedEntry::Fault { device: DeviceId { name, .. }, what, began } => {
+                let what =
+                    if began { format!("{name}: {what}") } else { format!("{name}: no longer {what}") };
+                self.event(at_s, EventKind::Device, what, began);
+            }
+            FeedEntry::Asked { what } => {
+                self.event(at_s, EventKind::Run, format!("on command: {what}"), false);
+            }
+            FeedEntry::Ended { completed, failed, unavailable, left, problem } => {
+                let what = match problem {
+                    Some(problem) => format!("could not go on: {problem}"),
+                    None => format!(
+                        "{completed} done, {failed} failed, {unavailable} cannot run here, {left} left"
+                    ),
+                };
+                self.running = None;
+                for cell in self.cells.values_mut().filter(|cell| cell.state == CellState::Running) {
+                    cell.state = CellState::Planned;
+                }
+                self.remaining = None;
+                self.event(at_s, EventKind::Run, format!("ended: {what}"), false);
+                self.ended = Some((at_s, what));
+            }
+        }
+    }
+
+    fn cell_ended(&mut self, at_s: f64, end: CellEnd) {
+        let CellEnd { position, state, reason, wall_s, remaining_s } = end;
+        let is_bad = !matches!(state, CellState::Completed);
+        let what = match &reason {
+            Some(reason) => format!("{}: {reason}", state.word()),
+            None => state.word().to_owned(),
+        };
+        self.event_of(at_s, EventKind::Cell, Some(position), what, is_bad);
+        self.running = None;
+        self.remaining = Some((at_s, remaining_s));
+        if (position as usize) < self.planned {
+            let cell = self.cells.entry(position).or_default();
+            (cell.state, cell.reason, cell.wall_s) = (state, reason.map(cut), Some(wall_s));
+        }
+    }
+
+    fn sample(&mut self, at_s: f64, sample: LiveSample, bytes: usize) {
+        // Work in the background that begins or ends is an event.
+        let before = self.history.latest().map(|latest| &latest.sample);
+        let before = before.filter(|before| before.position == sample.position);
+        let mut turned = Vec::new();
+        for (name, now) in sample.gauges.iter().filter(|(name, _)| name.ends_with("_running")) {
+            let then = before.and_then(|before| before.gauges.get(name)).copied().unwrap_or(0.0);
+            let what = name.trim_end_matches("_running").replace('_', " ");
+            if then == 0.0 && *now > 0.0 {
+                turned.push(format!("{what} began"));
+            } else if then > 0.0 && *now == 0.0 {
+                turned.push(format!("{what} ended"));
+            }
+        }
+        for what in turned {
+            self.event(at_s, EventKind::System, what, false);
+        }
+        self.history.add(at_s, sample, bytes);
+    }
+
+    fn event(&mut self, at_s: f64, kind: EventKind, what: String, is_bad: bool) {
+        self.event_of(at_s, kind, self.running, what, is_bad);
+    }
+
+    fn event_of(&mut self, at_s: f64, kind: EventKind, position: Option<u32>, what: String, is_bad: bool) {
+        if self.events.len() >= MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(Event { at_s, kind, position, what: cut(what), is_bad });
+    }
+
+    /// How long all that is left takes from `now_s` on, as estimated.
+    pub(crate) fn remaining_s(&self, now_s: f64) -> Option<f64> {
+        let (at_s, remaining_s) = self.remaining?;
+        Some((remaining_s - (now_s - at_s).max(0.0)).max(0.0))
+    }
+}
+
+/// No more than is read.
+fn cut(text: String) -> String {
+    match text.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(entries: impl IntoIterator<Item = FeedEntry>) -> Watched {
+        let mut watched = Watched { planned: 3, ..Watched::default() };
+        for (second, entry) in (1000..).zip(entries) {
+            watched.take(FeedLine { at_ms: second * 1000, entry }, 100);
+        }
+        watched
+    }
+
+    fn end(position: u32, state: CellState) -> FeedEntry {
+        FeedEntry::CellEnded(CellEnd { position, state, reason: None, wall_s: 4.0, remaining_s: 6.0 })
+    }
+
+    fn begun(process: u32) -> FeedEntry {
+        FeedEntry::Begun { version: 1, process, process_start_ticks: 1 }
+    }
+
+    fn planned(finished: usize) -> FeedEntry {
+        FeedEntry::Planned { total: 3, finished, remaining_s: 9.0 }
+    }
+
+    #[test]
+    fn cells_go_from_planned_to_their_end() {
+        let watched = taken([
+            begun(7),
+            planned(0),
+            FeedEntry::CellStarted { position: 2 },
+            end(2, CellState::Doubtful),
+            FeedEntry::CellStarted { position: 0 },
+        ]);
+        assert_eq!(watched.running, Some(0));
+        assert_eq!(
+            (watched.cells[&2].state, watched.cells[&0].state),
+            (CellState::Doubtful, CellState::Running)
+        );
+        assert_eq!((watched.remaining_s(1004.0), watched.remaining_s(5000.0)), (Some(5.0), Some(0.0)));
+        // Slower motion: everything begins again.
+        let again = taken([begun(7), planned(0), end(2, CellState::Completed), planned(0)]);
+        assert!(again.cells.is_empty() && again.rounds == 2);
+    }
+
+    #[test]
+    fn a_new_file_of_the_same_process_is_no_event() {
+        let watched = taken([begun(7), planned(0), begun(7), planned(0)]);
+        let starts = watched.events.iter().filter(|event| event.what.starts_with("started")).count();
+        assert_eq!(starts, 1, "{:?}", watched.events);
+    }
+
+    #[test]
+    fn background_work_begins_and_ends() {
+        let with = |running: f64| {
+            let gauges = [("compactions_running".to_owned(), running), ("files".to_owned(), running)].into();
+            FeedEntry::Sample(Box::new(LiveSample { gauges, ..LiveSample::default() }))
+        };
+        let watched = taken([with(0.0), with(2.0), with(1.0), with(0.0)]);
+        let told: Vec<&str> = watched.events.iter().map(|event| event.what.as_str()).collect();
+        assert_eq!(told, ["compactions began", "compactions ended"]);
+    }
+
+    #[test]
+    fn a_feed_of_somebody_elses_takes_no_more_than_the_plan_allows() {
+        let end = |position| {
+            FeedEntry::CellEnded(CellEnd {
+                position,
+                state: CellState::Failed,
+                reason: Some("é".repeat(100_000)),
+                wall_s: 1.0,
+                remaining_s: 1.0,
+            })
+        };
+        let watched = taken((0..50).map(end));
+        assert_eq!(watched.cells.len(), 3);
+        let longest = watched.events.iter().map(|event| event.what.chars().count()).max();
+        assert!(longest <= Some(MAX_WORDS + 1), "{longest:?}");
+    }
+
+    #[test]
+    fn events_are_bounded() {
+        let watched = taken((0..3 * MAX_EVENTS).map(|index| FeedEntry::Notice { what: index.to_string() }));
+        assert_eq!(watched.events.len(), MAX_EVENTS);
+        assert_eq!(watched.events.back().unwrap().what, (3 * MAX_EVENTS - 1).to_string());
+    }
+}

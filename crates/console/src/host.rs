@@ -1,0 +1,175 @@
+//! What the console asks of the program that it is a part of, since it knows neither systems nor storage.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use underlay_record::{DeviceGlance, Explained, NodeState};
+use underlay_report::LoadedRun;
+
+/// All errors are sentences for people.
+pub trait Host: Send + Sync {
+    /// The runs of this user that go on now.
+    fn running(&self) -> Vec<Running>;
+
+    /// # Errors
+    /// When the run in that directory takes no commands: it has ended, or is another user's.
+    fn command_run(&self, directory: &Path, command: RunAction) -> Result<(), String>;
+
+    /// The nodes of the system that this process has under load; none where it has no such system now.
+    fn nodes(&self, process: u32) -> Vec<NodeState>;
+
+    /// Sends a node away or brings it back, and says which one it was. A node that starts may take minutes.
+    ///
+    /// # Errors
+    /// When it can't be done, or nothing is under load now.
+    fn command_node(&self, process: u32, node: &str, command: NodeAction) -> Result<String, String>;
+
+    /// What is served on this host now, by this user.
+    fn storages(&self) -> Vec<Storage>;
+
+    /// Does something to a device, or to all of a storage; says what was done.
+    ///
+    /// # Errors
+    /// When it can't be done.
+    fn fault(&self, storage: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String>;
+
+    /// Other services of ours on this host: volume servers, workers.
+    fn services(&self) -> Vec<Service>;
+
+    /// Tells a service to end in order, as SIGTERM does.
+    ///
+    /// # Errors
+    /// When it is none of those, any more.
+    fn stop_service(&self, process: u32) -> Result<String, String>;
+
+    /// Where the time of a run's operations went.
+    fn explain(&self, loaded: &LoadedRun) -> Explained;
+
+    /// What is wrong with a study's text, which would be in this file.
+    fn check(&self, file: &Path, text: &str) -> Checked;
+
+    /// Starts a run of a study as a process of its own, which goes on without the console; says where it is kept.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    fn start(&self, study: &Path, below: &Path, short: bool) -> Result<PathBuf, String>;
+}
+
+/// A run that goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Without links.
+    pub directory: PathBuf,
+    pub process: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunAction {
+    /// The cell at this place of the plan, from 0.
+    Skip(u32),
+    /// As Ctrl-C does.
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeAction {
+    Stop,
+    Kill,
+    Start,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum FaultAction {
+    /// Everything takes so many times as long.
+    Slow {
+        factor: f64,
+        /// In modelled seconds; until it is cleared where absent.
+        for_s: Option<f64>,
+    },
+    /// The device is gone.
+    Vanish,
+    /// The power of all of the storage fails.
+    PowerCut,
+    /// A vanished device is back, and power.
+    Return,
+    /// All faults are over.
+    Clear,
+}
+
+/// A storage that is being served.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Storage {
+    /// Names it in [`Host::fault`].
+    pub id: String,
+    pub directories: Vec<PathBuf>,
+    /// Who made it.
+    pub process: Option<u32>,
+    pub command: String,
+    /// Its maker is gone.
+    pub is_orphaned: bool,
+    pub devices: Vec<StorageDevice>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StorageDevice {
+    pub name: String,
+    pub capacity_bytes: u64,
+    pub powered: bool,
+    pub power_can_be_cut: bool,
+    pub faults: Vec<String>,
+    pub glance: Option<DeviceGlance>,
+}
+
+/// Something of ours that is up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Service {
+    /// `volume server`, `worker`, `mount`.
+    pub kind: String,
+    pub process: u32,
+    pub what: String,
+    /// Of a volume server: its devices and its volumes.
+    pub parts: Vec<ServicePart>,
+}
+
+/// A device or a volume of a volume server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ServicePart {
+    /// `device`, `volume`.
+    pub kind: String,
+    pub name: String,
+    /// `in use`, `mirror, degraded`.
+    pub state: String,
+    pub is_bad: bool,
+    pub used_bytes: u64,
+    pub size_bytes: u64,
+}
+
+/// What came of checking a study.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Checked {
+    pub mistakes: Vec<Mistake>,
+    /// The cells of a sound study.
+    pub cells: Vec<String>,
+    pub repetitions: u32,
+    /// Wall seconds that measuring takes at least.
+    pub measuring_s: f64,
+}
+
+impl Checked {
+    pub fn is_sound(&self) -> bool {
+        self.mistakes.iter().all(|mistake| mistake.is_note)
+    }
+}
+
+/// A mistake, or a note, at its place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Mistake {
+    /// From 1, as the column; absent where it has no place in the text.
+    pub line: Option<usize>,
+    pub column: Option<usize>,
+    pub is_note: bool,
+    pub message: String,
+    pub label: Option<String>,
+    pub help: Option<String>,
+}

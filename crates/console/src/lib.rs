@@ -1,0 +1,23 @@
+//! The console: runs watched in a browser while they happen, and whatever else of ours is up on this host.
+//!
+//! It reads what runs write ([`underlay_record::live`] and records) and knows no system, no medium and no study: what only others can do,
+//! such as stopping a node, it asks of a [`Host`]. A run never depends on it. `docs/console.md` says how it is used and what keeps it
+//! safe.
+//!
+//! Each module uses only those before it: [`host`], `access` (who may come in), `feed` (what runs write), `runs` (which there are),
+//! `hub` (what all pages share), `page`, `drawn`, `api`, `metrics`, `server`.
+
+mod access;
+mod api;
+mod drawn;
+mod feed;
+pub mod host;
+mod hub;
+mod metrics;
+mod page;
+mod runs;
+mod server;
+
+pub use access::{Names, Secret};
+pub use host::Host;
+pub use server::{Console, ConsoleError, Options};

@@ -1,0 +1,265 @@
+//! The same figures for Prometheus: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+
+use std::fmt::Write as _;
+
+use underlay_record::CellState;
+
+use crate::hub::{FollowedRun, Hub};
+use crate::page::counts;
+
+/// Families in the order in which they are first told.
+#[derive(Default)]
+struct Metrics {
+    families: Vec<Family>,
+}
+
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    kind: &'static str,
+    lines: String,
+}
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Metrics {
+    fn add(
+        &mut self,
+        (name, help, kind): (&'static str, &'static str, &'static str),
+        labels: Labels<'_>,
+        value: f64,
+    ) {
+        let place = match self.families.iter().position(|family| family.name == name) {
+            Some(place) => place,
+            None => {
+                self.families.push(Family { name, help, kind, lines: String::new() });
+                self.families.len() - 1
+            }
+        };
+        let labels: Vec<String> =
+            labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+        let lines = &mut self.families[place].lines;
+        let _ = writeln!(lines, "{name}{{{}}} {value}", labels.join(","));
+    }
+
+    fn text(self) -> String {
+        let mut text = String::new();
+        for Family { name, help, kind, lines } in self.families {
+            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}");
+        }
+        text
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// What is up now: runs that go on, and storages that are served.
+pub(crate) fn text(hub: &Hub) -> String {
+    let mut metrics = Metrics::default();
+    metrics.add(("underlay_console_up", "The console answers.", "gauge"), &[], 1.0);
+    for summary in hub.list().into_iter().filter(|summary| summary.is_running) {
+        let _ = hub.with(&summary.name, |run| of_run(&mut metrics, run));
+    }
+    for storage in hub.host.storages() {
+        let directory =
+            storage.directories.first().map(|path| path.display().to_string()).unwrap_or_default();
+        for device in &storage.devices {
+            let labels = [("storage", directory.as_str()), ("device", device.name.as_str())];
+            let faults = device.faults.len() as f64 + f64::from(u8::from(!device.powered));
+            metrics.add(
+                ("underlay_device_faults", "Faults that a device has on command.", "gauge"),
+                &labels,
+                faults,
+            );
+            let Some(glance) = &device.glance else { continue };
+            let totals = &glance.totals;
+            for (operation, requests, bytes) in
+                [("read", totals.reads, totals.read_bytes), ("write", totals.writes, totals.write_bytes)]
+            {
+                let labels = [labels[0], labels[1], ("operation", operation)];
+                metrics.add(
+                    (
+                        "underlay_device_requests_total",
+                        "Requests answered since counting began; a measurement begins anew.",
+                        "counter",
+                    ),
+                    &labels,
+                    requests as f64,
+                );
+                metrics.add(
+                    ("underlay_device_bytes_total", "Bytes moved since counting began.", "counter"),
+                    &labels,
+                    bytes as f64,
+                );
+            }
+            metrics.add(
+                ("underlay_device_requests_under_way", "Requests under way.", "gauge"),
+                &labels,
+                f64::from(glance.depth),
+            );
+        }
+    }
+    metrics.text()
+}
+
+fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
+    let name = [("run", run.name.as_str())];
+    for (state, count) in CellState::ALL.iter().zip(counts(run)) {
+        let labels = [name[0], ("state", state.word())];
+        metrics.add(("underlay_run_cells", "Cells of a run by state.", "gauge"), &labels, count as f64);
+    }
+    if let Some((_, remaining_s)) = run.watched.remaining {
+        metrics.add(
+            (
+                "underlay_run_remaining_seconds",
+                "Estimate of the wall time that is left, when last made.",
+                "gauge",
+            ),
+            &name,
+            remaining_s,
+        );
+    }
+    let Some(latest) = run.watched.history.latest() else { return };
+    let sample = &latest.sample;
+    metrics.add(
+        ("underlay_run_sample_timestamp_seconds", "When the figures were taken.", "gauge"),
+        &name,
+        latest.at_s,
+    );
+    metrics.add(
+        ("underlay_run_watching_cores", "What writing the feed costs the run, in cores.", "gauge"),
+        &name,
+        sample.cost_share,
+    );
+    let planned = sample.position.and_then(|position| run.run.plan.get(position as usize));
+    let cell = planned.map_or("", |planned| planned.cell.id.as_str());
+    let of_cell = [name[0], ("cell", cell)];
+    if let Some(load) = sample.load {
+        metrics.add(
+            (
+                "underlay_throughput_per_second",
+                "Operations per modelled second, over the last second.",
+                "gauge",
+            ),
+            &of_cell,
+            load.throughput_per_s,
+        );
+        for (quantile, us) in [("mean", load.mean_us), ("0.5", load.p50_us), ("0.99", load.p99_us)] {
+            let labels = [of_cell[0], of_cell[1], ("quantile", quantile)];
+            metrics.add(
+                (
+                    "underlay_latency_seconds",
+                    "Latency of operations in modelled time, over the last second.",
+                    "gauge",
+                ),
+                &labels,
+                us / 1e6,
+            );
+        }
+        metrics.add(
+            ("underlay_errors", "Operations that failed in this phase.", "gauge"),
+            &of_cell,
+            load.errors as f64,
+        );
+    }
+    for device in &sample.devices {
+        let id = device.id.to_string();
+        let labels = [of_cell[0], of_cell[1], ("device", id.as_str())];
+        for (operation, iops, bytes) in [
+            ("read", device.read_iops, device.read_bytes_per_s),
+            ("write", device.write_iops, device.write_bytes_per_s),
+        ] {
+            let labels = [labels[0], labels[1], labels[2], ("operation", operation)];
+            metrics.add(
+                ("underlay_cell_device_iops", "Requests per modelled second.", "gauge"),
+                &labels,
+                iops,
+            );
+            metrics.add(
+                ("underlay_cell_device_bytes_per_second", "Bytes per modelled second.", "gauge"),
+                &labels,
+                bytes,
+            );
+        }
+        metrics.add(
+            ("underlay_cell_device_queue_depth", "Mean number of requests under way.", "gauge"),
+            &labels,
+            device.queue_depth,
+        );
+        for (which, us) in [("modelled", device.modelled_us), ("delivered", device.delivered_us)] {
+            let Some(us) = us else { continue };
+            let labels = [labels[0], labels[1], labels[2], ("which", which)];
+            metrics.add(
+                (
+                    "underlay_cell_device_latency_seconds",
+                    "Mean latency of requests in modelled time.",
+                    "gauge",
+                ),
+                &labels,
+                us / 1e6,
+            );
+        }
+    }
+    for layer in &sample.layers {
+        let title = layer.title();
+        for (figure, value) in &layer.figures {
+            let labels = [of_cell[0], of_cell[1], ("layer", title.as_str()), ("figure", figure.as_str())];
+            metrics.add(
+                ("underlay_cell_layer", "A layer's own figures since the measurement began.", "gauge"),
+                &labels,
+                *value,
+            );
+        }
+    }
+    for (gauge, value) in &sample.gauges {
+        let labels = [of_cell[0], of_cell[1], ("gauge", gauge.as_str())];
+        metrics.add(("underlay_cell_gauge", "A gauge of the system's own.", "gauge"), &labels, *value);
+    }
+    if let Some(budget) = sample.budget {
+        metrics.add(
+            (
+                "underlay_cell_memory_budget_bytes",
+                "Memory that the system may use, page cache included.",
+                "gauge",
+            ),
+            &of_cell,
+            budget.memory_budget_bytes as f64,
+        );
+        if let Some(bytes) = budget.memory_used_bytes {
+            metrics.add(
+                ("underlay_cell_memory_used_bytes", "Memory that it uses.", "gauge"),
+                &of_cell,
+                bytes as f64,
+            );
+        }
+        for (name, help, cpus) in [
+            ("underlay_cell_cpus_used", "CPUs' worth of time that the system uses.", budget.cpu_used),
+            ("underlay_cell_cpus_budget", "CPUs' worth of time that it may use.", budget.cpu_budget),
+        ] {
+            if let Some(cpus) = cpus {
+                metrics.add((name, help, "gauge"), &of_cell, cpus);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_told_once_and_labels_are_escaped() {
+        let mut metrics = Metrics::default();
+        let family = ("underlay_x", "Help.", "gauge");
+        metrics.add(family, &[("run", "a\"b\\c\nd")], 1.0);
+        metrics.add(("underlay_y", "Other.", "counter"), &[], 2.5);
+        metrics.add(family, &[("run", "e")], 3.0);
+        assert_eq!(
+            metrics.text(),
+            "# HELP underlay_x Help.\n# TYPE underlay_x gauge\nunderlay_x{run=\"a\\\"b\\\\c\\nd\"} 1\nunderlay_x{run=\"e\"} 3\n\
+             # HELP underlay_y Other.\n# TYPE underlay_y counter\nunderlay_y{} 2.5\n"
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! The record of a cell.
+
+use maud::{Markup, html};
+use underlay_record::{CellStatus, RunRecord, Verdict};
+use underlay_report::quantity;
+
+use super::Frame;
+use super::words::{date_and_time, escaped};
+
+pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
+    let address = format!("/runs/{}", escaped(run));
+    let title = format!("{}, repetition {}", record.cell.id, record.repetition);
+    let content = html! {
+        div.head {
+            h1 { (title) }
+            p.muted { a href=(address) { (run) } ", " (date_and_time(&record.started_at)) ", " (quantity::duration(record.wall_s)) " here" }
+        }
+        nav.sections aria-label="Cell" {
+            a href={ (address) "/report" } { "Report of the run" }
+            a href={ "/api/runs/" (escaped(run)) "/cells/" (escaped(file)) } { "The record as JSON" }
+        }
+        section {
+            h2 { "Outcome" }
+            @match &record.status {
+                CellStatus::Completed => { p { "Completed." } }
+                CellStatus::Failed { reason } => { p.strong { @if record.skipped { "Skipped" } @else { "Failed" } } pre tabindex="0" { (reason) } }
+                CellStatus::Unavailable { missing, remedy } => { p { strong { "It cannot run here: " } (missing) ". " (remedy) } }
+            }
+            @if let Some(measured) = &record.measured {
+                dl.now {
+                    div { dt { "throughput" } dd { (quantity::rate(measured.throughput_per_s)) " ops/s" } }
+                    div { dt { "mean" } dd { (quantity::latency(measured.latency.us.mean)) } }
+                    div { dt { "p50" } dd { (quantity::latency(measured.latency.us.p50)) } }
+                    div { dt { "p99" } dd { (quantity::latency(measured.latency.us.p99)) } }
+                    div.bad[measured.errors > 0] { dt { "errors" } dd { (measured.errors) } }
+                }
+            }
+            @if let Some(job) = &record.job { p { "The job took " (quantity::duration(job.duration_s)) " (" (quantity::duration(job.wall_s)) " here)." } }
+            @if let Some(taken) = &record.benchmark {
+                dl.now { @for figure in &taken.figures { div { dt { (figure.name) } dd { (quantity::number(figure.value, 3)) " " (figure.unit) } } } }
+            }
+        }
+        @if let Some(seal) = &record.certificate {
+            section {
+                h2 { "Certificate" }
+                p {
+                    @match seal.verdict {
+                        Verdict::Faithful => { span.badge.faithful { "faithful" } }
+                        Verdict::Doubtful => { span.badge.doubtful { "doubtful" } }
+                        Verdict::RealStorage => { span.badge.plain { "real storage" } }
+                    }
+                }
+                div.scroll { table {
+                    thead { tr { th.l scope="col" { "Check" } th.l scope="col" { "Passed" } th.l scope="col" { "Finding" } th.l scope="col" { "What to try" } } }
+                    tbody { @for check in &seal.checks { tr.bad[!check.passed] {
+                        th.l scope="row" { (check.name) } td.l { @if check.passed { "✓ yes" } @else { "✗ no" } } td.w { (check.finding) } td.w { (check.remedy.as_deref().unwrap_or("")) }
+                    } } }
+                } }
+            }
+        }
+        @if !record.devices.is_empty() {
+            section {
+                h2 { "Devices" }
+                div.scroll { table {
+                    thead { tr { th.l scope="col" { "Device" } th scope="col" { "Reads" } th scope="col" { "Writes" } th scope="col" { "Flushes" } th scope="col" { "Read" } th scope="col" { "Written" } th scope="col" { "Busy" } th scope="col" { "Modelled p99" } th scope="col" { "Delivered p99" } } }
+                    tbody { @for device in &record.devices {
+                        @let totals = &device.totals;
+                        @let p99 = |histogram: &Option<underlay_record::Histogram>| histogram.as_ref().filter(|found| found.count() > 0).map_or_else(|| "-".to_owned(), |found| quantity::latency(found.quantile_us(0.99)));
+                        tr {
+                            th.l scope="row" { (device.description.id) }
+                            td { (totals.reads) } td { (totals.writes) } td { (totals.flushes) }
+                            td { (quantity::bytes(totals.read_bytes as f64)) } td { (quantity::bytes(totals.write_bytes as f64)) }
+                            td { (quantity::percent((totals.busy_us / 1e6 / device.duration_s.max(1e-9)).min(1.0))) }
+                            td { (p99(&device.modelled)) } td { (p99(&device.delivered)) }
+                        }
+                        @for fault in &device.faults { tr.bad { td.w colspan="9" { "from " (quantity::number(fault.t_s, 3)) " s" @if let Some(until) = fault.until_s { " to " (quantity::number(until, 3)) " s" } ": " (fault.what) } } }
+                    } }
+                } }
+            }
+        }
+        @if !record.node_events.is_empty() {
+            section { h2 { "Nodes that went away" } ul { @for event in &record.node_events { li { (underlay_report::node_event_in_words(event)) } } } }
+        }
+        @if !record.warnings.is_empty() {
+            section { h2 { "Worth knowing" } ul { @for warning in &record.warnings { li { (warning) } } } }
+        }
+        section {
+            h2 { "Settings" }
+            dl.facts-list { @for (name, value) in record.settings.iter().chain(&record.versions) { dt { (name) } dd { (value) } } }
+        }
+    };
+    Frame { title: &title, topic: None, content }.draw()
+}

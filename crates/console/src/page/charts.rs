@@ -1,0 +1,407 @@
+//! What a run does over time: all charts have one time axis, and each has a table of its latest values beside it.
+
+use maud::{Markup, html};
+use underlay_record::{DeviceId, LayerActivity, LiveDevice, LiveSample};
+use underlay_report::html::time_chart::{TimeChart, TimeLine, TimeMark};
+use underlay_report::quantity;
+
+use super::Span;
+use super::words::{ticks, time_of_day};
+use crate::feed::{Event, EventKind, Moment};
+use crate::hub::FollowedRun;
+
+/// A chart: what its element is called, its title, and what it shows.
+struct Chart {
+    id: &'static str,
+    title: &'static str,
+    y_title: &'static str,
+    lines: fn(&[Moment]) -> Vec<TimeLine>,
+    label: fn(f64) -> String,
+    /// One end of its axis is known: a share.
+    is_share: bool,
+    is_log: bool,
+}
+
+const CHARTS: [Chart; 10] = [
+    Chart {
+        id: "throughput",
+        title: "Throughput",
+        y_title: "ops/s",
+        lines: |all| vec![line(all, 1, "ops/s", |sample| sample.load.map(|load| load.throughput_per_s))],
+        label: quantity::rate,
+        is_share: false,
+        is_log: false,
+    },
+    Chart {
+        id: "latency",
+        title: "Latency of operations",
+        y_title: "logarithmic",
+        lines: |all| {
+            vec![
+                line(all, 0, "mean", |sample| latency(sample.load.map(|load| load.mean_us))),
+                line(all, 1, "p50", |sample| latency(sample.load.map(|load| load.p50_us))),
+                line(all, 2, "p99", |sample| latency(sample.load.map(|load| load.p99_us))),
+            ]
+        },
+        label: quantity::latency,
+        is_share: false,
+        is_log: true,
+    },
+    Chart {
+        id: "iops",
+        title: "Requests at the devices",
+        y_title: "IOPS",
+        lines: |all| of_devices(all, |device| Some(device.read_iops + device.write_iops)),
+        label: quantity::rate,
+        is_share: false,
+        is_log: false,
+    },
+    Chart {
+        id: "bandwidth",
+        title: "Bandwidth of the devices",
+        y_title: "bytes/s",
+        lines: |all| of_devices(all, |device| Some(device.read_bytes_per_s + device.write_bytes_per_s)),
+        label: |value| format!("{}/s", quantity::bytes(value)),
+        is_share: false,
+        is_log: false,
+    },
+    Chart {
+        id: "depth",
+        title: "Queue depth of the devices",
+        y_title: "requests",
+        lines: |all| of_devices(all, |device| Some(device.queue_depth)),
+        label: |value| quantity::number(value, 2),
+        is_share: false,
+        is_log: false,
+    },
+    Chart {
+        id: "fidelity",
+        title: "Device latency: modelled and delivered",
+        y_title: "mean",
+        lines: |all| {
+            vec![
+                line(all, 1, "modelled", |sample| mean_of(sample, |device| device.modelled_us)),
+                line(all, 2, "delivered", |sample| mean_of(sample, |device| device.delivered_us)),
+            ]
+        },
+        label: quantity::latency,
+        is_share: false,
+        is_log: false,
+    },
+    Chart {
+        id: "hits",
+        title: "Hit rates of layers",
+        y_title: "share",
+        lines: hit_rates,
+        label: quantity::percent,
+        is_share: true,
+        is_log: false,
+    },
+    Chart {
+        id: "cpu",
+        title: "CPU of the system",
+        y_title: "CPUs",
+        lines: |all| {
+            vec![
+                line(all, 1, "used", |sample| sample.budget.and_then(|budget| budget.cpu_used)),
+                line(all, 0, "budget", |sample| sample.budget.and_then(|budget| budget.cpu_budget)),
+            ]
+        },
+        label: |value| quantity::number(value, 2),
+        is_share: false,
+        is_log: false,
+    },
+    Chart {
+        id: "memory",
+        title: "Memory of the system, page cache included",
+        y_title: "bytes",
+        lines: |all| {
+            vec![
+                line(all, 1, "used", |sample| {
+                    sample.budget.and_then(|budget| budget.memory_used_bytes).map(|bytes| bytes as f64)
+                }),
+                line(all, 0, "budget", |sample| {
+                    sample.budget.map(|budget| budget.memory_budget_bytes as f64)
+                }),
+            ]
+        },
+        label: quantity::memory,
+        is_share: false,
+        is_log: false,
+    },
+    Chart {
+        id: "background",
+        title: "The system's own work",
+        y_title: "count",
+        lines: gauges,
+        label: |value| quantity::number(value, 3),
+        is_share: false,
+        is_log: false,
+    },
+];
+
+/// Lines of one chart; the table has as many, and the API has all.
+const MAX_LINES: usize = 7;
+/// Points of a line that is drawn.
+const MAX_POINTS: usize = 240;
+/// Rows of a table.
+const ROWS: usize = 12;
+
+/// All charts with their tables, each in an element that may get another content later.
+pub(super) fn frames(piece: &dyn Fn(&str) -> Markup) -> Markup {
+    html! {
+        div.charts.live {
+            @for chart in &CHARTS {
+                @let (picture, table) = (format!("c-{}", chart.id), format!("t-{}", chart.id));
+                figure {
+                    figcaption { (chart.title) }
+                    div id=(picture) { (piece(&picture)) }
+                    details {
+                        summary { "As a table" }
+                        div.scroll id=(table) tabindex="0" role="region" aria-label={ (chart.title) " as a table" } { (piece(&table)) }
+                    }
+                }
+            }
+        }
+        div #c-marks { (piece("c-marks")) }
+    }
+}
+
+/// The charts of a whole run that have anything to show, with their titles.
+pub(super) fn pictures(run: &FollowedRun) -> Vec<(&'static str, Markup)> {
+    let pieces = fragments(run, Span::All);
+    let picture = |chart: &Chart| {
+        let (_, markup) = pieces.iter().find(|(id, _)| *id == format!("c-{}", chart.id))?;
+        markup.0.starts_with("<svg").then(|| (chart.title, markup.clone()))
+    };
+    CHARTS.iter().filter_map(picture).collect()
+}
+
+/// Every chart and its table.
+pub(super) fn fragments(run: &FollowedRun, span: Span) -> Vec<(String, Markup)> {
+    let history = &run.watched.history;
+    let to_s = history.latest().map_or(run.watched.last_s, |latest| latest.at_s);
+    let first_s = history.moments().first().map_or(to_s, |first| first.at_s);
+    // A chart that has just begun is not stretched over a few seconds.
+    let from_s = (to_s - span.seconds()).max(first_s).min(to_s - 20.0);
+    let moments = history.since(from_s);
+    let (marks, told) = marks(run, from_s);
+    let mut pieces = Vec::new();
+    for chart in &CHARTS {
+        let lines: Vec<TimeLine> =
+            (chart.lines)(moments).into_iter().filter(|line| !line.points.is_empty()).collect();
+        let (picture, table) = match lines.is_empty() {
+            true => (html! { p.muted.small { "No figures in this time." } }, html! {}),
+            false => (draw(chart, &lines, &marks, from_s, to_s), table(chart, &lines)),
+        };
+        pieces.push((format!("c-{}", chart.id), picture));
+        pieces.push((format!("t-{}", chart.id), table));
+    }
+    pieces.push(("c-marks".to_owned(), told));
+    pieces
+}
+
+fn draw(chart: &Chart, lines: &[TimeLine], marks: &[TimeMark], from_s: f64, to_s: f64) -> Markup {
+    let drawn: Vec<TimeLine> =
+        lines.iter().map(|line| TimeLine { points: thinned(&line.points), ..line.clone() }).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
+    TimeChart {
+        title: chart.title,
+        description: &format!("Lines over time: {}. The table below has the values.", names.join(", ")),
+        y_title: chart.y_title,
+        lines: &drawn,
+        marks,
+        from_s,
+        to_s,
+        ticks: ticks(from_s, to_s),
+        is_log: chart.is_log,
+        y_high: chart.is_share.then_some(1.0),
+        label: &chart.label,
+    }
+    .draw()
+}
+
+fn table(chart: &Chart, lines: &[TimeLine]) -> Markup {
+    let mut times: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
+    times.sort_by(f64::total_cmp);
+    times.dedup();
+    html! {
+        table {
+            thead { tr { th.l scope="col" { "Time" } @for line in lines { th scope="col" { (line.name) } } } }
+            tbody {
+                @for time in times.iter().rev().take(ROWS) {
+                    tr {
+                        th.l scope="row" { (time_of_day(*time)) }
+                        @for line in lines {
+                            @let value = line.points.iter().rev().find(|point| point.0 == *time);
+                            td { @match value { Some((_, value)) => { ((chart.label)(*value)) }, None => { "-" } } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Means of neighbours, so that few enough are left.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let each = points.len().div_ceil(MAX_POINTS).max(1);
+    let mean = |chunk: &[(f64, f64)]| {
+        let count = chunk.len() as f64;
+        (chunk.iter().map(|p| p.0).sum::<f64>() / count, chunk.iter().map(|p| p.1).sum::<f64>() / count)
+    };
+    points.chunks(each).map(mean).collect()
+}
+
+fn line(all: &[Moment], colour: usize, name: &str, pick: impl Fn(&LiveSample) -> Option<f64>) -> TimeLine {
+    let point = |moment: &Moment| Some((moment.at_s, pick(&moment.sample)?));
+    TimeLine { colour, name: name.to_owned(), points: all.iter().filter_map(point).collect() }
+}
+
+/// Where nothing was answered there is no latency.
+fn latency(us: Option<f64>) -> Option<f64> {
+    us.filter(|us| *us > 0.0)
+}
+
+fn mean_of(sample: &LiveSample, pick: impl Fn(&LiveDevice) -> Option<f64>) -> Option<f64> {
+    let found: Vec<f64> = sample.devices.iter().filter_map(pick).collect();
+    (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
+}
+
+/// A line a device; the busiest where there are too many.
+fn of_devices(all: &[Moment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<TimeLine> {
+    let mut ids: Vec<&DeviceId> = Vec::new();
+    for device in all.iter().flat_map(|moment| &moment.sample.devices) {
+        if !ids.contains(&&device.id) && ids.len() < 256 {
+            ids.push(&device.id);
+        }
+    }
+    let of = |(colour, id): (usize, &&DeviceId)| {
+        line(all, colour + 1, &id.to_string(), |sample| {
+            sample.devices.iter().find(|device| device.id == **id).and_then(&pick)
+        })
+    };
+    busiest(ids.iter().enumerate().map(of).collect())
+}
+
+fn busiest(mut lines: Vec<TimeLine>) -> Vec<TimeLine> {
+    let sum = |line: &TimeLine| line.points.iter().map(|point| point.1).sum::<f64>();
+    if lines.len() > MAX_LINES {
+        lines.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
+        lines.truncate(MAX_LINES);
+    }
+    lines
+}
+
+/// Of every layer that counts hits and misses, the share of hits since the sample before.
+fn hit_rates(all: &[Moment]) -> Vec<TimeLine> {
+    let counted =
+        |layer: &LayerActivity| Some((*layer.figures.get("read_hits")?, *layer.figures.get("read_misses")?));
+    let mut names: Vec<String> = Vec::new();
+    for layer in all.iter().flat_map(|moment| &moment.sample.layers) {
+        if counted(layer).is_some() && !names.contains(&layer.title()) && names.len() < MAX_LINES {
+            names.push(layer.title());
+        }
+    }
+    let of = |(colour, name): (usize, &String)| {
+        let at = |moment: &Moment| {
+            moment.sample.layers.iter().find(|layer| layer.title() == *name).and_then(counted)
+        };
+        let point = |pair: &[Moment]| {
+            let ((hits, misses), (hits_before, misses_before)) = (at(&pair[1])?, at(&pair[0])?);
+            let (hits, misses) = (hits - hits_before, misses - misses_before);
+            // Counting began anew in between, or nothing was read.
+            (hits >= 0.0 && misses >= 0.0 && hits + misses > 0.0)
+                .then(|| (pair[1].at_s, hits / (hits + misses)))
+        };
+        TimeLine {
+            colour: colour + 1,
+            name: name.clone(),
+            points: all.windows(2).filter_map(point).collect(),
+        }
+    };
+    names.iter().enumerate().map(of).collect()
+}
+
+fn gauges(all: &[Moment]) -> Vec<TimeLine> {
+    let mut names: Vec<&String> = all.iter().flat_map(|moment| moment.sample.gauges.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let of = |(colour, name): (usize, &&String)| {
+        line(all, colour + 1, &name.replace('_', " "), |sample| sample.gauges.get(*name).copied())
+    };
+    // What is always nothing, or a size among counts, would only hide the rest.
+    let lines = names
+        .iter()
+        .enumerate()
+        .map(of)
+        .filter(|line| !line.name.ends_with("bytes") && line.points.iter().any(|point| point.1 > 0.0));
+    busiest(lines.collect())
+}
+
+/// Marks in every chart for what happened to nodes and devices, and what they mean.
+fn marks(run: &FollowedRun, from_s: f64) -> (Vec<TimeMark>, Markup) {
+    let is_marked = |event: &&Event| {
+        event.at_s >= from_s && event.is_bad && matches!(event.kind, EventKind::Node | EventKind::Device)
+    };
+    let found: Vec<&Event> = run.watched.events.iter().filter(is_marked).rev().take(9).collect();
+    let marks = found
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(index, event)| TimeMark {
+            colour: 2,
+            sign: (index + 1).to_string(),
+            from_s: event.at_s,
+            // A moment: when it is over is another event.
+            to_s: Some(event.at_s + 0.5),
+        })
+        .collect();
+    let told = html! {
+        @if !found.is_empty() {
+            ol.small.marks { @for event in found.iter().rev() { li { (time_of_day(event.at_s)) " " (event.what) } } }
+        }
+    };
+    (marks, told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::History;
+
+    fn history(samples: impl IntoIterator<Item = LiveSample>) -> History {
+        let mut history = History::default();
+        for (second, sample) in (0..).zip(samples) {
+            history.add(1e9 + f64::from(second), sample, 100);
+        }
+        history
+    }
+
+    #[test]
+    fn a_hit_rate_is_that_of_the_last_interval() {
+        let with = |hits: f64, misses: f64| {
+            let figures = [("read_hits".to_owned(), hits), ("read_misses".to_owned(), misses)].into();
+            let layer = LayerActivity { name: "cache.0".to_owned(), figures, ..LayerActivity::default() };
+            LiveSample { layers: vec![layer], ..LiveSample::default() }
+        };
+        let found =
+            history([with(10.0, 10.0), with(40.0, 20.0), with(40.0, 20.0), with(0.0, 0.0), with(1.0, 0.0)]);
+        let lines = hit_rates(found.moments());
+        let shares: Vec<f64> = lines[0].points.iter().map(|point| point.1).collect();
+        assert_eq!(shares, [0.75, 1.0]);
+    }
+
+    #[test]
+    fn of_many_devices_the_busiest_are_drawn() {
+        let device = |index: u32| LiveDevice {
+            id: DeviceId::new(format!("d{index}")),
+            read_iops: f64::from(index),
+            ..LiveDevice::default()
+        };
+        let sample = LiveSample { devices: (0..20).map(device).collect(), ..LiveSample::default() };
+        let lines = of_devices(history([sample]).moments(), |device| Some(device.read_iops));
+        let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!((lines.len(), names[0], names[6]), (MAX_LINES, "d19", "d13"));
+    }
+}

@@ -1,0 +1,160 @@
+//! What is up on this host: mounts and other storages with their devices, volume servers, workers, runs.
+
+use maud::{Markup, html};
+use underlay_report::quantity;
+
+use super::words::escaped;
+use super::{Frame, Topic};
+use crate::host::Storage;
+use crate::hub::Hub;
+
+pub(crate) fn host(hub: &Hub) -> Markup {
+    let content = html! {
+        div.head { h1 { "This host" } p.muted { "What this user has up now. Other users' things are not shown." } }
+        @for (id, markup) in fragments(hub) { section { div #(id) { (markup) } } }
+    };
+    Frame { title: "This host", topic: Some(&Topic::Host), content }.draw()
+}
+
+pub(super) fn fragments(hub: &Hub) -> Vec<(String, Markup)> {
+    vec![
+        ("host-runs".to_owned(), running(hub)),
+        ("host-storages".to_owned(), storages(hub)),
+        ("host-services".to_owned(), services(hub)),
+    ]
+}
+
+fn running(hub: &Hub) -> Markup {
+    let running = hub.host.running();
+    html! {
+        h2 { "Runs" }
+        @if running.is_empty() { p.muted { "No run goes on." } }
+        ul {
+            @for run in &running {
+                @let name = run.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                @let is_here = run.directory.parent().is_some_and(|above| hub.runs.root().canonicalize().is_ok_and(|root| root == above));
+                li {
+                    @if is_here { a href={ "/runs/" (escaped(&name)) } { (name) } } @else { (run.directory.display()) }
+                    span.dim { " process " (run.process) }
+                }
+            }
+        }
+    }
+}
+
+fn storages(hub: &Hub) -> Markup {
+    let storages = hub.host.storages();
+    html! {
+        h2 { "Mounts and storages" }
+        @if storages.is_empty() { p.muted { "Nothing is served: " code { "underlay mount" } " or a run would." } }
+        @for storage in &storages {
+            h3 {
+                @if storage.directories.is_empty() { "Not mounted" }
+                @for (index, directory) in storage.directories.iter().enumerate() { @if index > 0 { ", " } (directory.display()) }
+            }
+            p.muted {
+                (storage.command)
+                @if let Some(process) = storage.process { ", process " (process) }
+                @if storage.is_orphaned { ", which is gone: " code { "underlay clean" } " removes it" }
+            }
+            (figures(storage))
+            (device_controls(hub, storage, "/host"))
+        }
+    }
+}
+
+/// Totals since counting began.
+fn figures(storage: &Storage) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr { th.l scope="col" { "Device" } th scope="col" { "Size" } th scope="col" { "Reads" } th scope="col" { "Writes" } th scope="col" { "Read" } th scope="col" { "Written" } th scope="col" { "Under way" } th scope="col" { "Modelled" } th scope="col" { "Delivered" } } }
+            tbody { @for device in &storage.devices {
+                tr.bad[!device.faults.is_empty() || !device.powered] {
+                    th.l scope="row" { (device.name) }
+                    td { (quantity::bytes(device.capacity_bytes as f64)) }
+                    @match &device.glance {
+                        Some(glance) => {
+                            @let mean = |us: f64| if glance.answered > 0 { quantity::latency(us / glance.answered as f64) } else { "-".to_owned() };
+                            td { (glance.totals.reads) } td { (glance.totals.writes) }
+                            td { (quantity::bytes(glance.totals.read_bytes as f64)) } td { (quantity::bytes(glance.totals.write_bytes as f64)) }
+                            td { (glance.depth) }
+                            td { (glance.modelled_us.map_or_else(|| "-".to_owned(), mean)) } td { (mean(glance.delivered_us)) }
+                        }
+                        None => { td colspan="7" { "does not tell" } }
+                    }
+                }
+            } }
+        } }
+    }
+}
+
+fn services(hub: &Hub) -> Markup {
+    let services = hub.host.services();
+    html! {
+        h2 { "Volume servers, workers and mounts" }
+        @if services.is_empty() { p.muted { "None of them runs." } }
+        ul.controls { @for service in &services {
+            li {
+                span.name { (service.kind) } " " (service.what) span.dim { " process " (service.process) }
+                form.inline method="post" action="/host/stop" {
+                    input type="hidden" name="form" value=(hub.form_secret.reveal());
+                    input type="hidden" name="process" value=(service.process);
+                    button.small.danger type="submit" aria-label={ "Stop the " (service.kind) " of process " (service.process) } { "stop" }
+                }
+            }
+        } }
+        @for service in services.iter().filter(|service| !service.parts.is_empty()) {
+            h3 { (service.kind) " " (service.what) }
+            div.scroll { table {
+                thead { tr { th.l scope="col" { "Part" } th.l scope="col" { "Name" } th.l scope="col" { "State" } th scope="col" { "Used" } th scope="col" { "Size" } } }
+                tbody { @for part in &service.parts { tr.bad[part.is_bad] {
+                    td.l { (part.kind) } th.l scope="row" { (part.name) } td.l { @if part.is_bad { "! " } (part.state) }
+                    td { (quantity::bytes(part.used_bytes as f64)) } td { (quantity::bytes(part.size_bytes as f64)) }
+                } } }
+            } }
+        }
+    }
+}
+
+/// A storage's devices with what can be done to each; `address` takes it.
+pub(super) fn device_controls(hub: &Hub, storage: &Storage, address: &str) -> Markup {
+    let hidden = |device: Option<&str>| {
+        html! {
+            input type="hidden" name="form" value=(hub.form_secret.reveal());
+            input type="hidden" name="storage" value=(storage.id);
+            @if let Some(device) = device { input type="hidden" name="device" value=(device); }
+        }
+    };
+    let dark = storage.devices.iter().any(|device| !device.powered);
+    let can_cut = storage.devices.iter().any(|device| device.power_can_be_cut);
+    html! {
+        ul.controls {
+            @for device in &storage.devices {
+                li {
+                    span.name { (device.name) } " "
+                    span.dim.bad[!device.faults.is_empty() || !device.powered] {
+                        @if !device.powered { "no power" } @else if device.faults.is_empty() { "no fault" } @else { (device.faults.join("; ")) }
+                    }
+                    form.inline method="post" action={ (address) "/faults" } {
+                        (hidden(Some(&device.name)))
+                        label.small { "× " input.factor type="number" name="factor" value="10" min="1" max="1000" step="any" aria-label={ "How many times as long requests of " (device.name) " take" }; }
+                        button.small type="submit" name="action" value="slow" { "slow down" }
+                        button.small.danger type="submit" name="action" value="vanish" { "unplug" }
+                        button.small type="submit" name="action" value="return" { "plug in" }
+                        button.small type="submit" name="action" value="clear" { "clear" }
+                    }
+                }
+            }
+            @if can_cut || dark {
+                li {
+                    span.name { "All of them" } " "
+                    form.inline method="post" action={ (address) "/faults" } {
+                        (hidden(None))
+                        @if dark { button.small type="submit" name="action" value="return" { "power on" } }
+                        @else { button.small.danger type="submit" name="action" value="power-cut" { "cut the power" } }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The list of runs.
+
+use maud::{Markup, html};
+use underlay_report::quantity;
+
+use super::words::{date_and_time, escaped};
+use super::{Frame, Topic};
+use crate::hub::Hub;
+use crate::runs::Summary;
+
+pub(crate) fn runs(hub: &Hub, words: &str) -> Markup {
+    let found: Vec<Summary> = hub.list().into_iter().filter(|run| run.matches(words)).collect();
+    // A list that was searched stays what was found.
+    let topic = words.is_empty().then_some(Topic::Runs);
+    let content = html! {
+        section {
+            h1 { "Runs" }
+            form.search method="get" action="/" role="search" {
+                label for="q" { "Search" }
+                input #q type="search" name="q" value=(words) placeholder="name, system, storage, state";
+                button type="submit" { "Find" }
+            }
+            form method="get" action="/compare" {
+                div #list { (table(&found, words, hub)) }
+                p.buttons { button type="submit" { "Compare the two that are marked" } }
+            }
+        }
+    };
+    Frame { title: "Runs", topic: topic.as_ref(), content }.draw()
+}
+
+pub(super) fn fragments(hub: &Hub) -> Vec<(String, Markup)> {
+    vec![("list".to_owned(), table(&hub.list(), "", hub))]
+}
+
+fn table(found: &[Summary], words: &str, hub: &Hub) -> Markup {
+    html! {
+        @if found.is_empty() {
+            p.muted {
+                @if words.is_empty() { "There is no run below " code { (hub.runs.root().display()) } " yet. " a href="/studies" { "Start a study" } " or use " code { "underlay run" } "." }
+                @else { "Nothing matches. " a href="/" { "All runs" } }
+            }
+        } @else {
+            div.scroll tabindex="0" role="region" aria-label="Runs" {
+                table.runs {
+                    thead { tr {
+                        th.l scope="col" { span.hidden { "Compare" } }
+                        th.l scope="col" { "Run" } th.l scope="col" { "State" } th.l scope="col" { "Started" }
+                        th scope="col" { "Cells" } th.l scope="col" { "Systems" } th.l scope="col" { "Storages" } th.l scope="col" { "Report" }
+                    } }
+                    tbody {
+                        @for run in found {
+                            @let address = format!("/runs/{}", escaped(&run.name));
+                            tr {
+                                td.l { input #{ "run-" (run.name) } type="checkbox" name="run" value=(run.name) aria-label={ "Compare " (run.name) }; }
+                                th.l scope="row" {
+                                    a href=(address) { (run.name) }
+                                    @if let Some(title) = &run.title { small.below { (title) } }
+                                }
+                                td.l { span class={ "badge state-" (run.state()) } { (run.state()) } }
+                                td.l { (date_and_time(&run.started_at)) }
+                                td { (run.recorded) " of " (run.planned) }
+                                td.w { (quantity::list(&run.systems, 4)) }
+                                td.w { (quantity::list(&run.storages, 4)) }
+                                td.l { @if run.recorded > 0 { a href={ (address) "/report" } { "report" } } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Studies: edited with their mistakes at their lines, and started.
+
+use maud::{Markup, html};
+use underlay_report::quantity;
+
+use super::Frame;
+use super::words::escaped;
+use crate::host::{Checked, Mistake};
+use crate::hub::Hub;
+
+const MAX_LISTED: usize = 500;
+/// Of a new study.
+const BEGINNING: &str = "name = \"my-study\"\nbaseline = \"hdd\"\n\n[system.rocksdb]\nmemory = \"256 MiB\"\n\n[storage.hdd]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n\n[storage.flash]\ndevices = [{ medium = \"ssd-sata\" }]\n\n[workload.ycsb]\ndata = \"1 GB\"\nmixes = [\"a\", \"c\"]\nthreads = 8\n\n[run]\nwarmup = \"5 s\"\nduration = \"20 s\"\nrepetitions = 1\n";
+
+/// The studies in the directory, by their names.
+pub(crate) fn studies(hub: &Hub) -> Markup {
+    let entries = std::fs::read_dir(&hub.studies).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).take(MAX_LISTED).collect();
+    names.sort();
+    let content = html! {
+        div.head { h1 { "Studies" } p.muted { "In " code { (hub.studies.display()) } } }
+        section {
+            @if names.is_empty() { p.muted { "There is none in this directory." } }
+            ul { @for name in &names { li { a href={ "/studies/edit?file=" (escaped(name)) } { (name) } } } }
+            p.buttons { a.button href="/studies/edit" { "Write a new one" } }
+        }
+    };
+    Frame { title: "Studies", topic: None, content }.draw()
+}
+
+/// The editor of a study. Without a text, a new one begins.
+/// `read` tells what the file held when it was read; nothing of a new one.
+pub(crate) fn editor(hub: &Hub, file: &str, text: Option<&str>, read: &str, said: Option<&str>) -> Markup {
+    let text = text.unwrap_or(BEGINNING);
+    let checked = hub.host.check(&hub.studies.join(file), text);
+    let title = if file.is_empty() { "A new study" } else { file };
+    let content = html! {
+        div.head { h1 { (title) } p.muted { a href="/studies" { "All studies" } } }
+        @if let Some(said) = said { p.box role="alert" { (said) } }
+        section {
+            form #editor method="post" action="/studies/save" {
+                input type="hidden" name="form" value=(hub.form_secret.reveal());
+                input type="hidden" name="read" value=(read);
+                p {
+                    label for="file" { "File" } " "
+                    input #file name="file" value=(file) placeholder="my-study.toml" required pattern="[A-Za-z0-9_][A-Za-z0-9_.\\-]*\\.toml" title="A plain name that ends with .toml";
+                }
+                div.editor {
+                    pre #lines aria-hidden="true" { @for line in 1..=text.lines().count().max(1) { (line) "\n" } }
+                    textarea #text name="text" spellcheck="false" autocomplete="off" wrap="off" rows="28" aria-label="The study's text" aria-describedby="check" { (maud::PreEscaped("\n")) (text) }
+                }
+                p.buttons {
+                    button type="submit" name="then" value="save" { "Save" }
+                    button type="submit" name="then" value="start" { "Save and start" }
+                    button type="submit" name="then" value="start-short" { "Save and start its short form" }
+                }
+            }
+            div #check role="status" { (check_result(&checked)) }
+        }
+    };
+    Frame { title, topic: None, content }.draw()
+}
+
+/// What came of checking, with the lines that it is about.
+pub(crate) fn check_result(checked: &Checked) -> Markup {
+    html! {
+        @if checked.is_sound() {
+            p.sound {
+                "✓ " (quantity::plural(checked.cells.len(), "cell")) ", " (quantity::plural(checked.repetitions as usize, "repetition")) " each, at least " (quantity::duration(checked.measuring_s)) " of measuring"
+            }
+        } @else {
+            p.bad { "✗ " (quantity::plural(checked.mistakes.iter().filter(|one| !one.is_note).count(), "mistake")) }
+        }
+        @if !checked.mistakes.is_empty() { ul.mistakes { @for mistake in &checked.mistakes { (one(mistake)) } } }
+    }
+}
+
+fn one(mistake: &Mistake) -> Markup {
+    html! {
+        li.bad[!mistake.is_note] data-line=[mistake.line] {
+            @if let (Some(line), Some(column)) = (mistake.line, mistake.column) { button.small type="button" data-goto=(line) data-column=(column) { "line " (line) } " " }
+            @if mistake.is_note { "note: " }
+            (mistake.message)
+            @if let Some(label) = &mistake.label { span.dim { " (" (label) ")" } }
+            @if let Some(help) = &mistake.help { small.below { (help) } }
+        }
+    }
+}

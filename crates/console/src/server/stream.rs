@@ -1,0 +1,120 @@
+//! Pieces of pages as they change, by server-sent events: one stream for all that a browser has open.
+//! <https://html.spec.whatwg.org/multipage/server-sent-events.html>
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use futures_core::Stream;
+use serde_json::json;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+use super::Shared;
+use super::answer::{self, Answer};
+use crate::page::Topic;
+
+/// Open at once. Who comes later asks again and again instead.
+pub(super) const MAX_STREAMS: usize = 256;
+/// Of one stream.
+pub(super) const MAX_TOPICS: usize = 8;
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Between signs of life, in intervals.
+const SIGN_EVERY: u32 = 15;
+/// Messages that a slow reader may be behind.
+const BEHIND: usize = 2;
+/// Intervals that it may stay so far behind.
+const PATIENCE: u32 = 20;
+
+/// What is read of a channel.
+struct Messages(Receiver<Bytes>);
+
+impl Stream for Messages {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|message| message.map(Ok))
+    }
+}
+
+pub(super) fn open(shared: &Arc<Shared>, topics: Vec<Topic>) -> Answer {
+    let Some(place) = shared.streams.take() else {
+        return answer::plain(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open");
+    };
+    let (sender, receiver) = mpsc::channel(BEHIND);
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        feed(shared, topics, sender).await;
+        drop(place);
+    });
+    answer::of(StatusCode::OK, "text/event-stream", Body::from_stream(Messages(receiver)))
+}
+
+/// Sends what has changed until the reader goes, or does not keep up.
+async fn feed(shared: Arc<Shared>, topics: Vec<Topic>, sender: Sender<Bytes>) {
+    // Of each piece that was sent, so that it is sent again only when it is another one.
+    let mut sent: HashMap<(usize, String), u64> = HashMap::new();
+    let (mut quiet, mut behind) = (0, 0);
+    loop {
+        let message = changed(&shared, &topics, &mut sent).await;
+        quiet += 1;
+        let message = match message {
+            None if quiet < SIGN_EVERY => None,
+            None => Some(":\n\n".to_owned()),
+            some => some,
+        };
+        if let Some(message) = message {
+            quiet = 0;
+            match sender.try_send(message.into()) {
+                Ok(()) => behind = 0,
+                Err(TrySendError::Closed(_)) => return,
+                Err(TrySendError::Full(_)) => {
+                    behind += 1;
+                    // Everything anew, once there is room.
+                    sent.clear();
+                    if behind > PATIENCE {
+                        return;
+                    }
+                }
+            }
+        }
+        if sender.is_closed() {
+            return;
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+async fn changed(
+    shared: &Arc<Shared>,
+    topics: &[Topic],
+    sent: &mut HashMap<(usize, String), u64>,
+) -> Option<String> {
+    let mut text = String::new();
+    for (index, topic) in topics.iter().enumerate() {
+        let (hub, asked) = (Arc::clone(shared), topic.clone());
+        let drawn = tokio::task::spawn_blocking(move || hub.drawn.fragments(&hub.hub, &asked)).await;
+        let Ok(Ok(fragments)) = drawn else { continue };
+        let mut pieces = serde_json::Map::new();
+        for (id, html) in fragments.iter() {
+            let mut hasher = DefaultHasher::new();
+            html.hash(&mut hasher);
+            let hash = hasher.finish();
+            if sent.insert((index, id.clone()), hash) != Some(hash) {
+                pieces.insert(id.clone(), (&**html).into());
+            }
+        }
+        if !pieces.is_empty() {
+            let message = json!({ "topic": topic.to_string(), "pieces": pieces });
+            // JSON has no line breaks, which would end the data.
+            text.push_str(&format!("data: {message}\n\n"));
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
