@@ -1,9 +1,11 @@
 //! What can be asked for on the command line.
 
 mod advise;
+mod console;
 mod fault;
 mod new;
 mod node;
+mod predict;
 mod probing;
 mod rate;
 mod secrets;
@@ -14,10 +16,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use advise::{AdviseArguments, AdviseCommand, SplitArguments};
+pub(crate) use advise::{
+    AboutArguments, AdviseArguments, AdviseCommand, AdviseMemoryArguments, AdviseStorageArguments,
+    SplitArguments,
+};
+pub(crate) use console::{ConsoleArguments, ServedAt};
 pub(crate) use fault::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
 pub(crate) use new::NewArguments;
 pub(crate) use node::{NodeAction, NodeArguments};
+pub(crate) use predict::{ExplainArguments, PredictArguments};
 pub(crate) use probing::{MeasureArguments, ServeArguments, VerifyArguments};
 pub(crate) use rate::RateArgument;
 pub(crate) use secrets::SecretArguments;
@@ -67,6 +74,12 @@ pub(crate) enum Command {
     Check(CheckArguments),
     /// Show a run, or compare two runs side by side: HTML by default, or CSV or JSON for scripts
     Report(ReportArguments),
+    /// Watch runs in a browser while they happen, and command them
+    Console(ConsoleArguments),
+    /// Answer a study's cells from runs on other storages, without running it
+    Predict(PredictArguments),
+    /// Say where the time of a run's operations went, and what faster devices, more memory or more cores would give
+    Explain(ExplainArguments),
     /// Load or run one YCSB workload on one system, without a study
     Ycsb(YcsbArguments),
     /// Generate a part of a load that another host coordinates (`underlay ycsb --workers`)
@@ -79,9 +92,19 @@ pub(crate) enum Command {
     Node(NodeArguments),
     /// Volumes of a pool of devices, served over NVMe/TCP
     Volume(VolumeArguments),
+    /// An S3 gateway: cache, write-back and O(1) rename in front of an S3 store or a directory
+    #[command(
+        disable_help_flag = true,
+        after_help = "It is a program of its own, underlay-gateway: `underlay gateway --help` is that one's."
+    )]
+    Gateway {
+        /// Those of underlay-gateway: serve, top, check, repair, drain
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// The catalogue of media
     Media(MediaArguments),
-    /// How to lay out storage of unlike devices
+    /// Which storage to buy, memory or devices, and how to lay out unlike devices
     Advise(AdviseArguments),
     /// What this host can do, and how to get the rest
     Doctor {
@@ -135,6 +158,16 @@ pub(crate) enum SchemaOf {
     Check,
     /// `underlay doctor --json`
     Doctor,
+    /// `underlay predict --json`
+    Predict,
+    /// `underlay predict --held-out --json`
+    HeldOut,
+    /// `underlay explain --json`
+    Explain,
+    /// `underlay advise storage --json`
+    AdviseStorage,
+    /// `underlay advise memory --json`
+    AdviseMemory,
 }
 
 /// A part of a study, or another form of it.
@@ -182,6 +215,9 @@ pub(crate) struct RunArguments {
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
+    /// Serve the console while it runs, and say where; it ends with the run
+    #[arg(long)]
+    pub console: bool,
 }
 
 #[derive(Debug, Args)]
@@ -229,7 +265,7 @@ pub(crate) enum YcsbPhase {
 pub(crate) struct YcsbArguments {
     pub phase: YcsbPhase,
     /// The system: rocksdb, je, je-ha, oracle-nosql, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
-    /// Hadoop runs jobs, not YCSB: use a study
+    /// Hadoop and Spark run jobs, not YCSB: use a study
     pub system: String,
     /// Where the system keeps its data: any directory, including one on a modelled disk (`underlay mount`). `null` needs none,
     /// and neither does a cluster that is already running (`--set endpoints=HOST:PORT` of cassandra, `--set zookeepers=HOST:PORT`

@@ -168,6 +168,7 @@ impl Observer for Terminal {
                     if doubtful { "  (doubtful)" } else { "" }
                 )
             }
+            (CellStatus::Failed { .. }, _) if record.skipped => format!("{head}: skipped"),
             (CellStatus::Failed { reason }, _) => format!("{head}: FAILED: {reason}"),
             (CellStatus::Unavailable { missing, remedy }, _) => {
                 format!("{head}: cannot run here: {missing}; {remedy}")

@@ -89,11 +89,8 @@ fn a_device_is_no_larger_than_its_medium() {
 }
 
 #[test]
-fn a_system_that_is_only_planned_is_told_to_be() {
+fn a_system_under_another_name_is_known() {
     let playground = Playground::new();
-    let (code, said) = check(&playground, &ONE_CELL.replace("[system.rocksdb]", "[system.spark]"));
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("Underlay does not run Spark yet") && said.contains("spark-shuffle"), "{said}");
     let (_, said) = check(&playground, &ONE_CELL.replace("[system.rocksdb]", "[system.kvstore]"));
     assert!(said.contains("did you mean `oracle-nosql`?"), "{said}");
 }

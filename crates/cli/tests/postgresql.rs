@@ -97,6 +97,7 @@ fn ask(running: &dyn Running, run: &str) -> Result<f64, String> {
         in_budget: false,
         limit: Duration::from_secs(120),
         figures: vec![figure],
+        marks: Vec::new(),
     };
     let request = BenchmarkRequest {
         name: "ask".to_owned(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use support::{Playground, TINY_STUDY, can_mount, records, stderr, stdout, wait_for};
-use underlay_record::{CellStatus, Run};
+use underlay_record::{CellStatus, Run, RunRecord};
 
 fn recorded(run: &Path) -> usize {
     std::fs::read_dir(run.join("cells"))
@@ -17,6 +17,12 @@ fn recorded(run: &Path) -> usize {
                 .count()
         })
         .unwrap_or(0)
+}
+
+/// The kernel lets what it can't refuse go a few pages beyond a limit that has been reached.
+fn assert_kept_to_budget(record: &RunRecord, budget_mib: u64) {
+    let peak_bytes = record.memory.peak_bytes.unwrap();
+    assert!(peak_bytes <= (budget_mib + 1) << 20, "{peak_bytes} bytes at most, of {budget_mib} MiB");
 }
 
 /// Loaded once and cloned for its cell, which is a Java process in a budget.
@@ -30,7 +36,9 @@ fn a_study_runs_on_an_engine_in_java() {
         .replace("[system.rocksdb]\nmemory = \"64 MiB\"", "[system.je]\nmemory = \"200 MiB\"")
         .replace("[storage.hdd]\ndevices = [{ medium = \"hdd-7200-sata\", capacity = \"1 GiB\" }]\n", "")
         .replace("\"hdd\"", "\"flash\"")
-        .replace("mixes = [\"a\", \"c\"]", "mixes = [\"a\"]");
+        .replace("mixes = [\"a\", \"c\"]", "mixes = [\"a\"]")
+        // A data set that fits in memory is read four times over before it is measured.
+        .replace("records = 100_000", "records = 50_000");
     playground.write("tiny.toml", &study);
     let output = playground.output(&["run", "tiny.toml", "--out", "out"]);
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
@@ -41,7 +49,7 @@ fn a_study_runs_on_an_engine_in_java() {
     let measured = record.measured.as_ref().unwrap();
     assert_eq!(measured.errors, 0, "{:?}", measured.error_samples);
     assert!(measured.operations > 0);
-    assert!(record.memory.peak_bytes.unwrap() <= 200 << 20);
+    assert_kept_to_budget(record, 200);
     assert!(record.devices.iter().any(|device| device.totals.writes > 0 && device.totals.reads > 0));
     assert!(record.system_series.iter().all(|sample| sample.figures.contains_key("current_log_bytes")));
     assert_eq!(playground.left_behind(), [""; 0]);
@@ -86,7 +94,7 @@ fn a_study_runs_from_its_file_to_its_report() {
         assert!(counted >= measured.operations, "operations that finished late are counted in the latency");
         assert_eq!(record.memory.budget_bytes, 64 << 20);
         assert_ne!(record.memory.enforced_by, "none");
-        assert!(record.memory.peak_bytes.unwrap() <= 64 << 20);
+        assert_kept_to_budget(record, 64);
         let devices = if record.cell.storage == "hdd" { 1 } else { 2 };
         assert_eq!(record.devices.len(), devices);
         assert!(record.devices.iter().all(|device| device.modelled.is_some() && !device.series.is_empty()));

@@ -6,7 +6,19 @@ use serde_json::Value;
 use support::schemas::{departs, keeps_to, published};
 use support::{Playground, TINY_STUDY, stdout};
 
-const ALL: [&str; 6] = ["study", "record", "report", "comparison", "check", "doctor"];
+const ALL: [&str; 11] = [
+    "study",
+    "record",
+    "report",
+    "comparison",
+    "check",
+    "doctor",
+    "predict",
+    "held-out",
+    "explain",
+    "advise-storage",
+    "advise-memory",
+];
 
 /// `make schema` renews them.
 #[test]

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use support::{Playground, stderr, stdout};
 
-const SYSTEMS: [&str; 8] =
-    ["rocksdb", "je", "je-ha", "oracle-nosql", "cassandra", "accumulo", "hadoop", "null"];
+const SYSTEMS: [&str; 9] =
+    ["rocksdb", "je", "je-ha", "oracle-nosql", "cassandra", "accumulo", "hadoop", "spark", "null"];
 const STORAGES: [&str; 8] = [
     "hdd,nvme",
     "ssd,optane,pmem",
@@ -128,7 +128,7 @@ fn what_is_not_known_is_said_with_what_was_meant() {
     let playground = Playground::new();
     let refusals: [(&[&str], &str); 14] = [
         (&["new", "a", "--system", "casandra"], "did you mean 'cassandra'?"),
-        (&["new", "a", "--system", "spark"], "expected one of rocksdb"),
+        (&["new", "a", "--system", "flink"], "expected one of rocksdb"),
         (&["new", "a", "--storage", "hdd,nvm"], "did you mean 'nvme'?"),
         (&["new", "a", "--storage", "hdd-7200-stat"], "did you mean 'hdd-7200-sata'?"),
         (&["new", "a", "--storage", "hddx65"], "expected 1 to 64 devices"),

@@ -67,6 +67,7 @@ compress = "lz4"
 link = { bandwidth = "25 Gbit/s", latency = "20 us" }
 initial = "fresh"
 filesystem = "ext4"
+read_ahead = "16 KiB"
 system = { compression = "none" }
 
 [storage.hybrid]
@@ -75,6 +76,10 @@ layout = "jbod"
 
 [storage.published]
 preset = "oracle-flash"
+read_ahead = "none"
+
+[storage.cloud]
+devices = [{ medium = "ebs-io2", instance_iops = 18_750 }]
 
 [storage.mine]
 paths = ["/mnt/disk"]
@@ -94,13 +99,14 @@ initial = "steady"
 
 [workload.ycsb]
 kind = "ycsb"
-mixes = ["a", "load"]
+mixes = ["a", "load", { update = 1.0 }, { read = 80, update = 15, rmw = 5 }, "read80-update20"]
 data = ["450 GB", "1 TB"]
 record = { fields = 10, bytes = 100 }
 distribution = ["uniform", "zipfian"]
 threads = [8, 16]
 rate = [5_000, "max", { ramp = [1_000, 50_000], over = "60 s" }, { steps = [1_000, 5_000.5], each = "20 s" }]
 arrivals = "poisson"
+beside = { mix = { update = 1.0 }, threads = 2, rate = 500 }
 properties = { readallfields = false, compressibility = 0.4 }
 visibility = "secret&(a|b)"
 authorizations = ["secret", "a"]
@@ -299,6 +305,7 @@ fn its_keys_are_those_that_the_reader_knows() {
         ("/storage/disks/cache", format!("{storage}/properties/cache")),
         ("/storage/disks/link", format!("{storage}/properties/link")),
         ("/workload/ycsb", requests.into()),
+        ("/workload/ycsb/beside", format!("{requests}/properties/beside")),
         ("/workload/ycsb/record", format!("{requests}/properties/record")),
         ("/workload/ycsb/properties", format!("{requests}/properties/properties")),
         ("/workload/mapreduce", batch.into()),
@@ -361,5 +368,7 @@ fn listed(text: &str) -> BTreeSet<String> {
     let unknown = unknown.unwrap_or_else(|| panic!("nothing is said of the key:\n{findings}"));
     let help = unknown.help.as_deref().unwrap_or_default();
     let list = help.strip_prefix("expected one of ").unwrap_or_else(|| panic!("no list of keys: {help}"));
+    // A medium has keys of its own beside those.
+    let list = list.split(";").next().unwrap_or_default();
     list.split(", ").map(str::to_owned).collect()
 }

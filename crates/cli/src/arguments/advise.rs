@@ -1,5 +1,7 @@
 //! `underlay advise`
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
@@ -12,6 +14,90 @@ pub(crate) struct AdviseArguments {
 pub(crate) enum AdviseCommand {
     /// Into how many directories to split devices of unlike bandwidth under Hadoop
     Split(SplitArguments),
+    /// The cheapest storage of the catalogue that keeps to a latency at a rate, predicted from runs
+    Storage(AdviseStorageArguments),
+    /// Memory or devices: what each size of memory answers, and when it is worth its price
+    Memory(AdviseMemoryArguments),
+}
+
+/// Which of a run's cells the advice is about.
+#[derive(Debug, Args)]
+pub(crate) struct AboutArguments {
+    /// Runs that were measured, on modelled storage
+    #[arg(long, value_name = "RUN", required = true, num_args = 1..)]
+    pub from: Vec<PathBuf>,
+    /// Operations per second
+    #[arg(long, value_name = "PER_SECOND")]
+    pub rate: f64,
+    /// The data set, as in \"2 TB\" [default: the first that was measured]
+    #[arg(long, value_name = "SIZE")]
+    pub data: Option<String>,
+    /// The system, where several were measured [default: the first]
+    #[arg(long)]
+    pub system: Option<String>,
+    /// The mix [default: the first that was measured]
+    #[arg(long)]
+    pub mix: Option<String>,
+    /// The distribution of requests [default: the first that was measured]
+    #[arg(long)]
+    pub distribution: Option<String>,
+    /// For scripts
+    #[arg(long)]
+    pub json: bool,
+}
+
+const STORAGE_HELP: &str = "\
+Every medium of the catalogue, as few devices of it as keep to the bound, and every published layout, each
+predicted in virtual time with what an operation of the measured system asks for. Prices are those of the
+catalogue, which `underlay media show` dates; those of cloud volumes are for three years.
+
+Example:
+    underlay advise storage --from runs/quickstart-2026-11-25T0201 --rate 20000 --p99 10ms --data 600GB -o verify.toml";
+
+#[derive(Debug, Args)]
+#[command(after_help = STORAGE_HELP)]
+pub(crate) struct AdviseStorageArguments {
+    #[command(flatten)]
+    pub about: AboutArguments,
+    /// What the 99th percentile of latency is to stay within, as in 10ms
+    #[arg(long, value_name = "TIME")]
+    pub p99: String,
+    /// The system's memory [default: what was measured]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Client threads [default: the most that were measured]
+    #[arg(long)]
+    pub threads: Option<u32>,
+    /// No storage of more devices
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    pub most_devices: u32,
+    /// Write a page that draws them: price against latency
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the study that measures the three cheapest
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+const MEMORY_HELP: &str = "\
+The share of operations that memory answers follows from the law of the requests (uniform, zipfian, latest) and
+from what was measured. The five-minute rule says when a block is better kept in memory than read from a device,
+at the catalogue's prices; that of memory moves fast, so give the one that you have.
+
+Example:
+    underlay advise memory --from runs/quickstart-2026-11-25T0201 --rate 20000 --usd-per-gib 4";
+
+#[derive(Debug, Args)]
+#[command(after_help = MEMORY_HELP)]
+pub(crate) struct AdviseMemoryArguments {
+    #[command(flatten)]
+    pub about: AboutArguments,
+    /// What a GiB of memory costs, in US dollars [default: the catalogue's price]
+    #[arg(long, value_name = "USD")]
+    pub usd_per_gib: Option<f64>,
+    /// The storage below, by its name in the run's study [default: its baseline]
+    #[arg(long, value_name = "NAME")]
+    pub storage: Option<String>,
 }
 
 const SPLIT_HELP: &str = "\

@@ -21,7 +21,7 @@ pub(crate) struct NewArguments {
     /// The file to write, which must not exist yet; - prints it [default: NAME.toml]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// rocksdb, je, je-ha, oracle-nosql, cassandra, accumulo, hadoop, or null, which stores nothing
+    /// rocksdb, je, je-ha, oracle-nosql, cassandra, accumulo, hadoop, spark, or null, which stores nothing
     #[arg(long, value_name = "SYSTEM", default_value = "rocksdb")]
     pub system: String,
     /// Storages to compare, the baseline first: hdd, ssd, nvme, optane, pmem, ebs, nvme-tcp; media and layouts from
@@ -29,7 +29,8 @@ pub(crate) struct NewArguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "hdd,nvme")]
     pub storage: Vec<String>,
     /// Copy a study that comes with Underlay: quickstart, accumulo-flash, cassandra-nvme-tcp, fio, mapreduce-ssd, oracle-nosql-flash,
-    /// oracle-nosql-flash-je-ha, oracle-nosql-flash-rocksdb, oracle-nosql-flash-shards, oracle-nosql-flash-shards-je-ha, postgresql, sqlite
+    /// oracle-nosql-flash-je-ha, oracle-nosql-flash-rocksdb, oracle-nosql-flash-shards, oracle-nosql-flash-shards-je-ha, postgresql,
+    /// spark-object-store, sqlite
     #[arg(long, value_name = "STUDY", conflicts_with_all = ["system", "storage"])]
     pub like: Option<String>,
 }

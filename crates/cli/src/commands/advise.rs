@@ -1,5 +1,11 @@
 //! `underlay advise`
 
+mod about;
+mod memory;
+mod picture;
+pub(super) mod storage;
+mod verify;
+
 use std::process::ExitCode;
 
 use comfy_table::presets::NOTHING;
@@ -14,6 +20,8 @@ use crate::output;
 pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         AdviseCommand::Split(arguments) => split(arguments),
+        AdviseCommand::Storage(arguments) => storage::advise(arguments),
+        AdviseCommand::Memory(arguments) => memory::advise(arguments),
     }
 }
 

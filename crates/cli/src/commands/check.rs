@@ -1,6 +1,7 @@
 //! `underlay check`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,8 +9,9 @@ use underlay_config::{Diagnostic, Diagnostics, Severity};
 use underlay_record::Cell;
 use underlay_report::quantity;
 use underlay_study::selection::Selection;
-use underlay_study::spec::Form;
-use underlay_study::{machine, plan};
+use underlay_study::spec::{Form, SystemSpec};
+use underlay_study::{estimate, machine};
+use underlay_systems::memory_plan::{MemoryPlan, ProcessMemory};
 
 use super::read_study::read_study;
 use crate::arguments::CheckArguments;
@@ -57,9 +59,8 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let repetitions = selection.repetitions(&study) as usize;
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();
     let runs = (cells.len() - jobs) * repetitions;
-    // Cells of one study take about as long as each other.
-    let share = cells.len() as f64 / plan::expand(&study).len().max(1) as f64;
-    let wall_s = share * repetitions as f64 * plan::measuring_wall(&study).as_secs_f64();
+    let estimate = estimate::wall(&study, &cells, repetitions as u32);
+    let wall_s = estimate.measuring.as_secs_f64();
     let searched = cells.iter().any(|cell| cell.rate_within().is_some());
     let measuring = match searched {
         true => "measuring and searching for rates on this machine",
@@ -80,10 +81,48 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         quantity::plural(cells.len(), "cell"),
         quantity::plural(repetitions, "repetition"),
     )));
+    if runs > 0 {
+        let words = |part: Duration| quantity::duration(part.as_secs_f64());
+        output::print(&output::paragraph(&format!(
+            "about {} in all: {} of measuring, {} of loading data, {} of starting systems and filling their caches, {} before the first cell",
+            words(estimate.total()),
+            words(estimate.measuring),
+            words(estimate.loading),
+            words(estimate.starting),
+            words(estimate.trying),
+        )));
+    }
+    for (system, plan) in study.memory_here() {
+        output::print(&output::paragraph(&memory_words(system, &plan)));
+    }
     for cell in &cells {
         output::print(&format!("  {}", cell.id));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// `memory of [system.ring] here: 3 x node (heap 160 MiB, direct 64 MiB, Java itself 192 MiB), 288 MiB for pages of files`
+fn memory_words(system: &SystemSpec, plan: &MemoryPlan) -> String {
+    let bytes = |bytes: u64| quantity::memory(bytes as f64);
+    let process = |one: &ProcessMemory| {
+        let named =
+            [("heap", one.heap_bytes), ("direct", one.direct_bytes), ("the process itself", one.own_bytes)];
+        let parts: Vec<String> = named
+            .iter()
+            .filter(|(_, part)| *part > 0)
+            .map(|(name, part)| format!("{name} {}", bytes(*part)))
+            .collect();
+        let count = if one.count == 1 { String::new() } else { format!("{} x ", one.count) };
+        format!("{count}{} ({})", one.what, parts.join(", "))
+    };
+    let processes: Vec<String> = plan.processes.iter().map(process).collect();
+    format!(
+        "memory of [system.{}] here, {} a server: {}; {} left for pages of files",
+        system.name,
+        bytes(plan.budget_bytes),
+        processes.join(", "),
+        bytes(plan.page_cache_bytes()),
+    )
 }
 
 /// What scripts get: the cells of a sound study, or what is wrong.
@@ -129,7 +168,7 @@ fn errors(failure: &Failure) -> Vec<Finding> {
     }
 }
 
-fn finding(findings: &Diagnostics, one: &Diagnostic) -> Finding {
+pub(super) fn finding(findings: &Diagnostics, one: &Diagnostic) -> Finding {
     let (file, line, column) = findings.place(one.span.start);
     Finding {
         file: Some(file.to_owned()),

@@ -43,6 +43,8 @@ struct Wanted {
     filesystem: Filesystem,
     /// The name of the attachment, where one is asked for.
     attachment: Option<String>,
+    /// How far the kernel is to read ahead.
+    read_ahead_bytes: Option<u64>,
     /// Of a volume that is elsewhere: whether it holds nothing.
     is_blank: Option<bool>,
 }
@@ -70,14 +72,15 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let registry = Registry::open()?;
     let mut disk = Disk::open(arguments, &registry)?;
-    let Wanted { title, mut stack, filesystem, attachment, is_blank } = match &arguments.storage {
-        _ if volume::is_url(&arguments.medium) => remote_volume(arguments)?,
-        Some(name) => storage_of_study(arguments, name, disk.folder(), &registry, &stop)?,
-        None => match catalogue::find_layout(&arguments.medium) {
-            Ok(layout) => whole_layout(arguments, &layout, &disk)?,
-            Err(_) => striped_medium(arguments, &disk)?,
-        },
-    };
+    let Wanted { title, mut stack, filesystem, attachment, read_ahead_bytes, is_blank } =
+        match &arguments.storage {
+            _ if volume::is_url(&arguments.medium) => remote_volume(arguments)?,
+            Some(name) => storage_of_study(arguments, name, disk.folder(), &registry, &stop)?,
+            None => match catalogue::find_layout(&arguments.medium) {
+                Ok(layout) => whole_layout(arguments, &layout, &disk)?,
+                Err(_) => striped_medium(arguments, &disk)?,
+            },
+        };
     for volume in &mut stack.volumes {
         volume.root.for_each_device(&mut |device| device.power_cut_armed = arguments.power_cut);
     }
@@ -110,6 +113,9 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     let mut attached = attached.inspect_err(|_| disk.give_up())?;
     disk.is_ready()?;
+    if let Some(bytes) = read_ahead_bytes {
+        attached.read_ahead(bytes, &registry)?;
+    }
     if arguments.immediate {
         attached.set_pace(Pace::Immediate)?;
     }
@@ -207,6 +213,7 @@ fn storage_of_study(
             ))
         })?,
         attachment: arguments.attachment.clone().or(study.run.attachment),
+        read_ahead_bytes: storage.read_ahead_bytes,
         is_blank: None,
     })
 }
@@ -237,6 +244,7 @@ fn remote_volume(arguments: &MountArguments) -> Result<Wanted, Failure> {
             _ => asked.unwrap_or_default(),
         },
         attachment: found.attachment,
+        read_ahead_bytes: None,
         is_blank: Some(found.is_blank),
     })
 }
@@ -263,6 +271,7 @@ fn whole_layout(arguments: &MountArguments, layout: &LayoutPreset, disk: &Disk) 
         stack,
         filesystem: filesystem(arguments)?.or(disk.filesystem()).unwrap_or_default(),
         attachment: arguments.attachment.clone(),
+        read_ahead_bytes: None,
         is_blank: None,
     })
 }
@@ -298,6 +307,7 @@ fn striped_medium(arguments: &MountArguments, disk: &Disk) -> Result<Wanted, Fai
         },
         filesystem,
         attachment: arguments.attachment.clone(),
+        read_ahead_bytes: None,
         is_blank: None,
     })
 }

@@ -63,7 +63,7 @@ fn name_of(text: &str) -> Result<&str, Failure> {
 }
 
 /// Puts the file in its place once it is whole, and never in the place of another.
-fn create(file: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn create(file: &Path, text: &str) -> Result<(), Failure> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |error: std::io::Error| {
         Failure::of_place(format!("cannot write {}: {error}", file.display()), &error)

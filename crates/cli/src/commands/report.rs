@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use underlay_files::{Access, Folder};
+use underlay_record::Explained;
 use underlay_report::ab::AbComparison;
-use underlay_report::load::{LoadError, LoadedRun, RunDirectory};
+use underlay_report::load::LoadedRun;
 
+use super::load_run::load;
+use super::predicting::explained;
 use super::which_run::{newest_run, run_directory};
 use crate::arguments::ReportArguments;
 use crate::exit_codes::Failure;
@@ -29,16 +32,22 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
         output::print(&underlay_report::export::json(&loaded));
         return Ok(ExitCode::SUCCESS);
     }
+    let explained = explained(&loaded);
     let page = match &arguments.out {
-        Some(page) => write(page, &underlay_report::html::render(&loaded))?,
-        None => write_page(&loaded, &directory)?,
+        Some(page) => write(page, &underlay_report::html::render_explained(&loaded, &explained))?,
+        None => write_page(&loaded, &explained, &directory)?,
     };
-    output::print(&underlay_report::terminal::comparison(&loaded, output::width(), output::colour()));
+    print(&loaded, &explained);
     output::print(&format!("report   {}", page.display()));
     if arguments.open {
         open(&page)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn print(loaded: &LoadedRun, explained: &Explained) {
+    let (width, colour) = (output::width(), output::colour());
+    output::print(&underlay_report::terminal::comparison_explained(loaded, explained, width, colour));
 }
 
 /// Two runs of the same cells.
@@ -73,16 +82,9 @@ fn mention_doubts(loaded: &LoadedRun) {
     loaded.doubts().iter().for_each(output::say);
 }
 
-pub(crate) fn load(directory: &Path) -> Result<LoadedRun, Failure> {
-    RunDirectory::load(directory).map_err(|error| match &error {
-        LoadError::Read { source, .. } => Failure::of_place(error.to_string(), source),
-        _ => Failure::Mistake(error.to_string()),
-    })
-}
-
 /// Writes the report of a run into its directory, and says where it is.
-pub(crate) fn write_page(loaded: &LoadedRun, run: &Path) -> Result<PathBuf, Failure> {
-    write_into(run, "report.html", &underlay_report::html::render(loaded))
+pub(crate) fn write_page(loaded: &LoadedRun, explained: &Explained, run: &Path) -> Result<PathBuf, Failure> {
+    write_into(run, "report.html", &underlay_report::html::render_explained(loaded, explained))
 }
 
 /// Only into a directory of this user's: another one may hold links set as a trap.
@@ -110,7 +112,7 @@ fn is_no_page(path: &Path) -> bool {
     is_file && read(&mut begin).is_ok_and(|bytes| bytes > 0) && !begin.eq_ignore_ascii_case(PAGE_BEGINS)
 }
 
-fn write(path: &Path, page: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn write(path: &Path, page: &str) -> Result<PathBuf, Failure> {
     if is_no_page(path) {
         return Err(Failure::Mistake(format!(
             "{} exists and is not an HTML page: name another file, or remove it first",

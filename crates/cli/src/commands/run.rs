@@ -7,6 +7,7 @@ use underlay_report::quantity;
 use underlay_study::run::{RunOptions, RunOutcome};
 use underlay_study::spec::{Form, MAX_TIME};
 
+use super::console::Beside;
 use super::read_study::{read, read_study};
 use super::which_run::{newest_run, run_directory};
 use crate::arguments::RunArguments;
@@ -20,6 +21,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     super::clean::mention_leftovers();
     let terminal = Terminal::new(arguments.quiet);
+    // It ends when all is done and said.
+    let beside;
     let outcome = if let Some(run) = &arguments.resume {
         let directory = run.as_deref().map_or_else(newest_run, |run| Ok(run_directory(run)))?;
         let held = underlay_study::run::study_of(&directory)?;
@@ -27,6 +30,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             refuse_another_study(study, &held, &directory)?;
         }
         output::say(format_args!("resuming {}", directory.display()));
+        beside = arguments.console.then(|| Beside::start(&directory));
         let options = RunOptions {
             directory,
             work: arguments.work.clone(),
@@ -50,6 +54,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         }
         let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
         let time = arguments.time.map(factor_of).transpose()?;
+        beside = arguments.console.then(|| Beside::start(&directory));
         let options =
             RunOptions { directory, work: arguments.work.clone(), time, limit: arguments.selection.limit() };
         underlay_study::run::start(&study, &options, &terminal, &stop)
@@ -57,7 +62,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     // Before anything is printed, an error too: live lines would be drawn over it.
     terminal.finish();
     let outcome = outcome?;
-    conclude(&outcome)
+    let code = conclude(&outcome);
+    drop(beside);
+    code
 }
 
 /// A run goes on with the study that it holds: one that is named beside it must be the same.
@@ -75,9 +82,10 @@ fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), Failu
 fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
     let directory = outcome.directory.display();
     if outcome.completed + outcome.failed + outcome.unavailable > 0 {
-        let loaded = super::report::load(&outcome.directory)?;
-        output::print(&underlay_report::terminal::comparison(&loaded, output::width(), output::colour()));
-        let page = super::report::write_page(&loaded, &outcome.directory)?;
+        let loaded = super::load_run::load(&outcome.directory)?;
+        let explained = super::predicting::explained(&loaded);
+        super::report::print(&loaded, &explained);
+        let page = super::report::write_page(&loaded, &explained, &outcome.directory)?;
         output::print(&format!("report   {}", page.display()));
         output::print(&format!("records  {directory}/cells"));
     }

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
-use underlay_record::RunRecord;
+use underlay_predict::advice;
+use underlay_record::{Explained, RunRecord};
 use underlay_report::export::{AbExport, Export};
 
-use super::{check, doctor};
+use super::{advise, check, doctor, predict};
 use crate::arguments::SchemaOf;
 use crate::exit_codes::Failure;
 use crate::output;
@@ -25,6 +26,11 @@ pub(crate) fn schema(of: SchemaOf) -> Result<ExitCode, Failure> {
         SchemaOf::Comparison => printed::<AbExport<'_>>(),
         SchemaOf::Check => printed::<check::Answer>(),
         SchemaOf::Doctor => printed::<Vec<doctor::Entry>>(),
+        SchemaOf::Predict => printed::<predict::Answers>(),
+        SchemaOf::HeldOut => printed::<predict::held_out::Answer>(),
+        SchemaOf::Explain => printed::<Explained>(),
+        SchemaOf::AdviseStorage => printed::<advise::storage::Answer<'_>>(),
+        SchemaOf::AdviseMemory => printed::<advice::memory::Advice>(),
     };
     output::print(&serde_json::to_string_pretty(&schema).expect("a schema is plain JSON"));
     Ok(ExitCode::SUCCESS)

@@ -121,7 +121,7 @@ fn check(file: &PoolFile, json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// Reads a pool's file, or says all its mistakes.
-fn read(path: &Path) -> Result<PoolFile, Failure> {
+pub(super) fn read(path: &Path) -> Result<PoolFile, Failure> {
     let text = underlay_files::read_text_or_pipe(path, MAX_FILE_BYTES).map_err(|error| {
         Failure::Mistake(format!("cannot read the pool's file {}: {error}", path.display()))
     })?;

@@ -19,6 +19,23 @@ pub(crate) fn departs(value: &Value, schema: &Value, whole: &Value) -> Option<St
     }
     for key in ["anyOf", "oneOf"] {
         if let Some(ways) = schema[key].as_array() {
+            // What all of them have stands beside them.
+            let common = |part: &str| schema[part].clone();
+            let whole_way = |way: &Value| {
+                let mut way = way.clone();
+                if let (Some(own), Value::Object(common)) =
+                    (way["properties"].as_object_mut(), common("properties"))
+                {
+                    own.extend(common);
+                }
+                if let (Some(own), Value::Array(common)) =
+                    (way["required"].as_array_mut(), common("required"))
+                {
+                    own.extend(common);
+                }
+                way
+            };
+            let ways: Vec<Value> = ways.iter().map(whole_way).collect();
             let all: Vec<String> = ways.iter().filter_map(|way| departs(value, way, whole)).collect();
             return (all.len() == ways.len()).then(|| all.join(" or "));
         }

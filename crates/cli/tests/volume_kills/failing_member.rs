@@ -198,7 +198,7 @@ fn strike(
     let is_dying = AtomicBool::new(false);
     let (delay, gap) =
         (Duration::from_micros(random.below(MAX_RUN_US)), Duration::from_micros(random.below(10_000)));
-    let strike_and_kill = || {
+    let strike_and_kill = |first: VolumeServer| {
         std::thread::sleep(delay);
         // Only initiators that come back are above what the kill does to a connection.
         let dying = || is_dying.store(!strike.come_back, Ordering::SeqCst);
@@ -225,6 +225,8 @@ fn strike(
         if matches!(strike.moment, Moment::At | Moment::Opening) {
             strike.note(playground);
         }
+    };
+    let serve_again = || {
         let server = again();
         if strike.moment == Moment::Replay {
             assert_eq!(ask(playground, &strike.command()), Reply::Done);
@@ -233,13 +235,18 @@ fn strike(
     };
     let mut server = if strike.come_back {
         under_load(parts, &devices, random, &seen, &is_dying, || {
-            let server = strike_and_kill();
+            strike_and_kill(first);
+            let server = serve_again();
             std::thread::sleep(strike.lasting);
             server
         })
     } else {
-        let server = under_load(parts, &devices, random, &seen, &is_dying, strike_and_kill);
+        under_load(parts, &devices, random, &seen, &is_dying, || strike_and_kill(first));
         is_dying.store(false, Ordering::SeqCst);
+        // Before another server is there: an initiator that hears of the kill late would find that one and write again what it kept, older
+        // writes before newer ones, while others read.
+        drop(devices);
+        let server = serve_again();
         devices = connect(&server, false);
         look(parts, &devices, !strike.come_back).map_err(|problem| format!("after the kill: {problem}"))?;
         under_load(parts, &devices, random, &seen, &is_dying, || std::thread::sleep(strike.lasting));
@@ -250,6 +257,9 @@ fn strike(
     let left_out = state_of(playground, &strike.member) != MemberState::InUse;
     if strike.twice {
         server.kill();
+        if !strike.come_back {
+            devices.clear();
+        }
         server = again();
         if !strike.come_back {
             devices = connect(&server, false);
@@ -270,6 +280,9 @@ fn strike(
         // It could not be read when the pool was opened, and has a part of the journal.
         Err(problem) if problem.contains("opening the pool tries again") => {
             server.kill();
+            if !strike.come_back {
+                devices.clear();
+            }
             server = again();
             if !strike.come_back {
                 devices = connect(&server, false);

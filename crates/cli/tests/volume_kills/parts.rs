@@ -35,6 +35,19 @@ pub(crate) fn fill(block: u64, version: u64, into: &mut [u8]) {
     into[8..16].copy_from_slice(&block.to_le_bytes());
 }
 
+/// Which block's content this is: an old version and another block's place are different faults.
+fn what_is(found: &[u8]) -> String {
+    if found.iter().all(|byte| *byte == 0) {
+        return "zeros".to_owned();
+    }
+    let word = |at: usize| found[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let (version, block) = (word(0), word(8));
+    let mut whole = vec![0; found.len()];
+    fill(block, version, &mut whole);
+    let torn = if whole == found { "" } else { ", torn" };
+    format!("version {version} of block {block}{torn}")
+}
+
 /// One part of a volume, and what is known of it.
 pub(crate) struct Part {
     name: &'static str,
@@ -167,10 +180,10 @@ impl Part {
             expected == found
         });
         let Some(is) = is else {
-            let version = u64::from_le_bytes(found[..8].try_into().unwrap_or_default());
             return Err(format!(
-                "volume {}, block {block}: found version {version} or a torn one; {answered} was answered, {asked:?} asked for",
-                self.name
+                "volume {}, block {block}: found {}; {answered} was answered, {asked:?} asked for",
+                self.name,
+                what_is(found)
             ));
         };
         if takes_over {

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use underlay_attach::Missing;
-use underlay_attach::free_space::free_bytes;
 use underlay_config::units;
+use underlay_files::free_bytes;
 use underlay_storage::stack::{BackingSpec, DeviceSpec};
 
 use crate::exit_codes::Failure;

@@ -4,7 +4,7 @@ use underlay_config::closest;
 
 use crate::exit_codes::Failure;
 
-const STUDIES: [(&str, &str); 12] = [
+const STUDIES: [(&str, &str); 13] = [
     ("quickstart", include_str!("../../../../../studies/quickstart.toml")),
     ("accumulo-flash", include_str!("../../../../../studies/accumulo-flash.toml")),
     ("cassandra-nvme-tcp", include_str!("../../../../../studies/cassandra-nvme-tcp.toml")),
@@ -19,6 +19,7 @@ const STUDIES: [(&str, &str); 12] = [
         include_str!("../../../../../studies/oracle-nosql-flash-shards-je-ha.toml"),
     ),
     ("postgresql", include_str!("../../../../../studies/postgresql.toml")),
+    ("spark-object-store", include_str!("../../../../../studies/spark-object-store.toml")),
     ("sqlite", include_str!("../../../../../studies/sqlite.toml")),
 ];
 

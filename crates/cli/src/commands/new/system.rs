@@ -155,6 +155,17 @@ fn start_of(system: &dyn System) -> Start {
             run: "repetitions = 1                   # 3 or more show what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
             ..requests
         },
+        "spark" => Start {
+            memory_bytes: Some(400 * MB),
+            fixed_memory: Some("3 GB"),
+            settings: "datanodes = 1                     # of HDFS; store = \"s3a\" is Ceph, with a committer of its own\nexecutors = 2\n",
+            data_bytes: 300 * MB,
+            room: 8.0,
+            work: Work::Jobs { jobs: r#"["teragen", "terasort", "teravalidate", "kmeans"]"# },
+            times: None,
+            run: "repetitions = 1                   # 3 or more show what is chance\ncache = \"cold\"                    # the page cache is dropped before each job\n",
+            ..requests
+        },
         // One that keeps nothing, or is new here.
         _ => Start { memory_bytes: (!system.capabilities().keeps_nothing).then_some(100 * MB), ..requests },
     }

@@ -30,6 +30,11 @@ pub(super) fn storage() -> Value {
                 words(["server", "node"]),
                 "Whether all nodes of a server share these devices (the default), or each node of a system has them to itself.",
             ),
+            key(
+                "read_ahead",
+                json!({ "anyOf": [size(), { "const": "none" }] }),
+                "How far the kernel reads ahead on the block devices; as far as this host has it when left out. Not scaled.",
+            ),
             key("cache", cache(), "A cache on a device of its own before each volume."),
             key("compress", words(["lz4", "zstd"]), "Each volume is stored compressed."),
             key("link", link(), "A network before each volume."),
@@ -61,7 +66,7 @@ pub(super) fn pool() -> Value {
 }
 
 fn device() -> Value {
-    table(
+    let mut device = table(
         &["medium"],
         vec![
             key(
@@ -78,7 +83,12 @@ fn device() -> Value {
                 "Under layout \"jbod\": shows each of them as this many directories.",
             ),
         ],
-    )
+    );
+    device["additionalProperties"] = json!({
+        "type": ["number", "boolean"],
+        "description": "A number or property of the medium's [model], in the place of its own (`underlay media show`).",
+    });
+    device
 }
 
 fn medium() -> Value {

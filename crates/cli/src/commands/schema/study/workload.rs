@@ -39,7 +39,11 @@ fn requests() -> Value {
         &["mixes", "threads"],
         vec![
             key("kind", words(["ycsb"]), "May be left out."),
-            key("mixes", mixes(), "YCSB's a to f, load, delete; each is a cell."),
+            key(
+                "mixes",
+                mixes(),
+                "YCSB's a to f, load, delete, or shares as in { read = 0.8, update = 0.2 }; each is a cell.",
+            ),
             key("data", one_or_many(size()), "How much there is, on the modelled machine; or `records`."),
             key("records", records(), "How many records there are; or `data`."),
             key("record", record(), "Ten fields of 100 bytes when left out."),
@@ -59,6 +63,11 @@ fn requests() -> Value {
                 "find_rate",
                 find_rate(),
                 "In place of `rate`: the highest rate that keeps to these latencies is looked for.",
+            ),
+            key(
+                "beside",
+                beside(),
+                "What goes on beside the measured operations: a writer of a fixed rate beside readers.",
             ),
             key("properties", properties(), "Other properties of YCSB's core workload."),
             key(
@@ -118,6 +127,11 @@ fn command() -> Value {
                 figures(),
                 "What it measures, and where that is found; storages are compared by the first.",
             ),
+            key(
+                "marks",
+                marks(),
+                "What goes on meanwhile, by the program's own account: checkpoints, compactions.",
+            ),
         ],
     )
 }
@@ -166,8 +180,32 @@ fn figures() -> Value {
     json!({ "type": "object", "minProperties": 1, "additionalProperties": figure })
 }
 
+fn marks() -> Value {
+    let mark = table(
+        &["pattern"],
+        vec![
+            key(
+                "pattern",
+                text(),
+                "A regular expression with the group from, and to where it has an end: seconds since the benchmark began.",
+            ),
+            key("file", text(), "Where to look, if not in what the command printed."),
+        ],
+    );
+    json!({ "type": "object", "additionalProperties": mark })
+}
+
 pub(super) fn mixes() -> Value {
-    one_or_many(words(Mix::NAMES))
+    one_or_many(mix())
+}
+
+fn mix() -> Value {
+    let shares = ["read", "update", "insert", "scan", "rmw", "delete"]
+        .map(|kind| key(kind, number(0.0, 100.0), "Its share of the operations: of 1, or percent."));
+    let mut of_ones_own = table(&[], Vec::from(shares));
+    of_ones_own["minProperties"] = json!(1);
+    let spelt_out = json!({ "type": "string", "pattern": "^[a-z]+[0-9.]+(-[a-z]+[0-9.]+)*$" });
+    json!({ "anyOf": [words(Mix::NAMES), of_ones_own, spelt_out] })
 }
 
 pub(super) fn distributions() -> Value {
@@ -184,7 +222,13 @@ pub(super) fn records() -> Value {
 
 pub(super) fn jobs() -> Value {
     let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
-    let names = systems.flat_map(|system| system.capabilities().jobs.iter().map(|&(name, _)| name));
+    let mut names: Vec<&'static str> = Vec::new();
+    // Several systems have jobs of one name.
+    for &(name, _) in systems.flat_map(|system| system.capabilities().jobs) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     one_or_many(words(names))
 }
 
@@ -248,6 +292,21 @@ fn find_rate() -> Value {
     percentile["description"] = json!("A percentile, as p99 or p999, and the latency that it keeps to.");
     wanted["patternProperties"] = json!({ "^p[0-9]{2,6}$": percentile });
     wanted
+}
+
+fn beside() -> Value {
+    table(
+        &["mix"],
+        vec![
+            key("mix", mix(), "Its operations, as in { update = 1.0 }."),
+            key("threads", whole(1, Some(1024)), "Its clients; 1 when left out."),
+            key(
+                "rate",
+                json!({ "anyOf": [{ "const": "max" }, rate()] }),
+                "Of all its clients together; as many operations as the system answers when left out.",
+            ),
+        ],
+    )
 }
 
 fn properties() -> Value {

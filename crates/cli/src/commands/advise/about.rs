@@ -1,0 +1,100 @@
+//! Which of the measured cells advice is about.
+
+use underlay_config::units;
+use underlay_predict::{Calibration, Point};
+
+use crate::arguments::AboutArguments;
+use crate::commands::predicting::{self, SourceRun, Sources};
+use crate::exit_codes::Failure;
+
+/// What was asked about, filled in from the runs.
+pub(super) struct About {
+    pub sources: Sources,
+    pub calibration: Calibration,
+    /// Which of the runs it is from.
+    pub run: usize,
+    /// A measured cell of the system and mix, with the data that was asked for.
+    pub point: Point,
+    /// Unscaled.
+    pub data_bytes: f64,
+    pub data_scale: f64,
+    /// As the study names the system and the workload.
+    pub system_name: String,
+    pub workload_name: String,
+}
+
+impl About {
+    pub(super) fn source(&self) -> &SourceRun {
+        &self.sources.runs[self.run]
+    }
+
+    /// `rocksdb, mix a, uniform`
+    pub(super) fn in_words(&self) -> String {
+        format!("{}, mix {}, {}", self.system_name, self.point.mix, self.point.distribution)
+    }
+}
+
+/// A size as it is typed.
+pub(super) fn bytes(option: &str, text: &str) -> Result<u64, Failure> {
+    let bytes = units::parse_bytes(text)
+        .map_err(|problem| Failure::Mistake(format!("{option} {text}: {problem}")))?;
+    match bytes {
+        0 => Err(Failure::Mistake(format!("{option} {text}: expected more than nothing"))),
+        bytes => Ok(bytes),
+    }
+}
+
+pub(super) fn about(arguments: &AboutArguments) -> Result<About, Failure> {
+    let rate = arguments.rate;
+    if !(1e-3..=1e9).contains(&rate) {
+        return Err(Failure::Mistake(format!("--rate {rate}: expected operations per second, as in 20000")));
+    }
+    let data_bytes = arguments.data.as_ref().map(|text| bytes("--data", text)).transpose()?;
+    let sources = predicting::sources(&arguments.from)?;
+    let mut found = None;
+    let mut known: [Vec<String>; 3] = Default::default();
+    for (run, source) in sources.runs.iter().enumerate() {
+        for (cell, point) in predicting::questions(&source.study) {
+            let Ok(point) = point else { continue };
+            if !sources.cells.iter().any(|measured| measured.point == point) {
+                continue;
+            }
+            let names = [&cell.system, &point.mix, &point.distribution];
+            let asked = [&arguments.system, &arguments.mix, &arguments.distribution];
+            for (known, name) in known.iter_mut().zip(names) {
+                if !known.contains(name) {
+                    known.push(name.clone());
+                }
+            }
+            let fits = names
+                .iter()
+                .zip(asked)
+                .all(|(name, asked)| asked.as_ref().is_none_or(|asked| asked == *name));
+            if fits && found.is_none() {
+                found = Some((run, cell, point));
+            }
+        }
+    }
+    let Some((run, cell, measured)) = found else {
+        let [systems, mixes, distributions] = known.map(|names| names.join(", "));
+        return Err(Failure::Mistake(format!(
+            "no measured cell is of that system, mix and distribution together: the runs have systems {systems}, mixes {mixes}, \
+             distributions {distributions}"
+        )));
+    };
+    let study = &sources.runs[run].study;
+    let data_scale = study.scale.data;
+    let data_bytes = data_bytes.map_or(measured.data_bytes() * data_scale, |bytes| bytes as f64);
+    let records = (data_bytes / data_scale / measured.record_bytes).max(1.0);
+    let calibration = sources.calibration();
+    Ok(About {
+        calibration,
+        run,
+        point: Point { records, ..measured },
+        data_bytes,
+        data_scale,
+        system_name: cell.system,
+        workload_name: cell.workload,
+        sources,
+    })
+}

@@ -1,0 +1,159 @@
+//! `underlay advise memory`
+
+use std::process::ExitCode;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use underlay_predict::Point;
+use underlay_predict::advice::memory::{self, Advice, Wanted};
+use underlay_report::quantity;
+use underlay_storage::catalogue;
+
+use super::about::{self, About};
+use crate::arguments::AdviseMemoryArguments;
+use crate::exit_codes::Failure;
+use crate::output;
+
+pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Failure> {
+    if let Some(usd) = arguments.usd_per_gib
+        && !(1e-6..=1e6).contains(&usd)
+    {
+        return Err(Failure::Mistake(format!(
+            "--usd-per-gib {usd}: expected a price in US dollars, as in 4"
+        )));
+    }
+    let (usd_per_gib, price_source) = match arguments.usd_per_gib {
+        Some(usd) => (usd, "as given".to_owned()),
+        None => (catalogue::memory().usd_per_gib(), catalogue::memory().price_source()),
+    };
+    let about = about::about(&arguments.about)?;
+    let study = &about.source().study;
+    let name = arguments.storage.as_ref().unwrap_or(&study.baseline);
+    let on_it = about.calibration.cells().iter().find(|cell| {
+        cell.point.storage == *name
+            && cell.point.system == about.point.system
+            && cell.point.mix == about.point.mix
+    });
+    let Some(cell) = on_it else {
+        let names: Vec<String> = study.storages.iter().map(|storage| storage.name.clone()).collect();
+        return Err(Failure::Mistake(format!(
+            "no measured cell is on the storage {name}: the run has {}",
+            names.join(", ")
+        )));
+    };
+    let volumes = cell.point.volumes.clone();
+    let medium = volumes
+        .iter()
+        .flat_map(|volume| volume.devices())
+        .find_map(|device| device.medium.clone())
+        .ok_or_else(|| Failure::Mistake(format!("nothing is known of the devices of {name}")))?;
+    let point = Point { volumes, storage: name.clone(), ..about.point.clone() };
+    let wanted = Wanted {
+        point,
+        rate_per_s: arguments.about.rate,
+        data_scale: about.data_scale,
+        usd_per_gib,
+        price_source,
+        medium: &medium,
+    };
+    let advice = memory::advise(&about.calibration, &wanted, catalogue::builtin())
+        .map_err(|refusal| Failure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
+    match arguments.about.json {
+        true => output::print(&serde_json::to_string_pretty(&advice).expect("an answer is plain data")),
+        false => output::print(&text(&advice, &about, &medium.name, arguments.usd_per_gib.is_none())),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(advice: &Advice, about: &About, medium: &str, asks_for_offer: bool) -> String {
+    let mut text = output::paragraph(&format!(
+        "{}: {} of data at {} ops/s on {medium}; a block is asked for every {} on average.",
+        about.in_words(),
+        quantity::bytes(advice.data_bytes),
+        quantity::rate(advice.rate_per_s),
+        quantity::short_duration(advice.block_interval_s),
+    ));
+    text += "\n\n";
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header([
+        "memory",
+        "answers",
+        "reads/op",
+        "ops/s, closed loop",
+        "p99",
+        "devices for it",
+        "USD together",
+    ]);
+    let cheapest = advice.sizes.iter().map(|size| size.usd).fold(f64::INFINITY, f64::min);
+    for size in &advice.sizes {
+        let absent = || quantity::ABSENT.to_owned();
+        let mark = if size.usd == cheapest { " (least)" } else { "" };
+        table.add_row([
+            quantity::memory(size.memory_bytes),
+            quantity::percent(size.hit_ratio),
+            format!("{:.2}", size.reads_per_operation),
+            size.throughput_per_s.map_or_else(absent, |one| {
+                format!(
+                    "{} ({} to {})",
+                    quantity::rate(one.value),
+                    quantity::rate(one.low),
+                    quantity::rate(one.high)
+                )
+            }),
+            size.p99_us.map_or_else(absent, |one| quantity::latency(one.value)),
+            quantity::number(size.devices, 2),
+            format!("{}{mark}", quantity::dollars(size.usd)),
+        ]);
+    }
+    align(&mut table);
+    text += &output::table(&table);
+    text += "\n\n";
+    let assumed = if advice.is_assumed {
+        ", which is assumed, since one size was measured"
+    } else {
+        ", by the sizes that were measured"
+    };
+    let mut price =
+        format!("${} a GiB of memory, {}.", quantity::number(advice.usd_per_gib, 2), advice.price_source);
+    if asks_for_offer {
+        price += " Its price moves fast: --usd-per-gib takes the one that you have.";
+    }
+    text += &output::paragraph(&price);
+    text += "\n\n";
+    text += &output::paragraph(&format!(
+        "Of the memory, {} caches data{assumed}. Sizes whose throughput is missing are outside of what was measured.",
+        quantity::percent(advice.useful_share)
+    ));
+    text += "\n\n";
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["medium", "USD for a read/s", "memory pays below", "keep blocks asked for within"]);
+    let mut media: Vec<_> = advice.break_even.iter().collect();
+    media.sort_by(|a, b| b.usd_per_read_per_s.total_cmp(&a.usd_per_read_per_s));
+    for one in media {
+        table.add_row([
+            one.medium.clone(),
+            format!("${}", quantity::number(one.usd_per_read_per_s, 2)),
+            format!("${} a GiB", quantity::number(one.usd_per_gib_at_average, 2)),
+            quantity::short_duration(one.interval_s),
+        ]);
+    }
+    align(&mut table);
+    text += &output::table(&table);
+    text += "\n\n";
+    text += &output::paragraph(
+        "\"Memory pays below\": the price at which holding all of the data in memory costs as much as the devices' reads that it saves, by the \
+         five-minute rule at the catalogue's prices.",
+    );
+    text + "\n"
+}
+
+fn align(table: &mut Table) {
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}

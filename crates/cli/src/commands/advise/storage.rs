@@ -1,0 +1,366 @@
+//! `underlay advise storage`
+
+use std::process::ExitCode;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use schemars::JsonSchema;
+use serde::Serialize;
+use underlay_config::units;
+use underlay_predict::Point;
+use underlay_predict::advice::storage::{self, Advice, Offer, Wanted};
+use underlay_predict::simulation::Arrivals;
+use underlay_record::frontier::{Frontier, PricedStorage};
+use underlay_report::{self as report, quantity};
+use underlay_storage::catalogue;
+use underlay_storage::stack::InitialState;
+
+use super::about::{self, About};
+use super::picture::{self, Mark};
+use super::verify;
+use crate::arguments::AdviseStorageArguments;
+use crate::commands::new;
+use crate::commands::read_study::study_of_text;
+use crate::commands::report::write as write_page;
+use crate::exit_codes::{Failure, INCOMPLETE};
+use crate::output;
+
+/// So many are listed and written to the study.
+const VERIFIED: usize = 3;
+const LISTED: usize = 12;
+
+/// What scripts get.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::commands) struct Answer<'a> {
+    system: &'a str,
+    mix: &'a str,
+    distribution: &'a str,
+    rate_per_s: f64,
+    p99_bound_us: f64,
+    data_bytes: f64,
+    memory_bytes: f64,
+    threads: u32,
+    #[serde(flatten)]
+    advice: &'a Advice,
+}
+
+pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Failure> {
+    let bound = units::parse_duration(&arguments.p99)
+        .map_err(|problem| Failure::Mistake(format!("--p99 {}: {problem}", arguments.p99)))?;
+    let p99_us = bound.as_secs_f64() * 1e6;
+    if p99_us <= 0.0 {
+        return Err(Failure::Mistake(format!("--p99 {}: expected a time, as in 10ms", arguments.p99)));
+    }
+    if !(1..=64).contains(&arguments.most_devices) {
+        return Err(Failure::Mistake(format!(
+            "--most-devices {}: expected from 1 to 64, as many as a storage may have",
+            arguments.most_devices
+        )));
+    }
+    let memory = arguments.memory.as_ref().map(|text| about::bytes("--memory", text)).transpose()?;
+    let about = about::about(&arguments.about)?;
+    let most_threads = about
+        .calibration
+        .cells()
+        .iter()
+        .filter(|cell| cell.point.system == about.point.system && cell.point.mix == about.point.mix)
+        .map(|cell| cell.point.threads)
+        .max();
+    let threads = arguments.threads.or(most_threads).unwrap_or(about.point.threads);
+    let rate_per_s = arguments.about.rate;
+    let servers = f64::from(about.point.servers.max(1));
+    let memory_bytes =
+        memory.map_or(about.point.memory_bytes, |bytes| bytes as f64 / about.data_scale * servers);
+    let point = Point {
+        threads,
+        memory_bytes,
+        arrivals: Arrivals::Even { per_s: rate_per_s },
+        ..about.point.clone()
+    };
+    let wanted = Wanted {
+        point,
+        rate_per_s,
+        p99_us,
+        data_bytes: about.data_bytes,
+        data_scale: about.data_scale,
+        initial: InitialState::Steady,
+        most_devices: arguments.most_devices,
+    };
+    let advice = storage::search(&about.calibration, &wanted, catalogue::builtin(), catalogue::layouts())
+        .map_err(|refusal| Failure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
+    match arguments.about.json {
+        true => {
+            let answer = Answer {
+                system: &about.system_name,
+                mix: &about.point.mix,
+                distribution: &about.point.distribution,
+                rate_per_s,
+                p99_bound_us: p99_us,
+                data_bytes: about.data_bytes,
+                memory_bytes: wanted.point.memory_bytes * about.data_scale,
+                threads,
+                advice: &advice,
+            };
+            output::print(&serde_json::to_string_pretty(&answer).expect("an answer is plain data"));
+        }
+        false => output::print(&text(&advice, &about, &wanted)),
+    }
+    if let Some(file) = &arguments.html {
+        let page = report::html::frontier::render(&page(&advice, &about, &wanted));
+        let file = write_page(file, &page)?;
+        if !arguments.about.json {
+            output::print(&format!("page     {}", file.display()));
+        }
+    }
+    if let Some(file) = &arguments.out {
+        let asked = verify::Asked {
+            data: arguments.about.data.as_deref(),
+            memory: arguments.memory.as_deref(),
+            rate_per_s,
+            threads,
+        };
+        let best: Vec<&Offer> = advice.offers.iter().take(VERIFIED).collect();
+        if best.is_empty() {
+            output::say(format_args!(
+                "note: {} was not written, since nothing meets the bound",
+                file.display()
+            ));
+        } else {
+            let study = verify::study(&about, &asked, &best)?;
+            study_of_text(file, &study, underlay_study::spec::Form::default())?;
+            new::create(file, &study)?;
+            if !arguments.about.json {
+                output::print(&format!(
+                    "study    {} (`underlay run {}` measures the first {})",
+                    file.display(),
+                    file.display(),
+                    best.len()
+                ));
+            }
+        }
+    }
+    Ok(if advice.offers.is_empty() { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS })
+}
+
+/// `rocksdb, mix c, uniform: 20,000 ops/s within a p99 of 10 ms`
+fn question(about: &About, wanted: &Wanted) -> String {
+    format!(
+        "{}: {} ops/s within a p99 of {}",
+        about.in_words(),
+        quantity::rate(wanted.rate_per_s),
+        quantity::latency(wanted.p99_us)
+    )
+}
+
+/// Under which it was asked.
+fn conditions(about: &About, wanted: &Wanted) -> Vec<String> {
+    vec![
+        format!("{} of data", quantity::bytes(wanted.data_bytes)),
+        format!("{} of memory", quantity::memory(wanted.point.memory_bytes * wanted.data_scale)),
+        format!("{} threads", wanted.point.threads),
+        format!("predicted from {}", quantity::plural(about.sources.cells.len(), "measured cell")),
+    ]
+}
+
+/// What is drawn.
+fn page(advice: &Advice, about: &About, wanted: &Wanted) -> Frontier {
+    let storages = advice.all().enumerate().map(|(place, offer)| PricedStorage {
+        name: offer.name.clone(),
+        usd: offer.usd,
+        usd_per_1000_per_s: offer.usd_per_1000_per_s,
+        usd_per_tb: offer.usd_per_tb,
+        mean_us: offer.prediction.mean_us,
+        p99_us: offer.prediction.p99_us,
+        device_busy: offer.prediction.device_busy.value,
+        is_saturated: offer.prediction.is_saturated,
+        meets: offer.meets,
+        is_sure: offer.is_sure,
+        is_on_frontier: advice.frontier.contains(&place),
+    });
+    let answer = match advice.offers.first() {
+        Some(first) => format!(
+            "{} is the cheapest that keeps to it, for {}: a p99 of {}.",
+            first.name,
+            quantity::dollars(first.usd),
+            quantity::latency(first.prediction.p99_us.value)
+        ),
+        None => {
+            format!("Nothing in the catalogue keeps to that with up to {} devices.", wanted.most_devices)
+        }
+    };
+    Frontier {
+        title: question(about, wanted),
+        answer,
+        facts: conditions(about, wanted),
+        p99_bound_us: wanted.p99_us,
+        storages: storages.collect(),
+        turns: turns(advice, wanted),
+        notes: notes(advice).into_iter().cloned().collect(),
+        excluded: advice.excluded.iter().map(|one| (one.name.clone(), one.why.clone())).collect(),
+    }
+}
+
+/// What had to be assumed of any of them.
+fn notes(advice: &Advice) -> Vec<&String> {
+    let mut notes: Vec<&String> = advice.all().flat_map(|offer| &offer.prediction.assumptions).collect();
+    notes.sort();
+    notes.dedup();
+    notes
+}
+
+fn text(advice: &Advice, about: &About, wanted: &Wanted) -> String {
+    let mut text =
+        output::paragraph(&format!("{}, {}.", question(about, wanted), conditions(about, wanted).join(", ")));
+    text += "\n\n";
+    if advice.offers.is_empty() {
+        text += &output::paragraph(&format!(
+            "Nothing in the catalogue keeps to that with up to {} devices. The nearest:",
+            wanted.most_devices
+        ));
+        text += "\n";
+    }
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header([
+        "",
+        "storage",
+        "USD",
+        "per 1,000 ops/s",
+        "per TB",
+        "p99",
+        "within the bound",
+        "device",
+    ]);
+    let listed: Vec<&Offer> = match advice.offers.is_empty() {
+        false => advice.offers.iter().take(LISTED).collect(),
+        true => {
+            let mut nearest: Vec<&Offer> = advice.too_slow.iter().collect();
+            nearest.sort_by(|a, b| a.prediction.p99_us.value.total_cmp(&b.prediction.p99_us.value));
+            nearest.into_iter().take(5).collect()
+        }
+    };
+    for (index, offer) in listed.iter().enumerate() {
+        let p99 = &offer.prediction.p99_us;
+        let within = match (offer.meets, offer.is_sure) {
+            (true, true) => "surely",
+            (true, false) => "probably",
+            _ => "no",
+        };
+        table.add_row([
+            letter(index).to_string(),
+            offer.name.clone(),
+            quantity::dollars(offer.usd),
+            quantity::dollars(offer.usd_per_1000_per_s),
+            quantity::dollars(offer.usd_per_tb),
+            match offer.prediction.is_saturated {
+                true => "grows".to_owned(),
+                false => format!(
+                    "{} ({} to {})",
+                    quantity::latency(p99.value),
+                    quantity::latency(p99.low),
+                    quantity::latency(p99.high)
+                ),
+            },
+            within.to_owned(),
+            quantity::percent(offer.prediction.device_busy.value),
+        ]);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index > 1 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    text += &output::table(&table);
+    text += "\n";
+    if advice.offers.len() > LISTED {
+        text += &format!("... and {} more\n", advice.offers.len() - LISTED);
+    }
+    let marks = marks(advice, &listed);
+    text += "\n";
+    text += &picture::draw(&marks, wanted.p99_us, output::width());
+    text += &output::paragraph(
+        "o meets the bound, x does not; letters are those of the list, and the line is the bound.",
+    );
+    text += "\n";
+    for sentence in turns(advice, wanted) {
+        text += &format!("\n{}", output::beside("- ", 2, &sentence));
+    }
+    for note in notes(advice) {
+        text += &format!("\n{}", output::beside("note: ", 6, note));
+    }
+    if !advice.excluded.is_empty() {
+        let excluded: Vec<String> = advice.excluded.iter().map(|one| one.name.clone()).collect();
+        text += &format!(
+            "\n{}",
+            output::beside(
+                "note: ",
+                6,
+                &format!("not considered ({}): --json says why", quantity::list(&excluded, 4))
+            )
+        );
+    }
+    text + "\n"
+}
+
+fn letter(index: usize) -> char {
+    char::from(b'A' + (index % 26) as u8)
+}
+
+fn marks(advice: &Advice, listed: &[&Offer]) -> Vec<Mark> {
+    let of_list = listed.iter().enumerate().map(|(index, offer)| (letter(index), *offer));
+    let others = advice
+        .all()
+        .filter(|offer| !listed.iter().any(|one| std::ptr::eq(*one, *offer)))
+        .map(|offer| (if offer.meets { 'o' } else { 'x' }, offer));
+    of_list
+        .chain(others)
+        .filter(|(_, offer)| !offer.prediction.is_saturated)
+        .map(|(letter, offer)| Mark { usd: offer.usd, p99_us: offer.prediction.p99_us.value, letter })
+        .collect()
+}
+
+/// Where the answer becomes another one, a sentence each.
+fn turns(advice: &Advice, wanted: &Wanted) -> Vec<String> {
+    let turns = &advice.turns;
+    let mut sentences = Vec::new();
+    if let (Some(first), Some(usd), Some(then)) =
+        (advice.offers.first(), turns.until_usd, &turns.then_by_price)
+    {
+        let dearer = usd / first.usd.max(0.01) - 1.0;
+        sentences.push(format!(
+            "Price: {} stays the cheapest until it costs {} ({} more), then it is {then}.",
+            first.name,
+            quantity::dollars(usd),
+            quantity::percent(dearer)
+        ));
+    }
+    if let (Some(first), Some(per_s)) = (advice.offers.first(), turns.until_per_s) {
+        let then = turns.then_by_rate.as_ref().map_or("none of these".to_owned(), Clone::clone);
+        let words = if per_s > 60.0 * wanted.rate_per_s {
+            format!("Rate: {} keeps to the bound at more than 60 times this rate.", first.name)
+        } else {
+            format!(
+                "Rate: {} keeps to the bound up to about {} ops/s, then it is {then}.",
+                first.name,
+                quantity::rate(per_s)
+            )
+        };
+        sentences.push(words);
+    }
+    if let (Some(first), Some(p99_us)) = (advice.offers.first(), turns.until_p99_us) {
+        let then = turns.then_by_tighter.as_ref().map_or("none of these".to_owned(), Clone::clone);
+        sentences.push(format!(
+            "Bound: below {} it is no longer {}, but {then}.",
+            quantity::latency(p99_us),
+            first.name
+        ));
+    }
+    if let (Some(p99_us), Some(then)) = (turns.from_p99_us, &turns.then_by_looser) {
+        sentences.push(format!(
+            "Bound: from {} on, {then} would do, which is cheaper.",
+            quantity::latency(p99_us)
+        ));
+    }
+    sentences
+}

@@ -1,0 +1,124 @@
+//! `underlay explain`
+
+use std::process::ExitCode;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use underlay_record::{Account, Explanation, Limit, NotExplained, WhatIf};
+use underlay_report::quantity;
+use underlay_study::selection::Selection;
+
+use super::predicting;
+use super::which_run::newest_run;
+use crate::arguments::ExplainArguments;
+use crate::exit_codes::{Failure, INCOMPLETE};
+use crate::output;
+
+pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
+    let directory = arguments.run.clone().map_or_else(newest_run, Ok)?;
+    let sources = predicting::sources(std::slice::from_ref(&directory))?;
+    let study = &sources.runs[0].study;
+    let limit = Limit { only: arguments.only.clone(), repetitions: None };
+    let selection = Selection::of(study, &limit).map_err(Failure::Mistake)?;
+    let wanted: Vec<String> = predicting::questions(study)
+        .into_iter()
+        .filter(|(cell, _)| selection.has(cell))
+        .map(|(cell, _)| cell.id)
+        .collect();
+    let answers = sources.explained(|cell| wanted.iter().any(|id| id == cell));
+    if arguments.json {
+        output::print(&serde_json::to_string_pretty(&answers).expect("an answer is plain data"));
+    } else {
+        for explanation in &answers.cells {
+            output::print(&text(explanation));
+        }
+        for NotExplained { cell, why } in &answers.refused {
+            output::say(format_args!("note: {cell} is not explained: {why}"));
+        }
+    }
+    Ok(if answers.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+}
+
+fn text(explanation: &Explanation) -> String {
+    let mut text = format!("{}: {} ops/s\n", explanation.cell, quantity::rate(explanation.throughput_per_s));
+    text += &output::beside("  bottleneck: ", 14, &explanation.bottleneck);
+    text += "\n";
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    let with_clients = explanation.p99.shares.client_waiting_us > 0.0;
+    let with_network = explanation.p99.shares.network_us > 0.0;
+    let mut head = vec!["", "measured", "device", "its queue"];
+    if with_network {
+        head.push("network");
+    }
+    head.extend(["CPU", "waiting for CPU"]);
+    if with_clients {
+        head.push("waiting for a client");
+    }
+    head.push("unexplained");
+    table.set_header(head);
+    for (name, account) in
+        [("  mean", &explanation.mean), ("  p50", &explanation.p50), ("  p99", &explanation.p99)]
+    {
+        table.add_row(row(name, account, with_network, with_clients));
+    }
+    align(&mut table);
+    text += &output::table(&table);
+    text += "\n";
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    for one in &explanation.what_if {
+        table.add_row(what_if(one));
+    }
+    align(&mut table);
+    text += &output::table(&table);
+    text + "\n"
+}
+
+fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) -> Vec<String> {
+    let share = |us: f64| quantity::percent(us / account.measured_us.max(1e-9));
+    let shares = &account.shares;
+    let mut row = vec![
+        name.to_owned(),
+        quantity::latency(account.measured_us),
+        share(shares.device_service_us),
+        share(shares.device_queueing_us),
+    ];
+    if with_network {
+        row.push(share(shares.network_us));
+    }
+    row.extend([share(shares.cpu_us), share(shares.cpu_waiting_us)]);
+    if with_clients {
+        row.push(share(shares.client_waiting_us));
+    }
+    row.push(share(account.unexplained_us));
+    row
+}
+
+fn what_if(one: &WhatIf) -> Vec<String> {
+    let name = format!("  {}", one.change);
+    let (Some(throughput), Some(gain), Some(p99)) = (one.throughput_per_s, one.gain, one.p99_us) else {
+        let why = one.refused.clone().unwrap_or_default();
+        return vec![name, format!("not answered: {why}")];
+    };
+    vec![
+        name,
+        format!(
+            "{} ops/s ({} to {})",
+            quantity::rate(throughput.value),
+            quantity::rate(throughput.low),
+            quantity::rate(throughput.high)
+        ),
+        format!("x{:.2}", gain.value),
+        format!("p99 {}", quantity::latency(p99.value)),
+    ]
+}
+
+fn align(table: &mut Table) {
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The records of a run, for every command that reads them.
+
+use std::path::Path;
+
+use underlay_report::load::{LoadError, LoadedRun, RunDirectory};
+
+use crate::exit_codes::Failure;
+
+pub(super) fn load(directory: &Path) -> Result<LoadedRun, Failure> {
+    RunDirectory::load(directory).map_err(|error| match &error {
+        LoadError::Read { source, .. } => Failure::of_place(error.to_string(), source),
+        _ => Failure::Mistake(error.to_string()),
+    })
+}

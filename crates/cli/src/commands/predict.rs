@@ -1,0 +1,180 @@
+//! `underlay predict`
+
+pub(super) mod held_out;
+
+use std::process::ExitCode;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use schemars::JsonSchema;
+use serde::Serialize;
+use underlay_predict::{Estimate, Prediction, Refusal};
+use underlay_report::quantity;
+use underlay_study::selection::Selection;
+use underlay_study::spec::Form;
+
+use super::predicting::{self, Sources};
+use super::read_study::read_study;
+use crate::arguments::PredictArguments;
+use crate::exit_codes::{Failure, INCOMPLETE};
+use crate::output;
+
+/// What scripts get.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Answers {
+    study: String,
+    /// Those that answers come from.
+    measured_cells: usize,
+    /// Measured cells that nothing can be learnt from.
+    left_out: Vec<Refused>,
+    cells: Vec<Answer>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Refused {
+    cell: String,
+    why: String,
+    #[serde(flatten)]
+    refusal: Refusal,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Answer {
+    cell: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prediction: Option<Prediction>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<Refused>,
+}
+
+impl Refused {
+    fn of(cell: &str, refusal: &Refusal) -> Refused {
+        Refused { cell: cell.to_owned(), why: refusal.to_string(), refusal: refusal.clone() }
+    }
+}
+
+pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure> {
+    let Some(study) = &arguments.study else {
+        held_out::held_out(&arguments.from, arguments.json)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let form = Form { short: arguments.short, overrides: &arguments.selection.set };
+    let study = read_study(study, form)?;
+    let selection = Selection::of(&study, &arguments.selection.limit()).map_err(Failure::Mistake)?;
+    let sources = predicting::sources(&arguments.from)?;
+    let calibration = sources.calibration();
+    let cells: Vec<Answer> = predicting::questions(&study)
+        .into_iter()
+        .filter(|(cell, _)| selection.has(cell))
+        .map(|(cell, point)| answer(cell.id, point.and_then(|point| calibration.predict(&point))))
+        .collect();
+    let code = if cells.iter().any(|cell| cell.refused.is_some()) {
+        ExitCode::from(INCOMPLETE)
+    } else {
+        ExitCode::SUCCESS
+    };
+    let answers = Answers {
+        study: study.name.clone(),
+        measured_cells: sources.cells.len(),
+        left_out: sources.left_out.iter().map(|(cell, refusal)| Refused::of(cell, refusal)).collect(),
+        cells,
+    };
+    match arguments.json {
+        true => output::print(&serde_json::to_string_pretty(&answers).expect("an answer is plain data")),
+        false => print(&answers, &sources),
+    }
+    Ok(code)
+}
+
+fn answer(cell: String, predicted: Result<Prediction, Refusal>) -> Answer {
+    match predicted {
+        Ok(prediction) => Answer { cell, prediction: Some(prediction), refused: None },
+        Err(refusal) => {
+            let refused = Refused::of(&cell, &refusal);
+            Answer { cell, prediction: None, refused: Some(refused) }
+        }
+    }
+}
+
+fn print(answers: &Answers, sources: &Sources) {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["cell", "ops/s", "mean", "p50", "p99", "device", "CPU"]);
+    let mut assumptions: Vec<&String> = Vec::new();
+    for cell in &answers.cells {
+        let Some(prediction) = &cell.prediction else { continue };
+        let rate = |estimate: Estimate| {
+            format!(
+                "{} ({} to {})",
+                quantity::rate(estimate.value),
+                quantity::rate(estimate.low),
+                quantity::rate(estimate.high)
+            )
+        };
+        let overloaded = || "grows".to_owned();
+        let time = |estimate: Estimate| match prediction.is_saturated {
+            true => overloaded(),
+            false => format!(
+                "{} ({} to {})",
+                quantity::latency(estimate.value),
+                quantity::latency(estimate.low),
+                quantity::latency(estimate.high)
+            ),
+        };
+        table.add_row([
+            cell.cell.clone(),
+            rate(prediction.throughput_per_s),
+            time(prediction.mean_us),
+            time(prediction.p50_us),
+            time(prediction.p99_us),
+            quantity::percent(prediction.device_busy.value),
+            prediction.cpu_busy.map_or("-".to_owned(), quantity::percent),
+        ]);
+        for assumption in &prediction.assumptions {
+            if !assumptions.contains(&assumption) {
+                assumptions.push(assumption);
+            }
+        }
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    if table.row_count() > 0 {
+        output::print(&(output::table(&table) + "\n"));
+    }
+    let refused: Vec<&Refused> = answers.cells.iter().filter_map(|cell| cell.refused.as_ref()).collect();
+    let predicted = answers.cells.len() - refused.len();
+    output::print(&output::paragraph(&format!(
+        "{} predicted from {}; in brackets, what each figure is within with a probability of 95 %.",
+        quantity::plural(predicted, "cell"),
+        quantity::plural(sources.cells.len(), "measured cell"),
+    )));
+    for assumption in assumptions {
+        output::print(&output::beside("note: ", 6, assumption));
+    }
+    if !refused.is_empty() {
+        output::print(&format!("\n{} refused:", quantity::plural(refused.len(), "cell")));
+        // Cells with one reason are told together.
+        let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+        for one in &refused {
+            match told.iter_mut().find(|(why, _)| *why == one.why) {
+                Some((_, cells)) => cells.push(&one.cell),
+                None => told.push((&one.why, vec![&one.cell])),
+            }
+        }
+        for (why, cells) in told {
+            let names: Vec<String> = cells.iter().map(|&cell| cell.to_owned()).collect();
+            output::print(&output::beside("  ", 2, &format!("{}: {why}", quantity::list(&names, 3))));
+        }
+    }
+    if !sources.left_out.is_empty() {
+        let (cell, why) = &sources.left_out[0];
+        output::say(format_args!(
+            "note: {} can't be learnt from, for example {cell}: {why}",
+            quantity::plural(sources.left_out.len(), "measured cell")
+        ));
+    }
+}

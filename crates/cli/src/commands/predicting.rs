@@ -1,0 +1,185 @@
+//! From studies and runs to what `underlay_predict` takes, for every command that predicts.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use underlay_predict::attribution;
+use underlay_predict::simulation::Arrivals;
+use underlay_predict::{Calibration, MeasuredCell, Point, Refusal};
+use underlay_record::{Cell, Explained, NotExplained, RunRecord};
+use underlay_report::load::LoadedRun;
+use underlay_study::modelled;
+use underlay_study::plan::{self, CellWork, Entry};
+use underlay_study::spec::Study;
+
+use super::load_run::load;
+use super::which_run::run_directory;
+use crate::exit_codes::Failure;
+use crate::output;
+
+/// A run with its study.
+pub(super) struct SourceRun {
+    pub loaded: LoadedRun,
+    pub study: Study,
+}
+
+/// Cells that were measured, and those that can't be used.
+pub(super) struct Sources {
+    pub runs: Vec<SourceRun>,
+    pub cells: Vec<Arc<MeasuredCell>>,
+    /// (cell, why not)
+    pub left_out: Vec<(String, Refusal)>,
+}
+
+impl Sources {
+    pub(super) fn calibration(&self) -> Calibration {
+        Calibration::new(self.cells.clone())
+    }
+
+    /// Where the time of those cells went.
+    pub(super) fn explained(&self, is_wanted: impl Fn(&str) -> bool) -> Explained {
+        let calibration = self.calibration();
+        let mut explained = Explained::default();
+        let refused =
+            |cell: &str, why: &Refusal| NotExplained { cell: cell.to_owned(), why: why.to_string() };
+        for (cell, why) in self.left_out.iter().filter(|(cell, _)| is_wanted(cell)) {
+            explained.refused.push(refused(cell, why));
+        }
+        for cell in calibration.cells().iter().filter(|cell| is_wanted(&cell.point.id)) {
+            match attribution::explain(&calibration, cell) {
+                Ok(explanation) => explained.cells.push(explanation),
+                Err(why) => explained.refused.push(refused(&cell.point.id, &why)),
+            }
+        }
+        explained
+    }
+}
+
+/// Reads runs. What of them can't be used is told.
+pub(super) fn sources(directories: &[PathBuf]) -> Result<Sources, Failure> {
+    let mut sources = Sources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
+    for directory in directories {
+        let run = source_run(directory)?;
+        measured_cells(&run.loaded, &run.study, &mut sources);
+        sources.runs.push(run);
+    }
+    if sources.cells.is_empty() {
+        let reasons: Vec<String> =
+            sources.left_out.iter().take(3).map(|(cell, why)| format!("  {cell}: {why}")).collect();
+        let reasons = if reasons.is_empty() { String::new() } else { format!("\n{}", reasons.join("\n")) };
+        return Err(Failure::Mistake(format!(
+            "there is nothing to predict from: no cell of requests was measured on modelled storage{reasons}"
+        )));
+    }
+    Ok(sources)
+}
+
+fn source_run(directory: &Path) -> Result<SourceRun, Failure> {
+    let directory = run_directory(directory);
+    let loaded = load(&directory)?;
+    loaded.doubts().iter().for_each(output::say);
+    let study = modelled::study_of_run(&loaded.run).map_err(|problem| {
+        Failure::Mistake(format!(
+            "the study of {} can't be read any more, so nothing is known of its storages: {problem}",
+            directory.display()
+        ))
+    })?;
+    Ok(SourceRun { loaded, study })
+}
+
+/// Where the time of a run's operations went, for its report. Empty where its storages aren't modelled, or it is of jobs alone.
+pub(super) fn explained(loaded: &LoadedRun) -> Explained {
+    let Ok(study) = modelled::study_of_run(&loaded.run) else { return Explained::default() };
+    let mut sources = Sources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
+    measured_cells(loaded, &study, &mut sources);
+    let asks: Vec<String> = plan::entries(&study)
+        .into_iter()
+        .filter(|entry| entry.cell.requests().is_some())
+        .map(|entry| entry.cell.id.clone())
+        .collect();
+    sources.explained(|cell| asks.iter().any(|id| id == cell))
+}
+
+fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut Sources) {
+    let mut by_cell: BTreeMap<&str, Vec<&RunRecord>> = BTreeMap::new();
+    for record in &loaded.records {
+        by_cell.entry(&record.cell.id).or_default().push(record);
+    }
+    let mut block_bytes: BTreeMap<&str, Option<f64>> = BTreeMap::new();
+    for system in &study.systems {
+        let of_system: Vec<&RunRecord> =
+            loaded.records.iter().filter(|record| record.cell.system == system.name).collect();
+        block_bytes.insert(&system.name, underlay_predict::cell::read_bytes_of(&of_system));
+    }
+    let mut cells = Vec::new();
+    for entry in plan::entries(study) {
+        let Some(records) = by_cell.get(entry.cell.id.as_str()) else { continue };
+        let measured = point(study, &entry).and_then(|point| {
+            let block_bytes = block_bytes.get(entry.cell.system.as_str()).copied().flatten();
+            MeasuredCell::new(point, records, block_bytes)
+        });
+        let usable = measured.and_then(|cell| match &cell.point.not_modelled {
+            Some(what) => Err(Refusal::Layer { what: what.clone() }),
+            None => Ok(cell),
+        });
+        match usable {
+            Ok(cell) => cells.push(cell),
+            Err(refusal) => sources.left_out.push((entry.cell.id.clone(), refusal)),
+        }
+    }
+    underlay_predict::divide_cpu_time(&mut cells);
+    sources.cells.extend(cells.into_iter().map(Arc::new));
+}
+
+/// Every cell of a study as a question, in its order.
+pub(super) fn questions(study: &Study) -> Vec<(Cell, Result<Point, Refusal>)> {
+    plan::entries(study).into_iter().map(|entry| (entry.cell.clone(), point(study, &entry))).collect()
+}
+
+/// A cell of a study as a point.
+pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> {
+    let Entry { cell, system, workload, .. } = entry;
+    let (CellWork::Requests(size), Some(requests)) = (entry.asked, cell.requests()) else {
+        return Err(Refusal::Work { what: cell.id.clone() });
+    };
+    let arrivals = match &requests.rate {
+        underlay_record::Rate::Unthrottled => Arrivals::Closed,
+        underlay_record::Rate::Steady { per_s } => match workload.arrivals {
+            underlay_workload::Arrivals::Constant => Arrivals::Even { per_s: *per_s },
+            underlay_workload::Arrivals::Poisson => Arrivals::Poisson { per_s: *per_s },
+        },
+        underlay_record::Rate::Changing { .. } => {
+            return Err(Refusal::Work { what: format!("{} has a rate that changes", cell.id) });
+        }
+        underlay_record::Rate::Highest { .. } => {
+            return Err(Refusal::Work { what: format!("{} looks for a rate", cell.id) });
+        }
+    };
+    let servers = system.servers.max(1);
+    let (volumes, not_modelled) = match modelled::volumes(study, entry) {
+        Ok(volumes) => (volumes, None),
+        Err(what) => (Vec::new(), Some(what)),
+    };
+    let cores = study
+        .machine
+        .map(|machine| machine.cores.saturating_mul(servers).saturating_mul(system.nodes.max(1)));
+    Ok(Point {
+        id: cell.id.clone(),
+        system: system.kind.clone(),
+        settings: modelled::settings(study, entry),
+        nodes: system.nodes,
+        servers,
+        mix: requests.mix.clone(),
+        distribution: requests.distribution.clone(),
+        threads: requests.threads,
+        arrivals,
+        records: study.records_here(system.share(size.records)) as f64 * f64::from(servers),
+        record_bytes: workload.record_bytes() as f64,
+        memory_bytes: study.budget_here(system) as f64 * f64::from(servers),
+        cores,
+        storage: entry.storage.name.clone(),
+        volumes,
+        not_modelled,
+    })
+}

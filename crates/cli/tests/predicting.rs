@@ -1,0 +1,200 @@
+//! `underlay predict`, `explain` and `advise`, from a small run that was measured: RocksDB on six disks and on flash, three sizes, three mixes.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::schemas::keeps_to;
+use support::{Playground, stderr, stdout};
+
+const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/measured-run");
+
+fn json(playground: &Playground, arguments: &[&str]) -> serde_json::Value {
+    let output = playground.output(&[arguments, &["--json"]].concat());
+    assert!(!output.stdout.is_empty(), "{}", stderr(&output));
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+/// The same, held against its schema.
+fn json_of(schema: &str, playground: &Playground, arguments: &[&str]) -> serde_json::Value {
+    let found = json(playground, arguments);
+    keeps_to(schema, &found.to_string());
+    found
+}
+
+fn study(playground: &Playground, name: &str, change: impl Fn(String) -> String) -> PathBuf {
+    let run = std::fs::read_to_string(Path::new(RUN).join("run.json")).unwrap();
+    let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+    let text = run["study_toml"].as_str().unwrap().to_owned();
+    playground.write(name, &change(text))
+}
+
+#[test]
+fn each_measured_cell_is_predicted_from_the_others() {
+    let playground = Playground::new();
+    let found = json_of("held-out", &playground, &["predict", "--held-out", "--from", RUN]);
+    let summaries = found["summaries"].as_array().unwrap();
+    let of = |kind: &str| summaries.iter().find(|one| one["without"] == kind).unwrap();
+    let by_size = of("a size");
+    assert!(by_size["throughput"]["median"].as_f64().unwrap() < 0.25, "{by_size}");
+    assert!(by_size["throughput"]["covered"].as_f64().unwrap() > 0.7, "{by_size}");
+    let by_storage = of("a storage");
+    assert!(
+        by_storage["throughput"]["median"].as_f64().unwrap() < by_storage["nearest"].as_f64().unwrap(),
+        "it must beat the other storage's figure: {by_storage}"
+    );
+}
+
+#[test]
+fn other_storages_and_sizes_are_answered_and_others_refused() {
+    let playground = Playground::new();
+    let other = study(&playground, "other.toml", |text| {
+        let text = text.replace("sx300-1600", "nvme-9300-max");
+        text.replace("\"512 GB\"", "\"700 GB\"")
+            .replace("mixes = [\"a\", \"b\", \"c\"]", "mixes = [\"b\", \"f\"]")
+    });
+    let found = json_of(
+        "predict",
+        &playground,
+        &["predict", other.to_str().unwrap(), "--from", RUN, "--only", "distribution=uniform"],
+    );
+    let cells = found["cells"].as_array().unwrap();
+    let of = |part: &str| cells.iter().find(|cell| cell["cell"].as_str().unwrap().ends_with(part)).unwrap();
+    let answer = &of("flash/ycsb-b-uniform-90t-700-gb")["prediction"];
+    let figure = |metric: &str, end: &str| answer[metric][end].as_f64().unwrap();
+    assert!(figure("throughput_per_s", "low") < figure("throughput_per_s", "value"), "{answer}");
+    assert!(figure("mean_us", "value") < figure("p99_us", "value"), "{answer}");
+    let refused = &of("flash/ycsb-f-uniform-90t-700-gb")["refused"];
+    assert_eq!(refused["reason"], "mix");
+    assert!(refused["why"].as_str().unwrap().contains("measure it"), "{refused}");
+    // A script sees that some are missing.
+    let output = playground.output(&["predict", other.to_str().unwrap(), "--from", RUN]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stdout(&output).contains("refused"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_run_is_explained() {
+    let playground = Playground::new();
+    let found = json_of("explain", &playground, &["explain", RUN, "--only", "mix=c"]);
+    for cell in found["cells"].as_array().unwrap() {
+        let mean = &cell["mean"];
+        let parts = [
+            "device_service_us",
+            "device_queueing_us",
+            "network_us",
+            "cpu_us",
+            "cpu_waiting_us",
+            "client_waiting_us",
+            "layers_us",
+            "unexplained_us",
+        ];
+        let sum: f64 = parts.iter().map(|part| mean[part].as_f64().unwrap()).sum();
+        assert!((sum / mean["measured_us"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{cell}");
+        assert_eq!(cell["what_if"].as_array().unwrap().len(), 3);
+        assert!(cell["bottleneck"].as_str().unwrap().ends_with('.'));
+    }
+    let text = stdout(&playground.output(&["explain", RUN, "--only", "mix=c"]));
+    assert!(text.contains("bottleneck:") && text.contains("a device twice as fast"), "{text}");
+}
+
+#[test]
+fn the_report_says_where_the_time_goes() {
+    let playground = Playground::new();
+    let output = playground.output(&["report", RUN, "--out", "page.html"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = std::fs::read_to_string(playground.path("page.html")).unwrap();
+    assert!(page.contains("Where the time goes") && page.contains("with a device twice as fast"));
+    assert!(stdout(&output).contains("Where the time goes"), "{}", stdout(&output));
+}
+
+#[test]
+fn advice_names_the_cheapest_and_writes_the_study_that_verifies_it() {
+    let playground = Playground::new();
+    let asked = [
+        "advise",
+        "storage",
+        "--from",
+        RUN,
+        "--rate",
+        "20000",
+        "--p99",
+        "10ms",
+        "--mix",
+        "c",
+        "--data",
+        "600 GB",
+        "--most-devices",
+        "12",
+        "--html",
+        "frontier.html",
+        "-o",
+        "verify.toml",
+    ];
+    let output = playground.output(&asked);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("stays the cheapest until") && text.contains("p99"), "{text}");
+    let page = std::fs::read_to_string(playground.path("frontier.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("bound: 10 ms"));
+    let checked = playground.output(&["check", "verify.toml", "--json"]);
+    assert!(checked.status.success(), "{}", stdout(&checked));
+    let cells: Vec<serde_json::Value> = serde_json::from_str(&stdout(&checked)).unwrap();
+    assert_eq!(cells.len(), 3);
+    assert!(cells.iter().all(|cell| cell["work"]["rate"]["per_s"] == 20_000.0), "{cells:?}");
+    let found = json_of("advise-storage", &playground, &asked[..asked.len() - 2]);
+    let offers = found["offers"].as_array().unwrap();
+    let usd: Vec<f64> = offers.iter().map(|offer| offer["usd"].as_f64().unwrap()).collect();
+    assert!(usd.is_sorted() && !usd.is_empty(), "{usd:?}");
+    // It is there already, and somebody may have changed it.
+    let again = playground.output(&asked);
+    assert_eq!(again.status.code(), Some(2), "{}", stderr(&again));
+    assert!(stderr(&again).contains("already exists"), "{}", stderr(&again));
+}
+
+#[test]
+fn advice_on_memory_has_a_curve_and_a_price() {
+    let playground = Playground::new();
+    let asked = ["advise", "memory", "--from", RUN, "--rate", "20000", "--mix", "c"];
+    let found = json_of("advise-memory", &playground, &asked);
+    let hits: Vec<f64> =
+        found["sizes"].as_array().unwrap().iter().map(|size| size["hit_ratio"].as_f64().unwrap()).collect();
+    assert!(hits.is_sorted() && hits[0] < hits[hits.len() - 1], "{hits:?}");
+    let hdd =
+        found["break_even"].as_array().unwrap().iter().find(|one| one["medium"] == "hdd-7200-sata").unwrap();
+    assert!(hdd["interval_s"].as_f64().unwrap() > 60.0, "{hdd}");
+    let text = stdout(&playground.output(&asked));
+    assert!(text.contains("(least)"), "{text}");
+    // The catalogue's price, with its date, unless another one is given.
+    let catalogue_usd = found["usd_per_gib"].as_f64().unwrap();
+    assert!(found["price_source"].as_str().unwrap().starts_with("2018"), "{found}");
+    let given = json(&playground, &[&asked[..], &["--usd-per-gib", "4"]].concat());
+    let interval = |found: &serde_json::Value| found["break_even"][0]["interval_s"].as_f64().unwrap();
+    assert_eq!(given["usd_per_gib"], 4.0);
+    assert!((interval(&given) / interval(&found) - catalogue_usd / 4.0).abs() < 1e-9);
+}
+
+#[test]
+fn mistakes_are_told_with_what_to_do() {
+    let playground = Playground::new();
+    let storage = ["advise", "storage", "--from", RUN];
+    let cases: [(Vec<&str>, &str); 9] = [
+        (vec!["predict", "--from", RUN], "STUDY"),
+        (vec!["predict", "--held-out", "--from", "nowhere"], "not a run directory"),
+        (vec!["explain", RUN, "--only", "mix=z"], "mix"),
+        ([&storage[..], &["--rate", "-5", "--p99", "10ms"]].concat(), "operations per second"),
+        ([&storage[..], &["--rate", "nan", "--p99", "10ms"]].concat(), "operations per second"),
+        ([&storage[..], &["--rate", "5", "--p99", "ten"]].concat(), "--p99 ten"),
+        ([&storage[..], &["--rate", "5", "--p99", "10ms", "--mix", "z"]].concat(), "mixes a, b, c"),
+        (
+            [&storage[..], &["--rate", "5", "--p99", "10ms", "--data", "900 TB", "--mix", "c"]].concat(),
+            "data : memory",
+        ),
+        ([&storage[..], &["--rate", "5", "--p99", "10ms", "--most-devices", "0"]].concat(), "from 1 to 64"),
+    ];
+    for (arguments, words) in cases {
+        let output = playground.output(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
+        assert!(stderr(&output).contains(words), "{arguments:?}: {}", stderr(&output));
+    }
+}
