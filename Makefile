@@ -12,15 +12,18 @@ OPERATIONS = 1000000
 MINUTES = 60
 # How often `make volume-kills` kills the server.
 KILLS = 500
+# How often `make gateway-kills` kills the gateway's engine.
+GATEWAY_KILLS = 200
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate schema vm clean help
+.PHONY: quickstart build gateway gateway-kills test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate prediction schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes and the build)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make quick        the fast loop: unit tests and the command line, without root"
+	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"
 	@echo "make lint         formatting, clippy, rings of modules, licences and versions of dependencies"
 	@echo "make exercise     a million random operations on every attachment and stack of layers, byte for byte"
 	@echo "make vm           test ublk and the volume server against a stock Linux kernel in virtual machines"
@@ -28,6 +31,7 @@ help:
 	@echo "make simulate-proof  plant known bugs one at a time, and say after how many seeds each is found"
 	@echo "make power-cuts   a thousand power cuts under XFS, ext4 and RocksDB, and some with a second fault: what was acknowledged must be there"
 	@echo "make volume-kills 500 kills of the volume server under load, more with a failing member or a full pool: whatever it had answered must be there"
+	@echo "make gateway-kills  200 kills of the S3 gateway's engine under load while the store behind fails: whatever was acknowledged must be there"
 	@echo "make je-ha-kills  20 kills of replicas and of masters of replicated Berkeley DB JE under load: whatever was acknowledged must be there"
 	@echo "make oracle-nosql-kills  the same of storage nodes of Oracle NoSQL Database, from the installation that KVHOME names"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
@@ -37,6 +41,7 @@ help:
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, on fewer CPUs and beside a busy program, and see whether all agree (about 25 minutes)"
 	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program"
+	@echo "make prediction   predict each cell of measured runs (RUNS='runs/a runs/b') from the others, and write docs/prediction.md"
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
 	@echo "make deb          a Debian package below target/debian"
@@ -45,9 +50,14 @@ help:
 quickstart: build
 	$(AS_ROOT) $(UNDERLAY) run studies/quickstart.toml
 
+# What the quickstart needs; the gateway, with libraries of its own, has its own target.
 build:
 	@scripts/install-packages run
-	cargo build --release --locked
+	cargo build --release --locked -p underlay-cli
+
+gateway:
+	@scripts/install-packages run
+	cargo build --release --locked -p underlay-gateway
 
 # A stock kernel's initiator meets the volume server too: the programs are built by then.
 test:
@@ -99,6 +109,10 @@ volume-kills:
 	@scripts/install-packages test
 	@UNDERLAY_VOLUME_KILLS=$(KILLS) scripts/volume-kills
 
+gateway-kills:
+	@scripts/install-packages test
+	UNDERLAY_GATEWAY_KILLS=$(GATEWAY_KILLS) cargo test --locked -p underlay-gateway --test gateway kills
+
 je-ha-kills:
 	@scripts/install-packages test
 	@RUST_TEST_NOCAPTURE=1 UNDERLAY_JE_HA_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test je members_are_killed
@@ -136,19 +150,26 @@ certificate: build
 	@scripts/install-packages test
 	$(AS_ROOT) benches/certificate
 
-schema: build
-	for of in study record report comparison check doctor; do $(UNDERLAY) schema $$of > docs/schemas/$$of.json; done
+# Which runs, and by default the newest.
+RUNS = $(lastword $(sort $(wildcard runs/*)))
 
-install: build
+prediction: build
+	benches/prediction $(RUNS)
+
+schema: build
+	for of in study record report comparison check doctor predict held-out explain advise-storage advise-memory; do $(UNDERLAY) schema $$of > docs/schemas/$$of.json; done
+
+install: build gateway
 	@scripts/package-files $(UNDERLAY) target/package
 	$(AS_ROOT) install -D -m 755 $(UNDERLAY) $(DESTDIR)$(PREFIX)/bin/underlay
+	$(AS_ROOT) install -D -m 755 target/release/underlay-gateway $(DESTDIR)$(PREFIX)/bin/underlay-gateway
 	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 target/package/man/*.1
 	$(AS_ROOT) install -D -m 644 target/package/completions/underlay.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/underlay
 	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions target/package/completions/_underlay
 	$(AS_ROOT) install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d target/package/completions/underlay.fish
 
 # deploy/deb.md lists what is in it.
-deb: build target/tools/bin/cargo-deb
+deb: build gateway target/tools/bin/cargo-deb
 	@scripts/package-files $(UNDERLAY) target/package
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" cargo deb --package underlay-cli --no-build --no-strip --locked
 
