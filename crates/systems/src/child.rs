@@ -19,6 +19,7 @@ use rustix::thread::{
 };
 use underlay_sync::{Condvar, Mutex, slices};
 
+use crate::printed::Printed;
 use crate::system::{Resources, SystemError};
 
 /// How much of the log goes into an error.
@@ -41,6 +42,8 @@ struct Birth {
     ends_group: bool,
     /// Whom it becomes last of all.
     user: Option<(Uid, Gid)>,
+    /// It prints into a pipe, of which the log keeps so much. Without one it has the log itself.
+    printed_limit_bytes: Option<u64>,
 }
 
 /// What is known about the process. Everything that may have to explain its silence shares this.
@@ -109,17 +112,18 @@ impl Child {
         log: &Path,
         prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<Child, SystemError> {
-        let birth = Birth { prepare: Some(Box::new(prepare)), ends_group: true, user: None };
+        let birth = Birth { prepare: Some(Box::new(prepare)), ends_group: true, ..Birth::default() };
         Self::spawn_by(system, system, command, log, &Resources::unlimited(), birth)
     }
 
     /// Like [`spawn`](Self::spawn), for a program in a session of its own that becomes `user` once it is in its groups. `prepare` runs
-    /// on the thread that forks, as in [`spawn_apart`](Self::spawn_apart). What it started and left behind stays.
+    /// on the thread that forks, as in [`spawn_apart`](Self::spawn_apart). What it started and left behind stays. It prints into a pipe, whose
+    /// first `printed_limit_bytes` are in the log.
     pub(crate) fn spawn_session(
         system: &'static str,
         name: &str,
         mut command: Command,
-        log: &Path,
+        (log, printed_limit_bytes): (&Path, u64),
         resources: &Resources,
         user: Option<(Uid, Gid)>,
         prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
@@ -132,7 +136,8 @@ impl Child {
                 Ok(())
             });
         }
-        let birth = Birth { prepare: Some(Box::new(prepare)), ends_group: false, user };
+        let printed_limit_bytes = Some(printed_limit_bytes);
+        let birth = Birth { prepare: Some(Box::new(prepare)), ends_group: false, user, printed_limit_bytes };
         Self::spawn_by(system, name, command, log, resources, birth)
     }
 
@@ -144,13 +149,18 @@ impl Child {
         resources: &Resources,
         birth: Birth,
     ) -> Result<Child, SystemError> {
-        let Birth { prepare, ends_group, user } = birth;
+        let Birth { prepare, ends_group, user, printed_limit_bytes } = birth;
         let failed = move |problem: String| SystemError::starting(system, problem);
-        let output = File::create(log)
-            .map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
-        let errors = output
-            .try_clone()
-            .map_err(|error| failed(format!("can't write its log {}: {error}", log.display())))?;
+        let no_log = |error: io::Error| failed(format!("can't write its log {}: {error}", log.display()));
+        let output = File::create(log).map_err(no_log)?;
+        let (printed, output) = match printed_limit_bytes {
+            Some(limit) => {
+                let (printed, end) = Printed::into_log(output, limit, user).map_err(no_log)?;
+                (Some(printed), end)
+            }
+            None => (None, output.into()),
+        };
+        let errors = output.try_clone().map_err(no_log)?;
         let mut cgroups = Vec::new();
         for path in &resources.join_files {
             let opened = OpenOptions::new().write(true).open(path);
@@ -227,6 +237,9 @@ impl Child {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
             end.status = child.wait().ok();
+            if let Some(printed) = &printed {
+                printed.drain();
+            }
             end.over = true;
             end.killed_by_budget = oom_kills(&state.resources) > state.oom_kills_before;
             state.ended.notify_all();
@@ -362,6 +375,14 @@ impl ChildState {
     /// Its exit status; `None` while it runs, and if a signal ended it.
     pub(crate) fn exit_code(&self) -> Option<i32> {
         self.end.lock().status?.code()
+    }
+
+    /// Whether SIGTERM or SIGINT ended it, or a handler of its own did and said so the way shells do.
+    pub(crate) fn ended_by_request(&self) -> bool {
+        const ASKED: [i32; 2] = [Signal::TERM.as_raw(), Signal::INT.as_raw()];
+        let Some(status) = self.end.lock().status else { return false };
+        let asked = |signal: &i32| status.signal() == Some(*signal) || status.code() == Some(128 + signal);
+        ASKED.iter().any(asked)
     }
 
     /// Whether it exited with status 0.

@@ -33,6 +33,7 @@ pub mod nodes;
 pub mod null;
 pub mod oracle_nosql;
 mod pid_namespace;
+mod printed;
 mod private_file;
 mod process_memory;
 mod program;

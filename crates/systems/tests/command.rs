@@ -73,7 +73,7 @@ fn benchmark(run: &str) -> BenchmarkRequest {
         plan: BenchmarkPlan {
             run: run.to_owned(),
             job: None,
-            in_budget: false,
+            in_budget: Some(false),
             limit: Duration::from_secs(60),
             figures: vec![figure],
             marks: Vec::new(),
@@ -160,18 +160,17 @@ fn a_command_that_hangs_is_killed_at_its_limit() {
     assert_eq!(ground.processes(), Vec::<String>::new());
 }
 
-/// The log is sparse here: no disk need have room for it.
 #[test]
 fn a_command_that_prints_without_end_is_killed() {
     let ground = Ground::new();
-    let endless = "echo so it begins; truncate -s 2G /proc/self/fd/1; sleep 1000";
+    let endless = "echo so it begins; yes";
     let told = ground.start(&[("prepare", endless), ("limit", "60 s")]).err().unwrap().to_string();
-    assert!(told.contains("`prepare` was killed") && told.contains("printed more than 1024 MiB"), "{told}");
+    assert!(told.contains("`prepare` was killed") && told.contains("printed more than 256 MiB"), "{told}");
     let told =
         ground.start(&[("start", endless), ("ready", "false"), ("limit", "60 s")]).err().unwrap().to_string();
-    assert!(told.contains("printed more than 1024 MiB") && told.contains("start.log"), "{told}");
+    assert!(told.contains("printed more than 256 MiB") && told.contains("start.log"), "{told}");
     // What the program itself prints counts as well, whatever runs beside it.
-    let later = format!("sleep 1; {endless}");
+    let later = format!("sleep 1; {endless} and on");
     let running = ground.start(&[("start", later.as_str()), ("limit", "60 s")]).unwrap();
     let told = measure(running.as_ref(), "sleep 60").unwrap_err().to_string();
     assert!(told.contains("`benchmark` was killed") && told.contains("start.log"), "{told}");

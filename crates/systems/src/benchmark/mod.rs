@@ -17,8 +17,9 @@ pub struct BenchmarkPlan {
     pub run: String,
     /// The text of the file that `{job}` stands for.
     pub job: Option<String>,
-    /// It belongs to the system's budget, as a program that opens the data itself, and is no client beside it.
-    pub in_budget: bool,
+    /// It belongs to the system's budget, as a program that opens the data itself, or is a client beside it. If the study does not say, it is a
+    /// client where a program runs that it could be one of.
+    pub in_budget: Option<bool>,
     /// One that takes longer has failed. By this machine's clock.
     pub limit: Duration,
     /// Never empty.
@@ -50,6 +51,13 @@ pub struct FigurePlan {
     /// A regular expression for its progress: groups `value`, and `t` in seconds if the command tells them.
     pub progress: Option<String>,
     pub take: Take,
+}
+
+impl FigurePlan {
+    /// Whether each percentile is a figure, with a name of its own.
+    pub fn has_several(&self) -> bool {
+        matches!(self.reading, Reading::Percentiles(_) | Reading::Hdr)
+    }
 }
 
 /// How a figure is taken from a text.

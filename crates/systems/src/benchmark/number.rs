@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-/// The number at `place` in `text`.
+/// The number at `place` in `text`, a part of `matched`: what the pattern itself has around the number is on purpose.
 ///
 /// # Errors
 /// When there is something else, or the text's number is longer than the place: a figure of half a number would look sound.
-pub(super) fn number_at(text: &str, place: Range<usize>) -> Result<f64, String> {
+pub(super) fn number_at(text: &str, place: Range<usize>, matched: Range<usize>) -> Result<f64, String> {
     let found = &text[place.clone()];
     let seen = around(text, &place);
     let value = found.trim().parse::<f64>().ok().filter(|value| value.is_finite());
@@ -14,10 +14,15 @@ pub(super) fn number_at(text: &str, place: Range<usize>) -> Result<f64, String> 
         return Err(format!("`{}` is no number, in: {seen}", found.escape_debug()));
     };
     let (before, after) = (&text[..place.start], &text[place.end..]);
-    if found.starts_with(|c: char| c.is_ascii_digit() || c == '.') && continues_backwards(before)
-        || continues(after)
-    {
+    let begins_with_digits = found.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    if begins_with_digits && (continues_backwards(before) || is_negative(before)) || continues(after) {
         return Err(format!("`{found}` is only a part of a number, in: {seen}"));
+    }
+    if matched.end == place.end && has_multiple(after) {
+        return Err(format!(
+            "`{found}` has a letter behind it that multiplies it, in: {seen}; have the program print whole numbers, or let the pattern have the \
+             letter and the unit say it"
+        ));
     }
     Ok(value)
 }
@@ -27,7 +32,9 @@ fn continues(after: &str) -> bool {
     let mut letters = after.chars();
     match letters.next() {
         Some(c) if c.is_ascii_digit() => true,
-        Some('.' | ',') => letters.next().is_some_and(|c| c.is_ascii_digit()),
+        Some('.' | ',' | '_' | '\'' | '\u{a0}' | '\u{2009}' | '\u{202f}') => {
+            letters.next().is_some_and(|c| c.is_ascii_digit())
+        }
         Some('e' | 'E') => {
             let next = letters.next();
             next.is_some_and(|c| c.is_ascii_digit())
@@ -37,12 +44,27 @@ fn continues(after: &str) -> bool {
     }
 }
 
+/// Whether `k`, `M`, `G` or `T` follows and nothing else does, as in `12.3k`: of `12 MB/s`, the letter is of a unit.
+fn has_multiple(after: &str) -> bool {
+    let mut letters = after.chars();
+    matches!(letters.next(), Some('k' | 'K' | 'M' | 'G' | 'T'))
+        && letters.next().is_none_or(|c| !c.is_alphanumeric() && c != '/')
+}
+
+/// Whether a minus sign stands before, and is none between two words or numbers.
+fn is_negative(before: &str) -> bool {
+    before.strip_suffix('-').is_some_and(|rest| !rest.ends_with(|c: char| c.is_alphanumeric() || c == '-'))
+}
+
 /// Whether a number that begins here has begun before.
 fn continues_backwards(before: &str) -> bool {
     let mut letters = before.chars().rev();
     match letters.next() {
         Some(c) if c.is_ascii_digit() => true,
-        Some('.' | ',') => letters.next().is_some_and(|c| c.is_ascii_digit()),
+        // Between groups of digits: an underscore, an apostrophe, spaces that don't break.
+        Some('.' | ',' | '_' | '\'' | '\u{a0}' | '\u{2009}' | '\u{202f}') => {
+            letters.next().is_some_and(|c| c.is_ascii_digit())
+        }
         _ => false,
     }
 }
@@ -63,14 +85,24 @@ mod tests {
     fn half_a_number_is_none() {
         let read = |text: &str, part: &str| {
             let start = text.find(part).unwrap();
-            number_at(text, start..start + part.len())
+            let place = start..start + part.len();
+            number_at(text, place.clone(), place)
         };
         assert_eq!(read("tps = 123.45 (all)", "123.45"), Ok(123.45));
         assert_eq!(read("a 1e3, b", "1e3"), Ok(1000.0));
         assert_eq!(read("rose by -5 %", "-5"), Ok(-5.0));
         assert_eq!(read("it took 12.", "12"), Ok(12.0));
         assert_eq!(read("1,2,3", "2"), Err("`2` is only a part of a number, in: 1,2,3".to_owned()));
+        assert_eq!(read("12 MB/s", "12"), Ok(12.0));
+        assert_eq!(read("IOPS=12MB", "12"), Ok(12.0));
+        assert_eq!(read("a-5 2026-11", "11"), Ok(11.0));
+        let text = "IOPS=12.3k, more";
+        assert!(number_at(text, 5..9, 0..9).unwrap_err().contains("multiplies"));
+        assert_eq!(number_at(text, 5..9, 0..10), Ok(12.3), "the pattern has the letter");
         for (text, part) in [
+            ("change: -5 %", "5"),
+            ("1_234", "234"),
+            ("1\u{202f}234", "1"),
             ("tps = 123.45", "123"),
             ("tps = 123.45", "45"),
             ("n 1,234 x", "1"),

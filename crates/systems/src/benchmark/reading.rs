@@ -1,11 +1,13 @@
 //! The figures of a benchmark, taken from its texts. Whatever is not there, or not wholly, is an error with what was seen.
 
-use regex::Regex;
+use std::ops::Range;
+
+use regex::{Captures, Match, Regex};
 use serde_json::Value;
 use underlay_record::{BenchmarkFigure, BenchmarkMark, FigureSample, Histogram};
 
 use super::number::number_at;
-use super::{FigurePlan, MarkPlan, Reading, Take, path};
+use super::{FigurePlan, MarkPlan, Reading, path};
 
 /// So much of a text goes into a message.
 const SEEN_BYTES: usize = 1500;
@@ -60,6 +62,11 @@ pub fn check(plan: &FigurePlan) -> Result<(), (&'static str, String)> {
 pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkFigure>, String> {
     let told = |problem: String| format!("its figure `{}`: {problem}", plan.name);
     let text = texts.text(plan.file.as_deref()).map_err(told)?;
+    let text = match plan.reading {
+        // JSON that ends too soon is noticed.
+        Reading::Json(_) => text,
+        _ => whole_lines(text, plan.file.as_deref()),
+    };
     let seen = || match (text.trim(), &plan.file) {
         ("", None) => "it printed nothing".to_owned(),
         ("", Some(file)) => format!("{file} is empty"),
@@ -101,9 +108,8 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkF
             histogram(&text).map(|all| all.into_iter().map(|(name, value)| figure(name, value)).collect())
         }
         Reading::Progress => {
-            let take = if plan.take == Take::Last { Take::Mean } else { plan.take };
             let values: Vec<f64> = series.iter().map(|sample| sample.value).collect();
-            take.of(&values).map(|value| vec![figure("", value)]).ok_or_else(|| "no progress".to_owned())
+            plan.take.of(&values).map(|value| vec![figure("", value)]).ok_or_else(|| "no progress".to_owned())
         }
     };
     let mut found = found.map_err(|problem| told(format!("{problem}; {}", seen())))?;
@@ -131,14 +137,14 @@ pub fn check_mark(pattern: &str) -> Result<(), String> {
 /// When the text can't be read, or a time is none.
 pub fn marks_of(plan: &MarkPlan, texts: &dyn Texts) -> Result<Vec<BenchmarkMark>, String> {
     let told = |problem: String| format!("its mark `{}`: {problem}", plan.name);
-    let text = texts.text(plan.file.as_deref()).map_err(told)?;
+    let text = whole_lines(texts.text(plan.file.as_deref()).map_err(told)?, plan.file.as_deref());
     let mut marks = Vec::new();
     for found in regex(&plan.pattern).map_err(told)?.captures_iter(&text) {
         if marks.len() == MAX_MARKS {
             return Err(told(format!("it matches more than {MAX_MARKS} times: mark what lasts")));
         }
-        let second =
-            |group: &str| found.name(group).map(|second| number_at(&text, second.range())).transpose();
+        let number = |second: Match<'_>| number_at(&text, second.range(), whole(&found));
+        let second = |group: &str| found.name(group).map(number).transpose();
         let Some(from_s) = second("from").map_err(told)? else { continue };
         let to_s = second("to").map_err(told)?;
         if from_s < 0.0 || to_s.is_some_and(|to_s| to_s < from_s) {
@@ -150,6 +156,16 @@ pub fn marks_of(plan: &MarkPlan, texts: &dyn Texts) -> Result<Vec<BenchmarkMark>
         marks.push(BenchmarkMark { name: plan.name.clone(), from_s, to_s });
     }
     Ok(marks)
+}
+
+/// A file may still be written while it is read: its last line counts once it has its end. What is one line without an end is taken as it is.
+fn whole_lines(mut text: String, file: Option<&str>) -> String {
+    if file.is_some()
+        && let Some(end) = text.rfind('\n')
+    {
+        text.truncate(end + 1);
+    }
+    text
 }
 
 /// The end of a text, from the beginning of a line.
@@ -169,25 +185,33 @@ fn regex(pattern: &str) -> Result<Regex, String> {
     Regex::new(pattern).map_err(|error| format!("no regular expression: {error}"))
 }
 
+/// Everything that a pattern matched.
+fn whole(found: &Captures<'_>) -> Range<usize> {
+    found.get(0).map_or(0..0, |all| all.range())
+}
+
 /// The numbers in a pattern's group `value`, or in its first one.
 fn matches(pattern: &str, text: &str) -> Result<Vec<f64>, String> {
     regex(pattern)?
         .captures_iter(text)
-        .filter_map(|found| found.name("value").or_else(|| found.get(1)))
-        .map(|value| number_at(text, value.range()))
+        .filter_map(|found| found.name("value").or_else(|| found.get(1)).map(|value| (value, whole(&found))))
+        .map(|(value, whole)| number_at(text, value.range(), whole))
         .collect()
 }
 
 fn progress(pattern: &str, text: &str) -> Result<Vec<FigureSample>, String> {
     let mut samples = Vec::new();
-    for found in regex(pattern)?.captures_iter(text).take(MAX_SAMPLES) {
+    for found in regex(pattern)?.captures_iter(text) {
+        if samples.len() == MAX_SAMPLES {
+            return Err(format!("the progress `{pattern}` matches more than {MAX_SAMPLES} times"));
+        }
         let Some(value) = found.name("value").or_else(|| found.get(1)) else { continue };
         let t_s = match found.name("t") {
-            Some(t) => number_at(text, t.range())?,
+            Some(t) => number_at(text, t.range(), whole(&found))?,
             // A line a second is what most programs print.
             None => (samples.len() + 1) as f64,
         };
-        samples.push(FigureSample { t_s, value: number_at(text, value.range())? });
+        samples.push(FigureSample { t_s, value: number_at(text, value.range(), whole(&found))? });
     }
     match samples.is_empty() {
         true => Err(format!("the progress `{pattern}` matches nothing")),
@@ -201,11 +225,11 @@ fn percentiles(pattern: &str, text: &str) -> Result<Vec<(String, f64)>, String> 
         let (Some(percentile), Some(value)) = (found.name("percentile"), found.name("value")) else {
             continue;
         };
-        let percentile = number_at(text, percentile.range())?;
+        let percentile = number_at(text, percentile.range(), whole(&found))?;
         if !(0.0..=100.0).contains(&percentile) {
             return Err(format!("{percentile} is no percentile"));
         }
-        let (name, value) = (format!("p{percentile}"), number_at(text, value.range())?);
+        let (name, value) = (format!("p{percentile}"), number_at(text, value.range(), whole(&found))?);
         match all.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = value,
             None => all.push((name, value)),
@@ -315,6 +339,7 @@ fn histogram(text: &str) -> Result<Vec<(&'static str, f64)>, String> {
 mod tests {
     use underlay_record::{Better, Dilation};
 
+    use super::super::Take;
     use super::*;
 
     struct Printed(&'static str);
@@ -339,6 +364,14 @@ mod tests {
             progress: None,
             take: Take::Last,
         }
+    }
+
+    #[test]
+    fn the_last_line_of_a_file_counts_once_it_has_its_end() {
+        let file = Some("server.log");
+        assert_eq!(whole_lines("took 7 s\ntook 12".to_owned(), file), "took 7 s\n");
+        assert_eq!(whole_lines("12".to_owned(), file), "12");
+        assert_eq!(whole_lines("took 7 s\ntook 12".to_owned(), None), "took 7 s\ntook 12");
     }
 
     fn read(reading: Reading, text: &'static str) -> Result<Vec<(String, f64)>, String> {
@@ -414,7 +447,7 @@ mod tests {
     #[test]
     fn progress_becomes_a_series() {
         let progress = Some(r"progress: (?<t>[0-9.]+) s, (?<value>[0-9.]+) tps".to_owned());
-        let plan = FigurePlan { progress, ..plan(Reading::Progress) };
+        let plan = FigurePlan { progress, take: Take::Mean, ..plan(Reading::Progress) };
         let printed = Printed("progress: 1.0 s, 10 tps\nprogress: 2.0 s, 30.5 tps\n");
         let found = figures_of(&plan, &printed).unwrap().remove(0);
         assert_eq!((found.value, found.series[1]), (20.25, FigureSample { t_s: 2.0, value: 30.5 }));

@@ -46,6 +46,12 @@ impl Config {
             let key = if config.ready.is_some() { "ready" } else { "stop" };
             mistakes.push((key.to_owned(), "expected `start` beside it: without it nothing runs".to_owned()));
         }
+        // The job is the workload's, and there may be several of those.
+        let has_job = |(_, text): &(&String, &String)| placeholders::has(text, "job");
+        if let Some((key, _)) = values.iter().filter(|(key, _)| *key != "script").find(has_job) {
+            let problem = "{job} is the file of a workload's `job`, which only its `run` has";
+            mistakes.push((key.clone(), problem.to_owned()));
+        }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
@@ -127,6 +133,7 @@ mod tests {
         assert!(mistake("limit", "10").1.contains("unit"), "{:?}", mistake("limit", "10"));
         assert!(mistake("stop", "true").1.contains("`start`"));
         assert!(mistake("port", "80").1.contains("1024"));
+        assert!(mistake("load", "fill -P {job}").1.contains("`run`"));
         let config =
             resolve(&[("start", "sleep 9"), ("limit", "5 s"), ("script", "#!/bin/sh\ntrue")]).unwrap();
         assert_eq!((config.limit, config.applied()["script"].as_str()), (Duration::from_secs(5), "2 lines"));

@@ -26,8 +26,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Of a log that goes into an error.
 const LAST_WORDS_BYTES: u64 = 4 << 10;
 const LAST_WORDS_FILES: usize = 50;
-/// So much may the commands of a program print. Files of theirs elsewhere are their own affair, as long as the host's disk has room.
-const MAX_PRINTED_BYTES: u64 = 1 << 30;
+/// So much may the commands of a program print; of each, no more than this is kept. Files of theirs elsewhere are their own affair, as long as the
+/// host's disk has room.
+const MAX_PRINTED_BYTES: u64 = 256 << 20;
 
 /// Which budget a command belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +116,10 @@ impl Ground {
                 process.env(name, value);
             }
         }
-        process.env("HOME", &self.scratch).env(MARK, mark_of(&self.mark, number));
+        process
+            .env("HOME", &self.scratch)
+            .env("TMPDIR", &self.scratch)
+            .env(MARK, mark_of(&self.mark, number));
         for (name, value) in values.iter().rev() {
             process.env(format!("UNDERLAY_{}", name.to_ascii_uppercase()), value);
         }
@@ -133,11 +137,18 @@ impl Ground {
         let (user, places) = (self.user.clone(), self.places.clone());
         // Some containers give root no namespaces.
         let is_apart = rustix::process::geteuid().is_root() && (self.network.is_some() || user.is_some());
-        let child =
-            Child::spawn_session(NAME, verb, process, &log, &resources, ids, move || match is_apart {
+        let child = Child::spawn_session(
+            NAME,
+            verb,
+            process,
+            (&log, MAX_PRINTED_BYTES + 1),
+            &resources,
+            ids,
+            move || match is_apart {
                 true => set_apart(user.as_ref(), &places),
                 false => Ok(()),
-            })?;
+            },
+        )?;
         Ok(Spawned { child, log, number })
     }
 

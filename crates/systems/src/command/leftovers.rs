@@ -16,6 +16,9 @@ const POLL: Duration = Duration::from_millis(10);
 /// More than this of an environment is not looked at.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
+/// Nobody nests control groups deeper.
+const MAX_GROUPS_DEEP: usize = 8;
+
 /// The variable whose value every process inherits.
 pub(super) const MARK: &str = "UNDERLAY_PROGRAM";
 
@@ -35,11 +38,9 @@ impl Crew {
     pub(super) fn members(&self) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
         for list in &self.lists {
-            let text = std::fs::read_to_string(list).unwrap_or_default();
-            // Zero stands for a process that this namespace can't see.
-            found.extend(
-                text.lines().filter_map(|line| line.trim().parse::<u32>().ok()).filter(|pid| *pid != 0),
-            );
+            found.extend(listed(list));
+            // A program may have made groups below its own.
+            found.extend(list.parent().into_iter().flat_map(|group| listed_below(group, MAX_GROUPS_DEEP)));
         }
         if self.lists.is_empty() {
             let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -113,6 +114,27 @@ impl Crew {
             std::thread::sleep(POLL);
         }
     }
+}
+
+/// The processes of a control group.
+fn listed(list: &Path) -> Vec<u32> {
+    let text = std::fs::read_to_string(list).unwrap_or_default();
+    // Zero stands for a process that this namespace can't see.
+    text.lines().filter_map(|line| line.trim().parse::<u32>().ok()).filter(|pid| *pid != 0).collect()
+}
+
+/// Those of the groups below one.
+fn listed_below(group: &Path, depth: usize) -> Vec<u32> {
+    let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
+    let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let of_group = |group: PathBuf| {
+        let mut found = listed(&group.join("cgroup.procs"));
+        if depth > 0 {
+            found.append(&mut listed_below(&group, depth - 1));
+        }
+        found
+    };
+    groups.flat_map(|entry| of_group(entry.path())).collect()
 }
 
 /// A process by its number, held so that the number is no other's.

@@ -98,7 +98,20 @@ impl Program {
                 None => SystemError::failed(NAME, "stopping", problem),
             });
         }
-        Ok(())
+        self.ended_as_asked()
+    }
+
+    /// A server that broke while it shut down may have left half of its data: cells would begin with that.
+    fn ended_as_asked(&self) -> Result<(), SystemError> {
+        let Some(state) = self.main.as_ref().map(Child::state) else { return Ok(()) };
+        if state.is_running() || state.ended_well() || state.ended_by_request() {
+            return Ok(());
+        }
+        let remedy = match self.config.stop {
+            Some(_) => "",
+            None => "; if it ends this way whenever SIGTERM arrives, give it a command `stop` that ends well",
+        };
+        Err(state.failed("stopping", format!("{}{remedy}", state.describe())))
     }
 }
 
@@ -236,7 +249,8 @@ impl Program {
             write_file(&job, &fill_plain(text, &all), 0o400, self.ground.user.as_ref())
                 .map_err(|error| failed(format!("can't write {}: {error}", job.display())))?;
         }
-        let belongs = if plan.in_budget { Belongs::System } else { Belongs::Client };
+        let in_budget = plan.in_budget.unwrap_or(!self.has_program());
+        let belongs = if in_budget { Belongs::System } else { Belongs::Client };
         let ended = self.ground.run("benchmark", &plan.run, &values, belongs, plan.limit, watch)?;
         let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
         let all: Values = values.iter().chain(&self.ground.values).cloned().collect();

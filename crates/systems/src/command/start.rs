@@ -62,6 +62,8 @@ impl Directories {
             ));
         }
         check_roles(NAME, ROLES, paths.roles.keys())?;
+        let all = paths.data.iter().chain(paths.roles.values()).chain([&paths.scratch]);
+        check_separators(all.map(PathBuf::as_path))?;
         let first = first_data_directory(NAME, &paths.data)?;
         if is_block_device(first) {
             return Directories::beside_devices(paths, user);
@@ -128,6 +130,19 @@ impl Directories {
             is_fresh: false,
         })
     }
+}
+
+/// fio and others take what follows a colon for another file, which may be somebody's.
+fn check_separators<'p>(mut places: impl Iterator<Item = &'p Path>) -> Result<(), SystemError> {
+    let is_divided = |place: &&Path| place.as_os_str().as_encoded_bytes().contains(&b':');
+    places.find(is_divided).map_or(Ok(()), |place| {
+        let problem = format!(
+            "its directories would be below {}, and programs such as fio take what is behind a colon for another file: give --out and --work, or \
+             `paths`, without one",
+            place.display()
+        );
+        Err(SystemError::starting(NAME, problem))
+    })
 }
 
 fn is_block_device(path: &Path) -> bool {

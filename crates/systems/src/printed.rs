@@ -1,0 +1,151 @@
+//! What a child prints, on its way through a pipe into a log of ours. A program that opens its own output again (`/dev/stdout`, `tee /dev/stderr`)
+//! would cut a file off and write over what is there; of a pipe it gets another end.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Gid, OFlags, Uid, fchown, fcntl_getfl, fcntl_setfl};
+use underlay_sync::Mutex;
+
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// The end of the pipe that we read, and the log.
+#[derive(Debug)]
+pub(crate) struct Printed {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    reader: OwnedFd,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    file: File,
+    /// How many more bytes are kept. What comes after them is read, so that nobody hangs, and lost.
+    room_bytes: u64,
+}
+
+/// What reading found.
+#[derive(PartialEq, Eq)]
+enum Found {
+    /// Nothing for the moment.
+    Nothing,
+    /// Nobody can print any more.
+    End,
+}
+
+impl Printed {
+    /// A pipe into `log`, of which the first `limit_bytes` are kept, and its end for the child, which belongs to `user`. The pipe is read from
+    /// now on, until every process that has the other end is gone.
+    ///
+    /// # Errors
+    /// When there can be no pipe or no thread.
+    pub(crate) fn into_log(
+        log: File,
+        limit_bytes: u64,
+        user: Option<(Uid, Gid)>,
+    ) -> io::Result<(Printed, OwnedFd)> {
+        let (reader, writer) = io::pipe()?;
+        let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
+        if let Some((uid, gid)) = user {
+            // Otherwise it could not open its own output by name.
+            fchown(&writer, Some(uid), Some(gid))?;
+        }
+        // Only our end: the flag belongs to the open file, of which the child has another.
+        fcntl_setfl(&reader, fcntl_getfl(&reader)? | OFlags::NONBLOCK)?;
+        let log = Mutex::new(Log { file: log, room_bytes: limit_bytes });
+        let inner = Arc::new(Inner { reader, log });
+        let copied = Arc::clone(&inner);
+        std::thread::Builder::new().name("printed".to_owned()).spawn(move || copied.copy())?;
+        Ok((Printed { inner }, writer))
+    }
+
+    /// Copies what the pipe holds now. Once a process is gone, all that it has printed is in the log when this returns.
+    pub(crate) fn drain(&self) {
+        let _ = self.inner.take_what_is_there();
+    }
+}
+
+impl Inner {
+    fn copy(&self) {
+        loop {
+            let mut waiting = [PollFd::new(&self.reader, PollFlags::IN)];
+            // An interrupted wait ends as one that found nothing.
+            let _ = poll(&mut waiting, None);
+            if self.take_what_is_there() == Found::End {
+                return;
+            }
+        }
+    }
+
+    fn take_what_is_there(&self) -> Found {
+        // Read and written under one lock: whoever has it next finds everything in the log that was taken before.
+        let mut log = self.log.lock();
+        let mut bytes = [0; CHUNK_BYTES];
+        loop {
+            match rustix::io::read(&self.reader, &mut bytes) {
+                Ok(0) => return Found::End,
+                Ok(count) => log.keep(&bytes[..count]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Found::Nothing,
+                Err(_) => return Found::End,
+            }
+        }
+    }
+}
+
+impl Log {
+    fn keep(&mut self, bytes: &[u8]) {
+        let length = usize::try_from(self.room_bytes).unwrap_or(usize::MAX).min(bytes.len());
+        // A full disk is found by whoever watches the room there; the program must not hang for it.
+        if self.file.write_all(&bytes[..length]).is_ok() {
+            self.room_bytes -= length as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn printed_by(script: &str, limit_bytes: u64) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (printed, writer) = Printed::into_log(File::create(&path).unwrap(), limit_bytes, None).unwrap();
+        let errors = writer.try_clone().unwrap();
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", script])
+            .stdout(Stdio::from(writer))
+            .stderr(Stdio::from(errors))
+            .spawn()
+            .unwrap();
+        child.wait().unwrap();
+        printed.drain();
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn a_program_that_opens_its_output_again_loses_nothing() {
+        let script =
+            "echo tps = 12; echo tps = 345678 > /dev/stdout; echo x; echo y | tee /dev/stderr; echo z";
+        assert_eq!(printed_by(script, 1 << 20), "tps = 12\ntps = 345678\nx\ny\ny\nz\n");
+    }
+
+    #[test]
+    fn what_is_too_much_is_lost_and_nobody_hangs() {
+        assert_eq!(printed_by("yes 1234567 | head -c 10000000", 16), "1234567\n1234567\n");
+    }
+
+    #[test]
+    fn a_child_that_stays_behind_keeps_nobody_waiting() {
+        assert_eq!(printed_by("echo a; sleep 1 & echo b", 1 << 20), "a\nb\n");
+    }
+}
