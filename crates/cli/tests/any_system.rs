@@ -86,6 +86,12 @@ fn whatever_a_program_does_is_told_and_cleared_away() {
         ("prints half a number", "", "run = \"echo speed 12.5\"", "part of a number"),
         ("fills the disk", "", "run = \"dd if=/dev/zero of={data}/full bs=1M\"", "no room left"),
         ("hangs", "limit = \"2 s\"\nload = \"sleep 1000\"", "run = \"echo speed 1\"", "not done after 2 s"),
+        (
+            "is killed in part",
+            "",
+            "run = \"head -c 300M /dev/zero | tail > /dev/null; echo speed 1\"",
+            "the kernel killed processes while the benchmark ran",
+        ),
         ("dies", "start = \"sleep 1\"\nready = \"true\"", "run = \"sleep 3; echo speed 1\"", "command"),
         (
             "moves away",
@@ -105,6 +111,56 @@ fn whatever_a_program_does_is_told_and_cleared_away() {
         assert!(reason.contains(told), "{what}: {reason}");
         assert_eq!(playground.left_behind(), [""; 0], "{what}");
     }
+}
+
+/// What is read is what was printed, and faults happen when they should.
+#[test]
+fn a_benchmark_has_its_faults_and_its_output_is_whole() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let run = "run = \"dd if=/dev/zero of={data}/f bs=64k count=100 oflag=direct; sleep 1; echo speed 12; echo speed 345678 > /dev/stdout; echo x\"";
+    let fault = "\n[fault.slow]\nat = \"100 ms\"\nslow = 10\n";
+    playground.write("faulty.toml", &(study("", run) + fault));
+    let output = playground.output(&["run", "faulty.toml", "--out", "out"]);
+    assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    let all = records(&playground.path("out"));
+    assert_eq!(all[0].benchmark.as_ref().unwrap().figures[0].value, 345_678.0);
+    assert!(!all[0].devices[0].faults.is_empty(), "{:?}", all[0].devices[0].faults);
+    // Programs such as fio would write to what is before the colon.
+    playground.write("plain.toml", &study("", "run = \"echo speed 1\""));
+    let output = playground.output(&["run", "plain.toml", "--out", "a:b"]);
+    assert!(!output.status.success(), "{}", stdout(&output));
+    let status = &records(&playground.path("a:b"))[0].status;
+    assert!(matches!(status, CellStatus::Failed { reason } if reason.contains("colon")), "{status:?}");
+    // One that asks no device for anything is told so.
+    let output = playground.output(&["run", "plain.toml", "--out", "idle"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let warnings = &records(&playground.path("idle"))[0].warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("no device was asked")), "{warnings:?}");
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+/// Nobody waits for a command that is not done.
+#[test]
+fn ctrl_c_is_heard_while_a_program_prepares() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    let begun = playground.path("begun");
+    let prepare = format!("prepare = \"touch '{}'; sleep 1000\"", begun.display());
+    playground.write("slow.toml", &study(&prepare, "run = \"echo speed 1\""));
+    let mut child = playground.underlay(&["run", "slow.toml", "--out", "out"]).spawn().unwrap();
+    while !begun.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it began");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    // SAFETY: the child has not been waited for, so its id is still its own.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(playground.left_behind(), [""; 0]);
 }
 
 /// Without a file system the program has the device.

@@ -94,7 +94,7 @@ fn ask(running: &dyn Running, run: &str) -> Result<f64, String> {
             "export PGPASSFILE={{temp}}/pgpass PGHOST={{host}} PGPORT={{port}} PGUSER=postgres PGDATABASE=postgres\n{run}"
         ),
         job: None,
-        in_budget: false,
+        in_budget: Some(false),
         limit: Duration::from_secs(120),
         figures: vec![figure],
         marks: Vec::new(),

@@ -5,8 +5,8 @@ pub mod nodes;
 mod servers;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, page_cache};
@@ -72,7 +72,7 @@ pub struct Outcome {
 }
 
 impl Session {
-    /// Starts a server on each place, all at the same time.
+    /// Starts a server on each place, all at the same time. At `stop` a program that commands start is killed, so that nobody waits for it.
     ///
     /// # Errors
     /// When a server does not start, or the kernel refuses a budget for another reason than that it has none to give:
@@ -82,6 +82,7 @@ impl Session {
         places: Vec<Place>,
         enforcement: Enforcement<'_>,
         settings: &Settings,
+        stop: &AtomicBool,
     ) -> Result<Session, SessionError> {
         let (budgets, unenforced) = match enforcement {
             Enforcement::None => (Vec::new(), None),
@@ -110,12 +111,12 @@ impl Session {
                 (paths, resources)
             })
             .collect();
-        Ok(Session {
-            servers: Servers::start(system, &grounds, settings)?,
-            budgets,
-            client_groups,
-            unenforced,
-        })
+        let groups: Vec<&Budget> = match system.capabilities().by_command {
+            true => budgets.iter().chain(&client_groups).collect(),
+            false => Vec::new(),
+        };
+        let servers = killed_at(stop, &groups, || Servers::start(system, &grounds, settings))?;
+        Ok(Session { servers, budgets, client_groups, unenforced })
     }
 
     /// Why nobody holds the servers to their budgets in full, where the kernel should have.
@@ -230,13 +231,18 @@ impl Session {
         self.budgets.iter().filter_map(Budget::peak_bytes).max()
     }
 
+    /// How many processes the kernel has killed for want of memory in the budgets.
+    pub fn oom_kills(&self) -> u64 {
+        self.budgets.iter().chain(&self.client_groups).map(Budget::oom_kills).sum()
+    }
+
     /// A failure with what the servers and their budgets say of it.
     pub fn explain(&self, reason: String) -> String {
         let mut text = reason;
         if let Err(error) = self.servers.health() {
             text.push_str(&format!("\n{error}"));
         }
-        if self.budgets.iter().any(|budget| budget.oom_kills() > 0) {
+        if self.oom_kills() > 0 {
             text.push_str("\nthe kernel killed it because memory ran out: give the system more memory");
         }
         text
@@ -259,6 +265,26 @@ impl Session {
         }
         cleared.map(|()| finished)
     }
+}
+
+/// Does something that may take minutes and can't be stopped. At `stop`, whatever runs in these groups is killed, so that it fails at once.
+fn killed_at<T>(stop: &AtomicBool, groups: &[&Budget], act: impl FnOnce() -> T) -> T {
+    if groups.is_empty() {
+        return act();
+    }
+    std::thread::scope(|scope| {
+        let (over, ended) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(STOP_POLL) {
+                if stop.load(Ordering::Relaxed) {
+                    groups.iter().for_each(|group| group.end_processes());
+                }
+            }
+        });
+        // The thread ends once the other end of its channel is gone, however this one does.
+        let _over = over;
+        act()
+    })
 }
 
 /// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't do that
@@ -290,6 +316,7 @@ fn budgets(
     Ok((budgets, unenforced))
 }
 
+const STOP_POLL: Duration = Duration::from_millis(100);
 /// As much memory as no host has.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 

@@ -206,6 +206,13 @@ impl Budget {
         read_field(&group.file(group.version().oom_file()), "oom_kill").unwrap_or(0)
     }
 
+    /// Kills everything in the group.
+    pub fn end_processes(&self) {
+        for directory in self.directories() {
+            end_processes_in(directory);
+        }
+    }
+
     /// From now on the group gets no more CPU time than its share, and that before other programs. Without a limit of CPU time this does nothing, and
     /// where the share is all that its CPUs have there is nothing to do.
     ///

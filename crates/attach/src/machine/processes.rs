@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -108,6 +109,27 @@ pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId
     all().into_iter().filter_map(matches).collect()
 }
 
+/// A variable that the commands of a study's program have, and whatever they start: a directory that is theirs alone.
+const PROGRAM_S_DIRECTORY: &str = "UNDERLAY_SCRATCH=";
+/// More than this of an environment is not looked at.
+const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
+
+/// The processes of programs whose directory lies below `path`, as far as they have kept the environment that they began with.
+pub(crate) fn of_programs_below(path: &Path) -> Vec<ProcessId> {
+    let is_one = |pid: u32| {
+        // The identity first, as above.
+        let process = ProcessId::of(pid)?;
+        let mut environment = Vec::new();
+        let file = fs::File::open(format!("/proc/{pid}/environ")).ok()?;
+        file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        let directory = variables.find_map(|each| each.strip_prefix(PROGRAM_S_DIRECTORY.as_bytes()))?;
+        let directory = PathBuf::from(OsString::from_vec(directory.to_vec()));
+        (directory.starts_with(path) && pid != std::process::id()).then_some(process)
+    };
+    all().into_iter().filter_map(is_one).collect()
+}
+
 /// A process that keeps a filesystem from being unmounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -170,6 +192,23 @@ mod tests {
         assert!(!ProcessId { start_ticks: id.start_ticks + 1, ..id }.is_alive());
         // A zombie is not alive, so this succeeds before anyone has collected it.
         assert!(id.end(Duration::from_secs(10)));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_program_is_known_by_its_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("scratch-0/program");
+        let mut child =
+            std::process::Command::new("sleep").arg("60").env("UNDERLAY_SCRATCH", &place).spawn().unwrap();
+        let id = ProcessId::of(child.id()).unwrap();
+        // The child has this process's environment until it runs its program.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while of_programs_below(directory.path()) != [id] {
+            assert!(Instant::now() < deadline);
+        }
+        assert_eq!(of_programs_below(&directory.path().join("scratch")), []);
+        child.kill().unwrap();
         child.wait().unwrap();
     }
 

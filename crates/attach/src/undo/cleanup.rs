@@ -15,7 +15,7 @@ use underlay_storage::stack::Pace;
 use crate::attachments::directory::is_mounted_as;
 use crate::attachments::{dirty_limit, loop_device, nvme_kernel, read_ahead};
 use crate::machine::error::AttachError;
-use crate::machine::{budget, mounts};
+use crate::machine::{budget, mounts, processes};
 use crate::serving::daemon::DaemonConfig;
 use crate::serving::daemon::control::Command;
 use crate::serving::daemon_process::{CONFIG_FILE, Connection, EXPORT_DIRECTORY, daemons_with, end_daemon};
@@ -166,6 +166,16 @@ impl Cleaner<'_> {
                 match process.end(Duration::from_secs(3)) {
                     true => self.done(format!("ended {what} (process {})", process.pid)),
                     false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
+                }
+            }
+            // Where there were no control groups to find them by.
+            Resource::Tree { path } => {
+                for process in processes::of_programs_below(path) {
+                    let what = format!("a process ({}) of a program in {}", process.pid, path.display());
+                    match process.end(Duration::ZERO) {
+                        true => self.done(format!("ended {what}")),
+                        false => self.problems.push(format!("{what} does not end")),
+                    }
                 }
             }
             _ => {}

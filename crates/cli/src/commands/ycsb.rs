@@ -111,8 +111,13 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         true => Enforcement::None,
         false => Enforcement::Kernel { name: "ycsb", registry: &registry },
     };
-    let session =
-        Session::start(system, vec![Place { paths, budget_bytes, share: None }], enforcement, &settings)?;
+    let session = Session::start(
+        system,
+        vec![Place { paths, budget_bytes, share: None }],
+        enforcement,
+        &settings,
+        &stop,
+    )?;
     if let Some(missing) = session.unenforced() {
         output::say(format_args!("note: the memory budget is not enforced: {missing}"));
     }

@@ -1,7 +1,8 @@
 //! What the servers of a cell stand on: a storage each, attached, with what it is served by.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -207,6 +208,18 @@ impl Storages {
     /// Every directory that servers have been given.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         self.all().flat_map(|attached| attached.paths().to_vec()).collect()
+    }
+
+    /// Brings what is dirty in the page cache onto the file systems and the bare devices.
+    pub(super) fn write_out(&self) -> Result<(), CellError> {
+        for path in self.paths() {
+            let opened = File::open(&path)?;
+            match opened.metadata()?.file_type().is_block_device() {
+                true => opened.sync_all()?,
+                false => rustix::fs::syncfs(&opened).map_err(std::io::Error::from)?,
+            }
+        }
+        Ok(())
     }
 
     fn all(&self) -> impl Iterator<Item = &Attached> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_files::{Access, Folder};
-use underlay_record::RunRecord;
+use underlay_record::{DeviceActivity, RunRecord};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::BenchmarkRequest;
 use underlay_workload::Aftermath;
@@ -54,8 +54,8 @@ impl Bench {
         let begun = Instant::now();
         let storages = Storages::attach(plan, source.as_ref(), &folder, self.registry())?;
         storages.set_pace(Pace::Immediate)?;
-        let mut warnings = Vec::new();
-        let session = self.start(plan, system, &storages, &folder, &mut warnings)?;
+        let mut warnings: Vec<String> = self.floor_unknown(plan).into_iter().collect();
+        let session = self.start(plan, system, &storages, &folder, &mut warnings, stop)?;
         let measured =
             self.measure_benchmark(plan, benchmark, (&session, &storages, &folder), observer, stop);
         let kept = self.keep_logs(plan, &session);
@@ -84,7 +84,10 @@ impl Bench {
         stop: &AtomicBool,
     ) -> Result<(RunRecord, Option<String>), CellError> {
         let servers = session.servers();
+        // No benchmark pays for what starting left to be written.
+        storages.write_out()?;
         if plan.study.run.cache == Cache::Cold {
+            underlay_attach::page_cache::drop_file_caches(&storages.paths())?;
             session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
         }
         storages.set_pace(Pace::Modelled)?;
@@ -106,7 +109,9 @@ impl Bench {
         let machine = MachineSnapshot::take();
         let begun = Instant::now();
         let expected_s = (plan.study.run.warmup + plan.study.run.duration).as_secs_f64();
+        let oom_kills = session.oom_kills();
         window.measuring_begins();
+        window.window_begins(Instant::now());
         let source =
             CellSource::new(plan, session, storages, folder, self.share(plan)).measured(&window, None);
         let outcome = feed::sampled(observer, &source, || {
@@ -136,6 +141,12 @@ impl Bench {
         };
         servers.health()?;
         storages.health()?;
+        // The command itself may have ended well without them.
+        if session.oom_kills() > oom_kills {
+            let reason =
+                "the kernel killed processes while the benchmark ran, whose figures therefore say nothing";
+            return Err(explain(reason.to_owned(), session, storages));
+        }
         let taken = window.taken()?;
         let aftermath = Aftermath { steal_share, ..Aftermath::default() };
         let certificate = certify(&Evidence {
@@ -154,6 +165,14 @@ impl Bench {
             read_back: None,
             time_scale: plan.scale.time,
         });
+        let mut warnings = Vec::new();
+        if plan.storage.is_modelled() && taken.devices.iter().all(is_idle) {
+            warnings.push(
+                "no device was asked for anything while the benchmark ran: its figures say nothing of the storage. Does it use {data}, or did \
+                 everything come from the page cache?"
+                    .to_owned(),
+            );
+        }
         let observed = Observed {
             taken,
             settings: servers.applied_settings(),
@@ -166,7 +185,7 @@ impl Bench {
             searching: None,
             node_events: Vec::new(),
             read_back: None,
-            warnings: Vec::new(),
+            warnings,
         };
         let mut record = observed.into_record(self, plan, begun.elapsed());
         record.certificate = Some(certificate);
@@ -184,4 +203,10 @@ impl Bench {
             .and_then(|folder| folder.replace(&name.to_string_lossy(), Access::Readable, text.as_bytes()));
         kept.map_err(|error| format!("the logs of this cell were not kept: {error}"))
     }
+}
+
+/// Whether a device had no request.
+fn is_idle(device: &DeviceActivity) -> bool {
+    let totals = &device.totals;
+    totals.reads + totals.writes + totals.flushes + totals.discards == 0
 }

@@ -259,6 +259,14 @@ impl Bench {
         }
     }
 
+    /// Why nobody knows what the path adds, for the record.
+    pub(super) fn floor_unknown(&self, plan: &CellPlan<'_>) -> Option<String> {
+        match &self.floor {
+            Floor::Unknown(why) if plan.storage.is_modelled() => Some(why.clone()),
+            _ => None,
+        }
+    }
+
     /// A record with everything but figures, which is all that a cell without figures has.
     pub(super) fn record(&self, plan: &CellPlan<'_>, status: CellStatus, wall: Duration) -> RunRecord {
         RunRecord {
@@ -317,15 +325,10 @@ impl Bench {
         stop: &AtomicBool,
     ) -> Result<Driven, CellError> {
         let storages = Storages::attach(plan, source, folder, &self.registry)?;
-        let mut warnings = Vec::new();
-        if let Floor::Unknown(why) = &self.floor
-            && plan.storage.is_modelled()
-        {
-            warnings.push(why.clone());
-        }
+        let mut warnings: Vec<String> = self.floor_unknown(plan).into_iter().collect();
         // Starting and filling caches are not measured and need not take modelled time.
         storages.set_pace(Pace::Immediate)?;
-        let session = self.start(plan, system, &storages, folder, &mut warnings)?;
+        let session = self.start(plan, system, &storages, folder, &mut warnings, stop)?;
         let source = || CellSource::new(plan, &session, &storages, folder, self.share(plan));
         warnings.extend(feed::sampled(observer, &source(), || {
             self.fill_caches(plan, &session, &storages, observer, stop)
@@ -446,6 +449,7 @@ impl Bench {
         storages: &Storages,
         folder: &Path,
         warnings: &mut Vec<String>,
+        stop: &AtomicBool,
     ) -> Result<Session, CellError> {
         let mut places = Vec::new();
         for server in 0..plan.system.servers as usize {
@@ -470,7 +474,9 @@ impl Bench {
         // Without a modelled machine the system runs where this process does.
         let here = self.placement().filter(|here| share_of(plan, here).is_some());
         storages.watch_for_programs_on(&here.map_or_else(Processors::available, |here| here.system.clone()));
-        let session = Session::start(system, places, enforcement, &settings(plan))?;
+        let session = Session::start(system, places, enforcement, &settings(plan), stop);
+        check_stop(stop)?;
+        let session = session?;
         warnings.extend(session.unenforced().map(|missing| {
             let (what, remedy) = (&missing.what, &missing.remedy);
             match session.memory_enforced_by() {

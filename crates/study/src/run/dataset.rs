@@ -19,6 +19,7 @@ use super::attached::{Storages, images_folder};
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
 use super::prepared::{Data, Prepared};
+use super::tree_copy::copy_tree;
 use super::{CellError, Live, Observer, check_stop, drive, images, storage};
 use crate::session::{Enforcement, Place, Session};
 use crate::spec::StorageSource;
@@ -136,7 +137,7 @@ impl Datasets {
             return self.load_by_command(plan, system, place, &settings, stop);
         }
         // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
-        let session = Session::start(system, vec![place], Enforcement::None, &settings)?;
+        let session = Session::start(system, vec![place], Enforcement::None, &settings, stop)?;
         let spec = drive::loading_spec(plan)?;
         let outcome =
             drive::drive(&spec, &session, &(), observer, stop, "loading", drive::Keep::default())?.measured;
@@ -172,7 +173,9 @@ impl Datasets {
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
         let enforcement = Enforcement::Kernel { name: "load", registry: &self.registry };
-        let session = Session::start(system, vec![place], enforcement, settings)?;
+        let session = Session::start(system, vec![place], enforcement, settings, stop);
+        check_stop(stop)?;
+        let session = session?;
         let load = LoadRequest { data_bytes: plan.data_bytes_here, seed: plan.study.run.seed };
         let loaded = session.servers().load_data(&load, &|| !stop.load(Ordering::Relaxed));
         check_stop(stop)?;
@@ -242,7 +245,7 @@ impl Datasets {
                 for (index, path) in storages.servers()[0].paths().iter().enumerate() {
                     let tree = kept.join(format!("directory-{index}"));
                     fs::create_dir_all(&tree)?;
-                    images::copy_tree(path, &tree)?;
+                    copy_tree(path, &tree)?;
                     trees.push(tree);
                 }
                 storages.detach()?;
@@ -291,7 +294,7 @@ impl Datasets {
             let storages = Storages::attach(plan, None, &folder, &self.registry)?;
             for attached in storages.servers() {
                 attached.set_pace(Pace::Immediate)?;
-                images::copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
+                copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
             }
             storages.detach()?;
             // What a cell clones is the pool alone.
@@ -304,7 +307,7 @@ impl Datasets {
             .attach(&spec, &self.registry)?;
         attached.set_pace(Pace::Immediate)?;
         // A system that uses one directory has all its files in the first one.
-        images::copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
+        copy_tree(&files, &attached.paths()[0]).map_err(fitted)?;
         attached.detach()?;
         Ok(folder)
     }

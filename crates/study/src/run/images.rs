@@ -1,8 +1,7 @@
-//! Copies of backing files and data trees, holes kept: a prepared data set is cloned for every cell.
+//! Copies of backing files, holes kept: a prepared data set is cloned for every cell.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::Path;
 
 use rustix::fs::{SeekFrom, copy_file_range, ftruncate, seek};
@@ -19,16 +18,28 @@ pub(super) fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
     if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
         return Ok(());
     }
+    copy_data(&source, &target, length)
+}
+
+/// Copies a file into an empty one, holes kept.
+pub(super) fn copy_contents(source: &File, target: &File) -> io::Result<()> {
+    let length = source.metadata()?.len();
+    ftruncate(target, length)?;
+    copy_data(source, target, length)
+}
+
+/// What is no hole.
+fn copy_data(source: &File, target: &File, length: u64) -> io::Result<()> {
     let mut position = 0;
     while position < length {
-        let start = match seek(&source, SeekFrom::Data(position)) {
+        let start = match seek(source, SeekFrom::Data(position)) {
             Ok(start) => start,
             // No data from here on: the rest is a hole, which `ftruncate` has made.
             Err(Errno::NXIO) => break,
             Err(error) => return Err(error.into()),
         };
-        let end = seek(&source, SeekFrom::Hole(start))?;
-        copy_range(&source, &target, start, end)?;
+        let end = seek(source, SeekFrom::Hole(start))?;
+        copy_range(source, target, start, end)?;
         position = end;
     }
     Ok(())
@@ -61,36 +72,6 @@ fn copy_range(source: &File, target: &File, start: u64, end: u64) -> io::Result<
     Ok(())
 }
 
-/// Copies the files, folders and links below `from` into the existing folder `to` with their owners and modes, and syncs nothing.
-pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            fs::create_dir_all(&target)?;
-            copy_tree(&entry.path(), &target)?;
-            copy_owner(&entry.path(), &target)?;
-        } else if kind.is_file() {
-            fs::copy(entry.path(), &target)?;
-            copy_owner(&entry.path(), &target)?;
-        } else if kind.is_symlink() {
-            std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target)?;
-        }
-    }
-    Ok(())
-}
-
-/// Programs that run as other users refuse data of the wrong one.
-fn copy_owner(from: &Path, to: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(from)?;
-    let ours = fs::symlink_metadata(to)?;
-    if (found.uid(), found.gid()) != (ours.uid(), ours.gid()) {
-        lchown(to, Some(found.uid()), Some(found.gid()))?;
-    }
-    fs::set_permissions(to, found.permissions())
-}
-
 /// Bytes in the files below a folder.
 pub(super) fn tree_bytes(path: &Path) -> io::Result<u64> {
     let mut bytes = 0;
@@ -108,7 +89,7 @@ pub(super) fn tree_bytes(path: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt as _;
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
     use super::*;
 
@@ -125,19 +106,5 @@ mod tests {
         assert_eq!(fs::read(&from).unwrap(), fs::read(&to).unwrap());
         let used_bytes = fs::metadata(&to).unwrap().blocks() * 512;
         assert!(used_bytes < 4 << 20, "the holes were filled: {used_bytes} bytes are used");
-    }
-
-    #[test]
-    fn a_copied_tree_is_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
-        fs::create_dir_all(from.join("inner")).unwrap();
-        fs::create_dir_all(&to).unwrap();
-        fs::write(from.join("one"), "1").unwrap();
-        fs::write(from.join("inner/two"), "22").unwrap();
-        copy_tree(&from, &to).unwrap();
-        assert_eq!(fs::read_to_string(to.join("inner/two")).unwrap(), "22");
-        assert_eq!(tree_bytes(&to).unwrap(), tree_bytes(&from).unwrap());
-        assert_eq!(tree_bytes(&to).unwrap(), 3);
     }
 }

@@ -1,7 +1,6 @@
 //! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell
 //! with its own record.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -57,9 +56,9 @@ impl Bench {
         let folder = self.work().join("cell");
         let _folder = CellFolder::make(&folder)?;
         let storages = Storages::attach(first, None, &folder, self.registry())?;
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = self.floor_unknown(first).into_iter().collect();
         storages.set_pace(Pace::Immediate)?;
-        let session = self.start(first, system, &storages, &folder, &mut warnings)?;
+        let session = self.start(first, system, &storages, &folder, &mut warnings, stop)?;
         let started = Started { session, storages, folder: folder.clone(), warnings };
         for plan in group {
             check_stop(stop)?;
@@ -115,7 +114,7 @@ impl Bench {
         check_stop(stop)?;
         prepared.map_err(|error| explain(error.to_string(), session, storages))?;
         // No job pays for what its predecessor left to be written.
-        write_out(&storages.paths())?;
+        storages.write_out()?;
         if plan.study.run.cache == Cache::Cold {
             underlay_attach::page_cache::drop_file_caches(&storages.paths())?;
             session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
@@ -239,14 +238,6 @@ impl Started {
             _ => Ok(()),
         }
     }
-}
-
-/// Brings what is dirty in the page cache onto the file systems of these directories.
-fn write_out(paths: &[PathBuf]) -> Result<(), CellError> {
-    for path in paths {
-        rustix::fs::syncfs(File::open(path)?).map_err(std::io::Error::from)?;
-    }
-    Ok(())
 }
 
 fn request(plan: &CellPlan<'_>, job: &JobSpec) -> JobRequest {

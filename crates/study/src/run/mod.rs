@@ -24,6 +24,7 @@ mod schedule;
 mod slow_motion;
 mod space;
 pub mod storage;
+mod tree_copy;
 mod volume_server;
 mod window;
 pub mod wishes;

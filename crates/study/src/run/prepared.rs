@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::CellError;
 use super::cell_plan::CellPlan;
-use super::{CellError, images};
+use super::tree_copy::copy_tree;
 use crate::spec::StorageSource;
 
 /// A data set as a cell's storages begin with it.
@@ -38,7 +39,7 @@ pub(super) fn copy_onto_paths(
 ) -> Result<(), CellError> {
     debug_assert!(matches!(plan.storage.source, StorageSource::Paths(_)));
     for (tree, path) in trees.iter().zip(paths) {
-        images::copy_tree(tree, path).map_err(|error| {
+        copy_tree(tree, path).map_err(|error| {
             CellError::Failed(format!("copying the data set to {}: {error}", path.display()))
         })?;
     }

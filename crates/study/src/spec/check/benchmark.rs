@@ -47,6 +47,13 @@ fn is_bare(storage: &StorageSite) -> bool {
     filesystem == Filesystem::None
 }
 
+/// Whether a script uses the variable of a placeholder, and not only one that begins alike.
+fn has_variable(script: &str, placeholder: &str) -> bool {
+    let variable = format!("UNDERLAY_{}", placeholder.to_ascii_uppercase());
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    script.match_indices(&variable).any(|(at, found)| ends(&script[at + found.len()..]))
+}
+
 /// What a role keeps on a storage of its own is files.
 pub(super) fn check_role(storage: &StorageSite, findings: &mut Diagnostics) {
     if is_bare(storage) {
@@ -91,6 +98,15 @@ pub(super) fn check_storage(
             "[storage.{name}] has no file system, so [system.{of_system}] can't tell whether `prepare` has run"
         );
         let label = "expected `load` to do it, or a `filesystem` here";
+        findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
+    }
+    let script = settings.get("script").map_or("", String::as_str);
+    if is_bare && let Some(word) = IN_FILES.iter().find(|word| has_variable(script, word)) {
+        let variable = format!("UNDERLAY_{}", word.to_ascii_uppercase());
+        let message = format!(
+            "[storage.{name}] has no file system, and the script of [system.{of_system}] uses {variable}, which would be empty"
+        );
+        let label = "expected UNDERLAY_DEVICE in the script, or a `filesystem` here";
         findings.push(Diagnostic::error(storage.source_span.clone(), message, label));
     }
     let asks_for = |name: &&&str| commands.iter().any(|command| placeholders::has(command, name));

@@ -26,8 +26,15 @@ pub(in crate::spec) struct BenchmarkSite {
 /// `kind = "command"`, whose other keys are read already.
 pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<BenchmarkSite> {
     let run = section.require("run", "run = \"pgbench -p {port} -T {duration_s}\"", findings);
-    let run = run.and_then(|field| read_template(&field, "a command for the shell", findings));
-    let job = section.take("job").and_then(|field| read_template(&field, "the text of a file", findings));
+    let run_field = run;
+    let run = run_field.as_ref().and_then(|field| read_template(field, "a command for the shell", findings));
+    let job = section.take("job");
+    let lacks_job = job.is_none() && run.as_ref().is_some_and(|run| placeholders::has(run, "job"));
+    if let Some(field) = run_field.as_ref().filter(|_| lacks_job) {
+        field.invalid("expected a `job` beside it, whose file {job} is", findings);
+    }
+    let run = run.filter(|_| !lacks_job);
+    let job = job.and_then(|field| read_template(&field, "the text of a file", findings));
     let budget = section.take("budget").map(|field| field.word(&["client", "system"], findings));
     let figures = section.require(
         "figures",
@@ -38,8 +45,8 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
     let marks = section.take("marks").map(|field| read_marks(&field, findings));
     let (limit, data_bytes) = read_limits(section, findings);
     let in_budget = match budget {
-        Some(word) => word?.value == "system",
-        None => false,
+        Some(word) => Some(word?.value == "system"),
+        None => None,
     };
     let marks = match marks {
         Some(marks) => marks?,
@@ -56,6 +63,13 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
     let job = field.as_ref().and_then(|field| read_template(field, "the text of a job file", findings));
     let (limit, data_bytes) = read_limits(section, findings);
     let (field, job) = (field?, job?);
+    if let Some(line) = in_sequence(&job) {
+        let message = format!(
+            "expected jobs that run at the same time, since their rates are added, and this has `{line}`"
+        );
+        field.invalid(message, findings);
+        return None;
+    }
     let figures = fio_figures(&job);
     if figures.is_empty() {
         field.invalid("expected a job with `rw = read`, `randwrite` or another kind of access", findings);
@@ -64,7 +78,7 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
     // What a user's own configuration says would make figures differ between machines.
     let run = format!("fio --output-format=json --output={FIO_OUTPUT} {{job}} && cat {FIO_OUTPUT}");
     let marks = Vec::new();
-    let plan = BenchmarkPlan { run, job: Some(job), in_budget: true, limit: limit?, figures, marks };
+    let plan = BenchmarkPlan { run, job: Some(job), in_budget: Some(true), limit: limit?, figures, marks };
     Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? } })
 }
 
@@ -80,6 +94,16 @@ fn read_limits(section: &mut Section<'_>, findings: &mut Diagnostics) -> (Option
     (limit, data_bytes)
 }
 
+/// A line that has a job begin when another one has ended, or later.
+fn in_sequence(job: &str) -> Option<&str> {
+    let is_one = |line: &&str| {
+        let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        matches!(key.trim(), "stonewall" | "wait_for_previous" | "wait_for" | "startdelay" | "start_delay")
+            && value.trim() != "0"
+    };
+    job.lines().map(str::trim).find(is_one)
+}
+
 /// The figures of fio for the kinds of access that a job has.
 fn fio_figures(job: &str) -> Vec<FigurePlan> {
     let mut kinds = Vec::new();
@@ -89,7 +113,8 @@ fn fio_figures(job: &str) -> Vec<FigurePlan> {
             continue;
         }
         let value = value.trim().split(':').next().unwrap_or_default();
-        let both = matches!(value, "rw" | "readwrite" | "randrw" | "trimwrite");
+        // Of `trimwrite` only the writes have figures.
+        let both = matches!(value, "rw" | "readwrite" | "randrw");
         for (kind, word) in [("read", "read"), ("write", "write")] {
             if (both || value.ends_with(word)) && !kinds.contains(&kind) {
                 kinds.push(kind);
@@ -180,7 +205,24 @@ fn read_figures(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<Fig
         return None;
     }
     let figures: Vec<Option<FigurePlan>> = fields.iter().map(|field| read_figure(field, findings)).collect();
-    figures.into_iter().collect()
+    let figures: Vec<FigurePlan> = figures.into_iter().collect::<Option<_>>()?;
+    for (field, figure) in fields.iter().zip(&figures) {
+        if let Some(other) =
+            figures.iter().find(|other| other.has_several() && is_one_of(&figure.name, &other.name))
+        {
+            let message = format!("figure `{}` may get the name of one of `{}`", figure.name, other.name);
+            let label = "expected another name";
+            findings.push(Diagnostic::error(field.key_span.clone(), message, label));
+            return None;
+        }
+    }
+    Some(figures)
+}
+
+/// Whether this is what a percentile of a figure would be called: `latency p99`, `latency max`.
+fn is_one_of(name: &str, several: &str) -> bool {
+    let rest = name.strip_prefix(several).and_then(|rest| rest.strip_prefix(' '));
+    rest.is_some_and(|rest| matches!(rest, "mean" | "max") || rest.starts_with('p'))
 }
 
 /// Names stand in tables and pictures.
@@ -236,10 +278,8 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
     let better = section.require("better", "better = \"higher\"", findings);
     let better = better.and_then(|field| named(&field, &Better::NAMES, findings));
     let given = section.take("slow_motion").map(|field| named(&field, &Dilation::NAMES, findings));
-    let take = match section.take("take") {
-        Some(field) => named(&field, &Take::NAMES, findings),
-        None => Some(Take::default()),
-    };
+    let take_field = section.take("take");
+    let take = take_field.as_ref().map(|field| named(field, &Take::NAMES, findings));
     let file = match section.take("file") {
         Some(field) => Some(read_template(&field, "a file", findings)?),
         None => None,
@@ -273,7 +313,19 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
             return None;
         }
     };
-    let (unit, better, take) = (unit?, better?, take?);
+    let take = match (take, &reading) {
+        // Each is a figure of its own.
+        (Some(_), Reading::Percentiles(_) | Reading::Hdr) => {
+            let field = take_field.expect("it was read");
+            field
+                .invalid("expected none: percentiles are a figure each, and histograms are merged", findings);
+            return None;
+        }
+        (Some(take), _) => take?,
+        (None, Reading::Progress) => Take::Mean,
+        (None, _) => Take::default(),
+    };
+    let (unit, better) = (unit?, better?);
     let slow_motion = match given {
         Some(given) => given?,
         None => Dilation::of_unit(&unit.value).or_else(|| {
