@@ -283,11 +283,14 @@ impl Datasets {
         fs::create_dir_all(&folder)?;
         observer.preparing(&format!("putting the data on {}", plan.storage.name));
         let fitted = |error: std::io::Error| {
-            CellError::Failed(format!(
-                "the data set of {:.0} MB does not fit on {}: {error}",
-                images::tree_bytes(&files).unwrap_or(0) as f64 / 1e6,
-                plan.storage.name
-            ))
+            let (megabytes, name) =
+                (images::tree_bytes(&files).unwrap_or(0) as f64 / 1e6, &plan.storage.name);
+            CellError::Failed(match error.kind() {
+                std::io::ErrorKind::StorageFull => {
+                    format!("the data set of {megabytes:.0} MB does not fit on {name}: {error}")
+                }
+                _ => format!("the data set of {megabytes:.0} MB could not be copied onto {name}: {error}"),
+            })
         };
         if let StorageSource::Volume(_) = plan.storage.source {
             // All servers' volumes lie in one pool, so all of them are filled.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::fs::{SeekFrom, copy_file_range, ftruncate, seek};
@@ -61,15 +62,38 @@ fn copy_range(source: &File, target: &File, start: u64, end: u64) -> io::Result<
     while offset_in < end {
         // The kernel copies less than 2 GiB in one call.
         let length = usize::try_from(end - offset_in).unwrap_or(usize::MAX).min(1 << 30);
-        let copied = copy_file_range(source, Some(&mut offset_in), target, Some(&mut offset_out), length)?;
+        let copied =
+            match copy_file_range(source, Some(&mut offset_in), target, Some(&mut offset_out), length) {
+                // The kernel copies between file systems of one kind only.
+                Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    return copy_by_hand(source, target, offset_in, end);
+                }
+                copied => copied?,
+            };
         if copied == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "an image became shorter while it was copied",
-            ));
+            return Err(became_shorter());
         }
     }
     Ok(())
+}
+
+fn copy_by_hand(source: &File, target: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut offset = start;
+    while offset < end {
+        let length = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
+        let read = source.read_at(&mut buffer[..length], offset)?;
+        if read == 0 {
+            return Err(became_shorter());
+        }
+        target.write_all_at(&buffer[..read], offset)?;
+        offset += read as u64;
+    }
+    Ok(())
+}
+
+fn became_shorter() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "a file became shorter while it was copied")
 }
 
 /// Bytes in the files below a folder.
@@ -89,7 +113,7 @@ pub(super) fn tree_bytes(path: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+    use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
 
