@@ -29,7 +29,11 @@ pub(super) fn text(comparison: &Comparison, explained: &Explained, width: usize,
         }
     }
     if told.len() > TOLD {
-        let more = format!("{} more are on the page; `underlay explain` prints them all.", told.len() - TOLD);
+        let more = match told.len() - TOLD {
+            1 => "1 more is".to_owned(),
+            several => format!("{several} more are"),
+        };
+        let more = format!("{more} on the page; `underlay explain` prints them all.");
         for line in wrap(&more, width - 2, "  ") {
             out += &format!("  {line}\n");
         }
