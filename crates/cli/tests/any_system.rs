@@ -120,7 +120,7 @@ fn a_benchmark_has_its_faults_and_its_output_is_whole() {
         return;
     }
     let playground = Playground::new();
-    let run = "run = \"dd if=/dev/zero of={data}/f bs=64k count=100 oflag=direct; sleep 1; echo speed 12; echo speed 345678 > /dev/stdout; echo x\"";
+    let run = "run = \"sleep 1; dd if=/dev/zero of={data}/f bs=64k count=100 oflag=direct; echo speed 12; echo speed 345678 > /dev/stdout; echo x\"";
     let fault = "\n[fault.slow]\nat = \"100 ms\"\nslow = 10\n";
     playground.write("faulty.toml", &(study("", run) + fault));
     let output = playground.output(&["run", "faulty.toml", "--out", "out"]);
