@@ -61,11 +61,17 @@ impl Warning {
         Warning { remedy: Some(remedy.into()), ..self }
     }
 
+    /// Whether it is about what is known of the media, and not about the measurement.
+    pub(crate) fn is_about_inputs(&self) -> bool {
+        self.text.starts_with(UNCERTAIN_INPUTS)
+    }
+
     fn reason(self) -> Warning {
         Warning { is_reason: true, ..self }
     }
 }
 
+const UNCERTAIN_INPUTS: &str = "Uncertain inputs";
 /// Share of operations answered by an error above which the reader is warned.
 const TOLERATED_ERRORS: f64 = 0.001;
 
@@ -120,7 +126,7 @@ fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
 /// The other half of the certificate: whether the model had the right time to keep.
 fn about_inputs(comparison: &Comparison, result: &CellResult, name: &str, found: &mut Collector) {
     let Some(known) = inputs::of(result).filter(|_| inputs::is_uncertain(result)) else { return };
-    let mut text = format!("Uncertain inputs: {}", inputs::in_words(known));
+    let mut text = format!("{UNCERTAIN_INPUTS}: {}", inputs::in_words(known));
     let ratio = result.figures().and_then(|figures| figures.ratio);
     let baseline = comparison.cells().find(|one| {
         one.cell.storage == comparison.baseline
@@ -352,7 +358,8 @@ struct Joined {
 
 impl Collector {
     fn add(&mut self, warning: Warning) {
-        let key = key_of(&warning.text);
+        // Why something failed is told in the words of that cell.
+        let key = if warning.is_reason { warning.text.clone() } else { key_of(&warning.text) };
         let Some(joined) = self.found.iter_mut().find(|known| known.key == key) else {
             self.found.push(Joined { key, warning, has_others: false });
             return;
@@ -406,6 +413,24 @@ mod tests {
             "device p50: modelled 36 µs, delivered 180 µs: +400.0 % (allowed: 10 %), in the worst case"
         );
         assert_eq!(warning.cells, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn reasons_that_differ_in_a_number_are_not_joined() {
+        let mut found = Collector::default();
+        for (reason, cell) in [("no number: 1,5", "a"), ("no number: 1.2.3", "b"), ("no number: 1,5", "c")] {
+            found.add(Warning::note(reason).of(cell).reason());
+        }
+        let told: Vec<(String, Vec<String>)> =
+            found.joined().into_iter().map(|warning| (warning.text, warning.cells)).collect();
+        let cells = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            told,
+            [
+                ("no number: 1,5".to_owned(), cells(&["a", "c"])),
+                ("no number: 1.2.3".to_owned(), cells(&["b"]))
+            ]
+        );
     }
 
     #[test]

@@ -13,6 +13,8 @@ use super::{FigurePlan, MarkPlan, Reading, path};
 const SEEN_BYTES: usize = 1500;
 /// Progress of more moments than these is no progress.
 const MAX_SAMPLES: usize = 100_000;
+/// Nothing that is measured is larger, and what slow motion makes of it can be recorded.
+const MAX_VALUE: f64 = 1e24;
 /// Nobody could tell more of them apart.
 const MAX_MARKS: usize = 10_000;
 /// The share of each percentile of an HdrHistogram that becomes a figure.
@@ -113,6 +115,10 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkF
         }
     };
     let mut found = found.map_err(|problem| told(format!("{problem}; {}", seen())))?;
+    let beyond = found.iter().map(|figure| figure.value).chain(series.iter().map(|sample| sample.value));
+    if let Some(value) = beyond.into_iter().find(|value| value.abs() > MAX_VALUE) {
+        return Err(told(format!("{value:e} is no measurement: expected at most {MAX_VALUE:e}; {}", seen())));
+    }
     if let Some(first) = found.first_mut() {
         first.series = series;
     }
@@ -389,6 +395,7 @@ mod tests {
         assert!(half.contains("only a part of a number") && half.contains("x=12.7"), "{half}");
         assert!(read(pattern("x=(.*)"), "x=\n").unwrap_err().contains("no number"));
         assert!(read(pattern("x=(.*)"), "").unwrap_err().contains("it printed nothing"));
+        assert!(read(pattern("x=(.*)"), "x=1e308").unwrap_err().contains("no measurement"));
     }
 
     #[test]

@@ -46,6 +46,13 @@ impl Config {
             let key = if config.ready.is_some() { "ready" } else { "stop" };
             mistakes.push((key.to_owned(), "expected `start` beside it: without it nothing runs".to_owned()));
         }
+        let has_script = |(_, text): &(&String, &String)| placeholders::has(text, "script");
+        if config.script.is_none()
+            && let Some((key, _)) = values.iter().find(has_script)
+        {
+            mistakes
+                .push((key.clone(), "expected a `script` beside it, which {script} stands for".to_owned()));
+        }
         // The job is the workload's, and there may be several of those.
         let has_job = |(_, text): &(&String, &String)| placeholders::has(text, "job");
         if let Some((key, _)) = values.iter().filter(|(key, _)| *key != "script").find(has_job) {
@@ -134,6 +141,7 @@ mod tests {
         assert!(mistake("stop", "true").1.contains("`start`"));
         assert!(mistake("port", "80").1.contains("1024"));
         assert!(mistake("load", "fill -P {job}").1.contains("`run`"));
+        assert!(mistake("load", "{script} load").1.contains("a `script`"));
         let config =
             resolve(&[("start", "sleep 9"), ("limit", "5 s"), ("script", "#!/bin/sh\ntrue")]).unwrap();
         assert_eq!((config.limit, config.applied()["script"].as_str()), (Duration::from_secs(5), "2 lines"));

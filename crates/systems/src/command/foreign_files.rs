@@ -23,7 +23,7 @@ pub(super) fn read_below(places: &[PathBuf], path: &Path) -> io::Result<String> 
     let Some((place, rest)) = below else {
         return Err(io::Error::other("it is outside of {data}, {wal}, {temp}, {scratch} and {logs}"));
     };
-    let file = open_in(&open_directory(place)?, rest)?;
+    let file = open_in(&open_directory(place)?, rest).map_err(in_words)?;
     let mut bytes = Vec::new();
     if file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)? as u64 > MAX_FILE_BYTES {
         let problem =
@@ -31,6 +31,17 @@ pub(super) fn read_below(places: &[PathBuf], path: &Path) -> io::Result<String> 
         return Err(io::Error::other(problem));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What the kernel means where a path may not be followed.
+fn in_words(error: io::Error) -> io::Error {
+    match rustix::io::Errno::from_io_error(&error) {
+        Some(rustix::io::Errno::LOOP) => {
+            io::Error::other("there is a link on the way, and links are not followed")
+        }
+        Some(rustix::io::Errno::XDEV) => io::Error::other("it leads out of the program's directories"),
+        _ => error,
+    }
 }
 
 /// The end of a log.

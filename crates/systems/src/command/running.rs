@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use underlay_record::BenchmarkRecord;
 use underlay_sync::Mutex;
@@ -69,6 +69,9 @@ impl Program {
             return Ok(());
         }
         let crew = self.ground.crew(Belongs::System);
+        // With `stop` that has waited already.
+        let limit = if self.config.stop.is_some() { FADE_LIMIT } else { self.config.limit.min(STOP_LIMIT) };
+        let begun = Instant::now();
         match &self.config.stop {
             Some(stop) => self
                 .ground
@@ -78,21 +81,27 @@ impl Program {
                 if let Some(main) = &self.main {
                     main.state().terminate();
                 }
-                if self.main.as_ref().is_none_or(|main| !main.state().wait(STOP_LIMIT))
-                    || !crew.lists.is_empty()
-                {
+                if self.main.as_ref().is_none_or(|main| !main.state().wait(limit)) || !crew.lists.is_empty() {
                     crew.terminate();
                 }
             }
         }
-        let limit = if self.config.stop.is_some() { FADE_LIMIT } else { STOP_LIMIT };
-        if !crew.wait_until_gone(&BTreeSet::new(), limit) {
-            let names = crew.names(&BTreeSet::new());
-            let how = if self.config.stop.is_some() { "its command `stop`" } else { "SIGTERM" };
-            let problem = format!(
-                "{how} left processes behind, which were killed: {}; let `stop` wait until they are gone",
-                names.join(", ")
-            );
+        let left = match self.config.stop {
+            Some(_) => limit,
+            // Those that got SIGTERM only now have a moment of their own.
+            None => limit.saturating_sub(begun.elapsed()).max(FADE_LIMIT),
+        };
+        if !crew.wait_until_gone(&BTreeSet::new(), left) {
+            let names = crew.names(&BTreeSet::new()).join(", ");
+            let problem = match self.config.stop {
+                Some(_) => format!(
+                    "its command `stop` left processes behind, which were killed: {names}; let it wait until they are gone"
+                ),
+                None => format!(
+                    "{:.0} s after SIGTERM there were still processes, which were killed: {names}; give the program a command `stop`",
+                    begun.elapsed().as_secs_f64()
+                ),
+            };
             return Err(match &self.main {
                 Some(main) => main.state().failed("stopping", problem),
                 None => SystemError::failed(NAME, "stopping", problem),

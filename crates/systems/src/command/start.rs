@@ -267,7 +267,7 @@ fn wait_until_ready(config: &Config, ground: &Ground, child: &Child) -> Result<(
             return Err(state.failed("starting", format!("it was killed: {problem}")));
         }
         let Some(ready) = &config.ready else { return Ok(()) };
-        match ground.ask("ready", ready, READY_TRY) {
+        match ground.ask("ready", ready, READY_TRY.min(config.limit)) {
             Ok(_) => return Ok(()),
             Err(error) => last_word = Some(error.to_string()).or(last_word),
         }

@@ -58,7 +58,9 @@ fn run_facts(page: &Page) -> Markup {
             dt { "Each cell" }
             dd {
                 (quantity::plural(run.repetitions as usize, "repetition"))
-                @if page.comparison.operations().next().is_none() {
+                @if page.comparison.benchmarks().next().is_some() {
+                    ": the program started on a copy of its data, and its benchmark run once, in random order"
+                } @else if page.comparison.operations().next().is_none() {
                     ": the jobs of a storage one after another, on a system that was started for them, storages in random order"
                 } @else { ", each with a warm-up of "
                 (quantity::duration(run.warmup_wall_s)) " and a measured window of " (quantity::duration(run.duration_wall_s))
@@ -262,7 +264,7 @@ fn certificates(page: &Page) -> Markup {
             @let is_doubtful = result.is_doubtful();
             details open[is_doubtful] {
                 summary {
-                    (cell_name(&page.comparison, result)) " " (badge(result.figures().and_then(|figures| figures.verdict)))
+                    (cell_name(&page.comparison, result)) " " (badge(result.verdict()))
                     (inputs_badge(result))
                 }
                 @if let Some(known) = inputs::of(result) { p.muted { "Inputs: " (inputs::in_words(known)) "." } }

@@ -44,7 +44,11 @@ pub(super) fn warnings_box(page: &Page) -> Markup {
     html! {
         @if !grave.is_empty() {
             aside.box.doubt role="alert" {
-                h2 { "⚠ Doubtful: don't rely on these figures before reading this" }
+                @if grave.iter().all(|warning| warning.is_about_inputs()) {
+                    h2 { "⚠ Uncertain inputs: read these ratios as the models'" }
+                } @else {
+                    h2 { "⚠ Doubtful: don't rely on these figures before reading this" }
+                }
                 (warning_list(&grave))
             }
         }

@@ -17,6 +17,24 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
         findings.push(Diagnostic::error(system.key_span.clone(), message, "expected `servers = 1`"));
         return;
     }
+    if capabilities.by_command
+        && let Some(benchmark) = &workload.benchmark
+        && placeholders::has(&benchmark.spec.plan.run, "script")
+        && !system.spec.settings.contains_key("script")
+    {
+        let message = format!(
+            "[workload.{}] uses {{script}}, and [system.{}] has none",
+            workload.name, system.spec.name
+        );
+        findings.push(
+            Diagnostic::error(
+                workload.key_span.clone(),
+                message,
+                "expected a command without {script} here, or a `script` there",
+            )
+            .with_context(system.key_span.clone(), "the system"),
+        );
+    }
     let kind = &system.spec.kind;
     let (message, label) = match (capabilities.by_command, workload.is_benchmark) {
         (true, false) => (
