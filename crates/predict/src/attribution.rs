@@ -11,6 +11,10 @@ use crate::simulation::Arrivals;
 /// A device with a request this share of the time is what holds the others up.
 const BUSY: f64 = 0.9;
 
+/// With more of an operation's time than this outside of what is simulated, or simulated and not measured, nobody knows what more of
+/// something would change.
+const MOST_UNEXPLAINED: f64 = 1.0 / 3.0;
+
 /// Explains a cell of the calibration.
 ///
 /// # Errors
@@ -35,7 +39,10 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
     let what_if: Vec<WhatIf> = changes
         .into_iter()
         .filter(|(_, change)| change.cores == 1.0 || cell.point.cores.is_some())
-        .map(|(words, change)| what_if(calibration, cell, words, change))
+        .map(|(words, change)| match not_known(&mean) {
+            Some(why) => refused(words, why),
+            None => what_if(calibration, cell, words, change),
+        })
         .collect();
     Ok(Explanation {
         cell: cell.point.id.clone(),
@@ -51,18 +58,38 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
     })
 }
 
-fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: Change) -> WhatIf {
-    let nothing = WhatIf {
+/// Why a simulation of the cell says nothing about what another machine would do.
+fn not_known(mean: &Account) -> Option<String> {
+    let share = mean.unexplained_us / mean.measured_us.max(1e-9);
+    if share > MOST_UNEXPLAINED {
+        return Some(format!(
+            "{:.0} % of an operation's time is neither the storage's nor the cores', so nothing tells what more of either would change",
+            100.0 * share
+        ));
+    }
+    (share < -MOST_UNEXPLAINED).then(|| {
+        format!(
+            "the simulation has operations take {:.1} times as long as they did, so it doesn't know what they wait for",
+            1.0 - share
+        )
+    })
+}
+
+fn refused(words: &str, why: String) -> WhatIf {
+    WhatIf {
         change: words.to_owned(),
         throughput_per_s: None,
         mean_us: None,
         p99_us: None,
         gain: None,
-        refused: None,
-    };
+        refused: Some(why),
+    }
+}
+
+fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: Change) -> WhatIf {
     let [throughput, mean, _, p99] = match calibration.what_if(cell, change) {
         Ok(factors) => factors,
-        Err(refusal) => return WhatIf { refused: Some(refusal.to_string()), ..nothing },
+        Err(refusal) => return refused(words, refusal.to_string()),
     };
     let times = |factor: Estimate, metric: Metric| {
         let measured = metric.measured(cell);
@@ -73,11 +100,12 @@ fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: 
         _ => Estimate { value: 1.0 / mean.value, low: 1.0 / mean.high, high: 1.0 / mean.low },
     };
     WhatIf {
+        change: words.to_owned(),
         throughput_per_s: Some(times(throughput, Metric::Throughput)),
         mean_us: Some(times(mean, Metric::Mean)),
         p99_us: Some(times(p99, Metric::P99)),
         gain: Some(gain),
-        ..nothing
+        refused: None,
     }
 }
 
@@ -93,6 +121,13 @@ fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
         return format!(
             "Neither devices nor cores: {} of an operation's time is in neither, so locks, batching or stalls inside the system are the likely limit.",
             percent(mean.unexplained_us)
+        );
+    }
+    if mean.unexplained_us < -MOST_UNEXPLAINED * measured {
+        return format!(
+            "Not known: the simulation has operations take {:.1} times as long as they did, most of it {}.",
+            1.0 - mean.unexplained_us / measured,
+            if device_us > cpu_us { "on the storage" } else { "on the cores" }
         );
     }
     if shares.client_waiting_us > device_us.max(cpu_us) {

@@ -51,6 +51,9 @@ pub struct Outcome {
     pub inside: f64,
     /// Operations came faster than they were answered: the figures are of the time until it was given up.
     pub is_saturated: bool,
+    /// A write-back cache takes in more than it writes back: seconds until it is full, and writes go at the pace of the devices
+    /// behind it.
+    pub cache_full_s: Option<f64>,
     pub of_mean: TimeShares,
     pub of_p50: TimeShares,
     pub of_p99: TimeShares,
@@ -90,6 +93,7 @@ impl Outcome {
             cpu_busy,
             inside,
             is_saturated: is_saturated || count == 0,
+            cache_full_s: None,
             of_mean: shares(&finished),
             of_p50: around(0.5, 0.05),
             of_p99: around(0.99, 0.005),

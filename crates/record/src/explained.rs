@@ -43,7 +43,7 @@ pub struct Account {
     pub measured_us: f64,
     #[serde(flatten)]
     pub shares: TimeShares,
-    /// Time in layers; always 0 so far, since storages with layers that take time are refused.
+    /// Time that layers take themselves: 0, since what a cache asks of its devices is theirs, and no layer that computes is modelled.
     pub layers_us: f64,
     /// What the simulation does not account for; negative where it has operations wait longer than they did.
     pub unexplained_us: f64,

@@ -65,14 +65,36 @@ fn text(explanation: &Explanation) -> String {
     align(&mut table);
     text += &output::table(&table);
     text += "\n";
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    for one in &explanation.what_if {
-        table.add_row(what_if(one));
+    let answered: Vec<&WhatIf> = explanation.what_if.iter().filter(|one| one.refused.is_none()).collect();
+    if !answered.is_empty() {
+        let mut table = Table::new();
+        table.load_style(NOTHING);
+        answered.iter().for_each(|one| {
+            table.add_row(what_if(one));
+        });
+        align(&mut table);
+        text += &output::table(&table);
+        text += "\n";
     }
-    align(&mut table);
-    text += &output::table(&table);
-    text + "\n"
+    text + &refused(&explanation.what_if)
+}
+
+/// Changes that are not answered, those with one reason together.
+fn refused(all: &[WhatIf]) -> String {
+    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    for one in all {
+        let Some(why) = &one.refused else { continue };
+        match told.iter_mut().find(|(known, _)| known == why) {
+            Some((_, changes)) => changes.push(&one.change),
+            None => told.push((why, vec![&one.change])),
+        }
+    }
+    told.iter()
+        .map(|(why, changes)| {
+            let changes = changes.join(", ");
+            output::beside("  ", 2, &format!("{changes}: not answered, since {why}")) + "\n"
+        })
+        .collect()
 }
 
 fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) -> Vec<String> {
@@ -98,8 +120,7 @@ fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) ->
 fn what_if(one: &WhatIf) -> Vec<String> {
     let name = format!("  {}", one.change);
     let (Some(throughput), Some(gain), Some(p99)) = (one.throughput_per_s, one.gain, one.p99_us) else {
-        let why = one.refused.clone().unwrap_or_default();
-        return vec![name, format!("not answered: {why}")];
+        return vec![name];
     };
     vec![
         name,

@@ -236,8 +236,11 @@ impl Shown<'_> {
                         @if self.has_rows { td.n { (one.row.name_in_mix()) } }
                         th.l scope="row" { (swatch(one.storage)) (self.storage_name(one)) }
                         td { (quantity::rate(one.found.throughput_per_s)) }
-                        @for change in &changes {
-                            (answer(one.found.what_if.iter().find(|what_if| what_if.change == *change)))
+                        @match refused_alike(&one.found.what_if) {
+                            Some(why) => td.l colspan=(changes.len()) { "not answered" small.below { (why) } },
+                            None => @for change in &changes {
+                                (answer(one.found.what_if.iter().find(|what_if| what_if.change == *change)))
+                            },
                         }
                     }
                 } }
@@ -267,6 +270,12 @@ impl Shown<'_> {
             } }
         }
     }
+}
+
+/// The one reason for which none of the changes is answered.
+fn refused_alike(all: &[WhatIf]) -> Option<&str> {
+    let why = all.first()?.refused.as_deref()?;
+    all.iter().all(|one| one.refused.as_deref() == Some(why)).then_some(why)
 }
 
 fn answer(what_if: Option<&WhatIf>) -> Markup {

@@ -184,7 +184,11 @@ fn table(frontier: &Frontier) -> Markup {
                 th { "device busy" }
             } }
             tbody { @for one in &frontier.storages { tr {
-                th.l scope="row" { (one.name) @if one.is_on_frontier { small.below { "on the frontier" } } }
+                th.l scope="row" {
+                    (one.name)
+                    @if !one.about.is_empty() { small.below { (one.about) } }
+                    @if one.is_on_frontier { small.below { "on the frontier" } }
+                }
                 td { (quantity::dollars(one.usd)) }
                 td { (quantity::dollars(one.usd_per_1000_per_s)) }
                 td { (quantity::dollars(one.usd_per_tb)) }
