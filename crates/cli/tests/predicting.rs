@@ -95,8 +95,11 @@ fn caches_and_pools_are_answered_and_what_is_not_known_of_layers_is_refused() {
             link = { bandwidth = \"25 Gbit/s\", latency = \"20 us\" }\n"
     });
     let only = ["--only", "distribution=uniform,data=512 GB"];
-    let found =
-        json_of("predict", &playground, &[&["predict", other.to_str().unwrap(), "--from", RUN], &only[..]].concat());
+    let found = json_of(
+        "predict",
+        &playground,
+        &[&["predict", other.to_str().unwrap(), "--from", RUN], &only[..]].concat(),
+    );
     let cells = found["cells"].as_array().unwrap();
     let of = |storage: &str, mix: &str| {
         let part = format!("/{storage}/ycsb-{mix}-");
@@ -192,6 +195,12 @@ fn advice_names_the_cheapest_and_writes_the_study_that_verifies_it() {
     let cells: Vec<serde_json::Value> = serde_json::from_str(&stdout(&checked)).unwrap();
     assert_eq!(cells.len(), 3);
     assert!(cells.iter().all(|cell| cell["work"]["rate"]["per_s"] == 20_000.0), "{cells:?}");
+    let verify = std::fs::read_to_string(playground.path("verify.toml")).unwrap();
+    assert!(
+        verify.starts_with("# Written by `underlay advise storage`") && verify.contains("is predicted."),
+        "{verify}"
+    );
+    assert!(!verify.contains("published study"), "what the run's study says of itself: {verify}");
     let found = json_of("advise-storage", &playground, &asked[..asked.len() - 2]);
     let offers = found["offers"].as_array().unwrap();
     let usd: Vec<f64> = offers.iter().map(|offer| offer["usd"].as_f64().unwrap()).collect();
@@ -200,6 +209,37 @@ fn advice_names_the_cheapest_and_writes_the_study_that_verifies_it() {
     let again = playground.output(&asked);
     assert_eq!(again.status.code(), Some(2), "{}", stderr(&again));
     assert!(stderr(&again).contains("already exists"), "{}", stderr(&again));
+}
+
+#[test]
+fn caches_are_advised_where_they_could_pay() {
+    let playground = Playground::new();
+    let asked = [
+        "advise", "storage", "--from", RUN, "--rate", "2000", "--p99", "100ms", "--mix", "c", "--data",
+        "24 TB", "--memory", "6 TB",
+    ];
+    let found = json_of("advise-storage", &playground, &asked);
+    let offers = found["offers"].as_array().unwrap();
+    let cached: Vec<_> = offers.iter().filter(|offer| offer["cache"].is_object()).collect();
+    for offer in &cached {
+        assert_eq!(offer["cache"]["mode"], "read", "nothing writes: {offer}");
+        assert!(offer["prediction"]["cached_share"].as_f64().unwrap() > 0.0, "{offer}");
+    }
+    assert!(!cached.is_empty(), "{}", found["excluded"]);
+    // At another price of the first, something without it is the cheapest.
+    let (first, then) = (&offers[0]["name"], &found["turns"]["then_by_price"]);
+    let medium = first.as_str().unwrap().split(' ').nth(2).unwrap();
+    assert!(!then.as_str().unwrap().contains(medium), "{first}: {then}");
+    // The study that verifies it has the cache.
+    let all = offers.len().min(3);
+    let out = playground.output(&[&asked[..], &["-o", "cached.toml"]].concat());
+    assert!(out.status.success(), "{}", stderr(&out));
+    let checked = playground.output(&["check", "cached.toml", "--json"]);
+    let cells: Vec<serde_json::Value> = serde_json::from_str(&stdout(&checked)).unwrap();
+    assert_eq!(cells.len(), all);
+    let first_cached = offers.iter().take(3).any(|offer| offer["cache"].is_object());
+    let text = std::fs::read_to_string(playground.path("cached.toml")).unwrap();
+    assert_eq!(first_cached, text.contains("mode = \"read\""), "{text}");
 }
 
 #[test]

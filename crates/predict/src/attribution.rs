@@ -11,10 +11,6 @@ use crate::simulation::Arrivals;
 /// A device with a request this share of the time is what holds the others up.
 const BUSY: f64 = 0.9;
 
-/// With more of an operation's time than this outside of what is simulated, or simulated and not measured, nobody knows what more of
-/// something would change.
-const MOST_UNEXPLAINED: f64 = 1.0 / 3.0;
-
 /// Explains a cell of the calibration.
 ///
 /// # Errors
@@ -36,6 +32,7 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
         ("twice the memory", Change { memory: 2.0, ..Change::NONE }),
         ("twice the cores", Change { cores: 2.0, ..Change::NONE }),
     ];
+    let p99 = account(Metric::P99, &own.of_p99);
     let what_if: Vec<WhatIf> = changes
         .into_iter()
         .filter(|(_, change)| change.cores == 1.0 || cell.point.cores.is_some())
@@ -43,12 +40,13 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
             Some(why) => refused(words, why),
             None => what_if(calibration, cell, words, change),
         })
+        .map(|one| if p99.carries_what_if() { one } else { WhatIf { p99_us: None, ..one } })
         .collect();
     Ok(Explanation {
         cell: cell.point.id.clone(),
         throughput_per_s: Metric::Throughput.measured(cell),
         p50: account(Metric::P50, &own.of_p50),
-        p99: account(Metric::P99, &own.of_p99),
+        p99,
         device_busy: cell.device_busy.min(1.0),
         cpu_busy: own.cpu_busy.filter(|_| cell.demand.cpu_us() > 0.0),
         reads_per_operation: cell.demand.reads(),
@@ -60,19 +58,20 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
 
 /// Why a simulation of the cell says nothing about what another machine would do.
 fn not_known(mean: &Account) -> Option<String> {
-    let share = mean.unexplained_us / mean.measured_us.max(1e-9);
-    if share > MOST_UNEXPLAINED {
+    let share = mean.unexplained_share();
+    if mean.carries_what_if() {
+        return None;
+    }
+    if share > 0.0 {
         return Some(format!(
             "{:.0} % of an operation's time is neither the storage's nor the cores', so nothing tells what more of either would change",
             100.0 * share
         ));
     }
-    (share < -MOST_UNEXPLAINED).then(|| {
-        format!(
-            "the simulation has operations take {:.1} times as long as they did, so it doesn't know what they wait for",
-            1.0 - share
-        )
-    })
+    Some(format!(
+        "the simulation has operations take {:.1} times as long as they did, so it doesn't know what they wait for",
+        1.0 - share
+    ))
 }
 
 fn refused(words: &str, why: String) -> WhatIf {
@@ -123,7 +122,7 @@ fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
             percent(mean.unexplained_us)
         );
     }
-    if mean.unexplained_us < -MOST_UNEXPLAINED * measured {
+    if !mean.has_parts() {
         return format!(
             "Not known: the simulation has operations take {:.1} times as long as they did, most of it {}.",
             1.0 - mean.unexplained_us / measured,

@@ -266,13 +266,7 @@ impl Bank {
     }
 
     /// Which devices a request goes to, and what follows.
-    fn route(
-        &mut self,
-        volume: usize,
-        request: VolumeRequest,
-        offset_bytes: u64,
-        length_bytes: u64,
-    ) -> Then {
+    fn route(&mut self, volume: usize, request: VolumeRequest, offset_bytes: u64, length_bytes: u64) -> Then {
         let Volume { tree, front, .. } = &mut self.volumes[volume];
         let (operation, devices, parts) = (request.operation, &self.devices, &mut self.parts);
         let Some(front) = front else {
@@ -447,11 +441,7 @@ impl Bank {
         self.parts.clear();
         for &(_, length_bytes) in &front.runs {
             let last = capacity_bytes.saturating_sub(length_bytes);
-            self.parts.push(Part {
-                device,
-                offset_bytes: place(&mut self.random, last),
-                length_bytes,
-            });
+            self.parts.push(Part { device, offset_bytes: place(&mut self.random, last), length_bytes });
         }
         let flight = Flight { volume, then: Then::BatchRead, ..Flight::default() };
         self.fly(flight, Operation::Read, now_ns);

@@ -17,7 +17,7 @@ use underlay_record::{Estimate, TimeShares};
 
 use crate::cell::{MeasuredCell, Point};
 use crate::demand::Demand;
-use crate::layers;
+use crate::layers::{self, Cached};
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
 use crate::simulation::Arrivals;
@@ -108,6 +108,9 @@ pub struct Prediction {
     /// The share of them that a cache device answers, 0 to 1; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_share: Option<f64>,
+    /// What it comes to after a long time, where the device is not full when a study begins to measure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached_share_later: Option<f64>,
     /// The offered rate is more than the system can do: latencies grow for as long as it lasts.
     pub is_saturated: bool,
     /// A write-back cache takes in more than it writes back: modelled seconds until it is full, and the figures are others.
@@ -159,7 +162,7 @@ struct Raw<'a> {
     outcome: Outcome,
     demand: Demand,
     /// How often cache devices answer; absent without one.
-    cached: Option<f64>,
+    cached: Option<Cached>,
     assumptions: Vec<String>,
 }
 
@@ -223,7 +226,8 @@ impl Calibration {
             device_busy: Estimate { value: busy, low: busy / spread, high: (busy * spread).min(1.0) },
             cpu_busy: raw.outcome.cpu_busy.filter(|_| raw.demand.cpu_us() > 0.0),
             reads_per_operation: raw.demand.reads(),
-            cached_share: raw.cached,
+            cached_share: raw.cached.map(|cached| cached.share),
+            cached_share_later: raw.cached.and_then(|cached| cached.later),
             is_saturated: raw.outcome.is_saturated,
             cache_full_s: raw.outcome.cache_full_s,
             from,
@@ -278,7 +282,7 @@ impl Calibration {
             // More memory keeps from the device what it would have answered.
             let curve = demand::miss_curve(point, &sources);
             let of = |memory: f64| layers::cached(point, &demand, curve.as_ref(), memory);
-            let share = |found: Option<(f64, Option<String>)>| found.map_or(0.0, |(share, _)| share);
+            let share = |found: Option<Cached>| found.map_or(0.0, |cached| cached.share);
             let (now, then) = (share(of(1.0)?), share(of(change.memory)?));
             cached = (cached * then / now.max(1e-9)).clamp(0.0, 1.0);
         }
@@ -318,10 +322,19 @@ impl Calibration {
         }
         let (demand, mut assumptions) = demand::demand(question, &sources, &self.alike(question), 1.0)?;
         let curve = demand::miss_curve(question, &sources);
-        let (cached, note) = layers::cached(question, &demand, curve.as_ref(), 1.0)?.unzip();
-        assumptions.extend(note.flatten());
+        let cached = layers::cached(question, &demand, curve.as_ref(), 1.0)?;
+        if cached.is_some_and(|cached| cached.later.is_some()) {
+            assumptions.push(
+                "a cache device is not full when measuring begins: after a long time it answers more"
+                    .to_owned(),
+            );
+        }
         assumptions.extend(question.assumed.clone());
-        let scenario = question.scenario(&demand, at_once(question, &sources), cached.unwrap_or(0.0));
+        let scenario = question.scenario(
+            &demand,
+            at_once(question, &sources),
+            cached.map_or(0.0, |cached| cached.share),
+        );
         let outcome = crate::simulation::simulate(scenario)?;
         if outcome.cache_full_s.is_some() {
             assumptions.push(
@@ -449,7 +462,7 @@ impl Calibration {
 
 /// The same with a cache device that answers less and more than is reckoned with; nothing without one.
 fn around(question: &Point, raw: &Raw<'_>) -> Result<Vec<Outcome>, Refusal> {
-    let Some(share) = raw.cached else { return Ok(Vec::new()) };
+    let Some(Cached { share, .. }) = raw.cached else { return Ok(Vec::new()) };
     [share - CACHED_ERROR, share + CACHED_ERROR]
         .into_iter()
         .map(|share| {

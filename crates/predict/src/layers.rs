@@ -116,8 +116,7 @@ impl Fan {
             }
         }
         let names = |volume: &VolumeSpec| {
-            let mut names: Vec<String> =
-                volume.devices().iter().map(|device| device.name.clone()).collect();
+            let mut names: Vec<String> = volume.devices().iter().map(|device| device.name.clone()).collect();
             names.sort_unstable();
             // A pool's device may be in two mirrors.
             names.dedup();
@@ -125,14 +124,19 @@ impl Fan {
         };
         let Some(first) = point.volumes.first() else { return Fan { copies: 1.0, flushed: 1.0 } };
         let devices: f64 = point.volumes.iter().map(names).sum();
-        Fan {
-            copies: copies(&first.root).max(1.0),
-            flushed: (devices / point.volumes.len() as f64).max(1.0),
-        }
+        Fan { copies: copies(&first.root).max(1.0), flushed: (devices / point.volumes.len() as f64).max(1.0) }
     }
 }
 
-/// Of the reads that clients wait for, the share that cache devices answer, and what is to be said of it. `None` without such a device.
+/// Of the reads that clients wait for, the share that cache devices answer, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Cached {
+    pub share: f64,
+    /// After a long time, where they are still filling.
+    pub later: Option<f64>,
+}
+
+/// What cache devices answer. `None` without one.
 /// `memory` is how many times the question's memory there is.
 ///
 /// # Errors
@@ -142,7 +146,7 @@ pub(crate) fn cached(
     demand: &Demand,
     curve: Option<&MissCurve>,
     memory: f64,
-) -> Result<Option<(f64, Option<String>)>, Refusal> {
+) -> Result<Option<Cached>, Refusal> {
     let mut fast_bytes = 0.0;
     let mut takes_writes = false;
     let mut bypass = f64::INFINITY;
@@ -162,7 +166,8 @@ pub(crate) fn cached(
     let read_bytes = mean_read_bytes(demand);
     let background = &demand.background;
     // The law's time is counted in requests that read.
-    let reading = demand.classes.iter().filter(|class| class.reads > 0.0).map(|class| class.share).sum::<f64>();
+    let reading =
+        demand.classes.iter().filter(|class| class.reads > 0.0).map(|class| class.share).sum::<f64>();
     let reading = reading.clamp(0.01, 1.0);
     let writing = demand.writing_share() / reading;
     let passing = |bytes: f64, request_bytes: f64| {
@@ -180,15 +185,8 @@ pub(crate) fn cached(
         age_requests: question.filled_by.map(|operations| reading * operations),
     };
     let now = second.answered();
-    let note = now.is_filling.then(|| {
-        let later = Second { age_requests: None, ..second }.answered();
-        format!(
-            "a study's cache device is not full when measuring begins: it then answers {:.0} % of the reads, and {:.0} % after a long time",
-            100.0 * now.of_misses,
-            100.0 * later.of_misses
-        )
-    });
-    Ok(Some((now.of_misses, note)))
+    let later = now.is_filling.then(|| Second { age_requests: None, ..second }.answered().of_misses);
+    Ok(Some(Cached { share: now.of_misses, later }))
 }
 
 /// The length of a read that a client waits for.

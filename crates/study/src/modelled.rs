@@ -42,7 +42,10 @@ pub struct Modelled {
 pub fn storage_of(study: &Study, entry: &Entry<'_>) -> Result<Modelled, String> {
     let under = entry.storage.under(entry.system);
     if !entry.system.roles.is_empty() {
-        return Err("a storage of its own for a part of the data, since nothing tells which requests go there".to_owned());
+        return Err(
+            "a storage of its own for a part of the data (nothing measured tells which requests go there)"
+                .to_owned(),
+        );
     }
     if study.faults.iter().any(|fault| fault.concerns(&entry.storage.name)) {
         return Err("a device with a fault".to_owned());
@@ -80,13 +83,13 @@ const EXTENT_BYTES: u64 = 256 << 10;
 /// written, to the device with the most room, which comes to the same for equal devices.
 fn pool(volume: &PoolVolume, devices: &[DeviceSpec]) -> Result<Node, String> {
     if volume.compress.is_some() {
-        return Err("compression, since no measured cell says how far the data shrinks".to_owned());
+        return Err("compression (no measured cell says how far the data shrinks)".to_owned());
     }
     let alike = |device: &DeviceSpec| {
         device.capacity_bytes == devices[0].capacity_bytes && device.medium == devices[0].medium
     };
     if devices.is_empty() || !devices.iter().all(alike) {
-        return Err("a pool of unequal devices, whose extents are where there is most room".to_owned());
+        return Err("a pool of unequal devices (its extents go where there is most room)".to_owned());
     }
     let node = |index: usize| Node::Device(devices[index % devices.len()].clone());
     let members: Vec<Node> = (0..devices.len())

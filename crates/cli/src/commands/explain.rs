@@ -83,10 +83,10 @@ fn text(explanation: &Explanation) -> String {
 fn refused(all: &[WhatIf]) -> String {
     let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
     for one in all {
-        let Some(why) = &one.refused else { continue };
-        match told.iter_mut().find(|(known, _)| known == why) {
-            Some((_, changes)) => changes.push(&one.change),
-            None => told.push((why, vec![&one.change])),
+        let Some(why) = one.refused.as_deref() else { continue };
+        match told.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, changes)) => changes.push(one.change.as_str()),
+            None => told.push((why, vec![one.change.as_str()])),
         }
     }
     told.iter()
@@ -98,7 +98,10 @@ fn refused(all: &[WhatIf]) -> String {
 }
 
 fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) -> Vec<String> {
-    let share = |us: f64| quantity::percent(us / account.measured_us.max(1e-9));
+    let share = |us: f64| match account.has_parts() {
+        true => quantity::percent(us / account.measured_us.max(1e-9)),
+        false => quantity::ABSENT.to_owned(),
+    };
     let shares = &account.shares;
     let mut row = vec![
         name.to_owned(),
@@ -113,13 +116,13 @@ fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) ->
     if with_clients {
         row.push(share(shares.client_waiting_us));
     }
-    row.push(share(account.unexplained_us));
+    row.push(if account.has_parts() { share(account.unexplained_us) } else { "not explained".to_owned() });
     row
 }
 
 fn what_if(one: &WhatIf) -> Vec<String> {
     let name = format!("  {}", one.change);
-    let (Some(throughput), Some(gain), Some(p99)) = (one.throughput_per_s, one.gain, one.p99_us) else {
+    let (Some(throughput), Some(gain)) = (one.throughput_per_s, one.gain) else {
         return vec![name];
     };
     vec![
@@ -130,8 +133,15 @@ fn what_if(one: &WhatIf) -> Vec<String> {
             quantity::rate(throughput.low),
             quantity::rate(throughput.high)
         ),
-        format!("x{:.2}", gain.value),
-        format!("p99 {}", quantity::latency(p99.value)),
+        format!("x{:.2} ({:.2} to {:.2})", gain.value, gain.low, gain.high),
+        one.p99_us.map_or("p99 not answered".to_owned(), |p99| {
+            format!(
+                "p99 {} ({} to {})",
+                quantity::latency(p99.value),
+                quantity::latency(p99.low),
+                quantity::latency(p99.high)
+            )
+        }),
     ]
 }
 

@@ -99,9 +99,10 @@ fn answer(cell: String, predicted: Result<Prediction, Refusal>) -> Answer {
 fn print(answers: &Answers, sources: &Sources) {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    let has_cache = answers.cells.iter().any(|cell| {
-        cell.prediction.as_ref().is_some_and(|prediction| prediction.cached_share.is_some())
-    });
+    let has_cache = answers
+        .cells
+        .iter()
+        .any(|cell| cell.prediction.as_ref().is_some_and(|prediction| prediction.cached_share.is_some()));
     let mut head = vec!["cell", "ops/s", "mean", "p50", "p99", "device", "CPU"];
     if has_cache {
         head.push("cache answers");
@@ -138,7 +139,11 @@ fn print(answers: &Answers, sources: &Sources) {
             prediction.cpu_busy.map_or("-".to_owned(), quantity::percent),
         ];
         if has_cache {
-            row.push(prediction.cached_share.map_or("-".to_owned(), quantity::percent));
+            let now = prediction.cached_share.map_or("-".to_owned(), quantity::percent);
+            row.push(match prediction.cached_share_later {
+                Some(later) => format!("{now}, later {}", quantity::percent(later)),
+                None => now,
+            });
         }
         table.add_row(row);
         for assumption in &prediction.assumptions {

@@ -149,8 +149,7 @@ pub fn search(
     layouts: &[LayoutPreset],
 ) -> Result<Advice, Refusal> {
     calibration.check(&wanted.point)?;
-    let mut search =
-        Search { calibration, wanted, tried: Vec::new(), excluded: Vec::new(), refused: None };
+    let mut search = Search { calibration, wanted, tried: Vec::new(), excluded: Vec::new(), refused: None };
     search.media(media);
     search.layouts(layouts);
     search.caches(media);
@@ -181,7 +180,8 @@ fn drop_what_is_beaten(tried: &mut Vec<Tried>) {
             true => f64::INFINITY,
             false => one.offer.prediction.p99_us.value,
         };
-        let is_pair = one.choice.preset.is_none() && (one.choice.cache.is_some() || one.choice.devices.len() > 1);
+        let is_pair =
+            one.choice.preset.is_none() && (one.choice.cache.is_some() || one.choice.devices.len() > 1);
         let is_better = us < best_us;
         best_us = best_us.min(us);
         is_better || !is_pair

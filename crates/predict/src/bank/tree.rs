@@ -70,7 +70,7 @@ impl Tree {
             }
             Node::Mirror { members } => Ok(Tree::Mirror { members: Tree::all(members, found)? }),
             Node::Compress { .. } => Err(Refusal::Layer {
-                what: "compression, since no measured cell says how far the data shrinks".to_owned(),
+                what: "compression (no measured cell says how far the data shrinks)".to_owned(),
             }),
             Node::Remote(_) => Err(Refusal::Layer {
                 what: "a volume that another program serves over a real network".to_owned(),
@@ -88,9 +88,8 @@ impl Tree {
     }
 
     pub(super) fn capacity_bytes(&self, devices: &[Device]) -> u64 {
-        let smallest = |members: &[Tree]| {
-            members.iter().map(|member| member.capacity_bytes(devices)).min().unwrap_or(0)
-        };
+        let smallest =
+            |members: &[Tree]| members.iter().map(|member| member.capacity_bytes(devices)).min().unwrap_or(0);
         match self {
             Tree::Device(place) => devices[*place].model.capacity_bytes(),
             Tree::Stripe { chunk_bytes, members } => {
@@ -153,12 +152,7 @@ impl Tree {
 }
 
 /// At most one request a member, as the layer makes them: the chunks that it takes of one lie side by side there.
-fn striped(
-    members: usize,
-    chunk_bytes: u64,
-    offset_bytes: u64,
-    length_bytes: u64,
-) -> Vec<(usize, u64, u64)> {
+fn striped(members: usize, chunk_bytes: u64, offset_bytes: u64, length_bytes: u64) -> Vec<(usize, u64, u64)> {
     let count = members as u64;
     if count == 1 {
         return vec![(0, offset_bytes, length_bytes)];

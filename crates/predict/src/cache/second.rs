@@ -65,11 +65,14 @@ impl Second {
         });
         let room = self.second_share.min(1e6) * all;
         let age = self.age_requests.unwrap_or(f64::INFINITY).max(0.0);
-        let is_filling = self.occupied(&classes, |class| young(class.popularity, t1, age, 0.0).held, age) < room;
+        let is_filling =
+            self.occupied(&classes, |class| young(class.popularity, t1, age, 0.0).held, age) < room;
         let stay = if is_filling {
             age
         } else {
-            solve(room, |time| self.occupied(&classes, |class| full(class.popularity, t1, time, 0.0).held, time))
+            solve(room, |time| {
+                self.occupied(&classes, |class| full(class.popularity, t1, time, 0.0).held, time)
+            })
         };
         let of = |class: &Class, rewritten: f64| match is_filling {
             true => young(class.popularity, t1, stay, rewritten),
@@ -195,10 +198,8 @@ fn classes(of: &Blocks) -> Vec<Class> {
         alone.push((many, each));
     }
     let smeared = (1.0 - mass).max(0.0) / all;
-    let mut classes: Vec<Class> = alone
-        .into_iter()
-        .map(|(many, each)| Class { blocks: many, popularity: each + smeared })
-        .collect();
+    let mut classes: Vec<Class> =
+        alone.into_iter().map(|(many, each)| Class { blocks: many, popularity: each + smeared }).collect();
     classes.push(Class { blocks: all - taken, popularity: smeared.max(1e-300) });
     classes
 }
@@ -310,7 +311,8 @@ mod tests {
                 let before: f64 = ranks.groups[..group].iter().map(|group| group.0).sum();
                 let rank = before as u64 + random.random_range(0..ranks.groups[group].0 as u64);
                 // Scattered as by hashing.
-                (rank.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 11)
+                (rank.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xd6e8_feb8_6659_fd93)
+                    >> 11)
                     % records
                     / each
             }

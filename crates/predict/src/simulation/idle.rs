@@ -11,11 +11,7 @@ use crate::bank::{Bank, VolumeRequest};
 const IDLE_READS: u64 = 48;
 
 /// What a read and a commit take of an idle storage, and when that was found out: the clock goes on from there.
-pub(super) fn idle_times(
-    bank: &mut Bank,
-    scenario: &Scenario<'_>,
-    random: &mut Pcg64Mcg,
-) -> (f64, f64, u64) {
+pub(super) fn idle_times(bank: &mut Bank, scenario: &Scenario<'_>, random: &mut Pcg64Mcg) -> (f64, f64, u64) {
     let mut now_ns = 0;
     let alone = |bank: &mut Bank, requests: &[VolumeRequest], now_ns: &mut u64| -> f64 {
         let began_ns = *now_ns;

@@ -130,7 +130,10 @@ pub fn pool_devices(storage: &StorageSpec, data_scale: f64) -> Vec<DeviceSpec> {
     let device = |(name, medium, capacity_bytes): (String, &Medium, u64)| {
         let units = (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES;
         let capacity_bytes = units * CAPACITY_UNIT_BYTES;
-        DeviceSpec { initial, ..DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null) }
+        DeviceSpec {
+            initial,
+            ..DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null)
+        }
     };
     devices(storage).into_iter().map(device).collect()
 }

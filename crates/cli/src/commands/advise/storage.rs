@@ -324,7 +324,7 @@ fn excluded(advice: &Advice) -> Vec<(&str, Vec<String>)> {
     for one in &advice.excluded {
         match told.iter_mut().find(|(why, _)| *why == one.why) {
             Some((_, names)) => names.push(one.name.clone()),
-            None => told.push((&one.why, vec![one.name.clone()])),
+            None => told.push((one.why.as_str(), vec![one.name.clone()])),
         }
     }
     told

@@ -87,7 +87,8 @@ impl Search<'_> {
     pub(super) fn caches(&mut self, media: &[Medium]) {
         let point = &self.wanted.point;
         if Law::of(&point.distribution).is_none() {
-            let why = format!("what a cache holds under the distribution {} is not modelled", point.distribution);
+            let why =
+                format!("what a cache holds under the distribution {} is not modelled", point.distribution);
             return self.exclude("a cache in front", why);
         }
         let writes = self.calibration.cells().iter().any(|cell| {
@@ -152,7 +153,8 @@ impl Search<'_> {
             .collect();
         slow.sort_by(|a, b| price(a).total_cmp(&price(b)));
         slow.truncate(SLOW_MEDIA);
-        let mut fast: Vec<(&Medium, f64)> = media.iter().map(|medium| (medium, idle_read_us(medium))).collect();
+        let mut fast: Vec<(&Medium, f64)> =
+            media.iter().map(|medium| (medium, idle_read_us(medium))).collect();
         fast.sort_by(|a, b| a.0.price_usd().total_cmp(&b.0.price_usd()).then(a.1.total_cmp(&b.1)));
         let mut best_us = f64::INFINITY;
         fast.retain(|(_, us)| {
@@ -166,7 +168,9 @@ impl Search<'_> {
             // A volume that is rented and a drive that is bought are not in one machine.
             let is_cloud = |medium: &Medium| medium.kind == MediumKind::Cloud;
             let worth = fast.iter().filter(|(fast, us)| {
-                is_cloud(fast) == is_cloud(slow) && *us < 0.5 * slow_us && price(slow) + fast.price_usd() < WORTH_IT * least_usd
+                is_cloud(fast) == is_cloud(slow)
+                    && *us < 0.5 * slow_us
+                    && price(slow) + fast.price_usd() < WORTH_IT * least_usd
             });
             pairs.extend(worth.take(FAST_MEDIA).map(|(fast, _)| (slow, *fast)));
         }
@@ -217,7 +221,11 @@ impl Search<'_> {
         while low + 1 < high {
             let middle = low + (high - low) / 2;
             let found = ask(middle)?;
-            if found.offer.meets { high = middle } else { low = middle }
+            if found.offer.meets {
+                high = middle
+            } else {
+                low = middle
+            }
             tried.push(found);
         }
         // Of those that meet it the smallest; of the others the one that is nearest to the bound.

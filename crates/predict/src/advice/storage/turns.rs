@@ -25,9 +25,11 @@ pub(super) fn turns(
         then_by_looser: None,
     };
     let first = offers.first();
-    if let Some(second) = offers.get(1) {
-        turns.until_usd = Some(second.offer.usd);
-        turns.then_by_price = Some(second.offer.name.clone());
+    // What has the same medium in it gets dearer with it.
+    let others = |one: &&Tried| first.is_some_and(|first| !shares_a_medium(first, one));
+    if let Some(other) = offers.iter().find(others) {
+        turns.until_usd = Some(other.offer.usd);
+        turns.then_by_price = Some(other.offer.name.clone());
     }
     if let Some(first) = first {
         let p99_us = |one: &Tried| one.offer.prediction.p99_us.value;
@@ -61,6 +63,15 @@ pub(super) fn turns(
     turns.from_p99_us = nearest.map(|offer| offer.prediction.p99_us.value);
     turns.then_by_looser = nearest.map(|offer| offer.name.clone());
     turns
+}
+
+fn shares_a_medium(a: &Tried, b: &Tried) -> bool {
+    let media = |one: &Tried| -> Vec<String> {
+        let cache = one.choice.cache.iter().map(|(medium, _)| medium.name.clone());
+        one.choice.devices.iter().map(|devices| devices.medium.name.clone()).chain(cache).collect()
+    };
+    let of_a = media(a);
+    media(b).iter().any(|name| of_a.contains(name))
 }
 
 /// Those that are faster than everything cheaper.
