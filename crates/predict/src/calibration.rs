@@ -421,7 +421,13 @@ impl Calibration {
         let error = (of_kinds + repetitions + LEAST_ERROR * LEAST_ERROR).sqrt();
         let degrees = errors.iter().map(|errors| errors.count(metric)).min().unwrap_or(8);
         let width = (student_t(degrees) * error).min(5.0).exp();
-        Estimate { value, low: value / width, high: value * width }
+        let (mut low, mut high) = (value / width, value * width);
+        if metric == Metric::P50 && simulated > 0.0 {
+            let (below, above) = raw.outcome.around_p50_us;
+            low *= (below / simulated).min(1.0);
+            high *= (above / simulated).max(1.0);
+        }
+        Estimate { value, low, high }
     }
 
     /// How wrong answers are where what is new of the question is left out.
