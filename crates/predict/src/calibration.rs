@@ -5,6 +5,7 @@
 //! of measured to simulated corrects the answer, more so of cells that are near. How wrong answers are that way is found by
 //! leaving measured cells out, and makes the interval.
 
+mod cached;
 mod demand;
 mod residuals;
 
@@ -17,13 +18,13 @@ use underlay_record::{Estimate, TimeShares};
 
 use crate::cell::{MeasuredCell, Point};
 use crate::demand::Demand;
-use crate::layers::{self, Cached};
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
 use crate::simulation::Arrivals;
 
 pub use residuals::LeftOut;
 
+use cached::Cached;
 use residuals::{Errors, student_t};
 
 /// Data : memory may be so many times what was measured, either way.
@@ -281,7 +282,7 @@ impl Calibration {
         if change.memory != 1.0 && cached > 0.0 {
             // More memory keeps from the device what it would have answered.
             let curve = demand::miss_curve(point, &sources);
-            let of = |memory: f64| layers::cached(point, &demand, curve.as_ref(), memory);
+            let of = |memory: f64| cached::cached(point, &demand, curve.as_ref(), memory);
             let share = |found: Option<Cached>| found.map_or(0.0, |cached| cached.share);
             let (now, then) = (share(of(1.0)?), share(of(change.memory)?));
             cached = (cached * then / now.max(1e-9)).clamp(0.0, 1.0);
@@ -322,7 +323,7 @@ impl Calibration {
         }
         let (demand, mut assumptions) = demand::demand(question, &sources, &self.alike(question), 1.0)?;
         let curve = demand::miss_curve(question, &sources);
-        let cached = layers::cached(question, &demand, curve.as_ref(), 1.0)?;
+        let cached = cached::cached(question, &demand, curve.as_ref(), 1.0)?;
         if cached.is_some_and(|cached| cached.later.is_some()) {
             assumptions.push(
                 "a cache device is not full when measuring begins: after a long time it answers more"

@@ -177,7 +177,7 @@ impl MeasuredCell {
     ) -> Result<MeasuredCell, Refusal> {
         let fronts = layers::cache_devices(&point.volumes);
         // Behind a cache it is what was asked of the volumes already.
-        let fan = if fronts.is_empty() { Fan::of(&point) } else { Fan { copies: 1.0, flushed: 1.0 } };
+        let fan = if fronts.is_empty() { Fan::of(&point.volumes) } else { Fan { copies: 1.0, flushed: 1.0 } };
         let raws: Vec<Raw> = records
             .iter()
             .filter(|record| record.status == CellStatus::Completed)
