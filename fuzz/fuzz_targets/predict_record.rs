@@ -9,12 +9,24 @@ use underlay_predict::simulation::Arrivals;
 use underlay_predict::{Calibration, MeasuredCell, Point};
 use underlay_record::read;
 use underlay_storage::catalogue;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
+use underlay_storage::layers::cache::CacheMode;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, VolumeSpec};
 
 fuzz_target!(|text: &str| {
     let Ok(record) = read::cell(text) else { return };
     let medium = catalogue::find("optane-p4800x").expect("it is in the catalogue");
-    let device = DeviceSpec::new("one", Some(medium), 1 << 28, BackingSpec::Null);
+    let device = |name: &str, capacity_bytes| {
+        DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null)
+    };
+    let volume = VolumeSpec::striped("volume", vec![device("one", 1 << 28)], 1 << 19);
+    // What it says of layers is read where its storage has some.
+    let volume = match record.layers.is_empty() {
+        true => volume,
+        false => {
+            let fast = Node::Device(device("one.cache-0", 1 << 26));
+            VolumeSpec { root: Node::cache(CacheMode::WriteBack, fast, volume.root), ..volume }
+        }
+    };
     let point = Point {
         id: record.cell.id.clone(),
         system: record.cell.system.clone(),
@@ -30,8 +42,11 @@ fuzz_target!(|text: &str| {
         memory_bytes: 1e7,
         cores: Some(4),
         storage: record.cell.storage.clone(),
-        volumes: vec![VolumeSpec::striped("volume", vec![device], 1 << 19)],
+        volumes: vec![volume],
+        shares_devices: false,
+        filled_by: None,
         not_modelled: None,
+        assumed: None,
     };
     if let Ok(cell) = MeasuredCell::new(point.clone(), &[&record], None) {
         // An operation of thousands of reads takes its time to simulate.

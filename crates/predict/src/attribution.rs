@@ -32,16 +32,21 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
         ("twice the memory", Change { memory: 2.0, ..Change::NONE }),
         ("twice the cores", Change { cores: 2.0, ..Change::NONE }),
     ];
+    let p99 = account(Metric::P99, &own.of_p99);
     let what_if: Vec<WhatIf> = changes
         .into_iter()
         .filter(|(_, change)| change.cores == 1.0 || cell.point.cores.is_some())
-        .map(|(words, change)| what_if(calibration, cell, words, change))
+        .map(|(words, change)| match not_known(&mean) {
+            Some(why) => refused(words, why),
+            None => what_if(calibration, cell, words, change),
+        })
+        .map(|one| if p99.carries_what_if() { one } else { WhatIf { p99_us: None, ..one } })
         .collect();
     Ok(Explanation {
         cell: cell.point.id.clone(),
         throughput_per_s: Metric::Throughput.measured(cell),
         p50: account(Metric::P50, &own.of_p50),
-        p99: account(Metric::P99, &own.of_p99),
+        p99,
         device_busy: cell.device_busy.min(1.0),
         cpu_busy: own.cpu_busy.filter(|_| cell.demand.cpu_us() > 0.0),
         reads_per_operation: cell.demand.reads(),
@@ -51,18 +56,39 @@ pub fn explain(calibration: &Calibration, cell: &MeasuredCell) -> Result<Explana
     })
 }
 
-fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: Change) -> WhatIf {
-    let nothing = WhatIf {
+/// Why a simulation of the cell says nothing about what another machine would do.
+fn not_known(mean: &Account) -> Option<String> {
+    let share = mean.unexplained_share();
+    if mean.carries_what_if() {
+        return None;
+    }
+    if share > 0.0 {
+        return Some(format!(
+            "{:.0} % of an operation's time is neither the storage's nor the cores', so nothing tells what more of either would change",
+            100.0 * share
+        ));
+    }
+    Some(format!(
+        "the simulation has operations take {:.1} times as long as they did, so it doesn't know what they wait for",
+        1.0 - share
+    ))
+}
+
+fn refused(words: &str, why: String) -> WhatIf {
+    WhatIf {
         change: words.to_owned(),
         throughput_per_s: None,
         mean_us: None,
         p99_us: None,
         gain: None,
-        refused: None,
-    };
+        refused: Some(why),
+    }
+}
+
+fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: Change) -> WhatIf {
     let [throughput, mean, _, p99] = match calibration.what_if(cell, change) {
         Ok(factors) => factors,
-        Err(refusal) => return WhatIf { refused: Some(refusal.to_string()), ..nothing },
+        Err(refusal) => return refused(words, refusal.to_string()),
     };
     let times = |factor: Estimate, metric: Metric| {
         let measured = metric.measured(cell);
@@ -73,11 +99,12 @@ fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: 
         _ => Estimate { value: 1.0 / mean.value, low: 1.0 / mean.high, high: 1.0 / mean.low },
     };
     WhatIf {
+        change: words.to_owned(),
         throughput_per_s: Some(times(throughput, Metric::Throughput)),
         mean_us: Some(times(mean, Metric::Mean)),
         p99_us: Some(times(p99, Metric::P99)),
         gain: Some(gain),
-        ..nothing
+        refused: None,
     }
 }
 
@@ -93,6 +120,13 @@ fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
         return format!(
             "Neither devices nor cores: {} of an operation's time is in neither, so locks, batching or stalls inside the system are the likely limit.",
             percent(mean.unexplained_us)
+        );
+    }
+    if !mean.has_parts() {
+        return format!(
+            "Not known: the simulation has operations take {:.1} times as long as they did, most of it {}.",
+            1.0 - mean.unexplained_us / measured,
+            if device_us > cpu_us { "on the storage" } else { "on the cores" }
         );
     }
     if shares.client_waiting_us > device_us.max(cpu_us) {

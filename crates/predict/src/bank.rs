@@ -1,14 +1,23 @@
 //! The devices of a storage in virtual time: the same models that pace a running program, put together as its layers put them.
 
+mod device;
+mod front;
+mod tree;
+
 use std::time::Duration;
 
-use underlay_storage::catalogue::MediumKind;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use underlay_storage::media::link::{Link, LinkDirection};
 use underlay_storage::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
-use underlay_storage::stack::{DeviceSpec, InitialState, Node, VolumeSpec};
+use underlay_storage::stack::{Node, VolumeSpec};
 use underlay_storage::time::Time;
 
 use crate::refusal::Refusal;
+
+use device::Device;
+use front::Front;
+use tree::{Found, Part, Tree};
 
 /// Every medium addresses blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
@@ -22,6 +31,14 @@ pub struct VolumeRequest {
     /// Within the volume; what goes beyond its end begins at its start again.
     pub offset_bytes: u64,
     pub length_bytes: u64,
+    /// Of a read: how likely a cache device in front of the volume holds all of it, 0 to 1.
+    pub cached: f64,
+}
+
+impl VolumeRequest {
+    pub(crate) fn flush() -> VolumeRequest {
+        VolumeRequest { operation: Operation::Flush, offset_bytes: 0, length_bytes: 0, cached: 0.0 }
+    }
 }
 
 /// A request that is done.
@@ -34,41 +51,64 @@ pub struct Done {
     pub network_ns: u64,
 }
 
-/// The volumes of a storage, each a device, a stripe or a mirror, perhaps behind a link.
+/// What a bank is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    pub volumes: &'a [VolumeSpec],
+    /// Devices of the same name are one device, which these volumes share: those of a pool.
+    pub shares_devices: bool,
+    /// Where nothing writes, what flash went through before does not matter, and is not gone through again.
+    pub writes: bool,
+    /// How many times faster each device is than its medium, 1 for what the catalogue says.
+    pub speed: f64,
+    /// What of each volume is in use.
+    pub span_bytes: u64,
+    /// Sets what differs between equal devices.
+    pub seed: u64,
+}
+
+/// The volumes of a storage: devices, striped or mirrored, perhaps with a cache in front, perhaps behind a link.
 pub struct Bank {
     volumes: Vec<Volume>,
     devices: Vec<Device>,
+    span_bytes: u64,
+    random: Pcg64Mcg,
     /// Requests under way by their place, and the places that are free.
     flights: Vec<Flight>,
     free: Vec<usize>,
     finished: Vec<Finished>,
+    parts: Vec<Part>,
 }
 
 struct Volume {
-    layout: Layout,
-    /// Places of its devices.
-    members: Vec<usize>,
+    tree: Tree,
+    front: Option<Front>,
     link: Option<Link>,
     capacity_bytes: u64,
+    /// Where on shared devices it begins.
+    base_bytes: u64,
+    /// How many directories it is shown as: a system that fills directories alike has so many shares of its data here.
+    directories: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Layout {
-    Striped { chunk_bytes: u64 },
-    Mirrored,
-}
-
-struct Device {
-    model: Box<dyn MediumModel>,
-    /// How many times faster than the catalogue has it.
-    speed: f64,
-    /// In the model's own time, which `speed` stretches.
-    next_ns: Option<u64>,
-    under_way: u32,
-    busy_ns: u64,
-    /// The integral of the requests under way over time.
-    queue_ns: u128,
-    changed_ns: u64,
+/// What follows when all parts of a request are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Then {
+    #[default]
+    Answer,
+    /// The answer, and the cache takes in what was read.
+    Fill,
+    /// The answer, and perhaps dirty blocks are written back.
+    WriteBack,
+    /// The flush is to be entered in the cache's journal first.
+    Journal,
+    /// Nobody waits.
+    Nothing,
+    /// The steps of a batch that is written back.
+    BatchRead,
+    BatchWritten,
+    BatchFlushed,
+    BatchReleased,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,24 +119,20 @@ struct Flight {
     length_bytes: u64,
     reads: bool,
     network_ns: u64,
+    /// To be durable when it is done.
+    fua: bool,
+    then: Then,
 }
 
 impl Bank {
-    /// The devices of these volumes, all idle. `speed` is how many times faster each is than its medium, 1 for what the catalogue
-    /// says; `seed` sets what differs between equal devices. Where nothing `writes`, what flash went through before does not matter,
-    /// and is not gone through again.
+    /// The devices of these volumes, all idle.
     ///
     /// # Errors
     /// A layer that is not modelled here, or more devices than a study may have.
-    pub fn new(volumes: &[VolumeSpec], writes: bool, speed: f64, seed: u64) -> Result<Bank, Refusal> {
-        let mut bank = Bank {
-            volumes: Vec::new(),
-            devices: Vec::new(),
-            flights: Vec::new(),
-            free: Vec::new(),
-            finished: Vec::new(),
-        };
-        for spec in volumes {
+    pub fn new(setup: &Setup<'_>) -> Result<Bank, Refusal> {
+        let mut found = Found::new(setup.writes, setup.speed, setup.seed, setup.shares_devices);
+        let mut volumes = Vec::new();
+        for spec in setup.volumes {
             let (node, link) = match &spec.root {
                 Node::Link { bandwidth_mb_s, latency_us, member } => {
                     let sound = (0.001..=1e6).contains(bandwidth_mb_s) && (0.0..=60e6).contains(latency_us);
@@ -108,33 +144,38 @@ impl Bank {
                 }
                 other => (other, None),
             };
-            let (layout, members) = layout_of(node)?;
-            if bank.devices.len() + members.len() > MAX_DEVICES {
-                return Err(Refusal::Layer { what: format!("a storage of more than {MAX_DEVICES} devices") });
-            }
-            let mut places = Vec::new();
-            for device in members {
-                places.push(bank.devices.len());
-                let own = seed.wrapping_add(bank.devices.len() as u64);
-                bank.devices.push(Device::new(device, writes, speed, own)?);
-            }
-            let each = || places.iter().map(|&place| bank.devices[place].model.capacity_bytes());
-            let smallest = each().min().unwrap_or(0);
-            let capacity_bytes = match layout {
-                Layout::Mirrored => smallest,
-                Layout::Striped { chunk_bytes } => {
-                    (smallest / chunk_bytes * chunk_bytes).saturating_mul(places.len() as u64)
+            let (node, front) = match node {
+                Node::Cache { mode, fast, slow, bypass_bytes, dirty_percent } => {
+                    let Node::Device(fast) = &**fast else {
+                        return Err(Refusal::Layer { what: "a cache on several devices".to_owned() });
+                    };
+                    let device = found.device(fast)?;
+                    let capacity_bytes = found.devices[device].model.capacity_bytes();
+                    let front = Front::new(device, capacity_bytes, *mode, *bypass_bytes, *dirty_percent);
+                    (&**slow, Some(front))
                 }
+                other => (other, None),
             };
-            if capacity_bytes < 16 * BLOCK_BYTES {
+            let tree = Tree::of(node, &mut found)?;
+            let capacity_bytes = tree.capacity_bytes(&found.devices);
+            let least = front.as_ref().map_or(u64::MAX, |front| front.capacity_bytes).min(capacity_bytes);
+            if least < 16 * BLOCK_BYTES {
                 return Err(Refusal::Layer { what: format!("{}, which has no room", spec.name) });
             }
-            bank.volumes.push(Volume { layout, members: places, link, capacity_bytes });
+            let before = if setup.shares_devices { volumes.len() as u64 } else { 0 };
+            volumes.push(Volume {
+                tree,
+                front,
+                link,
+                capacity_bytes,
+                base_bytes: before.saturating_mul(setup.span_bytes),
+                directories: spec.directories.max(1),
+            });
         }
-        if bank.volumes.is_empty() {
+        if volumes.is_empty() {
             return Err(Refusal::Layer { what: "a storage without devices".to_owned() });
         }
-        Ok(bank)
+        Ok(Bank::with(volumes, found.devices, setup.span_bytes, setup.seed))
     }
 
     /// Devices with models of the caller's, each a volume.
@@ -144,17 +185,28 @@ impl Bank {
     pub fn of_models(models: Vec<Box<dyn MediumModel>>) -> Bank {
         assert!(!models.is_empty(), "a bank of no devices");
         let volumes = models.iter().enumerate().map(|(place, model)| Volume {
-            layout: Layout::Mirrored,
-            members: vec![place],
+            tree: Tree::Device(place),
+            front: None,
             link: None,
             capacity_bytes: model.capacity_bytes(),
+            base_bytes: 0,
+            directories: 1,
         });
+        let volumes = volumes.collect();
+        let devices = models.into_iter().map(|model| Device::of(model, 1.0)).collect();
+        Bank::with(volumes, devices, u64::MAX, 1)
+    }
+
+    fn with(volumes: Vec<Volume>, devices: Vec<Device>, span_bytes: u64, seed: u64) -> Bank {
         Bank {
-            volumes: volumes.collect(),
-            devices: models.into_iter().map(|model| Device::of(model, 1.0)).collect(),
+            volumes,
+            devices,
+            span_bytes,
+            random: Pcg64Mcg::seed_from_u64(seed ^ 0x6361_6368_6573),
             flights: Vec::new(),
             free: Vec::new(),
             finished: Vec::new(),
+            parts: Vec::new(),
         }
     }
 
@@ -166,12 +218,33 @@ impl Bank {
         self.volumes[volume].capacity_bytes
     }
 
+    /// The share of the data that is in a volume, 0 to 1: directories are filled alike.
+    pub fn share(&self, volume: usize) -> f64 {
+        let all: u32 = self.volumes.iter().map(|one| one.directories).sum();
+        f64::from(self.volumes[volume].directories) / f64::from(all.max(1))
+    }
+
+    /// The volume that a record is in: `draw` is from 0 to 1.
+    pub fn volume_at(&self, draw: f64) -> usize {
+        let mut left = draw;
+        for volume in 0..self.volumes.len() {
+            left -= self.share(volume);
+            if left < 0.0 {
+                return volume;
+            }
+        }
+        self.volumes.len() - 1
+    }
+
+    /// How many more dirty blocks write-back caches have room for; `None` without such a cache.
+    pub fn dirty_room_blocks(&self) -> Option<u64> {
+        let fronts = self.volumes.iter().filter_map(|volume| volume.front.as_ref());
+        let rooms = fronts.filter(|front| front.writes_back()).map(Front::room_blocks);
+        rooms.fold(None, |sum, room| Some(sum.unwrap_or(0) + room))
+    }
+
     /// Sends a request; `take` answers with its tag. Everything up to `now_ns` must have been taken.
     pub fn submit(&mut self, tag: u64, volume: usize, request: VolumeRequest, now_ns: u64) {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.flights.push(Flight::default());
-            self.flights.len() - 1
-        });
         let one = &mut self.volumes[volume];
         let reads = request.operation == Operation::Read;
         let mut arrives_ns = now_ns;
@@ -184,33 +257,77 @@ impl Bank {
         let length_bytes = request.length_bytes.clamp(BLOCK_BYTES, one.capacity_bytes / 2);
         let length_bytes = length_bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
         let last = one.capacity_bytes - length_bytes;
-        let offset_bytes = (request.offset_bytes % (last + 1)) / BLOCK_BYTES * BLOCK_BYTES;
-        let parts: Vec<(usize, u64, u64)> = match (request.operation, one.layout) {
-            (Operation::Flush, _) => one.members.iter().map(|&device| (device, 0, 0)).collect(),
-            (Operation::Read, Layout::Mirrored) => {
-                let idlest = one.members.iter().copied().min_by_key(|&device| self.devices[device].under_way);
-                vec![(idlest.unwrap_or(0), offset_bytes, length_bytes)]
-            }
-            (_, Layout::Mirrored) => {
-                one.members.iter().map(|&device| (device, offset_bytes, length_bytes)).collect()
-            }
-            (_, Layout::Striped { chunk_bytes }) => {
-                striped(&one.members, chunk_bytes, offset_bytes, length_bytes)
-            }
+        let offset_bytes = request.offset_bytes.wrapping_add(one.base_bytes);
+        let offset_bytes = (offset_bytes % (last + 1)) / BLOCK_BYTES * BLOCK_BYTES;
+        self.parts.clear();
+        let then = self.route(volume, request, offset_bytes, length_bytes);
+        let flight = Flight { tag, volume, parts: 0, length_bytes, reads, network_ns, fua: false, then };
+        self.fly(flight, request.operation, now_ns);
+    }
+
+    /// Which devices a request goes to, and what follows.
+    fn route(&mut self, volume: usize, request: VolumeRequest, offset_bytes: u64, length_bytes: u64) -> Then {
+        let Volume { tree, front, .. } = &mut self.volumes[volume];
+        let (operation, devices, parts) = (request.operation, &self.devices, &mut self.parts);
+        let Some(front) = front else {
+            tree.split(operation, offset_bytes, length_bytes, devices, parts);
+            return Then::Answer;
         };
-        self.flights[place] =
-            Flight { tag, volume, parts: parts.len() as u32, length_bytes, reads, network_ns };
-        for (device, offset_bytes, length_bytes) in parts {
-            self.devices[device].submit(
-                ModelRequest {
-                    id: RequestId(place as u64),
-                    operation: request.operation,
-                    offset_bytes,
-                    length_bytes,
-                    fua: false,
-                },
-                now_ns,
-            );
+        let is_cached = request.cached > 0.0 && self.random.random::<f64>() < request.cached;
+        let last = front.capacity_bytes.saturating_sub(length_bytes);
+        match operation {
+            Operation::Read if is_cached => {
+                let offset_bytes = place(&mut self.random, last);
+                parts.push(Part { device: front.device, offset_bytes, length_bytes });
+                Then::Answer
+            }
+            Operation::Read => {
+                tree.split(operation, offset_bytes, length_bytes, devices, parts);
+                if front.takes_in(length_bytes) { Then::Fill } else { Then::Answer }
+            }
+            Operation::Flush => {
+                if !front.writes_back() || std::mem::take(&mut front.is_direct) {
+                    tree.split(operation, 0, 0, devices, parts);
+                }
+                if front.writes_back() {
+                    parts.push(Part { device: front.device, offset_bytes: 0, length_bytes: 0 });
+                    return Then::Journal;
+                }
+                Then::Answer
+            }
+            _ if front.writes_back() => {
+                if front.takes_write(length_bytes) {
+                    let offset_bytes = place(&mut self.random, last);
+                    parts.push(Part { device: front.device, offset_bytes, length_bytes });
+                } else {
+                    tree.split(operation, offset_bytes, length_bytes, devices, parts);
+                }
+                Then::WriteBack
+            }
+            // Through to the slow devices. What is cached of it is changed too, but what a log or a table is written to rarely is.
+            _ => {
+                tree.split(operation, offset_bytes, length_bytes, devices, parts);
+                Then::Answer
+            }
+        }
+    }
+
+    /// Submits `self.parts` as one flight.
+    fn fly(&mut self, flight: Flight, operation: Operation, now_ns: u64) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.flights.push(Flight::default());
+            self.flights.len() - 1
+        });
+        self.flights[place] = Flight { parts: self.parts.len() as u32, ..flight };
+        for part in &self.parts {
+            let request = ModelRequest {
+                id: RequestId(place as u64),
+                operation,
+                offset_bytes: part.offset_bytes,
+                length_bytes: part.length_bytes,
+                fua: flight.fua,
+            };
+            self.devices[part.device].submit(request, now_ns);
         }
     }
 
@@ -226,179 +343,123 @@ impl Bank {
             if device.next_ns.is_none_or(|next| next > now_ns) {
                 continue;
             }
-            self.finished.clear();
-            device.complete(now_ns, &mut self.finished);
-            for index in 0..self.finished.len() {
-                let flight = self.finished[index].id.0 as usize;
-                let one = &mut self.flights[flight];
-                one.parts -= 1;
-                if one.parts > 0 {
-                    continue;
+            let mut finished = std::mem::take(&mut self.finished);
+            finished.clear();
+            device.complete(now_ns, &mut finished);
+            for one in &finished {
+                let flight = one.id.0 as usize;
+                self.flights[flight].parts -= 1;
+                if self.flights[flight].parts == 0 {
+                    self.free.push(flight);
+                    self.landed(self.flights[flight], now_ns, done);
                 }
-                let Flight { tag, volume, length_bytes, reads, mut network_ns, .. } = *one;
-                if let Some(link) = &mut self.volumes[volume].link {
-                    let data_bytes = if reads { length_bytes } else { 0 };
-                    let now = Time::from_ns(now_ns);
-                    network_ns += link.send(LinkDirection::FromTarget, data_bytes, now).as_ns() - now_ns;
+            }
+            self.finished = finished;
+        }
+    }
+
+    /// All parts of a request are done.
+    fn landed(&mut self, flight: Flight, now_ns: u64, done: &mut Vec<Done>) {
+        let Flight { volume, length_bytes, then, .. } = flight;
+        match then {
+            Then::Answer => self.answer(flight, now_ns, done),
+            Then::Fill => {
+                self.answer(flight, now_ns, done);
+                self.write_to_front(Flight { then: Then::Nothing, ..flight }, length_bytes, now_ns);
+            }
+            Then::WriteBack => {
+                self.answer(flight, now_ns, done);
+                self.write_back(volume, now_ns);
+            }
+            Then::Journal => {
+                let entry = Flight { fua: true, then: Then::Answer, ..flight };
+                self.write_to_front(entry, BLOCK_BYTES, now_ns);
+            }
+            Then::Nothing => {}
+            Then::BatchRead => {
+                self.parts.clear();
+                let Volume { tree, front, capacity_bytes, .. } = &self.volumes[volume];
+                for &(offset_bytes, length_bytes) in front.iter().flat_map(|front| &front.runs) {
+                    let last = capacity_bytes.saturating_sub(length_bytes);
+                    tree.split(
+                        Operation::Write,
+                        offset_bytes.min(last),
+                        length_bytes,
+                        &self.devices,
+                        &mut self.parts,
+                    );
                 }
-                self.free.push(flight);
-                done.push(Done { tag, at_ns: now_ns + network_ns, network_ns });
+                self.fly(Flight { then: Then::BatchWritten, ..flight }, Operation::Write, now_ns);
+            }
+            Then::BatchWritten => {
+                self.parts.clear();
+                self.volumes[volume].tree.split(Operation::Flush, 0, 0, &self.devices, &mut self.parts);
+                self.fly(Flight { then: Then::BatchFlushed, ..flight }, Operation::Flush, now_ns);
+            }
+            Then::BatchFlushed => {
+                let entry = Flight { fua: true, then: Then::BatchReleased, ..flight };
+                self.write_to_front(entry, BLOCK_BYTES, now_ns);
+            }
+            Then::BatchReleased => {
+                if let Some(front) = &mut self.volumes[volume].front {
+                    front.end_batch();
+                }
+                self.write_back(volume, now_ns);
             }
         }
+    }
+
+    fn answer(&mut self, flight: Flight, now_ns: u64, done: &mut Vec<Done>) {
+        let Flight { tag, volume, length_bytes, reads, mut network_ns, .. } = flight;
+        if let Some(link) = &mut self.volumes[volume].link {
+            let data_bytes = if reads { length_bytes } else { 0 };
+            let now = Time::from_ns(now_ns);
+            network_ns += link.send(LinkDirection::FromTarget, data_bytes, now).as_ns() - now_ns;
+        }
+        done.push(Done { tag, at_ns: now_ns + network_ns, network_ns });
+    }
+
+    /// A write to the cache device alone.
+    fn write_to_front(&mut self, flight: Flight, length_bytes: u64, now_ns: u64) {
+        let Some(front) = &self.volumes[flight.volume].front else { return };
+        let last = front.capacity_bytes.saturating_sub(length_bytes);
+        let device = front.device;
+        let offset_bytes = place(&mut self.random, last);
+        self.parts.clear();
+        self.parts.push(Part { device, offset_bytes, length_bytes });
+        self.fly(flight, Operation::Write, now_ns);
+    }
+
+    /// Begins to write a batch back, if one is due and none is under way.
+    fn write_back(&mut self, volume: usize, now_ns: u64) {
+        let span_bytes = self.span_bytes.min(self.volumes[volume].capacity_bytes);
+        let Some(front) = &mut self.volumes[volume].front else { return };
+        let (device, capacity_bytes) = (front.device, front.capacity_bytes);
+        if !front.begin_batch(span_bytes) {
+            return;
+        }
+        self.parts.clear();
+        for &(_, length_bytes) in &front.runs {
+            let last = capacity_bytes.saturating_sub(length_bytes);
+            self.parts.push(Part { device, offset_bytes: place(&mut self.random, last), length_bytes });
+        }
+        let flight = Flight { volume, then: Then::BatchRead, ..Flight::default() };
+        self.fly(flight, Operation::Read, now_ns);
     }
 
     /// Forgets how busy the devices have been until now.
     pub fn restart(&mut self, now_ns: u64) {
-        for device in &mut self.devices {
-            (device.busy_ns, device.queue_ns) = (0, 0);
-            device.changed_ns = now_ns;
-        }
+        self.devices.iter_mut().for_each(|device| device.restart(now_ns));
     }
 
     /// Of each device since then: the share of the time in which it had a request, and the mean number of them.
     pub fn usage(&mut self, since_ns: u64, now_ns: u64) -> Vec<(f64, f64)> {
-        let span = now_ns.saturating_sub(since_ns).max(1) as f64;
-        self.devices
-            .iter_mut()
-            .map(|device| {
-                device.count(now_ns);
-                (device.busy_ns as f64 / span, device.queue_ns as f64 / span)
-            })
-            .collect()
+        let span_ns = now_ns.saturating_sub(since_ns).max(1) as f64;
+        self.devices.iter_mut().map(|device| device.usage(span_ns, now_ns)).collect()
     }
 }
 
-impl Device {
-    fn new(spec: &DeviceSpec, writes: bool, speed: f64, seed: u64) -> Result<Device, Refusal> {
-        let Some(medium) = &spec.medium else {
-            return Err(Refusal::Layer { what: format!("{}, which takes no time", spec.name) });
-        };
-        if let Some(problem) = medium.problems().into_iter().next() {
-            return Err(Refusal::Layer { what: format!("{}: {problem}", spec.name) });
-        }
-        // A model keeps a map of its blocks, of a bounded sample where it is large.
-        let capacity_bytes = spec.capacity_bytes.clamp(1 << 20, 1 << 50);
-        let is_read_flash = medium.kind == MediumKind::Flash && !writes;
-        let initial = if is_read_flash { InitialState::Fresh } else { spec.initial };
-        Ok(Device::of(medium.model(capacity_bytes, seed, initial), speed))
-    }
-
-    fn of(model: Box<dyn MediumModel>, speed: f64) -> Device {
-        Device { model, speed, next_ns: None, under_way: 0, busy_ns: 0, queue_ns: 0, changed_ns: 0 }
-    }
-
-    /// Our time as the model's: a device twice as fast has twice as much of it.
-    fn inner(&self, ns: u64) -> Time {
-        Time::from_ns(if self.speed == 1.0 { ns } else { (ns as f64 * self.speed) as u64 })
-    }
-
-    fn outer(&self, time: Time) -> u64 {
-        if self.speed == 1.0 { time.as_ns() } else { (time.as_ns() as f64 / self.speed).ceil() as u64 }
-    }
-
-    fn count(&mut self, now_ns: u64) {
-        let passed = now_ns.saturating_sub(self.changed_ns);
-        self.changed_ns = now_ns.max(self.changed_ns);
-        self.queue_ns += u128::from(passed) * u128::from(self.under_way);
-        if self.under_way > 0 {
-            self.busy_ns += passed;
-        }
-    }
-
-    fn submit(&mut self, request: ModelRequest, now_ns: u64) {
-        self.count(now_ns);
-        self.under_way += 1;
-        self.model.submit(request, self.inner(now_ns));
-        self.look_ahead();
-    }
-
-    fn complete(&mut self, now_ns: u64, finished: &mut Vec<Finished>) {
-        self.count(now_ns);
-        // Rounding of the two clocks must not leave an event behind.
-        let now = self.inner(now_ns).max(self.model.next_completion().unwrap_or_default());
-        self.model.complete(now, finished);
-        self.under_way -= finished.len() as u32;
-        self.look_ahead();
-    }
-
-    fn look_ahead(&mut self) {
-        self.next_ns = self.model.next_completion().map(|at| self.outer(at));
-    }
-}
-
-fn layout_of(node: &Node) -> Result<(Layout, Vec<&DeviceSpec>), Refusal> {
-    let devices = |members: &'_ [Node]| -> Result<Vec<usize>, Refusal> {
-        (0..members.len())
-            .map(|index| match &members[index] {
-                Node::Device(_) => Ok(index),
-                other => Err(Refusal::Layer { what: format!("{} below another layer", name_of(other)) }),
-            })
-            .collect()
-    };
-    match node {
-        Node::Device(device) => Ok((Layout::Striped { chunk_bytes: 1 << 20 }, vec![device])),
-        Node::Stripe { chunk_bytes, members } => {
-            if *chunk_bytes < BLOCK_BYTES || !chunk_bytes.is_multiple_of(BLOCK_BYTES) {
-                return Err(Refusal::Layer { what: format!("a stripe by {chunk_bytes} bytes") });
-            }
-            devices(members)?;
-            Ok((Layout::Striped { chunk_bytes: *chunk_bytes }, plain(members)))
-        }
-        Node::Mirror { members } => {
-            devices(members)?;
-            Ok((Layout::Mirrored, plain(members)))
-        }
-        other => Err(Refusal::Layer { what: name_of(other).to_owned() }),
-    }
-}
-
-fn plain(members: &[Node]) -> Vec<&DeviceSpec> {
-    members
-        .iter()
-        .filter_map(|member| match member {
-            Node::Device(device) => Some(device),
-            _ => None,
-        })
-        .collect()
-}
-
-/// What a layer is called in a refusal.
-fn name_of(node: &Node) -> &'static str {
-    match node {
-        Node::Device(_) => "a device",
-        Node::Remote(_) => "a volume of a pool, which is reached over a real network",
-        Node::Stripe { .. } => "a stripe",
-        Node::Mirror { .. } => "a mirror",
-        Node::Compress { .. } => "compression",
-        Node::Cache { .. } => "a cache device",
-        Node::Link { .. } => "a link",
-    }
-}
-
-/// At most one request a device, as the layer makes them: the chunks that it takes of one lie side by side there.
-fn striped(
-    members: &[usize],
-    chunk_bytes: u64,
-    offset_bytes: u64,
-    length_bytes: u64,
-) -> Vec<(usize, u64, u64)> {
-    let count = members.len() as u64;
-    if count == 1 {
-        return vec![(members[0], offset_bytes, length_bytes)];
-    }
-    let mut parts: Vec<(usize, u64, u64)> = Vec::new();
-    let mut done = 0;
-    while done < length_bytes {
-        let at = offset_bytes + done;
-        let (chunk, inside) = (at / chunk_bytes, at % chunk_bytes);
-        let length = (chunk_bytes - inside).min(length_bytes - done);
-        let device = members[(chunk % count) as usize];
-        let on_device = chunk / count * chunk_bytes + inside;
-        match parts.iter_mut().find(|part| part.0 == device) {
-            Some(part) => part.2 += length,
-            None => parts.push((device, on_device, length)),
-        }
-        done += length;
-    }
-    parts
+/// A block up to this place, at random.
+fn place(random: &mut Pcg64Mcg, last_bytes: u64) -> u64 {
+    random.random_range(0..=last_bytes) / BLOCK_BYTES * BLOCK_BYTES
 }

@@ -10,6 +10,10 @@
 //! - the share of blocks in the cache is `1 - exp(-S(T) / B)`, and
 //! - the share of requests that miss is `sum of p exp(-p T) * exp(-S(T) / B)`.
 
+mod second;
+
+pub use second::{Answered, Second};
+
 /// The exponent of YCSB's zipfian distribution.
 const ZIPFIAN: f64 = 0.99;
 /// How many ranks YCSB draws before it scatters them, whatever the number of records.

@@ -5,6 +5,7 @@
 //! of measured to simulated corrects the answer, more so of cells that are near. How wrong answers are that way is found by
 //! leaving measured cells out, and makes the interval.
 
+mod cached;
 mod demand;
 mod residuals;
 
@@ -23,6 +24,7 @@ use crate::simulation::Arrivals;
 
 pub use residuals::LeftOut;
 
+use cached::Cached;
 use residuals::{Errors, student_t};
 
 /// Data : memory may be so many times what was measured, either way.
@@ -37,6 +39,8 @@ const LEAST_ERROR: f64 = 0.02;
 const LEAST_REACH: f64 = 0.25;
 /// What answers are off by when there are too few cells to tell.
 const UNKNOWN_ERROR: f64 = 0.4;
+/// How far the share that a cache device answers may be from what the law says: a simulated cache is up to this far from it.
+const CACHED_ERROR: f64 = 0.07;
 /// How far repetitions are from one another where there was one.
 const UNREPEATED: f64 = 0.08;
 
@@ -100,10 +104,19 @@ pub struct Prediction {
     pub device_busy: Estimate,
     /// 0 to 1; absent where nothing is known of the system's CPU time.
     pub cpu_busy: Option<f64>,
-    /// Reads of devices that an operation waits for, on average over the mix.
+    /// Reads of the storage that an operation waits for, on average over the mix.
     pub reads_per_operation: f64,
+    /// The share of them that a cache device answers, 0 to 1; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached_share: Option<f64>,
+    /// What it comes to after a long time, where the device is not full when a study begins to measure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached_share_later: Option<f64>,
     /// The offered rate is more than the system can do: latencies grow for as long as it lasts.
     pub is_saturated: bool,
+    /// A write-back cache takes in more than it writes back: modelled seconds until it is full, and the figures are others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_full_s: Option<f64>,
     /// Ids of the measured cells that it is from.
     pub from: Vec<String>,
     /// What had to be assumed, each a sentence.
@@ -149,6 +162,8 @@ struct Raw<'a> {
     sources: Vec<&'a MeasuredCell>,
     outcome: Outcome,
     demand: Demand,
+    /// How often cache devices answer; absent without one.
+    cached: Option<Cached>,
     assumptions: Vec<String>,
 }
 
@@ -174,7 +189,11 @@ impl Calibration {
     pub fn predict(&self, question: &Point) -> Result<Prediction, Refusal> {
         let raw = self.simulate(question)?;
         let errors = self.kinds_left_out(question, &raw.sources);
-        let estimate = |metric: Metric| self.estimate(question, &raw, metric, &errors);
+        let around = around(question, &raw)?;
+        let estimate = |metric: Metric| {
+            let estimate = self.estimate(question, &raw, metric, &errors);
+            widened(estimate, metric, &raw.outcome, &around)
+        };
         let mut throughput = estimate(Metric::Throughput);
         let mean = estimate(Metric::Mean);
         if let (Arrivals::Closed, true) = (question.arrivals, mean.value > 0.0) {
@@ -208,7 +227,10 @@ impl Calibration {
             device_busy: Estimate { value: busy, low: busy / spread, high: (busy * spread).min(1.0) },
             cpu_busy: raw.outcome.cpu_busy.filter(|_| raw.demand.cpu_us() > 0.0),
             reads_per_operation: raw.demand.reads(),
+            cached_share: raw.cached.map(|cached| cached.share),
+            cached_share_later: raw.cached.and_then(|cached| cached.later),
             is_saturated: raw.outcome.is_saturated,
+            cache_full_s: raw.outcome.cache_full_s,
             from,
             assumptions: raw.assumptions,
             shares: raw.outcome.of_mean,
@@ -256,7 +278,16 @@ impl Calibration {
                 class.cpu_us *= of_cpu.min(1.0);
             }
         }
-        let mut scenario = point.scenario(&demand, cell.cores_at_once);
+        let mut cached = cell.cached;
+        if change.memory != 1.0 && cached > 0.0 {
+            // More memory keeps from the device what it would have answered.
+            let curve = demand::miss_curve(point, &sources);
+            let of = |memory: f64| cached::cached(point, &demand, curve.as_ref(), memory);
+            let share = |found: Option<Cached>| found.map_or(0.0, |cached| cached.share);
+            let (now, then) = (share(of(1.0)?), share(of(change.memory)?));
+            cached = (cached * then / now.max(1e-9)).clamp(0.0, 1.0);
+        }
+        let mut scenario = point.scenario(&demand, cell.cores_at_once, cached);
         scenario.device_speed = change.device_speed;
         scenario.cores =
             scenario.cores.map(|cores| ((f64::from(cores) * change.cores).round() as u32).max(1));
@@ -290,10 +321,29 @@ impl Calibration {
         if let Some(what) = &question.not_modelled {
             return Err(Refusal::Layer { what: what.clone() });
         }
-        let (demand, assumptions) = demand::demand(question, &sources, &self.alike(question), 1.0)?;
-        let scenario = question.scenario(&demand, at_once(question, &sources));
+        let (demand, mut assumptions) = demand::demand(question, &sources, &self.alike(question), 1.0)?;
+        let curve = demand::miss_curve(question, &sources);
+        let cached = cached::cached(question, &demand, curve.as_ref(), 1.0)?;
+        if cached.is_some_and(|cached| cached.later.is_some()) {
+            assumptions.push(
+                "a cache device is not full when measuring begins: after a long time it answers more"
+                    .to_owned(),
+            );
+        }
+        assumptions.extend(question.assumed.clone());
+        let scenario = question.scenario(
+            &demand,
+            at_once(question, &sources),
+            cached.map_or(0.0, |cached| cached.share),
+        );
         let outcome = crate::simulation::simulate(scenario)?;
-        Ok(Raw { sources, outcome, demand, assumptions })
+        if outcome.cache_full_s.is_some() {
+            assumptions.push(
+                "the write-back cache takes in more than it writes back: once it is full, writes go at the pace of the devices behind it"
+                    .to_owned(),
+            );
+        }
+        Ok(Raw { sources, outcome, demand, cached, assumptions })
     }
 
     /// The measured cells of the same system and mix.
@@ -372,7 +422,13 @@ impl Calibration {
         let error = (of_kinds + repetitions + LEAST_ERROR * LEAST_ERROR).sqrt();
         let degrees = errors.iter().map(|errors| errors.count(metric)).min().unwrap_or(8);
         let width = (student_t(degrees) * error).min(5.0).exp();
-        Estimate { value, low: value / width, high: value * width }
+        let (mut low, mut high) = (value / width, value * width);
+        if metric == Metric::P50 && simulated > 0.0 {
+            let (below, above) = raw.outcome.around_p50_us;
+            low *= (below / simulated).min(1.0);
+            high *= (above / simulated).max(1.0);
+        }
+        Estimate { value, low, high }
     }
 
     /// How wrong answers are where what is new of the question is left out.
@@ -409,6 +465,34 @@ impl Calibration {
         });
         Ok((values, nearest(question, &raw.outcome, &raw.sources)))
     }
+}
+
+/// The same with a cache device that answers less and more than is reckoned with; nothing without one.
+fn around(question: &Point, raw: &Raw<'_>) -> Result<Vec<Outcome>, Refusal> {
+    let Some(Cached { share, .. }) = raw.cached else { return Ok(Vec::new()) };
+    [share - CACHED_ERROR, share + CACHED_ERROR]
+        .into_iter()
+        .map(|share| {
+            let cores_at_once = at_once(question, &raw.sources);
+            let scenario = question.scenario(&raw.demand, cores_at_once, share.clamp(0.0, 1.0));
+            crate::simulation::simulate(scenario)
+        })
+        .collect()
+}
+
+/// An interval that holds what those outcomes differ by, too.
+fn widened(estimate: Estimate, metric: Metric, outcome: &Outcome, around: &[Outcome]) -> Estimate {
+    let mut wider = estimate;
+    for other in around {
+        let ratio = metric.simulated(other) / metric.simulated(outcome).max(1e-9);
+        if metric != Metric::Throughput && (other.is_saturated || !ratio.is_finite()) {
+            wider.high = f64::INFINITY;
+        } else if ratio.is_finite() {
+            wider.low = wider.low.min(estimate.low * ratio);
+            wider.high = wider.high.max(estimate.high * ratio);
+        }
+    }
+    wider
 }
 
 /// How many cores run at a time, as on the host that the nearest cell was measured on: its slow motion is part of what was measured.

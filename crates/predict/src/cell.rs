@@ -7,6 +7,7 @@ use underlay_record::{CellStatus, LatencySummary, RunRecord};
 use underlay_storage::stack::VolumeSpec;
 
 use crate::demand::{Background, Class, Demand};
+use crate::layers::{self, Asked, Fan};
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
 use crate::simulation::{self, Arrivals, Scenario};
@@ -36,8 +37,14 @@ pub struct Point {
     pub storage: String,
     /// The volumes of all servers.
     pub volumes: Vec<VolumeSpec>,
-    /// Layers and links that are known only by name, for a storage that can't be simulated.
+    /// Devices of the same name are one device, which the volumes share: those of a pool.
+    pub shares_devices: bool,
+    /// Operations that fill a cache device before anything is measured; as many as it takes when absent.
+    pub filled_by: Option<f64>,
+    /// What of it is not modelled, for a storage that can't be simulated.
     pub not_modelled: Option<String>,
+    /// What an answer about it leaves out, a sentence.
+    pub assumed: Option<String>,
 }
 
 impl Point {
@@ -55,10 +62,18 @@ impl Point {
         (SPACE_AMPLIFICATION * self.data_bytes()).clamp(1.0, 1e18) as u64
     }
 
-    pub(crate) fn scenario<'a>(&'a self, demand: &'a Demand, cores_at_once: Option<u32>) -> Scenario<'a> {
+    /// `cached` of the reads that clients wait for are answered by a cache device.
+    pub(crate) fn scenario<'a>(
+        &'a self,
+        demand: &'a Demand,
+        cores_at_once: Option<u32>,
+        cached: f64,
+    ) -> Scenario<'a> {
         Scenario {
             demand,
             volumes: &self.volumes,
+            shares_devices: self.shares_devices,
+            cached,
             footprint_bytes: self.footprint_bytes(),
             device_speed: 1.0,
             cores: self.cores,
@@ -120,6 +135,8 @@ pub struct MeasuredCell {
     pub all_reads: f64,
     /// How many of the modelled cores ran at a time while it was measured: as many CPUs of the host as it was due.
     pub cores_at_once: Option<u32>,
+    /// Of the reads that its clients waited for, the share that a cache device answered, 0 to 1.
+    pub cached: f64,
     /// Some of its repetitions are doubtful by their certificate.
     pub is_doubtful: bool,
     /// The cell simulated with its own demand: made once, since it is asked for often.
@@ -136,6 +153,8 @@ struct Raw {
     classes: Vec<(String, f64, f64)>,
     cpu_us: f64,
     reads: f64,
+    /// Those that a cache device answered alone.
+    cached_reads: f64,
     read_bytes: f64,
     writes: f64,
     write_bytes: f64,
@@ -156,10 +175,13 @@ impl MeasuredCell {
         records: &[&RunRecord],
         block_bytes: Option<f64>,
     ) -> Result<MeasuredCell, Refusal> {
+        let fronts = layers::cache_devices(&point.volumes);
+        // Behind a cache it is what was asked of the volumes already.
+        let fan = if fronts.is_empty() { Fan::of(&point.volumes) } else { Fan { copies: 1.0, flushed: 1.0 } };
         let raws: Vec<Raw> = records
             .iter()
             .filter(|record| record.status == CellStatus::Completed)
-            .map(|record| Raw::of(record))
+            .map(|record| Raw::of(record, &fronts).map(|raw| raw.of_volumes(fan)))
             .collect::<Result<_, _>>()?;
         if raws.is_empty() {
             return Err(Refusal::Record {
@@ -169,7 +191,10 @@ impl MeasuredCell {
         let figure = |of: fn(&Raw) -> f64| Figure::of(&raws.iter().map(of).collect::<Vec<_>>());
         let mean = |of: fn(&Raw) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
         let demand = demand(&raws, &point, block_bytes);
+        let waited = demand.reads();
+        let answered = mean(|raw| raw.cached_reads);
         Ok(MeasuredCell {
+            cached: if waited > 0.0 { (answered / waited).clamp(0.0, 1.0) } else { 0.0 },
             repetitions: raws.len(),
             operations: raws.iter().map(|raw| raw.operations).sum(),
             figures: Figures {
@@ -198,7 +223,10 @@ impl MeasuredCell {
     pub fn simulated(&self) -> Result<&Outcome, Refusal> {
         let simulate = || match &self.point.not_modelled {
             Some(what) => Err(Refusal::Layer { what: what.clone() }),
-            None => simulation::simulate(self.point.scenario(&self.demand, self.cores_at_once)),
+            None => {
+                let scenario = self.point.scenario(&self.demand, self.cores_at_once, self.cached);
+                simulation::simulate(scenario)
+            }
         };
         self.own.get_or_init(simulate).as_ref().map_err(Clone::clone)
     }
@@ -208,7 +236,9 @@ impl MeasuredCell {
 pub fn read_bytes_of(records: &[&RunRecord]) -> Option<f64> {
     let lengths: Vec<f64> = records
         .iter()
-        .filter_map(|record| Raw::of(record).ok())
+        // A cache divides them.
+        .filter(|record| record.layers.is_empty())
+        .filter_map(|record| Raw::of(record, &[]).ok())
         .filter(|raw| raw.reads > 0.05 && raw.classes.iter().all(|(name, ..)| !writes(name)))
         .map(|raw| raw.read_bytes / raw.reads)
         .collect();
@@ -224,7 +254,18 @@ fn reads(operation: &str) -> bool {
 }
 
 impl Raw {
-    fn of(record: &RunRecord) -> Result<Raw, Refusal> {
+    /// What was asked of the volumes, where the figures are those of devices.
+    fn of_volumes(self, fan: Fan) -> Raw {
+        Raw {
+            writes: self.writes / fan.copies,
+            write_bytes: self.write_bytes / fan.copies,
+            flushes: self.flushes / fan.flushed,
+            ..self
+        }
+    }
+
+    /// `fronts` are the names of cache devices: their requests are the cache's own, and not what the system asked for.
+    fn of(record: &RunRecord, fronts: &[&str]) -> Result<Raw, Refusal> {
         let refused = |what: String| Refusal::Record { what: format!("{}: {what}", record.cell.id) };
         let Some(measured) = &record.measured else {
             return Err(refused("it has no measured operations".to_owned()));
@@ -235,8 +276,9 @@ impl Raw {
             return Err(refused("it has no measured operations".to_owned()));
         }
         let each = |count: u64| count as f64 / measured.operations as f64;
-        let sum = |of: fn(&underlay_record::DeviceTotals) -> u64| {
-            record.devices.iter().fold(0u64, |sum, device| sum.saturating_add(of(&device.totals)))
+        let asked = match fronts.is_empty() {
+            true => Asked::of_devices(record),
+            false => Asked::of_volumes(record, fronts)?,
         };
         let cpu_us = record
             .cpu
@@ -260,11 +302,12 @@ impl Raw {
                 })
                 .collect(),
             cpu_us,
-            reads: each(sum(|totals| totals.reads)),
-            read_bytes: each(sum(|totals| totals.read_bytes)),
-            writes: each(sum(|totals| totals.writes)),
-            write_bytes: each(sum(|totals| totals.write_bytes)),
-            flushes: each(sum(|totals| totals.flushes)),
+            reads: each(asked.reads),
+            cached_reads: each(asked.cached_reads),
+            read_bytes: each(asked.read_bytes),
+            writes: each(asked.writes),
+            write_bytes: each(asked.write_bytes),
+            flushes: each(asked.flushes),
             compaction_read_bytes: record
                 .system_figures
                 .get("compaction_read_bytes")
@@ -283,6 +326,7 @@ impl Raw {
             && raw.latency.mean > 0.0
             && bounded(raw.cpu_us, 1e9)
             && bounded(raw.reads, 1e4)
+            && bounded(raw.cached_reads, 1e4)
             && bounded(raw.writes, 1e4)
             && bounded(raw.flushes, 1e4)
             && bounded(raw.read_bytes, 1e11)

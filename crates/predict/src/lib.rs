@@ -10,6 +10,7 @@ pub mod calibration;
 pub mod cell;
 mod cpu;
 pub mod demand;
+mod layers;
 pub mod outcome;
 pub mod refusal;
 pub mod simulation;

@@ -40,6 +40,9 @@ pub struct Outcome {
     pub throughput_per_s: f64,
     pub mean_us: f64,
     pub p50_us: f64,
+    /// What is so near to the median that chance decides which it is: from the 45th to the 55th percentile. Between a read of a disk and an
+    /// update that waits for nothing lies a factor of thousands.
+    pub around_p50_us: (f64, f64),
     pub p99_us: f64,
     /// Of the busiest device: the share of the time in which it had a request.
     pub device_busy: f64,
@@ -51,6 +54,9 @@ pub struct Outcome {
     pub inside: f64,
     /// Operations came faster than they were answered: the figures are of the time until it was given up.
     pub is_saturated: bool,
+    /// A write-back cache takes in more than it writes back: seconds until it is full, and writes go at the pace of the devices
+    /// behind it.
+    pub cache_full_s: Option<f64>,
     pub of_mean: TimeShares,
     pub of_p50: TimeShares,
     pub of_p99: TimeShares,
@@ -84,12 +90,14 @@ impl Outcome {
             throughput_per_s: count as f64 / (span_ns as f64 / 1e9),
             mean_us: if count == 0 { f64::INFINITY } else { mean_us },
             p50_us: quantile_us(0.5),
+            around_p50_us: (quantile_us(0.45), quantile_us(0.55)),
             p99_us: quantile_us(0.99),
             device_busy: busiest.0.min(1.0),
             device_queue: busiest.1,
             cpu_busy,
             inside,
             is_saturated: is_saturated || count == 0,
+            cache_full_s: None,
             of_mean: shares(&finished),
             of_p50: around(0.5, 0.05),
             of_p99: around(0.99, 0.005),

@@ -7,6 +7,7 @@
 mod background;
 mod check;
 mod cores;
+mod idle;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,7 +17,7 @@ use rand_pcg::Pcg64Mcg;
 use underlay_storage::medium::Operation;
 use underlay_storage::stack::VolumeSpec;
 
-use crate::bank::{Bank, Done, VolumeRequest};
+use crate::bank::{Bank, Done, Setup, VolumeRequest};
 use crate::demand::Demand;
 use crate::outcome::{Finished, Outcome, Parts};
 use crate::refusal::Refusal;
@@ -24,13 +25,12 @@ use crate::refusal::Refusal;
 use background::Backlog;
 use check::check;
 use cores::Cores;
+use idle::idle_times;
 
 /// Events after which a simulation that gets nowhere is given up.
 const MAX_STEPS: u64 = 10_000_000;
 /// A queue that grows by more than this part of the operations while they are measured has no end.
 const GROWTH: f64 = 0.03;
-/// Idle reads that tell what a read takes when nothing else is going on.
-const IDLE_READS: u64 = 48;
 
 /// How operations come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +48,10 @@ pub enum Arrivals {
 pub struct Scenario<'a> {
     pub demand: &'a Demand,
     pub volumes: &'a [VolumeSpec],
+    /// Devices of the same name are one device: volumes of a pool.
+    pub shares_devices: bool,
+    /// How often a cache device in front of a volume holds what a client reads, 0 to 1.
+    pub cached: f64,
     /// How much of the storage the data takes; requests go there.
     pub footprint_bytes: u64,
     /// How many times faster each device is than its medium: 1 but for "what if".
@@ -152,6 +156,8 @@ struct Simulation<'a> {
     measured_from_ns: u64,
     /// Operations that waited for a client then.
     waited_then: usize,
+    /// What write-back caches had room for then.
+    room_then: Option<u64>,
     /// The integral of the operations under way over the measured time.
     inside: u32,
     inside_ns: u128,
@@ -165,7 +171,17 @@ struct Simulation<'a> {
 pub fn simulate(scenario: Scenario<'_>) -> Result<Outcome, Refusal> {
     check(&scenario)?;
     let writes = scenario.demand.writing_share() > 0.0;
-    simulate_on(Bank::new(scenario.volumes, writes, scenario.device_speed, scenario.seed)?, scenario)
+    let directories: u32 = scenario.volumes.iter().map(|volume| volume.directories.max(1)).sum();
+    let largest = scenario.volumes.iter().map(|volume| volume.directories.max(1)).max().unwrap_or(1);
+    let setup = Setup {
+        volumes: scenario.volumes,
+        shares_devices: scenario.shares_devices,
+        writes,
+        speed: scenario.device_speed,
+        span_bytes: scenario.footprint_bytes / u64::from(directories.max(1)) * u64::from(largest),
+        seed: scenario.seed,
+    };
+    simulate_on(Bank::new(&setup)?, scenario)
 }
 
 /// The same on devices that are there already, idle, in the place of the scenario's volumes.
@@ -201,52 +217,13 @@ pub fn simulate_on(mut bank: Bank, scenario: Scenario<'_>) -> Result<Outcome, Re
         warmup: (scenario.operations / 4).max(4 * threads as usize).min(scenario.operations.max(1_000)),
         measured_from_ns: now_ns,
         waited_then: 0,
+        room_then: None,
         inside: 0,
         inside_ns: 0,
         inside_changed_ns: now_ns,
     };
     simulation.run();
     Ok(simulation.outcome())
-}
-
-/// What a read and a commit take of an idle storage, and when that was found out: the clock goes on from there.
-fn idle_times(bank: &mut Bank, scenario: &Scenario<'_>, random: &mut Pcg64Mcg) -> (f64, f64, u64) {
-    let mut now_ns = 0;
-    let alone = |bank: &mut Bank, requests: &[VolumeRequest], now_ns: &mut u64| -> f64 {
-        let began_ns = *now_ns;
-        for &request in requests {
-            bank.submit(0, 0, request, *now_ns);
-            let mut done = Vec::new();
-            while done.is_empty() {
-                let Some(next_ns) = bank.next_ns() else { break };
-                *now_ns = next_ns.max(*now_ns);
-                bank.take(*now_ns, &mut done);
-            }
-            *now_ns = done.first().map_or(*now_ns, |one| one.at_ns - one.network_ns);
-        }
-        (*now_ns - began_ns) as f64
-    };
-    let range = scenario.footprint_bytes.clamp(1, bank.capacity_bytes(0));
-    let of_reads = scenario.demand.classes.iter().find(|class| class.reads > 0.0);
-    let read_ns = of_reads.map_or(0.0, |class| {
-        let mut sum_ns = 0.0;
-        for _ in 0..IDLE_READS {
-            let request = VolumeRequest {
-                operation: Operation::Read,
-                offset_bytes: random.random_range(0..range),
-                length_bytes: class.read_bytes as u64,
-            };
-            sum_ns += alone(bank, &[request], &mut now_ns);
-        }
-        sum_ns / IDLE_READS as f64
-    });
-    let commit_ns = scenario.demand.commit_bytes.map_or(0.0, |bytes| {
-        let write =
-            VolumeRequest { operation: Operation::Write, offset_bytes: 0, length_bytes: bytes as u64 };
-        let flush = VolumeRequest { operation: Operation::Flush, offset_bytes: 0, length_bytes: 0 };
-        (0..8).map(|_| alone(bank, &[write, flush], &mut now_ns)).sum::<f64>() / 8.0
-    });
-    (read_ns, commit_ns, now_ns)
 }
 
 impl Simulation<'_> {
@@ -400,6 +377,7 @@ impl Simulation<'_> {
                 operation: Operation::Read,
                 offset_bytes,
                 length_bytes: class.read_bytes as u64,
+                cached: self.scenario.cached,
             };
             self.bank.submit(Owner::Read(place).tag(), volume, request, self.now_ns);
             return;
@@ -438,8 +416,12 @@ impl Simulation<'_> {
         let each = self.scenario.demand.commit_bytes.unwrap_or(0.0);
         // A log's blocks are written whole, however many operations are in them.
         let offset_bytes = self.backlog.log_offset(4096);
-        let request =
-            VolumeRequest { operation: Operation::Write, offset_bytes, length_bytes: (each as u64).max(1) };
+        let request = VolumeRequest {
+            operation: Operation::Write,
+            offset_bytes,
+            length_bytes: (each as u64).max(1),
+            cached: 0.0,
+        };
         self.bank.submit(Owner::CommitWrite.tag(), 0, request, self.now_ns);
     }
 
@@ -447,14 +429,14 @@ impl Simulation<'_> {
     fn volume(&mut self) -> usize {
         match self.bank.volumes() {
             1 => 0,
-            several => self.random.random_range(0..several),
+            _ => self.bank.volume_at(self.random.random::<f64>()),
         }
     }
 
     /// Where in a volume data is, at random.
     fn place_in(&mut self, volume: usize) -> u64 {
-        let share = self.scenario.footprint_bytes / self.bank.volumes() as u64;
-        let range = share.clamp(1, self.bank.capacity_bytes(volume));
+        let share = self.scenario.footprint_bytes as f64 * self.bank.share(volume);
+        let range = (share as u64).clamp(1, self.bank.capacity_bytes(volume));
         self.random.random_range(0..range)
     }
 
@@ -471,8 +453,12 @@ impl Simulation<'_> {
                 Operation::Write => Owner::BackgroundWrite(0),
                 _ => Owner::BackgroundFlush,
             };
-            let request =
-                VolumeRequest { operation: work.operation, offset_bytes, length_bytes: work.length_bytes };
+            let request = VolumeRequest {
+                operation: work.operation,
+                offset_bytes,
+                length_bytes: work.length_bytes,
+                cached: 0.0,
+            };
             self.bank.submit(owner.tag(), volume, request, self.now_ns);
         }
     }
@@ -486,8 +472,7 @@ impl Simulation<'_> {
                 self.compute(place);
             }
             Owner::CommitWrite => {
-                let request = VolumeRequest { operation: Operation::Flush, offset_bytes: 0, length_bytes: 0 };
-                self.bank.submit(Owner::CommitFlush.tag(), 0, request, self.now_ns);
+                self.bank.submit(Owner::CommitFlush.tag(), 0, VolumeRequest::flush(), self.now_ns);
             }
             Owner::CommitFlush => {
                 let idle_ns = self.idle_commit_ns;
@@ -526,6 +511,7 @@ impl Simulation<'_> {
         } else if self.over == self.warmup {
             self.measured_from_ns = self.now_ns;
             self.waited_then = self.waiting.len();
+            self.room_then = self.bank.dirty_room_blocks();
             self.inside_ns = 0;
             self.bank.restart(self.now_ns);
             self.cores.restart();
@@ -549,7 +535,13 @@ impl Simulation<'_> {
         let is_saturated = is_cut_short || grown as f64 > GROWTH * self.scenario.operations as f64;
         let cpu = self.cores.utilisation(span_ns);
         let inside = self.inside_ns as f64 / span_ns as f64;
-        Outcome::of(self.finished, span_ns, &usage, cpu, inside, is_saturated)
+        let cache_full_s = self.bank.dirty_room_blocks().zip(self.room_then).and_then(|(now, then)| {
+            let taken = then.saturating_sub(now);
+            // A batch more or less says nothing.
+            (taken > 256).then(|| now as f64 / taken as f64 * span_ns as f64 / 1e9)
+        });
+        let outcome = Outcome::of(self.finished, span_ns, &usage, cpu, inside, is_saturated);
+        Outcome { cache_full_s, ..outcome }
     }
 }
 

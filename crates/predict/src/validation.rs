@@ -101,8 +101,12 @@ fn is_same_question(a: &Point, b: &Point) -> bool {
 
 /// Small reads a second of all devices.
 fn storage_iops(point: &Point) -> f64 {
-    let devices = point.volumes.iter().flat_map(|volume| volume.devices());
-    devices.filter_map(|device| device.medium.as_ref()).map(read_iops).sum()
+    let mut devices: Vec<_> = point.volumes.iter().flat_map(|volume| volume.devices()).collect();
+    if point.shares_devices {
+        devices.sort_by(|a, b| a.name.cmp(&b.name));
+        devices.dedup_by(|a, b| a.name == b.name);
+    }
+    devices.into_iter().filter_map(|device| device.medium.as_ref()).map(read_iops).sum()
 }
 
 /// What someone would take who has these cells and no model.

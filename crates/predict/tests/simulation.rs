@@ -76,6 +76,8 @@ fn scenario<'a>(demand: &'a Demand, volumes: &'a [VolumeSpec], threads: u32, cor
     Scenario {
         demand,
         volumes,
+        shares_devices: false,
+        cached: 0.0,
         footprint_bytes: 1 << 30,
         device_speed: 1.0,
         cores: Some(cores),

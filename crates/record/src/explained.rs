@@ -43,10 +43,32 @@ pub struct Account {
     pub measured_us: f64,
     #[serde(flatten)]
     pub shares: TimeShares,
-    /// Time in layers; always 0 so far, since storages with layers that take time are refused.
+    /// Time that layers take themselves: 0, since what a cache asks of its devices is theirs, and no layer that computes is modelled.
     pub layers_us: f64,
     /// What the simulation does not account for; negative where it has operations wait longer than they did.
     pub unexplained_us: f64,
+}
+
+/// With more of a figure than this outside of what is simulated, or simulated and not measured, nobody knows what more of something would
+/// change.
+const MOST_UNEXPLAINED: f64 = 1.0 / 3.0;
+
+impl Account {
+    /// Of the measured figure.
+    pub fn unexplained_share(&self) -> f64 {
+        self.unexplained_us / self.measured_us.max(1e-9)
+    }
+
+    /// Whether it says what a change would make of the figure.
+    pub fn carries_what_if(&self) -> bool {
+        self.unexplained_share().abs() <= MOST_UNEXPLAINED
+    }
+
+    /// Whether its parts say what the figure is made of: not where they are more than the whole. A percentile between two kinds of operations
+    /// that differ a thousand times may be either.
+    pub fn has_parts(&self) -> bool {
+        self.unexplained_share() >= -MOST_UNEXPLAINED
+    }
 }
 
 /// What one change would give.
@@ -54,9 +76,10 @@ pub struct Account {
 pub struct WhatIf {
     /// `a device twice as fast`
     pub change: String,
-    /// Absent where the change leads out of what was measured.
+    /// Absent where it is not answered.
     pub throughput_per_s: Option<Estimate>,
     pub mean_us: Option<Estimate>,
+    /// Absent too where too much of the p99 is unexplained.
     pub p99_us: Option<Estimate>,
     /// Throughput over the measured one; of an offered rate the measured mean latency over the new one.
     pub gain: Option<Estimate>,

@@ -6,6 +6,8 @@ use crate::explained::Estimate;
 #[derive(Clone, Debug, PartialEq)]
 pub struct PricedStorage {
     pub name: String,
+    /// The products in words, with the dates of their prices.
+    pub about: String,
     pub usd: f64,
     /// For each thousand operations a second that are wanted.
     pub usd_per_1000_per_s: f64,

@@ -132,6 +132,7 @@ fn figures_that_no_record_has_leave_a_page() {
 fn priced(name: &str, usd: f64, p99_us: f64) -> PricedStorage {
     PricedStorage {
         name: name.to_owned(),
+        about: format!("{name}, as sold (price of 2024)"),
         usd,
         usd_per_1000_per_s: usd / 20.0,
         usd_per_tb: usd / 2.0,

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use underlay_record::Run;
-use underlay_storage::stack::VolumeSpec;
+use underlay_storage::stack::{DeviceSpec, Node, VolumeSpec};
 
+use crate::fill;
 use crate::plan::Entry;
 use crate::run::storage;
-use crate::spec::{Cache, Form, StorageSource, Study};
+use crate::spec::{Cache, Form, LinkSpec, PoolVolume, StorageSource, Study};
 
 /// The study that a run ran, as it was read then: with its overrides, its media, and its factor of slow motion.
 ///
@@ -23,22 +24,28 @@ pub fn study_of_run(run: &Run) -> Result<Study, String> {
     Ok(study.at(run.scale.time))
 }
 
-/// The volumes of a cell's storage, over all servers, after the data scale. Backing files have names that nothing uses.
+/// The storage of a cell, as far as a model can have it. Backing files have names that nothing uses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Modelled {
+    /// Over all servers, after the data scale.
+    pub volumes: Vec<VolumeSpec>,
+    /// They are cut from one pool: devices of the same name are one device.
+    pub shares_devices: bool,
+    /// What a model of it leaves out, a sentence.
+    pub assumed: Option<String>,
+}
+
+/// What a model needs of a cell's storage.
 ///
 /// # Errors
-/// What the storage is, in words, where nothing of ours paces its devices, or where they are reached over a network.
-pub fn volumes(study: &Study, entry: &Entry<'_>) -> Result<Vec<VolumeSpec>, String> {
+/// What the storage is, in words, where nothing of ours paces its devices, or where it is not known what they are asked for.
+pub fn storage_of(study: &Study, entry: &Entry<'_>) -> Result<Modelled, String> {
     let under = entry.storage.under(entry.system);
-    match &under.source {
-        StorageSource::Modelled { .. } => {}
-        StorageSource::Volume(_) => return Err("a volume of a pool, reached over a network".to_owned()),
-        StorageSource::Paths(_) => return Err("a real storage, of which there is no model".to_owned()),
-        StorageSource::Elsewhere(_) => {
-            return Err("the storage of a cluster that is already running".to_owned());
-        }
-    }
     if !entry.system.roles.is_empty() {
-        return Err("a storage of its own for a part of the data".to_owned());
+        return Err(
+            "a storage of its own for a part of the data (nothing measured tells which requests go there)"
+                .to_owned(),
+        );
     }
     if study.faults.iter().any(|fault| fault.concerns(&entry.storage.name)) {
         return Err("a device with a fault".to_owned());
@@ -46,12 +53,70 @@ pub fn volumes(study: &Study, entry: &Entry<'_>) -> Result<Vec<VolumeSpec>, Stri
     if study.events.iter().any(|event| event.concerns(&entry.system.name)) {
         return Err("a node that goes away".to_owned());
     }
-    let stack = storage::stack(&under, Path::new(""), study.scale.data, 1.0, 0);
     // Named alike, so that equal storages are equal whatever studies call them.
     let named = |volume: VolumeSpec| VolumeSpec { name: "volume".to_owned(), ..volume };
-    let of_server: Vec<VolumeSpec> =
-        stack.map_or_else(Vec::new, |stack| stack.volumes.into_iter().map(named).collect());
-    Ok((0..entry.system.servers).flat_map(|_| of_server.clone()).collect())
+    match &under.source {
+        StorageSource::Modelled { .. } => {
+            let stack = storage::stack(&under, Path::new(""), study.scale.data, 1.0, 0);
+            let of_server: Vec<VolumeSpec> =
+                stack.map_or_else(Vec::new, |stack| stack.volumes.into_iter().map(named).collect());
+            let volumes = (0..entry.system.servers).flat_map(|_| of_server.clone()).collect();
+            Ok(Modelled { volumes, ..Modelled::default() })
+        }
+        StorageSource::Volume(volume) => {
+            let root = pool(volume, &storage::pool_devices(&under, study.scale.data))?;
+            let assumed = "the way to the pool's server is what the study's link says; what NVMe over TCP and this host's loopback take beside it is left out"
+                .to_owned();
+            let each = named(VolumeSpec::new("volume", root));
+            let volumes = (0..entry.system.servers).map(|_| each.clone()).collect();
+            Ok(Modelled { volumes, shares_devices: true, assumed: Some(assumed) })
+        }
+        StorageSource::Paths(_) => Err("a real storage, of which there is no model".to_owned()),
+        StorageSource::Elsewhere(_) => Err("the storage of a cluster that is already running".to_owned()),
+    }
+}
+
+/// What a pool puts on one device before it goes on to the next.
+const EXTENT_BYTES: u64 = 256 << 10;
+
+/// A volume of a pool: extents in turn over all of its devices, each on one or on two of them. It is thin: extents are given out as they are
+/// written, to the device with the most room, which comes to the same for equal devices.
+fn pool(volume: &PoolVolume, devices: &[DeviceSpec]) -> Result<Node, String> {
+    if volume.compress.is_some() {
+        return Err("compression (no measured cell says how far the data shrinks)".to_owned());
+    }
+    let alike = |device: &DeviceSpec| {
+        device.capacity_bytes == devices[0].capacity_bytes && device.medium == devices[0].medium
+    };
+    if devices.is_empty() || !devices.iter().all(alike) {
+        return Err("a pool of unequal devices (its extents go where there is most room)".to_owned());
+    }
+    let node = |index: usize| Node::Device(devices[index % devices.len()].clone());
+    let members: Vec<Node> = (0..devices.len())
+        .map(|index| match volume.mirror {
+            true => Node::Mirror { members: vec![node(index), node(index + 1)] },
+            false => node(index),
+        })
+        .collect();
+    let striped = Node::Stripe { chunk_bytes: EXTENT_BYTES, members };
+    Ok(match volume.link {
+        Some(LinkSpec { bandwidth_mb_s, latency_us }) => {
+            Node::Link { bandwidth_mb_s, latency_us, member: Box::new(striped) }
+        }
+        None => striped,
+    })
+}
+
+/// Operations that fill a cache device before anything is measured.
+pub fn filling_operations(study: &Study, entry: &Entry<'_>, records: u64) -> f64 {
+    match study.run.cache {
+        Cache::Cold => 0.0,
+        Cache::Warm => {
+            let (system, servers) = (entry.system, u64::from(entry.system.servers.max(1)));
+            let data_bytes = records.saturating_mul(entry.workload.record_bytes());
+            (fill::operations(system, study.budget_here(system), data_bytes, records) * servers) as f64
+        }
+    }
 }
 
 /// Everything but storage, sizes and load that makes an operation what it is: cells that differ in one of these say nothing about

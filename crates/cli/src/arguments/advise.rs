@@ -47,9 +47,10 @@ pub(crate) struct AboutArguments {
 }
 
 const STORAGE_HELP: &str = "\
-Every medium of the catalogue, as few devices of it as keep to the bound, and every published layout, each
-predicted in virtual time with what an operation of the measured system asks for. Prices are those of the
-catalogue, which `underlay media show` dates; those of cloud volumes are for three years.
+Every medium of the catalogue, as few devices of it as keep to the bound, every published layout, and a fast
+device in front of slower ones or beside them, each predicted in virtual time with what an operation of the
+measured system asks for. Prices are those of the catalogue, which `underlay media show` dates; those of cloud
+volumes are for three years.
 
 Example:
     underlay advise storage --from runs/quickstart-2026-11-25T0201 --rate 20000 --p99 10ms --data 600GB -o verify.toml";

@@ -65,18 +65,43 @@ fn text(explanation: &Explanation) -> String {
     align(&mut table);
     text += &output::table(&table);
     text += "\n";
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    for one in &explanation.what_if {
-        table.add_row(what_if(one));
+    let answered: Vec<&WhatIf> = explanation.what_if.iter().filter(|one| one.refused.is_none()).collect();
+    if !answered.is_empty() {
+        let mut table = Table::new();
+        table.load_style(NOTHING);
+        answered.iter().for_each(|one| {
+            table.add_row(what_if(one));
+        });
+        align(&mut table);
+        text += &output::table(&table);
+        text += "\n";
     }
-    align(&mut table);
-    text += &output::table(&table);
-    text + "\n"
+    text + &refused(&explanation.what_if)
+}
+
+/// Changes that are not answered, those with one reason together.
+fn refused(all: &[WhatIf]) -> String {
+    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    for one in all {
+        let Some(why) = one.refused.as_deref() else { continue };
+        match told.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, changes)) => changes.push(one.change.as_str()),
+            None => told.push((why, vec![one.change.as_str()])),
+        }
+    }
+    told.iter()
+        .map(|(why, changes)| {
+            let changes = changes.join(", ");
+            output::beside("  ", 2, &format!("{changes}: not answered, since {why}")) + "\n"
+        })
+        .collect()
 }
 
 fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) -> Vec<String> {
-    let share = |us: f64| quantity::percent(us / account.measured_us.max(1e-9));
+    let share = |us: f64| match account.has_parts() {
+        true => quantity::percent(us / account.measured_us.max(1e-9)),
+        false => quantity::ABSENT.to_owned(),
+    };
     let shares = &account.shares;
     let mut row = vec![
         name.to_owned(),
@@ -91,15 +116,14 @@ fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) ->
     if with_clients {
         row.push(share(shares.client_waiting_us));
     }
-    row.push(share(account.unexplained_us));
+    row.push(if account.has_parts() { share(account.unexplained_us) } else { "not explained".to_owned() });
     row
 }
 
 fn what_if(one: &WhatIf) -> Vec<String> {
     let name = format!("  {}", one.change);
-    let (Some(throughput), Some(gain), Some(p99)) = (one.throughput_per_s, one.gain, one.p99_us) else {
-        let why = one.refused.clone().unwrap_or_default();
-        return vec![name, format!("not answered: {why}")];
+    let (Some(throughput), Some(gain)) = (one.throughput_per_s, one.gain) else {
+        return vec![name];
     };
     vec![
         name,
@@ -109,8 +133,15 @@ fn what_if(one: &WhatIf) -> Vec<String> {
             quantity::rate(throughput.low),
             quantity::rate(throughput.high)
         ),
-        format!("x{:.2}", gain.value),
-        format!("p99 {}", quantity::latency(p99.value)),
+        format!("x{:.2} ({:.2} to {:.2})", gain.value, gain.low, gain.high),
+        one.p99_us.map_or("p99 not answered".to_owned(), |p99| {
+            format!(
+                "p99 {} ({} to {})",
+                quantity::latency(p99.value),
+                quantity::latency(p99.low),
+                quantity::latency(p99.high)
+            )
+        }),
     ]
 }
 

@@ -99,7 +99,15 @@ fn answer(cell: String, predicted: Result<Prediction, Refusal>) -> Answer {
 fn print(answers: &Answers, sources: &Sources) {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(["cell", "ops/s", "mean", "p50", "p99", "device", "CPU"]);
+    let has_cache = answers
+        .cells
+        .iter()
+        .any(|cell| cell.prediction.as_ref().is_some_and(|prediction| prediction.cached_share.is_some()));
+    let mut head = vec!["cell", "ops/s", "mean", "p50", "p99", "device", "CPU"];
+    if has_cache {
+        head.push("cache answers");
+    }
+    table.set_header(head);
     let mut assumptions: Vec<&String> = Vec::new();
     for cell in &answers.cells {
         let Some(prediction) = &cell.prediction else { continue };
@@ -121,7 +129,7 @@ fn print(answers: &Answers, sources: &Sources) {
                 quantity::latency(estimate.high)
             ),
         };
-        table.add_row([
+        let mut row = vec![
             cell.cell.clone(),
             rate(prediction.throughput_per_s),
             time(prediction.mean_us),
@@ -129,7 +137,15 @@ fn print(answers: &Answers, sources: &Sources) {
             time(prediction.p99_us),
             quantity::percent(prediction.device_busy.value),
             prediction.cpu_busy.map_or("-".to_owned(), quantity::percent),
-        ]);
+        ];
+        if has_cache {
+            let now = prediction.cached_share.map_or("-".to_owned(), quantity::percent);
+            row.push(match prediction.cached_share_later {
+                Some(later) => format!("{now}, later {}", quantity::percent(later)),
+                None => now,
+            });
+        }
+        table.add_row(row);
         for assumption in &prediction.assumptions {
             if !assumptions.contains(&assumption) {
                 assumptions.push(assumption);

@@ -157,10 +157,11 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
         }
     };
     let servers = system.servers.max(1);
-    let (volumes, not_modelled) = match modelled::volumes(study, entry) {
-        Ok(volumes) => (volumes, None),
-        Err(what) => (Vec::new(), Some(what)),
+    let (storage, not_modelled) = match modelled::storage_of(study, entry) {
+        Ok(storage) => (storage, None),
+        Err(what) => (modelled::Modelled::default(), Some(what)),
     };
+    let records = study.records_here(system.share(size.records));
     let cores = study
         .machine
         .map(|machine| machine.cores.saturating_mul(servers).saturating_mul(system.nodes.max(1)));
@@ -174,12 +175,15 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
         distribution: requests.distribution.clone(),
         threads: requests.threads,
         arrivals,
-        records: study.records_here(system.share(size.records)) as f64 * f64::from(servers),
+        records: records as f64 * f64::from(servers),
         record_bytes: workload.record_bytes() as f64,
         memory_bytes: study.budget_here(system) as f64 * f64::from(servers),
         cores,
         storage: entry.storage.name.clone(),
-        volumes,
+        volumes: storage.volumes,
+        shares_devices: storage.shares_devices,
+        filled_by: Some(modelled::filling_operations(study, entry, records)),
         not_modelled,
+        assumed: storage.assumed,
     })
 }

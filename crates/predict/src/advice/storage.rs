@@ -1,29 +1,26 @@
-//! The cheapest storage that keeps to a latency at a rate: every medium of the catalogue, as many devices as it takes.
+//! The cheapest storage that keeps to a latency at a rate: every medium of the catalogue, as many devices as it takes, and a fast device
+//! in front of slow ones or beside them.
+
+mod choice;
+mod search;
+mod turns;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_storage::catalogue::{LayoutPreset, Medium, PresetLayout};
+use underlay_storage::catalogue::{LayoutPreset, Medium};
 use underlay_storage::stack::InitialState;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, VolumeSpec};
 
-use super::memory::read_iops;
-use crate::bank::MAX_DEVICES;
 use crate::calibration::{Calibration, Prediction};
 use crate::cell::Point;
 use crate::refusal::Refusal;
-use crate::simulation::Arrivals;
+
+use search::{Search, Tried};
 
 /// Room for each byte of data, which a study asks for too: files that are being rewritten are there twice.
 const ROOM: f64 = 1.5;
 /// What a file system takes of a device on the machine that the study runs on, and what XFS needs at least: sizes that are not scaled.
 const FILE_SYSTEM_BYTES: f64 = 112e6;
 const LEAST_BYTES: f64 = 320e6;
-/// Bytes on one device before the stripe goes on to the next: what a study has by default.
-const CHUNK_BYTES: u64 = 512 << 10;
-/// Devices are whole multiples of this, as a study makes them.
-const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
-/// Steps that narrow down a rate.
-const HALVINGS: usize = 7;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -54,14 +51,35 @@ impl Wanted {
     }
 }
 
+/// Equal devices.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Part {
+    pub medium: String,
+    pub devices: u32,
+    /// How many directories each is shown as, where each is a directory of its own.
+    pub directories: u32,
+}
+
+/// A device in front of others.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Cache {
+    pub medium: String,
+    pub capacity_bytes: f64,
+    /// `read` or `write-back`.
+    pub mode: &'static str,
+}
+
 /// A storage that could be bought.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Offer {
-    /// `4 x ssd-sata`, or the name of a layout of the catalogue.
+    /// `4 x ssd-sata`, `6 x hdd-7200-sata + optane-p4800x as read cache`, or the name of a layout of the catalogue.
     pub name: String,
-    pub medium: String,
-    pub devices: u32,
+    /// What the data is on: one medium, or two side by side.
+    pub parts: Vec<Part>,
     pub layout: &'static str,
+    /// A device in front of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Cache>,
     /// A layout of the catalogue; absent where it is devices of one medium.
     pub preset: Option<String>,
     pub usd: f64,
@@ -120,67 +138,6 @@ impl Advice {
     }
 }
 
-/// Devices in the place of the point's own.
-#[derive(Clone, Debug)]
-struct Choice<'a> {
-    name: String,
-    medium: &'a Medium,
-    devices: u32,
-    layout: PresetLayout,
-    preset: Option<String>,
-}
-
-impl Choice<'_> {
-    fn usd(&self) -> f64 {
-        self.medium.price_usd() * f64::from(self.devices)
-    }
-
-    fn capacity_bytes(&self) -> f64 {
-        match self.layout {
-            PresetLayout::Mirror => self.medium.capacity_bytes() as f64,
-            _ => self.medium.capacity_bytes() as f64 * f64::from(self.devices),
-        }
-    }
-
-    fn layout_name(&self) -> &'static str {
-        match self.layout {
-            _ if self.devices == 1 => "single",
-            PresetLayout::Mirror => "mirror",
-            PresetLayout::Jbod => "jbod",
-            _ => "stripe",
-        }
-    }
-
-    fn volumes(&self, wanted: &Wanted) -> Vec<VolumeSpec> {
-        let units = (self.medium.capacity_bytes() as f64 / wanted.data_scale) as u64 / CAPACITY_UNIT_BYTES;
-        let device = |index: u32| DeviceSpec {
-            initial: wanted.initial,
-            ..DeviceSpec::new(
-                format!("{}.{index}", self.medium.name),
-                Some(self.medium.clone()),
-                (units * CAPACITY_UNIT_BYTES).max(CAPACITY_UNIT_BYTES),
-                BackingSpec::Null,
-            )
-        };
-        let devices: Vec<DeviceSpec> = (0..self.devices).map(device).collect();
-        let volume = match self.layout {
-            PresetLayout::Mirror => {
-                let members = devices.into_iter().map(Node::Device).collect();
-                VolumeSpec::new("volume", Node::Mirror { members })
-            }
-            PresetLayout::Stripe { chunk_bytes } | PresetLayout::Split { chunk_bytes, .. } => {
-                VolumeSpec::striped("volume", devices, chunk_bytes)
-            }
-            // A directory each, as a study has it.
-            PresetLayout::Jbod => {
-                let alone = |device| VolumeSpec::striped("volume", vec![device], CHUNK_BYTES);
-                return devices.into_iter().map(alone).collect();
-            }
-        };
-        vec![volume]
-    }
-}
-
 /// Searches media and layouts.
 ///
 /// # Errors
@@ -192,250 +149,41 @@ pub fn search(
     layouts: &[LayoutPreset],
 ) -> Result<Advice, Refusal> {
     calibration.check(&wanted.point)?;
-    let mut offers: Vec<Offer> = Vec::new();
-    let mut excluded = Vec::new();
-    let mut refused: Option<Refusal> = None;
-    for medium in media {
-        let fewest = wanted.fewest(medium.capacity_bytes() as f64);
-        if fewest > f64::from(wanted.most_devices) {
-            let why = format!("{fewest:.0} devices would be needed for the data alone");
-            excluded.push(Excluded { name: medium.name.clone(), why });
-            continue;
-        }
-        match fewest_that_meet(calibration, wanted, medium, fewest as u32) {
-            Ok(tried) => offers.extend(tried),
-            Err(refusal) => {
-                excluded.push(Excluded { name: medium.name.clone(), why: refusal.to_string() });
-                refused = Some(refusal);
-            }
-        }
-    }
-    for layout in layouts {
-        match of_layout(calibration, wanted, layout) {
-            Ok(offer) => offers.push(offer),
-            Err(why) => excluded.push(Excluded { name: layout.name.clone(), why }),
-        }
-    }
-    if let (true, Some(refusal)) = (offers.is_empty(), refused) {
+    let mut search = Search { calibration, wanted, tried: Vec::new(), excluded: Vec::new(), refused: None };
+    search.media(media);
+    search.layouts(layouts);
+    search.caches(media);
+    search.hybrids(media);
+    let Search { mut tried, excluded, refused, .. } = search;
+    if let (true, Some(refusal)) = (tried.is_empty(), refused) {
         return Err(refusal);
     }
-    offers.sort_by(|a, b| {
-        a.usd.total_cmp(&b.usd).then(a.prediction.p99_us.value.total_cmp(&b.prediction.p99_us.value))
+    tried.sort_by(|a, b| {
+        let p99 = |one: &Tried| one.offer.prediction.p99_us.value;
+        a.offer.usd.total_cmp(&b.offer.usd).then(p99(a).total_cmp(&p99(b)))
     });
-    let (offers, too_slow): (Vec<Offer>, Vec<Offer>) = offers.into_iter().partition(|offer| offer.meets);
-    let turns = turns(calibration, wanted, media, layouts, &offers, &too_slow);
-    let mut advice = Advice { offers, too_slow, excluded, frontier: Vec::new(), turns };
-    advice.frontier = frontier(&advice);
+    drop_what_is_beaten(&mut tried);
+    let (offers, too_slow): (Vec<Tried>, Vec<Tried>) = tried.into_iter().partition(|one| one.offer.meets);
+    let turns = turns::turns(calibration, wanted, &offers, &too_slow);
+    let plain = |tried: Vec<Tried>| tried.into_iter().map(|one| one.offer).collect();
+    let mut advice =
+        Advice { offers: plain(offers), too_slow: plain(too_slow), excluded, frontier: Vec::new(), turns };
+    advice.frontier = turns::frontier(&advice);
     Ok(advice)
 }
 
-/// The smallest number of devices of a medium that meets the bound, and what was tried beside it.
-fn fewest_that_meet(
-    calibration: &Calibration,
-    wanted: &Wanted,
-    medium: &Medium,
-    fewest: u32,
-) -> Result<Vec<Offer>, Refusal> {
-    let most = wanted.most_devices.min(MAX_DEVICES as u32);
-    let ask = |devices: u32| {
-        let name = format!("{devices} x {}", medium.name);
-        let layout = PresetLayout::Stripe { chunk_bytes: CHUNK_BYTES };
-        offer(calibration, wanted, &Choice { name, medium, devices, layout, preset: None }, wanted.rate_per_s)
-    };
-    let first = ask(fewest)?;
-    if first.meets {
-        return Ok(vec![first]);
-    }
-    // What reads alone need is a lower bound, which spares trying numbers that can't do.
-    let reads_per_s = wanted.rate_per_s * first.prediction.reads_per_operation;
-    let needed = (reads_per_s / read_iops(medium)).ceil() as u32;
-    let mut low = fewest;
-    let mut high = needed.max(fewest + 1).min(most);
-    let mut tried = vec![first];
-    loop {
-        if high <= low {
-            return Ok(tried);
-        }
-        let found = ask(high)?;
-        let meets = found.meets;
-        tried.push(found);
-        if meets {
-            break;
-        }
-        low = high;
-        if high == most {
-            return Ok(tried);
-        }
-        high = (high + high.div_ceil(2)).min(most);
-    }
-    while low + 1 < high {
-        let middle = low + (high - low) / 2;
-        let found = ask(middle)?;
-        if found.meets {
-            high = middle
-        } else {
-            low = middle
-        }
-        tried.push(found);
-    }
-    // Of those that meet it the smallest; of the others the one that is nearest to the bound.
-    let best = tried.iter().filter(|offer| offer.meets).min_by_key(|offer| offer.devices).cloned();
-    let short = tried.iter().filter(|offer| !offer.meets).max_by_key(|offer| offer.devices).cloned();
-    Ok(best.into_iter().chain(short).collect())
-}
-
-fn of_layout(calibration: &Calibration, wanted: &Wanted, layout: &LayoutPreset) -> Result<Offer, String> {
-    let [device] = layout.devices.as_slice() else {
-        return Err(
-            "devices of several media, each with directories of its own, are not predicted".to_owned()
-        );
-    };
-    if layout.layout == PresetLayout::Jbod && device.count > 1 && !fills_directories(calibration, wanted) {
-        return Err("a directory for each device, and no measured cell shows that the system fills several: measure one with `layout = \"jbod\"` first".to_owned());
-    }
-    if device.count > wanted.most_devices {
-        return Err(format!("it has {} devices", device.count));
-    }
-    if (layout.capacity_bytes() as f64) < wanted.room_bytes() {
-        return Err("the data does not fit".to_owned());
-    }
-    let Some((medium, _)) = layout.media().next() else { return Err("its medium is not known".to_owned()) };
-    let choice = Choice {
-        name: layout.name.clone(),
-        medium: &medium,
-        devices: device.count,
-        layout: layout.layout,
-        preset: Some(layout.name.clone()),
-    };
-    offer(calibration, wanted, &choice, wanted.rate_per_s).map_err(|refusal| refusal.to_string())
-}
-
-/// Whether the system was measured on several directories, which it then fills alike.
-fn fills_directories(calibration: &Calibration, wanted: &Wanted) -> bool {
-    calibration.cells().iter().any(|cell| {
-        let point = &cell.point;
-        point.system == wanted.point.system && point.volumes.len() > point.servers.max(1) as usize
-    })
-}
-
-fn offer(
-    calibration: &Calibration,
-    wanted: &Wanted,
-    choice: &Choice<'_>,
-    rate_per_s: f64,
-) -> Result<Offer, Refusal> {
-    let point = Point {
-        volumes: choice.volumes(wanted),
-        not_modelled: None,
-        storage: choice.name.clone(),
-        arrivals: Arrivals::Even { per_s: rate_per_s },
-        ..wanted.point.clone()
-    };
-    let prediction = calibration.predict(&point)?;
-    let meets = !prediction.is_saturated && prediction.p99_us.value <= wanted.p99_us;
-    Ok(Offer {
-        name: choice.name.clone(),
-        medium: choice.medium.name.clone(),
-        devices: choice.devices,
-        layout: choice.layout_name(),
-        preset: choice.preset.clone(),
-        usd: choice.usd(),
-        capacity_bytes: choice.capacity_bytes(),
-        usd_per_1000_per_s: choice.usd() / (rate_per_s / 1e3),
-        usd_per_tb: choice.usd() / (choice.capacity_bytes() / 1e12),
-        is_sure: meets && prediction.p99_us.high <= wanted.p99_us,
-        meets,
-        prediction,
-    })
-}
-
-/// The same storage at another rate.
-fn again(
-    calibration: &Calibration,
-    wanted: &Wanted,
-    media: &[Medium],
-    layouts: &[LayoutPreset],
-    offer: &Offer,
-    rate_per_s: f64,
-) -> Option<bool> {
-    let medium = media.iter().find(|medium| medium.name == offer.medium)?;
-    let preset = offer.preset.as_ref().and_then(|name| layouts.iter().find(|layout| layout.name == *name));
-    let layout = preset.map_or(PresetLayout::Stripe { chunk_bytes: CHUNK_BYTES }, |preset| preset.layout);
-    let choice = Choice {
-        name: offer.name.clone(),
-        medium,
-        devices: offer.devices,
-        layout,
-        preset: offer.preset.clone(),
-    };
-    self::offer(calibration, wanted, &choice, rate_per_s).ok().map(|offer| offer.meets)
-}
-
-fn turns(
-    calibration: &Calibration,
-    wanted: &Wanted,
-    media: &[Medium],
-    layouts: &[LayoutPreset],
-    offers: &[Offer],
-    too_slow: &[Offer],
-) -> Turns {
-    let mut turns = Turns {
-        until_usd: None,
-        then_by_price: None,
-        until_per_s: None,
-        then_by_rate: None,
-        until_p99_us: None,
-        then_by_tighter: None,
-        from_p99_us: None,
-        then_by_looser: None,
-    };
-    let first = offers.first();
-    if let Some(second) = offers.get(1) {
-        turns.until_usd = Some(second.usd);
-        turns.then_by_price = Some(second.name.clone());
-    }
-    if let Some(first) = first {
-        turns.until_p99_us = Some(first.prediction.p99_us.value);
-        let faster =
-            offers.iter().skip(1).find(|other| other.prediction.p99_us.value < first.prediction.p99_us.value);
-        turns.then_by_tighter = faster.map(|offer| offer.name.clone());
-        let meets =
-            |offer: &Offer, rate| again(calibration, wanted, media, layouts, offer, rate).unwrap_or(false);
-        let (mut low, mut high) = (wanted.rate_per_s, 2.0 * wanted.rate_per_s);
-        while meets(first, high) && high < 64.0 * wanted.rate_per_s {
-            low = high;
-            high *= 2.0;
-        }
-        for _ in 0..HALVINGS {
-            let middle = (low * high).sqrt();
-            if meets(first, middle) { low = middle } else { high = middle }
-        }
-        turns.until_per_s = Some(low);
-        let then = offers.iter().skip(1).find(|offer| meets(offer, 1.02 * high));
-        turns.then_by_rate = then.map(|offer| offer.name.clone());
-    }
-    let dearest = first.map_or(f64::INFINITY, |first| first.usd);
-    let nearest = too_slow
-        .iter()
-        .filter(|offer| offer.usd < dearest && !offer.prediction.is_saturated)
-        .min_by(|a, b| a.prediction.p99_us.value.total_cmp(&b.prediction.p99_us.value));
-    turns.from_p99_us = nearest.map(|offer| offer.prediction.p99_us.value);
-    turns.then_by_looser = nearest.map(|offer| offer.name.clone());
-    turns
-}
-
-/// Those that are faster than everything cheaper.
-fn frontier(advice: &Advice) -> Vec<usize> {
-    let mut places: Vec<(usize, &Offer)> =
-        advice.all().enumerate().filter(|(_, offer)| !offer.prediction.is_saturated).collect();
-    places.sort_by(|a, b| a.1.usd.total_cmp(&b.1.usd));
-    let mut best = f64::INFINITY;
-    let mut frontier = Vec::new();
-    for (place, offer) in places {
-        if offer.prediction.p99_us.value < best {
-            best = offer.prediction.p99_us.value;
-            frontier.push(place);
-        }
-    }
-    frontier
+/// Of what is behind caches or side by side only what nothing cheaper beats is told: there are many of them, and each is a little different.
+fn drop_what_is_beaten(tried: &mut Vec<Tried>) {
+    let mut best_us = f64::INFINITY;
+    tried.retain(|one| {
+        let us = match one.offer.prediction.is_saturated {
+            true => f64::INFINITY,
+            false => one.offer.prediction.p99_us.value,
+        };
+        let is_pair =
+            one.choice.preset.is_none() && (one.choice.cache.is_some() || one.choice.devices.len() > 1);
+        let is_better = us < best_us;
+        best_us = best_us.min(us);
+        is_better || !is_pair
+    });
 }

@@ -34,6 +34,9 @@ pub(super) fn check(scenario: &Scenario<'_>) -> Result<(), Refusal> {
     if scenario.threads == 0 || scenario.threads > MAX_THREADS || scenario.operations == 0 {
         return refused("a load without clients, or with too many");
     }
+    if !(0.0..=1.0).contains(&scenario.cached) {
+        return refused("a cache that answers more than everything");
+    }
     if scenario.cores == Some(0) || !(1e-3..=1e3).contains(&scenario.device_speed) {
         return refused("a machine without cores, or devices of no speed");
     }

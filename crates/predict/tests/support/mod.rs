@@ -41,7 +41,10 @@ pub(crate) fn point(name: &str, volumes: Vec<VolumeSpec>, records: f64, threads:
         cores: Some(16),
         storage: name.to_owned(),
         volumes,
+        shares_devices: false,
+        filled_by: None,
         not_modelled: None,
+        assumed: None,
     }
 }
 
@@ -50,6 +53,8 @@ pub(crate) fn record(point: &Point, demand: &Demand, slower: f64) -> RunRecord {
     let outcome = simulation::simulate(Scenario {
         demand,
         volumes: &point.volumes,
+        shares_devices: false,
+        cached: 0.0,
         footprint_bytes: (1.2 * point.data_bytes()) as u64,
         device_speed: 1.0,
         cores: point.cores,

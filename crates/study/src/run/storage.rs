@@ -7,7 +7,7 @@ use underlay_record::{Arrangement, DeviceDescription, DeviceId, StorageRecord, T
 use underlay_storage::catalogue::Medium;
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
-use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, StackSpec, VolumeSpec};
+use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Node, StackSpec, VolumeSpec};
 
 use crate::spec::{Filesystem, Layers, Layout, LinkSpec, PoolVolume, StorageSource, StorageSpec};
 use underlay_config::units::{format_bytes, rounded_bytes};
@@ -119,6 +119,23 @@ fn with_layers(
         node = Node::Link { bandwidth_mb_s, latency_us, member: Box::new(node) };
     }
     node
+}
+
+/// The devices of a volume's pool, after the data scale. Nothing is kept on them.
+pub fn pool_devices(storage: &StorageSpec, data_scale: f64) -> Vec<DeviceSpec> {
+    let initial = match &storage.source {
+        StorageSource::Volume(volume) => volume.pool.initial,
+        _ => InitialState::default(),
+    };
+    let device = |(name, medium, capacity_bytes): (String, &Medium, u64)| {
+        let units = (capacity_bytes as f64 / data_scale) as u64 / CAPACITY_UNIT_BYTES;
+        let capacity_bytes = units * CAPACITY_UNIT_BYTES;
+        DeviceSpec {
+            initial,
+            ..DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null)
+        }
+    };
+    devices(storage).into_iter().map(device).collect()
 }
 
 /// The stack of one server's volume, which is reached by `way`.

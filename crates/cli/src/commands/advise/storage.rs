@@ -117,6 +117,7 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Fai
             data: arguments.about.data.as_deref(),
             memory: arguments.memory.as_deref(),
             rate_per_s,
+            p99_us,
             threads,
         };
         let best: Vec<&Offer> = advice.offers.iter().take(VERIFIED).collect();
@@ -166,6 +167,7 @@ fn conditions(about: &About, wanted: &Wanted) -> Vec<String> {
 fn page(advice: &Advice, about: &About, wanted: &Wanted) -> Frontier {
     let storages = advice.all().enumerate().map(|(place, offer)| PricedStorage {
         name: offer.name.clone(),
+        about: about_media(offer),
         usd: offer.usd,
         usd_per_1000_per_s: offer.usd_per_1000_per_s,
         usd_per_tb: offer.usd_per_tb,
@@ -200,9 +202,26 @@ fn page(advice: &Advice, about: &About, wanted: &Wanted) -> Frontier {
     }
 }
 
+/// The products, and when their prices were taken.
+fn about_media(offer: &Offer) -> String {
+    let mut names: Vec<&str> = offer.parts.iter().map(|part| part.medium.as_str()).collect();
+    names.extend(offer.cache.iter().map(|cache| cache.medium.as_str()));
+    names.dedup();
+    let media: Vec<String> = names
+        .iter()
+        .filter_map(|name| catalogue::find(name).ok())
+        .map(|medium| {
+            let estimate = if medium.price.estimate { ", an estimate" } else { "" };
+            format!("{} (price of {}{estimate})", medium.title, medium.price.date)
+        })
+        .collect();
+    media.join("; ")
+}
+
 /// What had to be assumed of any of them.
 fn notes(advice: &Advice) -> Vec<&String> {
-    let mut notes: Vec<&String> = advice.all().flat_map(|offer| &offer.prediction.assumptions).collect();
+    let told = if advice.offers.is_empty() { &advice.too_slow } else { &advice.offers };
+    let mut notes: Vec<&String> = told.iter().flat_map(|offer| &offer.prediction.assumptions).collect();
     notes.sort();
     notes.dedup();
     notes
@@ -289,18 +308,26 @@ fn text(advice: &Advice, about: &About, wanted: &Wanted) -> String {
     for note in notes(advice) {
         text += &format!("\n{}", output::beside("note: ", 6, note));
     }
-    if !advice.excluded.is_empty() {
-        let excluded: Vec<String> = advice.excluded.iter().map(|one| one.name.clone()).collect();
-        text += &format!(
-            "\n{}",
-            output::beside(
-                "note: ",
-                6,
-                &format!("not considered ({}): --json says why", quantity::list(&excluded, 4))
-            )
-        );
+    text += &format!("\n{}", output::beside("note: ", 6, PRICES));
+    for (why, names) in excluded(advice) {
+        let line = format!("not considered: {}: {why}", quantity::list(&names, 4));
+        text += &format!("\n{}", output::beside("note: ", 6, &line));
     }
     text + "\n"
+}
+
+const PRICES: &str = "prices are those of the devices alone; `underlay media show NAME` has the date and source of each, and a cloud volume's is three years' rent";
+
+/// What was not considered, those with one reason together.
+fn excluded(advice: &Advice) -> Vec<(&str, Vec<String>)> {
+    let mut told: Vec<(&str, Vec<String>)> = Vec::new();
+    for one in &advice.excluded {
+        match told.iter_mut().find(|(why, _)| *why == one.why) {
+            Some((_, names)) => names.push(one.name.clone()),
+            None => told.push((one.why.as_str(), vec![one.name.clone()])),
+        }
+    }
+    told
 }
 
 fn letter(index: usize) -> char {
@@ -320,6 +347,12 @@ fn marks(advice: &Advice, listed: &[&Offer]) -> Vec<Mark> {
         .collect()
 }
 
+/// What is found by halving has no more digits than this.
+fn two_digits(value: f64) -> f64 {
+    let unit = 10f64.powf(value.max(1.0).log10().floor() - 1.0).max(1.0);
+    (value / unit).round() * unit
+}
+
 /// Where the answer becomes another one, a sentence each.
 fn turns(advice: &Advice, wanted: &Wanted) -> Vec<String> {
     let turns = &advice.turns;
@@ -336,22 +369,28 @@ fn turns(advice: &Advice, wanted: &Wanted) -> Vec<String> {
         ));
     }
     if let (Some(first), Some(per_s)) = (advice.offers.first(), turns.until_per_s) {
-        let then = turns.then_by_rate.as_ref().map_or("none of these".to_owned(), Clone::clone);
+        let then = match &turns.then_by_rate {
+            Some(name) => format!("{name} is the cheapest that does beyond it"),
+            None => "none of these does beyond it".to_owned(),
+        };
         let words = if per_s > 60.0 * wanted.rate_per_s {
             format!("Rate: {} keeps to the bound at more than 60 times this rate.", first.name)
         } else {
             format!(
-                "Rate: {} keeps to the bound up to about {} ops/s, then it is {then}.",
+                "Rate: {} keeps to the bound up to about {} ops/s; {then}.",
                 first.name,
-                quantity::rate(per_s)
+                quantity::rate(two_digits(per_s))
             )
         };
         sentences.push(words);
     }
     if let (Some(first), Some(p99_us)) = (advice.offers.first(), turns.until_p99_us) {
-        let then = turns.then_by_tighter.as_ref().map_or("none of these".to_owned(), Clone::clone);
+        let then = match &turns.then_by_tighter {
+            Some(name) => format!("{name} is the next that is faster"),
+            None => "none of these is faster".to_owned(),
+        };
         sentences.push(format!(
-            "Bound: below {} it is no longer {}, but {then}.",
+            "Bound: below {} {} no longer does; {then}.",
             quantity::latency(p99_us),
             first.name
         ));

@@ -2,6 +2,7 @@
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value, value};
 use underlay_predict::advice::storage::Offer;
+use underlay_report::quantity;
 
 use super::about::About;
 use crate::exit_codes::Failure;
@@ -11,6 +12,7 @@ pub(super) struct Asked<'a> {
     pub data: Option<&'a str>,
     pub memory: Option<&'a str>,
     pub rate_per_s: f64,
+    pub p99_us: f64,
     pub threads: u32,
 }
 
@@ -44,7 +46,7 @@ pub(super) fn study(about: &About, asked: &Asked<'_>, offers: &[&Offer]) -> Resu
     let title = format!(
         "What `underlay advise storage` advises: {} at {} ops/s",
         about.in_words(),
-        underlay_report::quantity::rate(asked.rate_per_s)
+        quantity::rate(asked.rate_per_s)
     );
     document["title"] = value(title);
     keep_only(&mut document, "system", &about.system_name).ok_or_else(|| unedited("its system"))?;
@@ -64,7 +66,7 @@ pub(super) fn study(about: &About, asked: &Asked<'_>, offers: &[&Offer]) -> Resu
         }
         table.insert("data", value(data));
         table.insert("threads", value(i64::from(asked.threads)));
-        let rates: Array = [Value::from(asked.rate_per_s.round() as i64)].into_iter().collect();
+        let rates: Array = [Value::from((asked.rate_per_s.round() as i64).max(1))].into_iter().collect();
         table.insert("rate", value(rates));
     }
     if let Some(memory) = asked.memory {
@@ -72,48 +74,107 @@ pub(super) fn study(about: &About, asked: &Asked<'_>, offers: &[&Offer]) -> Resu
     }
     let mut storages = Table::new();
     storages.set_implicit(true);
-    let names: Vec<String> = offers.iter().map(|offer| name_of(&offer.name)).collect();
+    let names: Vec<String> = names(offers);
     for (offer, name) in offers.iter().zip(&names) {
-        storages.insert(name, Item::Table(storage(offer)));
+        let mut table = storage(offer);
+        let p99 = &offer.prediction.p99_us;
+        table.decor_mut().set_prefix(format!(
+            "\n# {}, {}: a p99 of {} ({} to {}) is predicted.\n",
+            offer.name,
+            quantity::dollars(offer.usd),
+            quantity::latency(p99.value),
+            quantity::latency(p99.low),
+            quantity::latency(p99.high)
+        ));
+        storages.insert(name, Item::Table(table));
     }
     document["baseline"] = value(names[0].as_str());
+    without_comments(document.as_table_mut());
     document.insert("storage", Item::Table(storages));
-    Ok(document.to_string())
+    document.set_trailing("");
+    let head = format!(
+        "# Written by `underlay advise storage`, to measure what it predicted: the cheapest storages that keep to a p99 of {}\n\
+         # at {} ops/s. From the study of {}.\n\n",
+        quantity::latency(asked.p99_us),
+        quantity::rate(asked.rate_per_s),
+        run.name
+    );
+    Ok(head + document.to_string().trim_start())
+}
+
+/// What the run's study says above its keys and sections is about its own matrix.
+fn without_comments(table: &mut Table) {
+    for (mut key, item) in table.iter_mut() {
+        key.leaf_decor_mut().clear();
+        if let Item::Table(inner) = item {
+            inner.decor_mut().set_prefix("\n");
+            without_comments(inner);
+        }
+    }
+}
+
+/// Names of storages, each its own: those that begin alike for too long get a number.
+fn names(offers: &[&Offer]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for offer in offers {
+        let name = name_of(offer);
+        let taken = names.iter().filter(|one| one.starts_with(&name[..name.len().min(36)])).count();
+        let is_new = !names.contains(&name);
+        names.push(if is_new { name } else { format!("{}-{}", &name[..name.len().min(36)], taken + 1) });
+    }
+    names
 }
 
 fn storage(offer: &Offer) -> Table {
     let mut table = Table::new();
-    match &offer.preset {
-        Some(preset) => {
-            table.insert("preset", value(preset.as_str()));
+    if let Some(preset) = &offer.preset {
+        table.insert("preset", value(preset.as_str()));
+        return table;
+    }
+    let mut devices = Array::new();
+    for part in &offer.parts {
+        let mut device = InlineTable::new();
+        device.insert("medium", part.medium.as_str().into());
+        if part.devices > 1 {
+            device.insert("count", i64::from(part.devices).into());
         }
-        None => {
-            let mut device = InlineTable::new();
-            device.insert("medium", offer.medium.as_str().into());
-            if offer.devices > 1 {
-                device.insert("count", i64::from(offer.devices).into());
-            }
-            let devices: Array = [Value::from(device)].into_iter().collect();
-            table.insert("devices", value(devices));
-            if offer.devices > 1 {
-                table.insert("layout", value("stripe"));
-            }
+        if part.directories > 1 {
+            device.insert("directories", i64::from(part.directories).into());
         }
+        devices.push(device);
+    }
+    table.insert("devices", value(devices));
+    if offer.layout != "single" {
+        table.insert("layout", value(offer.layout));
+    }
+    if let Some(cache) = &offer.cache {
+        let mut front = InlineTable::new();
+        front.insert("medium", cache.medium.as_str().into());
+        front.insert("capacity", format!("{:.0} MB", (cache.capacity_bytes / 1e6).floor()).into());
+        front.insert("mode", cache.mode.into());
+        table.insert("cache", value(front));
     }
     table
 }
 
-/// `4 x ssd-sata` is `ssd-sata-x4`, as a storage is named.
-fn name_of(offer: &str) -> String {
-    let name = match offer.split_once(" x ") {
-        Some(("1", medium)) => medium.to_owned(),
-        Some((count, medium)) => format!("{medium}-x{count}"),
-        None => offer.to_owned(),
-    };
-    name.chars()
+/// `4 x ssd-sata` is `ssd-sata-x4`, as a storage is named; with a cache `hdd-24tb-x2-nvme-990-pro-read`.
+fn name_of(offer: &Offer) -> String {
+    let mut words = Vec::new();
+    match &offer.preset {
+        Some(preset) => words.push(preset.clone()),
+        None => words.extend(offer.parts.iter().map(|part| match part.devices {
+            1 => part.medium.clone(),
+            count => format!("{}-x{count}", part.medium),
+        })),
+    }
+    words.extend(offer.cache.iter().map(|cache| format!("{}-{}", cache.medium, cache.mode)));
+    let name: String = words
+        .join("-")
+        .chars()
         .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' })
         .take(40)
-        .collect()
+        .collect();
+    name.trim_end_matches('-').to_owned()
 }
 
 /// `key.path=value`, as the command line had it.

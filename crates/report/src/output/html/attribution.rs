@@ -236,8 +236,13 @@ impl Shown<'_> {
                         @if self.has_rows { td.n { (one.row.name_in_mix()) } }
                         th.l scope="row" { (swatch(one.storage)) (self.storage_name(one)) }
                         td { (quantity::rate(one.found.throughput_per_s)) }
-                        @for change in &changes {
-                            (answer(one.found.what_if.iter().find(|what_if| what_if.change == *change)))
+                        @match refused_alike(&one.found.what_if) {
+                            Some(why) => { td.l colspan=(changes.len()) { "not answered" small.below { (why) } } }
+                            None => {
+                                @for change in &changes {
+                                    (answer(one.found.what_if.iter().find(|what_if| what_if.change == *change)))
+                                }
+                            }
                         }
                     }
                 } }
@@ -261,7 +266,11 @@ impl Shown<'_> {
                         th.l scope="row" { (swatch(one.storage)) (self.storage_name(one)) }
                         td.l { (name) }
                         td { (quantity::latency(account.measured_us)) }
-                        @for part in self.parts { td { (quantity::percent(part.share(account))) } }
+                        @if account.has_parts() {
+                            @for part in self.parts { td { (quantity::percent(part.share(account))) } }
+                        } @else {
+                            td.l colspan=(self.parts.len()) { "not explained: the parts would be more than the whole" }
+                        }
                     } }
                 } }
             } }
@@ -269,17 +278,26 @@ impl Shown<'_> {
     }
 }
 
+/// The one reason for which none of the changes is answered.
+fn refused_alike(all: &[WhatIf]) -> Option<&str> {
+    let why = all.first()?.refused.as_deref()?;
+    all.iter().all(|one| one.refused.as_deref() == Some(why)).then_some(why)
+}
+
 fn answer(what_if: Option<&WhatIf>) -> Markup {
     let Some(what_if) = what_if else { return html! { td { (ABSENT) } } };
-    let (Some(throughput), Some(gain), Some(p99)) = (what_if.throughput_per_s, what_if.gain, what_if.p99_us)
-    else {
+    let (Some(throughput), Some(gain)) = (what_if.throughput_per_s, what_if.gain) else {
         return html! { td { "not answered" small.below { (what_if.refused.as_deref().unwrap_or_default()) } } };
     };
     html! {
         td {
             (quantity::number(gain.value, 2)) "x (" (interval(gain, |gain| quantity::number(gain, 2))) ")"
             small { (quantity::rate(throughput.value)) " ops/s (" (interval(throughput, quantity::rate)) ")" }
-            small { "p99 " (quantity::latency(p99.value)) " (" (interval(p99, quantity::latency)) ")" }
+            @if let Some(p99) = what_if.p99_us {
+                small { "p99 " (quantity::latency(p99.value)) " (" (interval(p99, quantity::latency)) ")" }
+            } @else {
+                small { "p99 not answered" }
+            }
         }
     }
 }

@@ -197,7 +197,7 @@ pub(super) struct Rectangle {
 }
 
 impl Rectangle {
-    fn overlaps(&self, other: &Rectangle) -> bool {
+    pub(super) fn overlaps(&self, other: &Rectangle) -> bool {
         self.left < other.right
             && other.left < self.right
             && self.top < other.bottom

@@ -90,7 +90,8 @@ fn chart(frontier: &Frontier, drawn: &[&PricedStorage]) -> String {
     let frame = Frame { width: 860, height: 420, margins };
     let x = Axis::log(drawn.iter().map(|one| one.usd));
     let y = Axis::log(drawn.iter().map(|one| one.p99_us.value).chain([frontier.p99_bound_us]));
-    let on_line: Vec<&PricedStorage> = drawn.iter().copied().filter(|one| one.is_on_frontier).collect();
+    let mut on_line: Vec<&PricedStorage> = drawn.iter().copied().filter(|one| one.is_on_frontier).collect();
+    on_line.sort_by(|a, b| a.usd.total_cmp(&b.usd));
     let names: Vec<String> = on_line
         .iter()
         .map(|one| {
@@ -143,7 +144,10 @@ fn steps(on_line: &[&PricedStorage], at: &impl Fn(&PricedStorage, f64) -> (i32, 
     points
 }
 
-/// Writes the names of those on the frontier where they cover nothing.
+/// A name further from its mark than this many lines says nothing.
+const NEAR_LINES: i32 = 3;
+
+/// Writes the names of those on the frontier where they cover nothing, the answer's first; the table has all of them.
 fn name(
     area: &Area,
     frame: &Frame,
@@ -164,12 +168,18 @@ fn name(
         .map(|(x, y)| around(x, y))
         .chain([Rectangle { left: 0, right: i32::MAX, top: bound - FINE, bottom: bound + FINE }])
         .collect();
-    for one in on_line {
+    let mut by_weight: Vec<&PricedStorage> = on_line.to_vec();
+    by_weight.sort_by_key(|one| !one.meets);
+    for one in by_weight {
         let (x, y) = at(one, one.p99_us.value);
         // Names near an edge are moved inwards.
         let half = one.name.chars().count() as i32 * 29 * FINE / 10;
         let x = x.clamp(frame.x(0.0) + half, (frame.x(1.0) - half).max(frame.x(0.0) + half));
         let place = free_place(&one.name, x, [y - RADIUS, y + RADIUS], frame, &taken);
+        let is_near = (place.bottom - y).abs() <= NEAR_LINES * 11 * FINE + RADIUS;
+        if !is_near || taken.iter().any(|other| place.overlaps(other)) {
+            continue;
+        }
         text(area, &one.name, (x, place.bottom), 10, INK, Anchor::Above);
         taken.push(place);
     }
@@ -184,7 +194,11 @@ fn table(frontier: &Frontier) -> Markup {
                 th { "device busy" }
             } }
             tbody { @for one in &frontier.storages { tr {
-                th.l scope="row" { (one.name) @if one.is_on_frontier { small.below { "on the frontier" } } }
+                th.l scope="row" {
+                    (one.name)
+                    @if !one.about.is_empty() { small.below { (one.about) } }
+                    @if one.is_on_frontier { small.below { "on the frontier" } }
+                }
                 td { (quantity::dollars(one.usd)) }
                 td { (quantity::dollars(one.usd_per_1000_per_s)) }
                 td { (quantity::dollars(one.usd_per_tb)) }

@@ -1,0 +1,191 @@
+//! What could be bought: devices of the catalogue, and how they are put together.
+
+use underlay_storage::catalogue::{LayoutPreset, Medium, PresetLayout};
+use underlay_storage::layers::cache::CacheMode;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, VolumeSpec};
+
+use super::{Cache, Part, Wanted};
+
+/// Bytes on one device before the stripe goes on to the next: what a study has by default.
+pub(super) const CHUNK_BYTES: u64 = 512 << 10;
+/// Devices are whole multiples of this, as a study makes them.
+const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
+
+/// Equal devices, and how many directories each is shown as.
+#[derive(Clone, Debug)]
+pub(super) struct Devices {
+    pub medium: Medium,
+    pub count: u32,
+    pub directories: u32,
+}
+
+/// Devices in the place of the point's own.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub name: String,
+    pub devices: Vec<Devices>,
+    pub layout: PresetLayout,
+    /// A device in front of all of them.
+    pub cache: Option<(Medium, CacheMode)>,
+    /// A layout of the catalogue.
+    pub preset: Option<String>,
+}
+
+impl Choice {
+    /// So many devices of a medium as one volume, perhaps with a cache.
+    pub(super) fn striped(medium: &Medium, count: u32, cache: Option<(&Medium, CacheMode)>) -> Choice {
+        let behind = cache.map(|(fast, mode)| format!(" + {} {}", fast.name, mode_in_words(mode)));
+        Choice {
+            name: format!("{count} x {}{}", medium.name, behind.unwrap_or_default()),
+            devices: vec![Devices { medium: medium.clone(), count, directories: 1 }],
+            layout: PresetLayout::Stripe { chunk_bytes: CHUNK_BYTES },
+            cache: cache.map(|(fast, mode)| (fast.clone(), mode)),
+            preset: None,
+        }
+    }
+
+    /// So many slow devices and a fast one, each with directories of its own: the fast one has as many more as it is larger.
+    pub(super) fn side_by_side(slow: &Medium, count: u32, fast: &Medium) -> Choice {
+        let directories = (fast.capacity_bytes() / slow.capacity_bytes().max(1)).clamp(1, 16) as u32;
+        Choice {
+            name: format!("{count} x {} beside {}", slow.name, fast.name),
+            devices: vec![
+                Devices { medium: slow.clone(), count, directories: 1 },
+                Devices { medium: fast.clone(), count: 1, directories },
+            ],
+            layout: PresetLayout::Jbod,
+            cache: None,
+            preset: None,
+        }
+    }
+
+    /// A published layout.
+    ///
+    /// # Errors
+    /// When one of its media is not in the catalogue.
+    pub(super) fn of_layout(layout: &LayoutPreset) -> Result<Choice, String> {
+        let devices: Vec<Devices> =
+            layout.media().map(|(medium, count)| Devices { medium, count, directories: 1 }).collect();
+        if devices.len() < layout.devices.len() || devices.is_empty() {
+            return Err("its medium is not known".to_owned());
+        }
+        Ok(Choice {
+            name: layout.name.clone(),
+            devices,
+            layout: layout.layout,
+            cache: None,
+            preset: Some(layout.name.clone()),
+        })
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.devices.iter().map(|one| one.count).sum::<u32>() + u32::from(self.cache.is_some())
+    }
+
+    /// Devices that data is on, the cache's aside.
+    pub(super) fn holding(&self) -> u32 {
+        self.devices.iter().map(|one| one.count).sum()
+    }
+
+    pub(super) fn usd(&self) -> f64 {
+        let cache_usd = self.cache.as_ref().map_or(0.0, |(medium, _)| medium.price_usd());
+        self.devices.iter().map(|one| one.medium.price_usd() * f64::from(one.count)).sum::<f64>() + cache_usd
+    }
+
+    /// What it holds, as its directories are filled: alike.
+    pub(super) fn capacity_bytes(&self) -> f64 {
+        let each = |one: &Devices| one.medium.capacity_bytes() as f64;
+        let smallest = self.devices.iter().map(each).fold(f64::INFINITY, f64::min);
+        match self.layout {
+            PresetLayout::Mirror => smallest,
+            PresetLayout::Jbod => {
+                let directories: u32 = self.devices.iter().map(|one| one.count * one.directories).sum();
+                let fullest = self.devices.iter().map(|one| each(one) / f64::from(one.directories));
+                f64::from(directories) * fullest.fold(f64::INFINITY, f64::min)
+            }
+            _ => smallest * f64::from(self.holding()),
+        }
+    }
+
+    /// Each device is a directory, or several.
+    pub(super) fn has_directories(&self) -> bool {
+        self.layout == PresetLayout::Jbod && self.holding() > 1
+    }
+
+    pub(super) fn layout_name(&self) -> &'static str {
+        match self.layout {
+            _ if self.holding() == 1 => "single",
+            PresetLayout::Mirror => "mirror",
+            PresetLayout::Jbod => "jbod",
+            _ => "stripe",
+        }
+    }
+
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let part = |one: &Devices| Part {
+            medium: one.medium.name.clone(),
+            devices: one.count,
+            directories: one.directories,
+        };
+        self.devices.iter().map(part).collect()
+    }
+
+    pub(super) fn cache(&self) -> Option<Cache> {
+        self.cache.as_ref().map(|(medium, mode)| Cache {
+            medium: medium.name.clone(),
+            capacity_bytes: medium.capacity_bytes() as f64,
+            mode: match mode {
+                CacheMode::Read => "read",
+                CacheMode::WriteBack => "write-back",
+            },
+        })
+    }
+
+    /// After the data scale, as a study has them.
+    pub(super) fn volumes(&self, wanted: &Wanted) -> Vec<VolumeSpec> {
+        let device = |name: String, medium: &Medium| {
+            let units = (medium.capacity_bytes() as f64 / wanted.data_scale) as u64 / CAPACITY_UNIT_BYTES;
+            let capacity_bytes = (units * CAPACITY_UNIT_BYTES).max(CAPACITY_UNIT_BYTES);
+            DeviceSpec {
+                initial: wanted.initial,
+                ..DeviceSpec::new(name, Some(medium.clone()), capacity_bytes, BackingSpec::Null)
+            }
+        };
+        let mut devices: Vec<(DeviceSpec, u32)> = Vec::new();
+        for one in &self.devices {
+            for _ in 0..one.count {
+                let name = format!("{}.{}", one.medium.name, devices.len());
+                devices.push((device(name, &one.medium), one.directories));
+            }
+        }
+        // A directory each, as a study has it.
+        if self.layout == PresetLayout::Jbod {
+            let alone = |(device, directories)| VolumeSpec {
+                directories,
+                ..VolumeSpec::striped("volume", vec![device], CHUNK_BYTES)
+            };
+            return devices.into_iter().map(alone).collect();
+        }
+        let devices: Vec<DeviceSpec> = devices.into_iter().map(|(device, _)| device).collect();
+        let volume = match self.layout {
+            PresetLayout::Mirror => {
+                let members = devices.into_iter().map(Node::Device).collect();
+                VolumeSpec::new("volume", Node::Mirror { members })
+            }
+            PresetLayout::Stripe { chunk_bytes } | PresetLayout::Split { chunk_bytes, .. } => {
+                VolumeSpec::striped("volume", devices, chunk_bytes)
+            }
+            PresetLayout::Jbod => unreachable!("answered above"),
+        };
+        let Some((medium, mode)) = &self.cache else { return vec![volume] };
+        let fast = Node::Device(device(format!("{}.cache-0", medium.name), medium));
+        vec![VolumeSpec { root: Node::cache(*mode, fast, volume.root), ..volume }]
+    }
+}
+
+fn mode_in_words(mode: CacheMode) -> &'static str {
+    match mode {
+        CacheMode::Read => "as read cache",
+        CacheMode::WriteBack => "as write-back cache",
+    }
+}

@@ -1,0 +1,302 @@
+//! What is tried: every medium alone, published layouts, and a fast device in front of slow ones or beside them.
+
+use underlay_storage::catalogue::{LayoutPreset, Medium, MediumKind};
+use underlay_storage::layers::cache::CacheMode;
+use underlay_storage::predict::{ClosedLoop, Pattern, closed_loop};
+use underlay_storage::stack::InitialState;
+
+use super::choice::Choice;
+use super::{Excluded, Offer, Wanted};
+use crate::advice::memory::read_iops;
+use crate::bank::MAX_DEVICES;
+use crate::cache::{BLOCK_BYTES, Law};
+use crate::calibration::Calibration;
+use crate::cell::Point;
+use crate::refusal::Refusal;
+use crate::simulation::Arrivals;
+
+/// So many of the slower media get a fast device in front or beside them, the cheapest ...
+const SLOW_MEDIA: usize = 4;
+/// ... and so many of the faster ones are tried with each, those that are cheaper than all that are as fast.
+const FAST_MEDIA: usize = 4;
+/// Pairs that cost so many times what one medium does for it are not tried.
+const WORTH_IT: f64 = 1.5;
+
+/// What was tried, with what it is.
+pub(super) struct Tried {
+    pub choice: Choice,
+    pub offer: Offer,
+}
+
+pub(super) struct Search<'a> {
+    pub calibration: &'a Calibration,
+    pub wanted: &'a Wanted,
+    pub tried: Vec<Tried>,
+    pub excluded: Vec<Excluded>,
+    /// Why there is no answer, if there is none at all.
+    pub refused: Option<Refusal>,
+}
+
+impl Search<'_> {
+    fn exclude(&mut self, name: &str, why: impl Into<String>) {
+        self.excluded.push(Excluded { name: name.to_owned(), why: why.into() });
+    }
+
+    /// Every medium, as few devices as hold the data and keep to the bound.
+    pub(super) fn media(&mut self, media: &[Medium]) {
+        for medium in media {
+            let fewest = self.wanted.fewest(medium.capacity_bytes() as f64);
+            if fewest > f64::from(self.wanted.most_devices) {
+                self.exclude(&medium.name, format!("{fewest:.0} devices would be needed for the data alone"));
+                continue;
+            }
+            match self.fewest_that_meet(fewest as u32, |count| Choice::striped(medium, count, None)) {
+                Ok(tried) => self.tried.extend(tried),
+                Err(refusal) => {
+                    self.exclude(&medium.name, refusal.to_string());
+                    self.refused = Some(refusal);
+                }
+            }
+        }
+    }
+
+    pub(super) fn layouts(&mut self, layouts: &[LayoutPreset]) {
+        for layout in layouts {
+            match self.layout(layout) {
+                Ok(tried) => self.tried.push(tried),
+                Err(why) => self.exclude(&layout.name, why),
+            }
+        }
+    }
+
+    fn layout(&self, layout: &LayoutPreset) -> Result<Tried, String> {
+        let choice = Choice::of_layout(layout)?;
+        if choice.has_directories() && !self.fills_directories() {
+            return Err("a directory for each device, and no measured cell shows that the system fills several: measure one with `layout = \"jbod\"` first".to_owned());
+        }
+        if choice.count() > self.wanted.most_devices {
+            return Err(format!("it has {} devices", choice.count()));
+        }
+        if choice.capacity_bytes() < self.wanted.room_bytes() {
+            return Err("the data does not fit".to_owned());
+        }
+        self.ask(choice).map_err(|refusal| refusal.to_string())
+    }
+
+    /// A fast device in front of slow ones that don't keep to the bound alone.
+    pub(super) fn caches(&mut self, media: &[Medium]) {
+        let point = &self.wanted.point;
+        if Law::of(&point.distribution).is_none() {
+            let why =
+                format!("what a cache holds under the distribution {} is not modelled", point.distribution);
+            return self.exclude("a cache in front", why);
+        }
+        let writes = self.calibration.cells().iter().any(|cell| {
+            cell.point.system == point.system
+                && cell.point.mix == point.mix
+                && cell.demand.writing_share() > 0.0
+        });
+        let modes: &[CacheMode] =
+            if writes { &[CacheMode::Read, CacheMode::WriteBack] } else { &[CacheMode::Read] };
+        for (slow, fast) in self.pairs(media) {
+            let fewest = self.wanted.fewest(slow.capacity_bytes() as f64) as u32;
+            for &mode in modes {
+                let with = |count: u32| Choice::striped(slow, count, Some((fast, mode)));
+                match self.fewest_that_meet(fewest, with) {
+                    Ok(tried) => self.tried.extend(tried),
+                    Err(refusal) => return self.exclude("a cache in front", refusal.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Slow devices and a fast one, each with directories of its own.
+    pub(super) fn hybrids(&mut self, media: &[Medium]) {
+        if !self.fills_directories() {
+            return self.exclude(
+                "disks and flash side by side",
+                "no measured cell shows that the system fills several directories: measure one with `layout = \"jbod\"` first",
+            );
+        }
+        for (slow, fast) in self.pairs(media) {
+            let most = self.most_devices();
+            let holds = |&count: &u32| {
+                Choice::side_by_side(slow, count, fast).capacity_bytes() >= self.wanted.room_bytes()
+            };
+            let Some(fewest) = (1..most).find(holds) else { continue };
+            match self.fewest_that_meet(fewest, |count| Choice::side_by_side(slow, count, fast)) {
+                Ok(tried) => self.tried.extend(tried),
+                Err(refusal) => return self.exclude("disks and flash side by side", refusal.to_string()),
+            }
+        }
+    }
+
+    /// Slow media that don't do alone, each with fast ones, as long as both together are worth it.
+    fn pairs<'m>(&self, media: &'m [Medium]) -> Vec<(&'m Medium, &'m Medium)> {
+        let alone = || self.tried.iter().filter(|one| one.offer.meets && one.choice.cache.is_none());
+        let least_usd = alone().map(|one| one.offer.usd).fold(f64::INFINITY, f64::min);
+        let price = |medium: &Medium| medium.price_usd() * self.wanted.fewest(medium.capacity_bytes() as f64);
+        let is_enough = |medium: &Medium| {
+            let fewest = self.wanted.fewest(medium.capacity_bytes() as f64) as u32;
+            self.tried.iter().any(|one| {
+                one.offer.meets
+                    && one.choice.cache.is_none()
+                    && matches!(one.choice.devices.as_slice(), [only] if only.medium.name == medium.name && only.count <= fewest)
+            })
+        };
+        let mut slow: Vec<&Medium> = media
+            .iter()
+            .filter(|medium| {
+                let fewest = self.wanted.fewest(medium.capacity_bytes() as f64);
+                fewest < f64::from(self.wanted.most_devices) && !is_enough(medium)
+            })
+            .collect();
+        slow.sort_by(|a, b| price(a).total_cmp(&price(b)));
+        slow.truncate(SLOW_MEDIA);
+        let mut fast: Vec<(&Medium, f64)> =
+            media.iter().map(|medium| (medium, idle_read_us(medium))).collect();
+        fast.sort_by(|a, b| a.0.price_usd().total_cmp(&b.0.price_usd()).then(a.1.total_cmp(&b.1)));
+        let mut best_us = f64::INFINITY;
+        fast.retain(|(_, us)| {
+            let is_faster = *us < best_us;
+            best_us = best_us.min(*us);
+            is_faster
+        });
+        let mut pairs = Vec::new();
+        for slow in slow {
+            let slow_us = idle_read_us(slow);
+            // A volume that is rented and a drive that is bought are not in one machine.
+            let is_cloud = |medium: &Medium| medium.kind == MediumKind::Cloud;
+            let worth = fast.iter().filter(|(fast, us)| {
+                is_cloud(fast) == is_cloud(slow)
+                    && *us < 0.5 * slow_us
+                    && price(slow) + fast.price_usd() < WORTH_IT * least_usd
+            });
+            pairs.extend(worth.take(FAST_MEDIA).map(|(fast, _)| (slow, *fast)));
+        }
+        pairs
+    }
+
+    fn most_devices(&self) -> u32 {
+        self.wanted.most_devices.min(MAX_DEVICES as u32)
+    }
+
+    /// The smallest number of devices that meets the bound, and what was tried beside it.
+    fn fewest_that_meet(&self, fewest: u32, of: impl Fn(u32) -> Choice) -> Result<Vec<Tried>, Refusal> {
+        let ask = |count: u32| self.ask(of(count));
+        let first = of(fewest);
+        // A device in front of the others is one of them.
+        let most = self.most_devices().saturating_sub(first.count() - fewest);
+        let first = self.ask(first)?;
+        if first.offer.meets {
+            return Ok(vec![first]);
+        }
+        // What reads alone need is a lower bound, which spares trying numbers that can't do.
+        let prediction = &first.offer.prediction;
+        let behind = prediction.reads_per_operation * (1.0 - prediction.cached_share.unwrap_or(0.0));
+        let iops = read_iops(&first.choice.devices[0].medium);
+        let needed = match first.choice.has_directories() {
+            true => fewest + 1,
+            false => (self.wanted.rate_per_s * behind / iops).ceil() as u32,
+        };
+        let mut low = fewest;
+        let mut high = needed.max(fewest + 1).min(most);
+        let mut tried = vec![first];
+        loop {
+            if high <= low {
+                return Ok(tried);
+            }
+            let found = ask(high)?;
+            let meets = found.offer.meets;
+            tried.push(found);
+            if meets {
+                break;
+            }
+            low = high;
+            if high == most {
+                return Ok(tried);
+            }
+            high = (high + high.div_ceil(2)).min(most);
+        }
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            let found = ask(middle)?;
+            if found.offer.meets {
+                high = middle
+            } else {
+                low = middle
+            }
+            tried.push(found);
+        }
+        // Of those that meet it the smallest; of the others the one that is nearest to the bound.
+        let (best, short): (Vec<Tried>, Vec<Tried>) = tried.into_iter().partition(|one| one.offer.meets);
+        let best = best.into_iter().min_by_key(|one| one.choice.holding());
+        let short = short.into_iter().max_by_key(|one| one.choice.holding());
+        Ok(best.into_iter().chain(short).collect())
+    }
+
+    /// Whether the system was measured on several directories, which it then fills alike.
+    fn fills_directories(&self) -> bool {
+        self.calibration.cells().iter().any(|cell| {
+            let point = &cell.point;
+            point.system == self.wanted.point.system && point.volumes.len() > point.servers.max(1) as usize
+        })
+    }
+
+    fn ask(&self, choice: Choice) -> Result<Tried, Refusal> {
+        let offer = offer(self.calibration, self.wanted, &choice, self.wanted.rate_per_s)?;
+        Ok(Tried { choice, offer })
+    }
+}
+
+/// What a choice does at a rate.
+pub(super) fn offer(
+    calibration: &Calibration,
+    wanted: &Wanted,
+    choice: &Choice,
+    rate_per_s: f64,
+) -> Result<Offer, Refusal> {
+    let point = Point {
+        volumes: choice.volumes(wanted),
+        shares_devices: false,
+        filled_by: None,
+        not_modelled: None,
+        assumed: None,
+        storage: choice.name.clone(),
+        arrivals: Arrivals::Even { per_s: rate_per_s },
+        ..wanted.point.clone()
+    };
+    let prediction = calibration.predict(&point)?;
+    // A cache that fills up does it for a while only.
+    let lasts = !prediction.is_saturated && prediction.cache_full_s.is_none();
+    let meets = lasts && prediction.p99_us.value <= wanted.p99_us;
+    let (usd, capacity_bytes) = (choice.usd(), choice.capacity_bytes());
+    Ok(Offer {
+        name: choice.name.clone(),
+        parts: choice.parts(),
+        layout: choice.layout_name(),
+        cache: choice.cache(),
+        preset: choice.preset.clone(),
+        usd,
+        capacity_bytes,
+        usd_per_1000_per_s: usd / (rate_per_s / 1e3),
+        usd_per_tb: usd / (capacity_bytes / 1e12),
+        is_sure: meets && prediction.p99_us.high <= wanted.p99_us,
+        meets,
+        prediction,
+    })
+}
+
+/// What a small read takes of an idle device, on average.
+fn idle_read_us(medium: &Medium) -> f64 {
+    let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
+    let load = ClosedLoop {
+        pattern: Pattern::RandomRead,
+        block_bytes: BLOCK_BYTES as u64,
+        queue_depth: 1,
+        requests: 200,
+        warmup: 20,
+        seed: 1,
+    };
+    1e6 / closed_loop(&mut *model, &load).iops.max(1e-3)
+}

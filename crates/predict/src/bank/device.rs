@@ -1,0 +1,91 @@
+//! One device: its model, and how busy it is.
+
+use underlay_storage::catalogue::MediumKind;
+use underlay_storage::medium::{Finished, MediumModel, ModelRequest};
+use underlay_storage::stack::{DeviceSpec, InitialState};
+use underlay_storage::time::Time;
+
+use crate::refusal::Refusal;
+
+pub(super) struct Device {
+    pub model: Box<dyn MediumModel>,
+    /// How many times faster than the catalogue has it.
+    speed: f64,
+    /// In our time, which `speed` stretches into the model's.
+    pub next_ns: Option<u64>,
+    pub under_way: u32,
+    busy_ns: u64,
+    /// The integral of the requests under way over time.
+    queue_ns: u128,
+    changed_ns: u64,
+}
+
+impl Device {
+    pub(super) fn new(spec: &DeviceSpec, writes: bool, speed: f64, seed: u64) -> Result<Device, Refusal> {
+        let Some(medium) = &spec.medium else {
+            return Err(Refusal::Layer { what: format!("{}, which takes no time", spec.name) });
+        };
+        if let Some(problem) = medium.problems().into_iter().next() {
+            return Err(Refusal::Layer { what: format!("{}: {problem}", spec.name) });
+        }
+        // A model keeps a map of its blocks, of a bounded sample where it is large.
+        let capacity_bytes = spec.capacity_bytes.clamp(1 << 20, 1 << 50);
+        let is_read_flash = medium.kind == MediumKind::Flash && !writes;
+        let initial = if is_read_flash { InitialState::Fresh } else { spec.initial };
+        Ok(Device::of(medium.model(capacity_bytes, seed, initial), speed))
+    }
+
+    pub(super) fn of(model: Box<dyn MediumModel>, speed: f64) -> Device {
+        Device { model, speed, next_ns: None, under_way: 0, busy_ns: 0, queue_ns: 0, changed_ns: 0 }
+    }
+
+    /// Our time as the model's: a device twice as fast has twice as much of it.
+    fn inner(&self, ns: u64) -> Time {
+        Time::from_ns(if self.speed == 1.0 { ns } else { (ns as f64 * self.speed) as u64 })
+    }
+
+    fn outer(&self, time: Time) -> u64 {
+        if self.speed == 1.0 { time.as_ns() } else { (time.as_ns() as f64 / self.speed).ceil() as u64 }
+    }
+
+    fn count(&mut self, now_ns: u64) {
+        let passed = now_ns.saturating_sub(self.changed_ns);
+        self.changed_ns = now_ns.max(self.changed_ns);
+        self.queue_ns += u128::from(passed) * u128::from(self.under_way);
+        if self.under_way > 0 {
+            self.busy_ns += passed;
+        }
+    }
+
+    pub(super) fn submit(&mut self, request: ModelRequest, now_ns: u64) {
+        self.count(now_ns);
+        self.under_way += 1;
+        self.model.submit(request, self.inner(now_ns));
+        self.look_ahead();
+    }
+
+    pub(super) fn complete(&mut self, now_ns: u64, finished: &mut Vec<Finished>) {
+        self.count(now_ns);
+        // Rounding of the two clocks must not leave an event behind.
+        let now = self.inner(now_ns).max(self.model.next_completion().unwrap_or_default());
+        self.model.complete(now, finished);
+        self.under_way -= finished.len() as u32;
+        self.look_ahead();
+    }
+
+    fn look_ahead(&mut self) {
+        self.next_ns = self.model.next_completion().map(|at| self.outer(at));
+    }
+
+    /// Forgets how busy it has been until now.
+    pub(super) fn restart(&mut self, now_ns: u64) {
+        (self.busy_ns, self.queue_ns) = (0, 0);
+        self.changed_ns = now_ns;
+    }
+
+    /// The share of the time in which it had a request, and the mean number of them.
+    pub(super) fn usage(&mut self, span_ns: f64, now_ns: u64) -> (f64, f64) {
+        self.count(now_ns);
+        (self.busy_ns as f64 / span_ns, self.queue_ns as f64 / span_ns)
+    }
+}

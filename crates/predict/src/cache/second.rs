@@ -1,0 +1,421 @@
+//! A cache behind a cache: what memory did not hold, a faster device in front of the slower ones may.
+//!
+//! Its requests are the misses of the first cache, so it sees none of a block that memory keeps. With `T1` the time that memory keeps an
+//! unused block (Che's), requests of a block of popularity `q` come to the second cache at distances of `T1` plus an exponential time,
+//! whose mean is such that their rate is `q exp(-q T1)`: the mean distance is exact, its law an approximation (Fricker, Robert, Roberts and
+//! Sbihi, "Impact of traffic mix on caching performance in a content-centric network", 2012, have the like for a line of caches).
+//!
+//! - While it fills, nothing is pushed out: whoever comes back within its age is found.
+//! - When it is full its clock's hand comes by every `tau`, and spares what was asked for since: with `p` the probability of a request within
+//!   `tau` and `a` the mean number of those that there are then, a block is found `p a / (1 - p)` times before it goes. `tau` is such
+//!   that as many blocks are there as the device holds.
+//! - What the background reads and writes, and the cache takes in, nobody asks for again: it takes space for as long as `tau`.
+//! - Data that is rewritten lies elsewhere afterwards, so that what is cached of it is lost.
+
+use super::{Blocks, HALVINGS, Law, Ranks, SCATTERED_RANKS};
+
+/// Ranks that have a block to themselves, beside what all blocks get: up to this share of the blocks. Those beyond it are smeared over all.
+const ALONE: f64 = 0.25;
+
+/// What a second cache is, and what comes to it. Times are in requests for records.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Second {
+    pub blocks: Blocks,
+    /// The share of all blocks that the first cache holds.
+    pub first_share: f64,
+    /// The share that the second one has room for.
+    pub second_share: f64,
+    /// Blocks of a device that a read of one block touches: two where they are not aligned.
+    pub blocks_a_read: f64,
+    /// Blocks that the background brings in, for each request.
+    pub passing_blocks: f64,
+    /// The share of all blocks that is rewritten, for each request.
+    pub rewritten_share: f64,
+    /// Requests since it was empty; endless when absent.
+    pub age_requests: Option<f64>,
+}
+
+/// How often the second cache answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Answered {
+    /// Of the requests that the first one misses, 0 to 1.
+    pub of_misses: f64,
+    /// It is still filling.
+    pub is_filling: bool,
+}
+
+/// Blocks of equal popularity.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    blocks: f64,
+    popularity: f64,
+}
+
+impl Second {
+    /// How often it answers.
+    pub fn answered(&self) -> Answered {
+        let classes = classes(&self.blocks);
+        let all = self.blocks.blocks;
+        let first = self.first_share.clamp(0.0, 1.0);
+        if first >= 1.0 || self.second_share <= 0.0 || self.second_share.is_nan() {
+            return Answered::default();
+        }
+        let t1 = solve(first * all, |time| {
+            classes.iter().map(|class| class.blocks * -(-class.popularity * time).exp_m1()).sum()
+        });
+        let room = self.second_share.min(1e6) * all;
+        let age = self.age_requests.unwrap_or(f64::INFINITY).max(0.0);
+        let is_filling =
+            self.occupied(&classes, |class| young(class.popularity, t1, age, 0.0).held, age) < room;
+        let stay = if is_filling {
+            age
+        } else {
+            solve(room, |time| {
+                self.occupied(&classes, |class| full(class.popularity, t1, time, 0.0).held, time)
+            })
+        };
+        let of = |class: &Class, rewritten: f64| match is_filling {
+            true => young(class.popularity, t1, stay, rewritten),
+            false => full(class.popularity, t1, stay, rewritten),
+        };
+        let mean_held = mean_held(&classes, |class| of(class, 0.0).held, all);
+        let extra = (self.blocks_a_read - 1.0).clamp(0.0, 1.0);
+        let (mut found, mut missed) = (0.0, 0.0);
+        for class in &classes {
+            let misses = class.blocks * class.popularity * (-class.popularity * t1).exp();
+            let own = of(class, self.rewritten_share).found;
+            // Both blocks of a read may be there for its neighbours' sake.
+            let by_neighbours = extra * mean_held * mean_held;
+            found += misses * (own + (1.0 - own) * by_neighbours);
+            missed += misses;
+        }
+        let of_misses = if missed > 0.0 { (found / missed).clamp(0.0, 1.0) } else { 0.0 };
+        Answered { of_misses, is_filling: is_filling && age.is_finite() }
+    }
+
+    /// Blocks of the device that are taken, where what passes stays for `time`.
+    fn occupied(&self, classes: &[Class], held: impl Fn(&Class) -> f64, time: f64) -> f64 {
+        let mean = mean_held(classes, &held, self.blocks.blocks);
+        let others = (1.0 - mean).max(0.0).powf((self.blocks_a_read - 1.0).max(0.0));
+        let taken: f64 =
+            classes.iter().map(|class| class.blocks * (1.0 - (1.0 - held(class)) * others)).sum();
+        let passing = if self.passing_blocks > 0.0 { self.passing_blocks * time } else { 0.0 };
+        taken + passing
+    }
+}
+
+fn mean_held(classes: &[Class], held: impl Fn(&Class) -> f64, all: f64) -> f64 {
+    classes.iter().map(|class| class.blocks * held(class)).sum::<f64>() / all
+}
+
+/// Of a block: how likely a miss of the first cache finds it, and how likely it is there at any time.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    found: f64,
+    held: f64,
+}
+
+/// The distance of two misses of the first cache.
+struct Distance {
+    mean: f64,
+    /// Of what is beyond `t1`.
+    rate: f64,
+    t1: f64,
+}
+
+impl Distance {
+    fn new(popularity: f64, t1: f64) -> Distance {
+        let mean = (popularity * t1).min(200.0).exp() / popularity;
+        Distance { mean, rate: 1.0 / (mean - t1).max(1e-9), t1 }
+    }
+
+    /// How likely it is less than `time`, and nothing was rewritten meanwhile.
+    fn within(&self, time: f64, rewritten: f64) -> f64 {
+        if time <= self.t1 {
+            return 0.0;
+        }
+        let both = self.rate + rewritten;
+        let all = -(-both * (time - self.t1)).exp_m1();
+        ((-rewritten * self.t1).exp() * self.rate / both * all).clamp(0.0, 1.0)
+    }
+}
+
+/// Nothing was pushed out since the cache was empty, so long ago.
+fn young(popularity: f64, t1: f64, age: f64, rewritten: f64) -> Kept {
+    let distance = Distance::new(popularity, t1);
+    let beyond = if age > t1 { distance.within(age, 0.0) / distance.rate } else { 0.0 };
+    Kept {
+        found: distance.within(age, rewritten),
+        held: ((age.min(t1) + beyond) / distance.mean).clamp(0.0, 1.0),
+    }
+}
+
+/// The clock's hand comes by every `tau`.
+fn full(popularity: f64, t1: f64, tau: f64, rewritten: f64) -> Kept {
+    if tau.is_infinite() {
+        return young(popularity, t1, tau, rewritten);
+    }
+    let distance = Distance::new(popularity, t1);
+    let again = distance.within(tau, rewritten);
+    let turns = tau / distance.mean;
+    let several = if turns > 1e-9 { turns / -(-turns).exp_m1() } else { 1.0 };
+    let rounds = 1.0 - again + again * several;
+    Kept { found: (again * several / rounds).clamp(0.0, 1.0), held: (turns / rounds).clamp(0.0, 1.0) }
+}
+
+/// The time at which a growing figure reaches what is wanted; endless where it never does.
+fn solve(wanted: f64, figure: impl Fn(f64) -> f64) -> f64 {
+    let (mut low, mut high) = (0.0f64, 1.0f64);
+    while figure(high) < wanted {
+        low = high;
+        high *= 4.0;
+        if high > 1e18 {
+            return f64::INFINITY;
+        }
+    }
+    for _ in 0..HALVINGS {
+        let middle = low + (high - low) / 2.0;
+        if figure(middle) < wanted { low = middle } else { high = middle }
+    }
+    high
+}
+
+fn classes(of: &Blocks) -> Vec<Class> {
+    let all = of.blocks;
+    let ranks = match of.law {
+        Law::Uniform => return vec![Class { blocks: all, popularity: 1.0 / all }],
+        Law::Zipfian => Ranks::new(SCATTERED_RANKS),
+        Law::Latest => Ranks::new(of.records),
+    };
+    let mut alone = Vec::new();
+    let (mut taken, mut mass) = (0.0, 0.0);
+    for &(many, each) in &ranks.groups {
+        if taken + many > ALONE * all {
+            break;
+        }
+        taken += many;
+        mass += many * each;
+        alone.push((many, each));
+    }
+    let smeared = (1.0 - mass).max(0.0) / all;
+    let mut classes: Vec<Class> =
+        alone.into_iter().map(|(many, each)| Class { blocks: many, popularity: each + smeared }).collect();
+    classes.push(Class { blocks: all - taken, popularity: smeared.max(1e-300) });
+    classes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+    use std::collections::{BTreeMap, HashMap};
+
+    /// Memory as LRU over blocks.
+    struct Lru {
+        by_block: HashMap<u64, u64>,
+        by_time: BTreeMap<u64, u64>,
+        most: usize,
+        now: u64,
+    }
+
+    impl Lru {
+        fn new(most: usize) -> Lru {
+            Lru { by_block: HashMap::new(), by_time: BTreeMap::new(), most, now: 0 }
+        }
+
+        fn hit(&mut self, block: u64) -> bool {
+            self.now += 1;
+            let before = self.by_block.insert(block, self.now);
+            if let Some(before) = before {
+                self.by_time.remove(&before);
+            }
+            self.by_time.insert(self.now, block);
+            if self.by_block.len() > self.most
+                && let Some((_, oldest)) = self.by_time.pop_first()
+            {
+                self.by_block.remove(&oldest);
+            }
+            before.is_some()
+        }
+    }
+
+    /// Sets of eight slots by the CLOCK rule: as the layer has them.
+    struct Clock {
+        sets: u64,
+        slots: Vec<Option<(u64, bool)>>,
+        way: usize,
+    }
+
+    const WAYS: usize = 8;
+
+    impl Clock {
+        fn new(slots: usize) -> Clock {
+            let sets = slots / WAYS;
+            Clock { sets: sets as u64, slots: vec![None; sets * WAYS], way: 0 }
+        }
+
+        fn slot(&self, block: u64, way: usize) -> usize {
+            way * self.sets as usize + (block % self.sets) as usize
+        }
+
+        fn has(&mut self, block: u64) -> bool {
+            for way in 0..WAYS {
+                let slot = self.slot(block, way);
+                if let Some((held, used)) = &mut self.slots[slot]
+                    && *held == block
+                {
+                    *used = true;
+                    return true;
+                }
+            }
+            false
+        }
+
+        fn take_in(&mut self, block: u64) {
+            for round in 0..2 {
+                for step in 0..WAYS {
+                    let way = (self.way + step) % WAYS;
+                    let slot = self.slot(block, way);
+                    let is_free = match &mut self.slots[slot] {
+                        None => true,
+                        Some((_, used)) => !std::mem::take(used) || round == 1,
+                    };
+                    if is_free {
+                        self.slots[slot] = Some((block, false));
+                        self.way = way;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Request by request: the share of memory's misses that the device answers, after `filling` requests.
+    fn simulated(law: Law, blocks: u64, each: u64, memory: usize, device: usize, filling: usize) -> f64 {
+        let records = blocks * each;
+        let ranks = Ranks::new(1e10);
+        let mut sums = Vec::new();
+        let mut sum = 0.0;
+        for (many, one) in &ranks.groups {
+            sum += many * one;
+            sums.push(sum);
+        }
+        let mut random = Pcg64Mcg::seed_from_u64(7);
+        let mut draw = || match law {
+            Law::Uniform => random.random_range(0..records) / each,
+            _ => {
+                let at = random.random::<f64>() * sum;
+                let group = sums.partition_point(|sum| *sum < at).min(sums.len() - 1);
+                let before: f64 = ranks.groups[..group].iter().map(|group| group.0).sum();
+                let rank = before as u64 + random.random_range(0..ranks.groups[group].0 as u64);
+                // Scattered as by hashing.
+                (rank.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xd6e8_feb8_6659_fd93)
+                    >> 11)
+                    % records
+                    / each
+            }
+        };
+        let (mut first, mut second) = (Lru::new(memory), Clock::new(device));
+        let (mut misses, mut found) = (0u64, 0u64);
+        for request in 0..filling + 60_000 {
+            let block = draw();
+            if first.hit(block) {
+                continue;
+            }
+            let is_found = second.has(block);
+            if !is_found {
+                second.take_in(block);
+            }
+            if request >= filling {
+                misses += 1;
+                found += u64::from(is_found);
+            }
+        }
+        found as f64 / misses as f64
+    }
+
+    fn analytic(law: Law, blocks: u64, each: u64, memory: usize, device: usize, age: Option<f64>) -> f64 {
+        let record_bytes = 4096.0 / each as f64;
+        let all = Blocks::new(law, (blocks * each) as f64, record_bytes, 4096.0);
+        let second = Second {
+            blocks: all,
+            first_share: memory as f64 / blocks as f64,
+            second_share: device as f64 / blocks as f64,
+            blocks_a_read: 1.0,
+            passing_blocks: 0.0,
+            rewritten_share: 0.0,
+            age_requests: age,
+        };
+        second.answered().of_misses
+    }
+
+    #[test]
+    fn the_device_answers_as_a_simulated_one() {
+        for (law, memory, device) in [
+            (Law::Uniform, 2_000, 8_000),
+            (Law::Uniform, 4_000, 16_000),
+            (Law::Uniform, 8_000, 4_000),
+            (Law::Zipfian, 1_000, 4_000),
+            (Law::Zipfian, 1_000, 12_000),
+            (Law::Zipfian, 4_000, 8_000),
+        ] {
+            let simulated = simulated(law, 20_000, 4, memory, device, 300_000);
+            let analytic = analytic(law, 20_000, 4, memory, device, None);
+            assert!(
+                (simulated - analytic).abs() < 0.07,
+                "{law:?}, {memory} and {device} of 20,000: {simulated} simulated, {analytic} by the formula"
+            );
+        }
+    }
+
+    #[test]
+    fn a_device_that_was_just_put_there_answers_less() {
+        // After few requests it is not full.
+        let young = analytic(Law::Uniform, 20_000, 4, 2_000, 16_000, Some(6_000.0));
+        let old = analytic(Law::Uniform, 20_000, 4, 2_000, 16_000, None);
+        assert!(young < 0.5 * old, "{young} {old}");
+        let at_once = analytic(Law::Uniform, 20_000, 4, 2_000, 16_000, Some(0.0));
+        assert_eq!(at_once, 0.0);
+    }
+
+    #[test]
+    fn what_passes_and_what_is_rewritten_takes_from_it() {
+        let plain = Second {
+            blocks: Blocks::new(Law::Uniform, 80_000.0, 1024.0, 4096.0),
+            first_share: 0.1,
+            second_share: 0.5,
+            blocks_a_read: 1.0,
+            passing_blocks: 0.0,
+            rewritten_share: 0.0,
+            age_requests: None,
+        };
+        let of = |second: Second| second.answered().of_misses;
+        assert!(of(Second { passing_blocks: 0.5, ..plain }) < of(plain) - 0.05);
+        assert!(of(Second { rewritten_share: 1e-4, ..plain }) < of(plain) - 0.05);
+        assert!((of(Second { second_share: 10.0, ..plain }) - 1.0).abs() < 1e-6);
+        assert_eq!(of(Second { second_share: 0.0, ..plain }), 0.0);
+        assert_eq!(of(Second { first_share: 1.0, ..plain }), 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn more_room_never_answers_less(
+            law in prop_oneof![Just(Law::Uniform), Just(Law::Zipfian), Just(Law::Latest)],
+            records in 1.0f64..1e10, first in 0.0f64..1.2, second in 0.0f64..1.2, more in 0.0f64..0.5,
+            a_read in 1.0f64..3.0, passing in 0.0f64..5.0, rewritten in 0.0f64..1.0, age in prop::option::of(0.0f64..1e9),
+        ) {
+            let one = Second {
+                blocks: Blocks::new(law, records, 1_000.0, 4096.0),
+                first_share: first, second_share: second, blocks_a_read: a_read,
+                passing_blocks: passing, rewritten_share: rewritten, age_requests: age,
+            };
+            let (less, greater) = (one.answered(), Second { second_share: second + more, ..one }.answered());
+            for answered in [less, greater] {
+                prop_assert!((0.0..=1.0).contains(&answered.of_misses), "{answered:?}");
+            }
+            prop_assert!(greater.of_misses >= less.of_misses - 1e-6, "{less:?} {greater:?}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the layers of a storage make of the requests to its volumes, and how a record tells what was asked of these.
+
+use underlay_record::{LayerActivity, RunRecord};
+use underlay_storage::stack::{Node, VolumeSpec};
+
+use crate::cache::BLOCK_BYTES;
+use crate::refusal::Refusal;
+
+/// The cache of a volume, below its link.
+pub(crate) fn front_of(volume: &VolumeSpec) -> Option<&Node> {
+    let below = match &volume.root {
+        Node::Link { member, .. } => &**member,
+        other => other,
+    };
+    matches!(below, Node::Cache { .. }).then_some(below)
+}
+
+/// The names of the devices that are caches.
+pub(crate) fn cache_devices(volumes: &[VolumeSpec]) -> Vec<&str> {
+    let fast = volumes.iter().filter_map(front_of).filter_map(|node| match node {
+        Node::Cache { fast, .. } => Some(fast.devices()),
+        _ => None,
+    });
+    let mut names: Vec<&str> = fast.flatten().map(|device| device.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// What the system asked of its volumes, over a measured window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    pub reads: u64,
+    /// Those that no device behind a cache had a part in.
+    pub cached_reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub flushes: u64,
+}
+
+impl Asked {
+    /// Where every request is a device's, or one each of several.
+    pub(crate) fn of_devices(record: &RunRecord) -> Asked {
+        let sum = |of: fn(&underlay_record::DeviceTotals) -> u64| {
+            record.devices.iter().fold(0u64, |sum, device| sum.saturating_add(of(&device.totals)))
+        };
+        Asked {
+            reads: sum(|totals| totals.reads),
+            cached_reads: 0,
+            read_bytes: sum(|totals| totals.read_bytes),
+            writes: sum(|totals| totals.writes),
+            write_bytes: sum(|totals| totals.write_bytes),
+            flushes: sum(|totals| totals.flushes),
+        }
+    }
+
+    /// Where caches make requests of their own: the volumes' own account has how many there were, and the caches how many blocks.
+    ///
+    /// # Errors
+    /// When the record has neither.
+    pub(crate) fn of_volumes(record: &RunRecord, fronts: &[&str]) -> Result<Asked, Refusal> {
+        let caches = || record.layers.iter().filter(|layer| layer.kind == "cache");
+        if caches().next().is_none() || record.paths.is_empty() {
+            return Err(Refusal::Record {
+                what: format!(
+                    "{}: it has no account of what reached the cache and what passed it",
+                    record.cell.id
+                ),
+            });
+        }
+        let blocks = |names: [&str; 2]| {
+            let figure = |layer: &LayerActivity, name: &str| layer.figures.get(name).copied().unwrap_or(0.0);
+            let all: f64 =
+                caches().map(|layer| names.iter().map(|name| figure(layer, name)).sum::<f64>()).sum();
+            (all.clamp(0.0, 1e15) * BLOCK_BYTES) as u64
+        };
+        let requests = |of: fn(&underlay_record::PathRecord) -> u64| {
+            record.paths.iter().fold(0u64, |sum, path| sum.saturating_add(of(path)))
+        };
+        let behind = record
+            .devices
+            .iter()
+            .filter(|device| !fronts.contains(&device.description.id.name.as_str()))
+            .fold(0u64, |sum, device| sum.saturating_add(device.totals.reads));
+        let reads = requests(|path| path.reads.requests);
+        Ok(Asked {
+            reads,
+            cached_reads: reads.saturating_sub(behind),
+            read_bytes: blocks(["read_hits", "read_misses"]),
+            writes: requests(|path| path.writes.requests),
+            write_bytes: blocks(["write_hits", "write_misses"]),
+            flushes: requests(|path| path.flushes.requests),
+        })
+    }
+}
+
+/// How many requests of devices become of one to a volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Fan {
+    /// Of a write: as many as there are copies.
+    pub copies: f64,
+    /// Of a flush: each device gets it.
+    pub flushed: f64,
+}
+
+impl Fan {
+    pub(crate) fn of(volumes: &[VolumeSpec]) -> Fan {
+        fn copies(node: &Node) -> f64 {
+            match node {
+                Node::Mirror { members } => members.len() as f64 * members.first().map_or(1.0, copies),
+                other => other.members().first().map_or(1.0, |member| copies(member)),
+            }
+        }
+        let names = |volume: &VolumeSpec| {
+            let mut names: Vec<String> = volume.devices().iter().map(|device| device.name.clone()).collect();
+            names.sort_unstable();
+            // A pool's device may be in two mirrors.
+            names.dedup();
+            names.len() as f64
+        };
+        let Some(first) = volumes.first() else { return Fan { copies: 1.0, flushed: 1.0 } };
+        let devices: f64 = volumes.iter().map(names).sum();
+        Fan { copies: copies(&first.root).max(1.0), flushed: (devices / volumes.len() as f64).max(1.0) }
+    }
+}

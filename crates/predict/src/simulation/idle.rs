@@ -1,0 +1,56 @@
+//! What requests take of an idle storage.
+
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+use underlay_storage::medium::Operation;
+
+use super::Scenario;
+use crate::bank::{Bank, VolumeRequest};
+
+/// Idle reads that tell what a read takes when nothing else is going on.
+const IDLE_READS: u64 = 48;
+
+/// What a read and a commit take of an idle storage, and when that was found out: the clock goes on from there.
+pub(super) fn idle_times(bank: &mut Bank, scenario: &Scenario<'_>, random: &mut Pcg64Mcg) -> (f64, f64, u64) {
+    let mut now_ns = 0;
+    let alone = |bank: &mut Bank, requests: &[VolumeRequest], now_ns: &mut u64| -> f64 {
+        let began_ns = *now_ns;
+        for &request in requests {
+            bank.submit(0, 0, request, *now_ns);
+            let mut done = Vec::new();
+            while done.is_empty() {
+                let Some(next_ns) = bank.next_ns() else { break };
+                *now_ns = next_ns.max(*now_ns);
+                bank.take(*now_ns, &mut done);
+            }
+            *now_ns = done.first().map_or(*now_ns, |one| one.at_ns - one.network_ns);
+        }
+        (*now_ns - began_ns) as f64
+    };
+    let range = scenario.footprint_bytes.clamp(1, bank.capacity_bytes(0));
+    let of_reads = scenario.demand.classes.iter().find(|class| class.reads > 0.0);
+    let read_ns = of_reads.map_or(0.0, |class| {
+        let mut sum_ns = 0.0;
+        for _ in 0..IDLE_READS {
+            let request = VolumeRequest {
+                operation: Operation::Read,
+                offset_bytes: random.random_range(0..range),
+                length_bytes: class.read_bytes as u64,
+                cached: scenario.cached,
+            };
+            sum_ns += alone(bank, &[request], &mut now_ns);
+        }
+        sum_ns / IDLE_READS as f64
+    });
+    let commit_ns = scenario.demand.commit_bytes.map_or(0.0, |bytes| {
+        let write = VolumeRequest {
+            operation: Operation::Write,
+            offset_bytes: 0,
+            length_bytes: bytes as u64,
+            cached: 0.0,
+        };
+        let flush = VolumeRequest::flush();
+        (0..8).map(|_| alone(bank, &[write, flush], &mut now_ns)).sum::<f64>() / 8.0
+    });
+    (read_ns, commit_ns, now_ns)
+}
