@@ -24,6 +24,7 @@ mod schedule;
 mod slow_motion;
 mod space;
 pub mod storage;
+mod unless_stopped;
 mod volume_server;
 mod window;
 pub mod wishes;
