@@ -19,11 +19,13 @@ const MAX_WORKERS: usize = 256;
 
 pub(super) fn loads(hub: &Hub) -> Markup {
     let services = hub.host.services();
-    let mut telling =
-        services.iter().filter_map(|service| Some((service, service.live.as_ref()?))).peekable();
+    let mut telling: Vec<(&Service, &LiveService)> =
+        services.iter().filter_map(|service| Some((service, service.live.as_ref()?))).collect();
+    // What a load comes to before its parts.
+    telling.sort_by_key(|(service, live)| (live.kind != "load", service.process));
     html! {
         h2 { "Loads and workers" }
-        @if telling.peek().is_none() {
+        @if telling.is_empty() {
             p.muted { "No load from several hosts is coordinated here, and no worker waits for one: " code { "underlay ycsb --workers" } " or " code { "underlay worker" } " would." }
         }
         @for (service, live) in telling { (load(service, live)) }

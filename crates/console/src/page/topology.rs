@@ -193,13 +193,13 @@ fn is_positive(layer: &LayerActivity, figure: &str) -> bool {
 /// `mirror, degraded`; of a volume also what it holds.
 fn layer_in_words(layer: &LayerActivity) -> String {
     let mut words = vec![layer.kind.clone()];
-    if let Some(bytes) = layer.figures.get("used_bytes").filter(|_| layer.kind == VOLUME) {
-        words.push(format!("{} used", quantity::bytes(*bytes)));
-    }
     if is_positive(layer, "members_resyncing") {
         words.push("resyncing".to_owned());
     } else if is_positive(layer, "degraded") {
         words.push("degraded".to_owned());
+    }
+    if let Some(bytes) = layer.figures.get("used_bytes").filter(|_| layer.kind == VOLUME) {
+        words.push(format!("{} used", quantity::bytes(*bytes)));
     }
     words.join(", ")
 }

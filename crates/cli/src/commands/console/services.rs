@@ -28,6 +28,9 @@ const MAX_FIGURES_BYTES: usize = 4 << 20;
 const MAX_MOMENTS: usize = 900;
 const MAX_PROCESSES: usize = 64;
 
+/// Of a gateway, by name.
+type Figures = BTreeMap<String, f64>;
+
 /// What is kept of processes between two looks.
 #[derive(Clone, Default)]
 pub(super) struct Services(Arc<Inner>);
@@ -36,7 +39,7 @@ pub(super) struct Services(Arc<Inner>);
 struct Inner {
     /// By process: what a load or a worker has told until now.
     told: UnsimulatedMutex<HashMap<u32, LiveService>>,
-    gateways: UnsimulatedMutex<HashMap<u32, Arc<Kept<BTreeMap<String, f64>>>>>,
+    gateways: UnsimulatedMutex<HashMap<u32, Arc<Kept<Figures>>>>,
 }
 
 /// A process that serves.
@@ -93,7 +96,7 @@ impl Services {
     }
 
     /// The figures of a gateway, by its own program: only that knows its configuration and its token.
-    fn gateway(&self, process: u32, proc: &Path, file: &str) -> BTreeMap<String, f64> {
+    fn gateway(&self, process: u32, proc: &Path, file: &str) -> Figures {
         let (Ok(program), Ok(folder)) = (gateway::find(), std::fs::read_link(proc.join("cwd"))) else {
             return BTreeMap::new();
         };
@@ -104,7 +107,7 @@ impl Services {
 }
 
 /// What `underlay-gateway top` says, in numbers.
-fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<BTreeMap<String, f64>> {
+fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<Figures> {
     let mut command = Command::new(program);
     // As the gateway itself found its configuration, and what that names.
     command.args(["top", "--once", "--json", "--"]).arg(file).current_dir(folder);
@@ -113,10 +116,10 @@ fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<BTreeMap
     figures_of(&output.stdout)
 }
 
-fn figures_of(text: &[u8]) -> Option<BTreeMap<String, f64>> {
+fn figures_of(text: &[u8]) -> Option<Figures> {
     let status: serde_json::Value = serde_json::from_slice(text).ok()?;
     let own = status.as_object()?.iter();
-    let mut figures: BTreeMap<String, f64> =
+    let mut figures: Figures =
         own.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect();
     // Of all prefixes together: there may be thousands.
     for prefix in status["prefixes"].as_array().into_iter().flatten() {
@@ -132,33 +135,54 @@ fn figures_of(text: &[u8]) -> Option<BTreeMap<String, f64>> {
 /// All processes that serve something of this user's.
 pub(super) fn found_all() -> Vec<Found> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let mut all: Vec<Found> = entries.flatten().filter_map(|entry| found(&entry.path())).collect();
+    let programs = Programs::of_this_host();
+    let mut all: Vec<Found> =
+        entries.flatten().filter_map(|entry| found_of(&entry.path(), &programs)).collect();
     all.sort_by_key(|found| found.service.process);
     all
 }
 
 /// A process of this user and this program, or of the gateway's, that serves something.
 pub(super) fn found(proc: &Path) -> Option<Found> {
+    found_of(proc, &Programs::of_this_host())
+}
+
+/// Where the programs are that are ours: what a process calls itself anybody can choose.
+struct Programs {
+    own: Option<PathBuf>,
+    gateway: Option<PathBuf>,
+}
+
+impl Programs {
+    fn of_this_host() -> Programs {
+        let real = |program: PathBuf| program.canonicalize().ok();
+        Programs {
+            own: std::env::current_exe().ok().and_then(real),
+            gateway: gateway::find().ok().and_then(real),
+        }
+    }
+}
+
+fn found_of(proc: &Path, programs: &Programs) -> Option<Found> {
     let process: u32 = proc.file_name()?.to_str()?.parse().ok()?;
+    // Few processes come further than this.
+    let program = Some(std::fs::read_link(proc.join("exe")).ok()?);
+    let is_own = program == programs.own;
+    if !is_own && program != programs.gateway {
+        return None;
+    }
     if std::fs::metadata(proc).ok()?.uid() != rustix::process::geteuid().as_raw() {
         return None;
     }
     let line = std::fs::read(proc.join("cmdline")).ok()?;
-    let mut words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    words.next()?;
-    // What it calls itself anybody can choose.
-    let program = std::fs::read_link(proc.join("exe")).ok()?;
-    let is =
-        |other: Option<PathBuf>| other.and_then(|other| other.canonicalize().ok()).as_ref() == Some(&program);
-    let words: Vec<String> = words.filter(|word| !word.is_empty()).map(|word| word.into_owned()).collect();
+    let words: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .skip(1)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
     let told: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (kind, what, file) = if is(std::env::current_exe().ok()) {
-        of_this_program(&told)?
-    } else if program.file_name().is_some_and(|name| name == gateway::PROGRAM) && is(gateway::find().ok()) {
-        of_gateway(&told)?
-    } else {
-        return None;
-    };
+    let (kind, what, file) = if is_own { of_this_program(&told) } else { of_gateway(&told) }?;
     let service = Service { kind: kind.to_owned(), process, what, ..Service::default() };
     Some(Found { service, proc: proc.to_owned(), parent: parent_of(proc), file })
 }
