@@ -17,7 +17,7 @@ GATEWAY_KILLS = 200
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build gateway gateway-kills test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate prediction schema vm clean help
+.PHONY: quickstart build gateway gateway-kills test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes and the build)"
@@ -41,6 +41,7 @@ help:
 	@echo "make generator           measure the load generator beside YCSB and go-ycsb, and write docs/generator.md"
 	@echo "make slow-motion  run RocksDB on flash at two factors of slow motion, on fewer CPUs and beside a busy program, and see whether all agree (about 25 minutes)"
 	@echo "make certificate  hold the certificate against fio's log, on a quiet host and beside a busy program"
+	@echo "make console-cost measure what the console costs a run while a page is open for MINUTES (60)"
 	@echo "make prediction   predict each cell of measured runs (RUNS='runs/a runs/b') from the others, and write docs/prediction.md"
 	@echo "make schema       write docs/schemas anew"
 	@echo "make install      build, and install the program, its man pages and completions below PREFIX ($(PREFIX))"
@@ -149,6 +150,9 @@ slow-motion: build
 certificate: build
 	@scripts/install-packages test
 	$(AS_ROOT) benches/certificate
+
+console-cost: build
+	$(AS_ROOT) benches/console --minutes $(MINUTES)
 
 # Which runs, and by default the newest.
 RUNS = $(lastword $(sort $(wildcard runs/*)))

@@ -7,6 +7,7 @@
 //! A cookie is sent to every port of a name, and so to whatever another user of this host serves at another port of 127.0.0.1. So browsers
 //! are served at a name that is drawn anew at each start (`u-RANDOM.localhost`, which browsers lead to loopback), and nowhere else: no
 //! other port can be asked for by a name that nobody knows, and no page of an earlier console, or of who took its port, shares its origin.
+//! From other hosts there is no such name: there, a certificate has to be shown beside the cookie.
 
 use std::net::IpAddr;
 
@@ -71,6 +72,11 @@ impl Names {
         Names(names.into_iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()).collect())
     }
 
+    /// The first that was declared.
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.0.first().map(String::as_str)
+    }
+
     /// Whether a `Host` header names this host. An address can't be rebound, and a name is only known if it was declared.
     pub(crate) fn allow(&self, host: &str) -> bool {
         let Some(name) = host_name(host) else { return false };
@@ -91,12 +97,10 @@ pub(crate) fn host_name(host: &str) -> Option<&str> {
     (!name.is_empty() && (rest.is_empty() || has_port(rest))).then_some(name)
 }
 
-/// Whether a request's `Origin` is a page of ours: the same name and port that the request is for.
-pub(crate) fn is_own_origin(origin: &str, host: &str) -> bool {
-    ["http://", "https://"]
-        .iter()
-        .filter_map(|scheme| origin.strip_prefix(scheme))
-        .any(|authority| authority.eq_ignore_ascii_case(host))
+/// Whether a request's `Origin` is a page of ours: the same scheme, name and port that the request is for.
+pub(crate) fn is_own_origin(origin: &str, scheme: &str, host: &str) -> bool {
+    let authority = origin.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
+    authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
 }
 
 /// The value of a cookie, of a `Cookie` header.
@@ -155,11 +159,13 @@ mod tests {
 
     #[test]
     fn a_page_is_ours_by_its_name_and_port() {
-        assert!(is_own_origin("http://127.0.0.1:7777", "127.0.0.1:7777"));
+        assert!(is_own_origin("http://127.0.0.1:7777", "http", "127.0.0.1:7777"));
+        assert!(is_own_origin("https://Lab.example:7", "https", "lab.example:7"));
+        assert!(!is_own_origin("http://lab.example:7", "https", "lab.example:7"));
         for foreign in
             ["http://127.0.0.1:8080", "http://evil.example", "null", "", "127.0.0.1:7777", "file://"]
         {
-            assert!(!is_own_origin(foreign, "127.0.0.1:7777"), "{foreign}");
+            assert!(!is_own_origin(foreign, "http", "127.0.0.1:7777"), "{foreign}");
         }
     }
 
@@ -188,7 +194,7 @@ mod tests {
         #[test]
         fn no_header_panics(text in "\\PC{0,60}", other in "\\PC{0,30}") {
             let _ = Names::default().allow(&text);
-            let _ = is_own_origin(&text, &other);
+            let _ = is_own_origin(&text, "https", &other);
             let _ = cookie(&text, &other);
             let _ = bearer(&text);
         }

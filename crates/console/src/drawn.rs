@@ -1,9 +1,13 @@
 //! What was drawn a moment ago, for all who look at the same.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use axum::body::Bytes;
+use maud::Markup;
 use underlay_sync::UnsimulatedMutex;
 
 use crate::hub::Hub;
@@ -11,15 +15,43 @@ use crate::page::{self, Topic};
 
 /// What was drawn is shown again for so long.
 const FRESH: Duration = Duration::from_millis(900);
-/// Topics that are kept.
+/// Topics that are kept, beside those that are being drawn.
 const MAX_DRAWN: usize = 64;
 
-/// Pieces of a page by the id of the element that they are the content of.
-pub(crate) type Fragments = Arc<Vec<(String, Arc<str>)>>;
+/// A piece of a page, ready to be sent: all who look share one copy of it.
+pub(crate) struct Piece {
+    /// Of the element that it is the content of.
+    pub id: String,
+    /// Tells it from what the element held before.
+    pub hash: u64,
+    /// `"id":"its HTML"`, as JSON has it.
+    pub json: Bytes,
+}
+
+impl Piece {
+    fn new(id: String, html: &str) -> Piece {
+        let mut hasher = DefaultHasher::new();
+        html.hash(&mut hasher);
+        let text = |text: &str| serde_json::Value::from(text).to_string();
+        let json = format!("{}:{}", text(&id), text(html)).into();
+        Piece { hash: hasher.finish(), json, id }
+    }
+}
+
+pub(crate) type Fragments = Arc<Vec<Piece>>;
+
+/// What was drawn of a topic.
+#[derive(Default)]
+struct Kept {
+    last: UnsimulatedMutex<Option<(Instant, Fragments)>>,
+    /// Held by whoever draws it.
+    drawing: UnsimulatedMutex<()>,
+    is_drawn: AtomicBool,
+}
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Drawn(UnsimulatedMutex<HashMap<String, (Instant, Fragments)>>);
+pub(crate) struct Drawn(UnsimulatedMutex<HashMap<String, Arc<Kept>>>);
 
 impl Drawn {
     /// A topic's pieces, drawn now or a moment ago.
@@ -27,23 +59,90 @@ impl Drawn {
     /// # Errors
     /// When there is nothing to draw, in words.
     pub(crate) fn fragments(&self, hub: &Hub, topic: &Topic) -> Result<Fragments, String> {
-        let key = topic.to_string();
-        if let Some((at, fragments)) = self.0.lock().get(&key)
-            && at.elapsed() < FRESH
-        {
-            return Ok(Arc::clone(fragments));
+        self.kept(&topic.to_string(), || page::fragments(hub, topic))
+    }
+
+    fn kept(
+        &self,
+        topic: &str,
+        draw: impl FnOnce() -> Result<Vec<(String, Markup)>, String>,
+    ) -> Result<Fragments, String> {
+        let kept = {
+            let mut all = self.0.lock();
+            if all.len() >= MAX_DRAWN && !all.contains_key(topic) {
+                // Those that nobody looks at now.
+                all.retain(|_, kept| Arc::strong_count(kept) > 1);
+            }
+            Arc::clone(all.entry(topic.to_owned()).or_default())
+        };
+        // Where somebody draws it, what was there before will do: drawing may take long, and nobody else is to be kept.
+        if let Some(known) = kept.known(kept.is_drawn.load(Ordering::SeqCst)) {
+            return Ok(known);
         }
-        let pieces = page::fragments(hub, topic)?;
+        let _turn = kept.drawing.lock();
+        if let Some(known) = kept.known(false) {
+            return Ok(known);
+        }
+        kept.is_drawn.store(true, Ordering::SeqCst);
+        let _lowered = LoweredOnDrop(&kept.is_drawn);
+        let pieces = draw()?;
         let fragments: Fragments =
-            Arc::new(pieces.into_iter().map(|(id, markup)| (id, markup.into_string().into())).collect());
-        let mut drawn = self.0.lock();
-        if drawn.len() >= MAX_DRAWN {
-            drawn.retain(|_, (at, _)| at.elapsed() < FRESH);
-        }
-        // Of more topics at once, each is drawn for itself.
-        if drawn.len() < MAX_DRAWN {
-            drawn.insert(key, (Instant::now(), Arc::clone(&fragments)));
-        }
+            Arc::new(pieces.into_iter().map(|(id, markup)| Piece::new(id, &markup.into_string())).collect());
+        *kept.last.lock() = Some((Instant::now(), Arc::clone(&fragments)));
         Ok(fragments)
+    }
+}
+
+impl Kept {
+    fn known(&self, however_old: bool) -> Option<Fragments> {
+        let last = self.last.lock();
+        last.as_ref()
+            .filter(|(at, _)| however_old || at.elapsed() < FRESH)
+            .map(|(_, fragments)| Arc::clone(fragments))
+    }
+}
+
+/// Also where drawing panics.
+struct LoweredOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for LoweredOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use maud::html;
+
+    use super::*;
+
+    #[test]
+    fn who_looks_at_the_same_at_the_same_time_has_it_drawn_once() {
+        let (drawn, count) = (Drawn::default(), AtomicUsize::new(0));
+        let draw = || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(vec![("a".to_owned(), html! { "<b>\n" })])
+        };
+        std::thread::scope(|scope| {
+            let looking: Vec<_> = (0..20).map(|_| scope.spawn(|| drawn.kept("run", draw))).collect();
+            for one in looking {
+                let found = one.join().unwrap().unwrap();
+                assert_eq!(found[0].json, r#""a":"&lt;b&gt;\n""#.as_bytes());
+            }
+        });
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        assert!(drawn.kept("other", || Err("there is none".to_owned())).is_err());
+    }
+
+    #[test]
+    fn what_nobody_looks_at_is_forgotten_where_there_is_much() {
+        let drawn = Drawn::default();
+        for topic in 0..3 * MAX_DRAWN {
+            drawn.kept(&topic.to_string(), || Ok(Vec::new())).unwrap();
+        }
+        assert!(drawn.0.lock().len() <= MAX_DRAWN);
     }
 }

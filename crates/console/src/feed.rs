@@ -1,9 +1,12 @@
 //! What a run writes while it goes on, read: [`Tail`] follows the file, `Watched` is what it comes to.
 
+mod event;
 mod history;
 mod tail;
+mod turns;
 mod watched;
 
+pub(crate) use event::{Event, EventKind};
 pub(crate) use history::{History, Moment};
 pub(crate) use tail::Tail;
-pub(crate) use watched::{CellView, Event, EventKind, Watched};
+pub(crate) use watched::{CellView, Watched};

@@ -1,9 +1,10 @@
 //! What the console asks of the program that it is a part of, since it knows neither systems nor storage.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use underlay_record::{DeviceGlance, Explained, NodeState};
+use underlay_record::{DeviceGlance, Explained, LiveService, NodeState};
 use underlay_report::LoadedRun;
 
 /// All errors are sentences for people.
@@ -33,7 +34,7 @@ pub trait Host: Send + Sync {
     /// When it can't be done.
     fn fault(&self, storage: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String>;
 
-    /// Other services of ours on this host: volume servers, workers.
+    /// Other services of ours on this host: volume servers, loads, workers, gateways. Those of runs belong to them.
     fn services(&self) -> Vec<Service>;
 
     /// Tells a service to end in order, as SIGTERM does.
@@ -102,8 +103,10 @@ pub enum FaultAction {
 pub struct Storage {
     /// Names it in [`Host::fault`].
     pub id: String,
+    /// The name of the pool whose devices these are, of a volume server.
+    pub pool: Option<String>,
     pub directories: Vec<PathBuf>,
-    /// Who made it.
+    /// Who made it; of a run's pool, the run.
     pub process: Option<u32>,
     pub command: String,
     /// Its maker is gone.
@@ -117,6 +120,8 @@ pub struct StorageDevice {
     pub capacity_bytes: u64,
     pub powered: bool,
     pub power_can_be_cut: bool,
+    /// It can be given faults. A volume can't: the devices of its pool can.
+    pub can_fail: bool,
     pub faults: Vec<String>,
     pub glance: Option<DeviceGlance>,
 }
@@ -124,12 +129,16 @@ pub struct StorageDevice {
 /// Something of ours that is up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Service {
-    /// `volume server`, `worker`, `mount`.
+    /// `volume server`, `load`, `worker`, `gateway`, `mount`.
     pub kind: String,
     pub process: u32,
     pub what: String,
     /// Of a volume server: its devices and its volumes.
     pub parts: Vec<ServicePart>,
+    /// Of a load or a worker: what it tells of itself.
+    pub live: Option<LiveService>,
+    /// Of a gateway: its status, by name.
+    pub figures: BTreeMap<String, f64>,
 }
 
 /// A device or a volume of a volume server.

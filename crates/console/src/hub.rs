@@ -196,6 +196,8 @@ impl FollowedRun {
                 if self.nodes_at.is_none_or(|at| at.elapsed() >= NODES_FRESH) {
                     self.nodes = hub.host.nodes(process);
                     self.nodes_at = Some(Instant::now());
+                    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                    self.watched.nodes_seen(since.as_secs_f64(), &self.nodes);
                 }
             }
             _ => {

@@ -20,4 +20,4 @@ mod server;
 
 pub use access::{Names, Secret};
 pub use host::Host;
-pub use server::{Console, ConsoleError, Options};
+pub use server::{Console, ConsoleError, OnUsed, Options};

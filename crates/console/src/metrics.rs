@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use underlay_record::CellState;
+use underlay_record::{CellState, LiveLoad};
 
+use crate::host::Service;
 use crate::hub::{FollowedRun, Hub};
 use crate::page::counts;
 
@@ -63,8 +64,9 @@ pub(crate) fn text(hub: &Hub) -> String {
         let _ = hub.with(&summary.name, |run| of_run(&mut metrics, run));
     }
     for storage in hub.host.storages() {
+        let directory = storage.directories.first().map(|path| path.display().to_string());
         let directory =
-            storage.directories.first().map(|path| path.display().to_string()).unwrap_or_default();
+            directory.or_else(|| Some(format!("pool {}", storage.pool.as_ref()?))).unwrap_or_default();
         for device in &storage.devices {
             let labels = [("storage", directory.as_str()), ("device", device.name.as_str())];
             let faults = device.faults.len() as f64 + f64::from(u8::from(!device.powered));
@@ -101,7 +103,82 @@ pub(crate) fn text(hub: &Hub) -> String {
             );
         }
     }
+    for service in hub.host.services() {
+        of_service(&mut metrics, &service);
+    }
     metrics.text()
+}
+
+/// A load, a worker, a gateway, a volume server.
+fn of_service(metrics: &mut Metrics, service: &Service) {
+    let process = service.process.to_string();
+    let labels = [("kind", service.kind.as_str()), ("process", process.as_str())];
+    metrics.add(("underlay_service_up", "Something of this user's serves.", "gauge"), &labels, 1.0);
+    if let Some(latest) = service.live.as_ref().and_then(|live| live.moments.last()) {
+        let of = [labels[0], labels[1], ("host", "")];
+        of_load(metrics, &of, latest.operations, &latest.load);
+        for worker in &latest.workers {
+            let of = [labels[0], labels[1], ("host", worker.name.as_str())];
+            of_load(metrics, &of, worker.operations, &worker.load);
+            let is_lost = f64::from(u8::from(worker.state == "lost"));
+            metrics.add(
+                ("underlay_load_host_lost", "A host of a load stopped responding.", "gauge"),
+                &of,
+                is_lost,
+            );
+        }
+    }
+    for (figure, value) in &service.figures {
+        let labels = [labels[0], labels[1], ("figure", figure.as_str())];
+        metrics.add(("underlay_gateway_figure", "A figure of a gateway's status.", "gauge"), &labels, *value);
+    }
+    for part in &service.parts {
+        let labels = [labels[0], labels[1], ("part", part.kind.as_str()), ("name", part.name.as_str())];
+        let is_bad = f64::from(u8::from(part.is_bad));
+        metrics.add(
+            ("underlay_pool_part_bad", "A device or a volume of a pool is not as it should be.", "gauge"),
+            &labels,
+            is_bad,
+        );
+        metrics.add(
+            ("underlay_pool_part_used_bytes", "What a device or a volume of a pool holds.", "gauge"),
+            &labels,
+            part.used_bytes as f64,
+        );
+        metrics.add(
+            ("underlay_pool_part_size_bytes", "What it can hold.", "gauge"),
+            &labels,
+            part.size_bytes as f64,
+        );
+    }
+}
+
+/// All hosts together where `host` is empty.
+fn of_load(metrics: &mut Metrics, labels: Labels<'_>, operations: u64, load: &LiveLoad) {
+    metrics.add(
+        (
+            "underlay_load_throughput_per_second",
+            "Operations per second of a load, over the last second.",
+            "gauge",
+        ),
+        labels,
+        load.throughput_per_s,
+    );
+    metrics.add(
+        ("underlay_load_operations", "Operations since the load began.", "gauge"),
+        labels,
+        operations as f64,
+    );
+    metrics.add(("underlay_load_errors", "Those that failed.", "gauge"), labels, load.errors as f64);
+    for (quantile, us) in [("mean", load.mean_us), ("0.5", load.p50_us), ("0.99", load.p99_us)] {
+        let mut labels = labels.to_vec();
+        labels.push(("quantile", quantile));
+        metrics.add(
+            ("underlay_load_latency_seconds", "Latency of a load's operations over the last second; of several hosts, the highest quantile.", "gauge"),
+            &labels,
+            us / 1e6,
+        );
+    }
 }
 
 fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
@@ -188,18 +265,23 @@ fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
             &labels,
             device.queue_depth,
         );
-        for (which, us) in [("modelled", device.modelled_us), ("delivered", device.delivered_us)] {
-            let Some(us) = us else { continue };
-            let labels = [labels[0], labels[1], labels[2], ("which", which)];
-            metrics.add(
-                (
-                    "underlay_cell_device_latency_seconds",
-                    "Mean latency of requests in modelled time.",
-                    "gauge",
-                ),
-                &labels,
-                us / 1e6,
-            );
+        for (which, us, p50_us, p99_us) in [
+            ("modelled", device.modelled_us, device.modelled_p50_us, device.modelled_p99_us),
+            ("delivered", device.delivered_us, device.delivered_p50_us, device.delivered_p99_us),
+        ] {
+            for (quantile, us) in [("mean", us), ("0.5", p50_us), ("0.99", p99_us)] {
+                let Some(us) = us else { continue };
+                let labels = [labels[0], labels[1], labels[2], ("which", which), ("quantile", quantile)];
+                metrics.add(
+                    (
+                        "underlay_cell_device_latency_seconds",
+                        "Latency of requests in modelled time, over the last second.",
+                        "gauge",
+                    ),
+                    &labels,
+                    us / 1e6,
+                );
+            }
         }
     }
     for layer in &sample.layers {
@@ -237,6 +319,11 @@ fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
         for (name, help, cpus) in [
             ("underlay_cell_cpus_used", "CPUs' worth of time that the system uses.", budget.cpu_used),
             ("underlay_cell_cpus_budget", "CPUs' worth of time that it may use.", budget.cpu_budget),
+            (
+                "underlay_cell_cpu_throttled_share",
+                "Share of its quota's periods in which it had to wait for the next one.",
+                budget.cpu_throttled_share,
+            ),
         ] {
             if let Some(cpus) = cpus {
                 metrics.add((name, help, "gauge"), &of_cell, cpus);

@@ -5,6 +5,7 @@ mod charts;
 mod events;
 mod frame;
 mod host;
+mod loads;
 mod logs;
 mod matrix;
 mod run;

@@ -4,11 +4,13 @@ mod actions;
 mod answer;
 mod assets;
 mod connection;
+mod entry;
 mod guard;
 mod leisure;
 mod places;
 mod routes;
 mod stream;
+mod visits;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -16,10 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use openssl::ssl::SslContext;
+
 use crate::access::{Names, Secret};
 use crate::drawn::Drawn;
 use crate::host::Host;
 use crate::hub::Hub;
+use entry::Entry;
 use places::Places;
 
 /// Whoever is measured beside it needs the CPUs more.
@@ -30,15 +35,23 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// What to serve, and where.
 pub struct Options {
-    /// An address of this host's own, of which nobody else hears.
+    /// An address of this host's own, of which nobody else hears; with `tls` any.
     pub listen: SocketAddr,
     /// Whose runs are shown.
     pub runs: PathBuf,
     /// Where studies are edited.
     pub studies: PathBuf,
     pub names: Names,
-    pub token: Secret,
+    /// The user's own, which scripts send and which opens a browser's session as often as it is shown. Without one, the address that is
+    /// printed opens one session, and the next is told to `on_used`.
+    pub token: Option<Secret>,
+    pub on_used: OnUsed,
+    /// Whoever connects has to show a certificate that this trusts.
+    pub tls: Option<SslContext>,
 }
+
+/// Called with the next address whenever one was used.
+pub type OnUsed = Box<dyn Fn(&str) + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
@@ -53,7 +66,7 @@ pub enum ConsoleError {
 pub struct Console {
     listener: TcpListener,
     address: SocketAddr,
-    token: Secret,
+    tls: Option<SslContext>,
     shared: Arc<Shared>,
 }
 
@@ -62,25 +75,39 @@ pub(crate) struct Shared {
     pub hub: Hub,
     pub drawn: Drawn,
     pub names: Names,
-    pub token: Secret,
-    /// What the cookie has. The token itself stays in the address that was printed.
+    pub token: Option<Secret>,
+    /// What the next browser shows in its address, once.
+    pub entry: Entry,
+    /// What the cookie has.
     pub session: Secret,
     /// Where browsers are served.
     pub name: String,
+    pub is_tls: bool,
     pub streams: Places,
     /// Each may take as long as a node takes to start.
     pub node_commands: Places,
 }
 
+impl Shared {
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.is_tls { "https" } else { "http" }
+    }
+}
+
 impl Console {
     /// # Errors
-    /// When the address is not loopback, or is taken.
+    /// When the address is taken, or not loopback without TLS.
     pub fn listen(options: Options, host: Arc<dyn Host>) -> Result<Console, ConsoleError> {
-        let Options { listen, runs, studies, names, token } = options;
-        if !listen.ip().is_loopback() {
+        let Options { listen, runs, studies, names, token, on_used, tls } = options;
+        if !listen.ip().is_loopback() && tls.is_none() {
             return Err(ConsoleError::Mistake(format!(
-                "{listen} can be reached from other hosts, and the console speaks plain HTTP: listen on 127.0.0.1 and forward the \
-                 port, as `ssh -L 7100:127.0.0.1:7100 HOST` does"
+                "{listen} can be reached from other hosts, and without certificates the console speaks plain HTTP: give --authority, \
+                 --certificate and --key, or listen on 127.0.0.1 and forward the port, as `ssh -L 7100:127.0.0.1:7100 HOST` does"
+            )));
+        }
+        if listen.ip().is_unspecified() && names.first().is_none() {
+            return Err(ConsoleError::Mistake(format!(
+                "{listen} is every address of this host: give --name with what other hosts call it, as its certificate does"
             )));
         }
         let cannot =
@@ -92,33 +119,41 @@ impl Console {
             Secret::generate()
                 .map_err(|error| ConsoleError::Failed(format!("there are no random numbers: {error}")))
         };
-        // A label of a name has 63 characters at most.
-        let name = format!("u-{}.localhost", random()?.reveal());
+        let name = match (&tls, names.first()) {
+            // A label of a name has 63 characters at most.
+            (None, _) => format!("u-{}.localhost", random()?.reveal()),
+            (Some(_), Some(name)) => name.to_owned(),
+            (Some(_), None) if address.is_ipv6() => format!("[{}]", address.ip()),
+            (Some(_), None) => address.ip().to_string(),
+        };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let place = format!("{scheme}://{name}:{}/", address.port());
+        let entry = match &token {
+            Some(_) => Entry::closed(place),
+            None => Entry::new(place, random()?, on_used),
+        };
         let shared = Arc::new(Shared {
             hub: Hub::new(runs, studies, host, random()?),
             drawn: Drawn::default(),
             names,
-            token: token.clone(),
+            token,
+            entry,
             session: random()?,
             name,
+            is_tls: tls.is_some(),
             streams: Places::of(stream::MAX_STREAMS),
             node_commands: Places::of(MAX_NODE_COMMANDS),
         });
-        Ok(Console { listener, address, token, shared })
+        Ok(Console { listener, address, tls, shared })
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where a browser begins. It has the token, which is exchanged for a cookie.
+    /// Where a browser begins, once: what it has is exchanged for a cookie. Where the user has a token, they know what to add.
     pub fn url(&self) -> String {
-        format!("{}?token={}", self.place(), self.token.reveal())
-    }
-
-    /// The same without the token.
-    pub fn place(&self) -> String {
-        format!("http://{}:{}/", self.shared.name, self.address.port())
+        self.shared.entry.url()
     }
 
     /// Serves until `stop` is raised.
@@ -141,8 +176,11 @@ impl Console {
             .map_err(failed)?;
         let outcome = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
-            let accepting =
-                tokio::spawn(connection::accept(listener, routes::router(Arc::clone(&self.shared))));
+            let accepting = tokio::spawn(connection::accept(
+                listener,
+                routes::router(Arc::clone(&self.shared)),
+                self.tls,
+            ));
             while !stop.load(Ordering::Relaxed) && !accepting.is_finished() {
                 tokio::time::sleep(POLL).await;
             }

@@ -12,7 +12,7 @@ use crate::clock_offset::{ClockOffset, spread_ns};
 use crate::host::{Host, HostAddress};
 use crate::job::Job;
 use crate::merge::merge;
-use crate::message::{Part, Report};
+use crate::message::{Part, Report, WorkerProgress};
 use crate::trust::{Side, Trust};
 
 /// A worker that is silent for this long is lost.
@@ -114,7 +114,8 @@ impl Coordinator {
         Ok(Coordinator { hosts, origin })
     }
 
-    /// Runs a job on all workers and disconnects from them. `reported` is called with their combined progress several times a second.
+    /// Runs a job on all workers and disconnects from them. `reported` is called with their combined progress, and that of each, several
+    /// times a second.
     ///
     /// # Errors
     /// When the job can't be divided or started, it was stopped, or no worker returned any results. A worker that is lost after the
@@ -123,12 +124,13 @@ impl Coordinator {
         mut self,
         job: &Job,
         stop: &AtomicBool,
-        reported: &dyn Fn(&Report),
+        reported: &dyn Fn(&Report, &[WorkerProgress]),
     ) -> Result<Together, HostError> {
         let parts = job.divided(self.hosts.len() as u32)?;
         self.prepare(&parts, stop)?;
         let offsets = self.start(stop)?;
-        let last = Mutex::new(vec![Report::default(); self.hosts.len()]);
+        let unheard = |host: &Host| WorkerProgress { worker: host.name.clone(), ..WorkerProgress::default() };
+        let last = Mutex::new(self.hosts.iter().map(unheard).collect());
         let results = self.follow(&last, stop, reported);
         let was_stopped =
             |result: &Result<WorkerResult, HostError>| matches!(result, Err(HostError::Stopped));
@@ -195,16 +197,20 @@ impl Coordinator {
 
     fn follow(
         &mut self,
-        last: &Mutex<Vec<Report>>,
+        last: &Mutex<Vec<WorkerProgress>>,
         stop: &AtomicBool,
-        reported: &dyn Fn(&Report),
+        reported: &dyn Fn(&Report, &[WorkerProgress]),
     ) -> Vec<Result<WorkerResult, HostError>> {
         let follow = |(place, host): (usize, &mut Host)| -> Result<WorkerResult, HostError> {
             loop {
-                let report = host.report(stop)?;
-                last.lock()[place] = report;
+                let lost = |error: HostError| {
+                    last.lock()[place].is_lost = true;
+                    error
+                };
+                let report = host.report(stop).map_err(lost)?;
+                last.lock()[place].report = report;
                 if report.has_ended {
-                    let part = host.collect(stop)?;
+                    let part = host.collect(stop).map_err(lost)?;
                     return Ok(WorkerResult { part, offset_after: host.clock_offset(stop).ok() });
                 }
                 if stop.load(Ordering::Relaxed) {
@@ -220,10 +226,15 @@ impl Coordinator {
             let threads: Vec<_> = hosts.map(|host| scope.spawn(move || follow(host))).collect();
             loop {
                 let have_ended = threads.iter().all(|thread| thread.is_finished());
+                let each = last.lock().clone();
                 let mut whole = Report::default();
-                last.lock().iter().for_each(|one| whole.add(one));
+                for one in &each {
+                    // Of one that is lost, nobody knows what it does now.
+                    let rates = if one.is_lost { 0.0 } else { one.report.throughput_per_s };
+                    whole.add(&Report { throughput_per_s: rates, ..one.report });
+                }
                 whole.has_ended = have_ended;
-                reported(&whole);
+                reported(&whole, &each);
                 if have_ended {
                     break;
                 }
@@ -238,7 +249,7 @@ impl Coordinator {
         parts: &[Job],
         offsets: &[ClockOffset],
         results: Vec<Result<WorkerResult, HostError>>,
-        last: &[Report],
+        last: &[WorkerProgress],
     ) -> Result<Together, HostError> {
         let mut together = Together {
             measured: Measured::default(),
@@ -256,7 +267,7 @@ impl Coordinator {
             let WorkerResult { part, offset_after } = match result {
                 Ok(result) => result,
                 Err(error) => {
-                    together.lost.push(LostHost { error, last: last[place] });
+                    together.lost.push(LostHost { error, last: last[place].report });
                     continue;
                 }
             };

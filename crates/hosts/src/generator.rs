@@ -1,7 +1,10 @@
 //! What a worker generates load with: the function that connects to the systems of jobs, and a clock.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use underlay_sync::Mutex;
+use underlay_workload::Control;
 use underlay_workload::client::{Client, ClientError};
 
 use crate::job::Job;
@@ -16,11 +19,13 @@ pub(crate) struct Generator {
     connector: Connector,
     /// The start of its clock.
     origin: Instant,
+    /// The run that goes on, for whoever watches this worker.
+    running: Mutex<Option<Arc<Control<'static>>>>,
 }
 
 impl Generator {
     pub(crate) fn new(connector: Connector) -> Self {
-        Generator { connector, origin: Instant::now() }
+        Generator { connector, origin: Instant::now(), running: Mutex::new(None) }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -30,6 +35,14 @@ impl Generator {
     /// Converts a time of [`now_ns`](Self::now_ns) to an instant.
     pub(crate) fn instant(&self, now_ns: u64) -> Instant {
         self.origin + Duration::from_nanos(now_ns)
+    }
+
+    pub(crate) fn set_running(&self, control: Option<Arc<Control<'static>>>) {
+        *self.running.lock() = control;
+    }
+
+    pub(crate) fn running(&self) -> Option<Arc<Control<'static>>> {
+        self.running.lock().clone()
     }
 
     pub(crate) fn connect(&self, job: &Job) -> Result<Connect, String> {

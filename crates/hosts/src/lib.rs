@@ -29,7 +29,7 @@ pub use generator::{Connect, Connector};
 pub use host::HostAddress;
 pub use job::{Job, RateChange};
 pub use merge::merge;
-pub use message::Report;
+pub use message::{Report, WorkerProgress};
 pub use ssh::SshHost;
 pub use token::Token;
 pub use trust::{Certificates, Trust};

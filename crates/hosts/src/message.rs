@@ -65,9 +65,22 @@ pub struct Report {
     pub errors: u64,
     /// Over the last second.
     pub throughput_per_s: f64,
-    /// Over the last second; the highest of several workers.
+    /// Over the last second; of several workers the mean of all their operations.
+    pub mean_us: f64,
+    /// Over the last second, as the next one; the highest of several workers.
+    pub p50_us: f64,
     pub p99_us: f64,
     pub has_ended: bool,
+}
+
+/// One worker's part of a run that goes on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkerProgress {
+    pub worker: String,
+    /// The last that it said.
+    pub report: Report,
+    /// It has stopped responding.
+    pub is_lost: bool,
 }
 
 impl Report {
@@ -75,8 +88,18 @@ impl Report {
     pub fn add(&mut self, other: &Report) {
         self.operations = self.operations.saturating_add(other.operations);
         self.errors = self.errors.saturating_add(other.errors);
-        self.throughput_per_s += other.throughput_per_s;
-        self.p99_us = self.p99_us.max(other.p99_us);
+        // One that answers nothing has no latencies either.
+        let is_quiet = other.throughput_per_s <= 0.0;
+        let together_per_s = self.throughput_per_s + other.throughput_per_s;
+        if !is_quiet {
+            self.mean_us = (self.mean_us * self.throughput_per_s + other.mean_us * other.throughput_per_s)
+                / together_per_s;
+        }
+        self.throughput_per_s = together_per_s;
+        if !is_quiet {
+            self.p50_us = self.p50_us.max(other.p50_us);
+            self.p99_us = self.p99_us.max(other.p99_us);
+        }
         self.has_ended &= other.has_ended;
     }
 }
@@ -91,4 +114,29 @@ pub struct Part {
     pub lost_threads: u32,
     /// How much later than requested its threads started, by its own clock.
     pub start_lateness_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_all_workers_is_that_of_their_operations() {
+        let report = |throughput_per_s: f64, mean_us: f64, p99_us: f64| Report {
+            operations: 10,
+            throughput_per_s,
+            mean_us,
+            p50_us: mean_us,
+            p99_us,
+            has_ended: true,
+            ..Report::default()
+        };
+        let mut whole = Report { has_ended: true, ..Report::default() };
+        // One that does nothing yet has no part in it.
+        for one in [report(0.0, 9.0, 9e9), report(300.0, 100.0, 900.0), report(100.0, 500.0, 700.0)] {
+            whole.add(&one);
+        }
+        assert_eq!((whole.operations, whole.throughput_per_s, whole.mean_us), (30, 400.0, 200.0));
+        assert_eq!((whole.p50_us, whole.p99_us, whole.has_ended), (500.0, 900.0, true));
+    }
 }

@@ -121,6 +121,7 @@ impl<'a> Session<'a> {
             .name("run".to_owned())
             .spawn(move || run(&spec, &*connect, &own))
             .map_err(|error| format!("no thread for the run: {error}"))?;
+        self.generator.set_running(Some(Arc::clone(&control)));
         self.running = Some(Running { control, start, lateness_ns, handle });
         let latest = Instant::now() + MAX_CONNECT;
         while is_connected.recv_timeout(TICK).is_err() {
@@ -163,14 +164,7 @@ impl<'a> Session<'a> {
 
     fn report(&self) -> Result<Report, String> {
         let running = self.running.as_ref().ok_or("nothing was prepared")?;
-        let progress = running.control.progress();
-        Ok(Report {
-            operations: progress.operations,
-            errors: progress.errors,
-            throughput_per_s: finite(progress.throughput_per_s),
-            p99_us: finite(progress.p99_us),
-            has_ended: running.handle.is_finished(),
-        })
+        Ok(report_of(&running.control, running.handle.is_finished()))
     }
 
     fn collect(&mut self) -> Result<Part, String> {
@@ -182,6 +176,7 @@ impl<'a> Session<'a> {
             }
             Some(running) => running,
         };
+        self.generator.set_running(None);
         match handle.join() {
             Ok(Ok(measured)) => {
                 let aftermath = control.aftermath();
@@ -200,12 +195,26 @@ impl<'a> Session<'a> {
     }
 
     fn end_run(&mut self) {
+        self.generator.set_running(None);
         if let Some(Running { control, start, handle, .. }) = self.running.take() {
             // A run that has started sees `stop`; one that still waits for its start gets `None`.
             control.stop.store(true, Ordering::Relaxed);
             let _ = start.try_send(None);
             let _ = handle.join();
         }
+    }
+}
+
+pub(crate) fn report_of(control: &Control<'_>, has_ended: bool) -> Report {
+    let progress = control.progress();
+    Report {
+        operations: progress.operations,
+        errors: progress.errors,
+        throughput_per_s: finite(progress.throughput_per_s),
+        mean_us: finite(progress.mean_us),
+        p50_us: finite(progress.p50_us),
+        p99_us: finite(progress.p99_us),
+        has_ended,
     }
 }
 

@@ -136,6 +136,15 @@ fn with_token(token: &Token, side: Side) -> Result<SslContext, ErrorStack> {
 }
 
 impl Certificates {
+    /// The TLS context of a server that others than coordinators reach, such as browsers: whoever connects has to show a certificate of
+    /// the authority, and nobody resumes a session.
+    ///
+    /// # Errors
+    /// When the files can't be read, others can read the key, or they don't belong together.
+    pub fn for_listening(&self) -> Result<SslContext, HostError> {
+        self.context(Side::Worker)
+    }
+
     fn context(&self, side: Side) -> Result<SslContext, HostError> {
         check_private(&self.key)?;
         let [authority, certificate, key] =

@@ -13,7 +13,8 @@ use underlay_sync::Mutex;
 use crate::HostError;
 use crate::frame::FrameError;
 use crate::generator::{Connector, Generator};
-use crate::session::{Session, send_welcome};
+use crate::message::Report;
+use crate::session::{Session, report_of, send_welcome};
 use crate::stream::{Stream, Wire};
 use crate::trust::{Side, Trust};
 
@@ -124,6 +125,16 @@ impl Listener {
 impl Worker {
     pub fn new(connector: Connector) -> Self {
         Worker { generator: Generator::new(connector), is_busy: AtomicBool::new(false) }
+    }
+
+    /// The progress of this worker's part of a run; `None` while it has none.
+    pub fn progress(&self) -> Option<Report> {
+        self.generator.running().map(|control| report_of(&control, false))
+    }
+
+    /// Whether a coordinator is connected.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::SeqCst)
     }
 
     /// Serves one coordinator at a time until `stop` is set, or until there was none for `idle_limit`. `tell` is called with what

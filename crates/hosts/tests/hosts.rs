@@ -22,7 +22,7 @@ use underlay_hosts::frame::{FrameReader, MAX_BYTES, send};
 use underlay_hosts::message::{Answer, PREFACE, Request, Welcome};
 use underlay_hosts::{
     Certificates, Connect, Coordinator, HostAddress, HostError, Job, Listener, Report, Together, Token,
-    Trust, Worker,
+    Trust, Worker, WorkerProgress,
 };
 use underlay_workload::MemoryStore;
 use underlay_workload::client::{Client, ClientError};
@@ -99,7 +99,7 @@ fn at(addresses: &[&str]) -> Vec<HostAddress> {
 
 fn run(workers: &[&Running], trust: &Trust, job: &Job) -> Result<Together, HostError> {
     let addresses: Vec<&str> = workers.iter().map(|worker| worker.address.as_str()).collect();
-    Coordinator::connect(&at(&addresses), Some(trust))?.run(job, &AtomicBool::new(false), &|_| ())
+    Coordinator::connect(&at(&addresses), Some(trust))?.run(job, &AtomicBool::new(false), &|_, _| ())
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_worker_has_one_coordinator_at_a_time() {
         error.to_string().ends_with("it is working for another coordinator: wait until that has finished"),
         "{error}"
     );
-    first.run(&job("load"), &AtomicBool::new(false), &|_| ()).unwrap();
+    first.run(&job("load"), &AtomicBool::new(false), &|_, _| ()).unwrap();
     let twice = at(&[&worker.address, &worker.address]);
     let error = Coordinator::connect(&twice, Some(&trust)).map(drop).unwrap_err();
     assert!(error.to_string().contains("is listed twice"), "{error}");
@@ -305,9 +305,9 @@ fn a_worker_that_is_lost_is_named_and_the_others_count() {
         let coordinator =
             Coordinator::connect_with_patience(&addresses, Some(&trust), Duration::from_secs(2)).unwrap();
         let long = Job { rate_per_s: Some(400.0), duration: Duration::from_secs(3), ..job("c") };
-        let seen = Mutex::new(Report::default());
-        let turn = |report: &Report| {
-            *seen.lock().unwrap() = *report;
+        let seen = Mutex::new((Report::default(), Vec::new()));
+        let turn = |report: &Report, workers: &[WorkerProgress]| {
+            *seen.lock().unwrap() = (*report, workers.to_vec());
             // Some of its operations were told of by then.
             if report.operations > 250 {
                 weather.is_cut.store(cut, Ordering::Relaxed);
@@ -322,7 +322,11 @@ fn a_worker_that_is_lost_is_named_and_the_others_count() {
         // Half of the threads, and so of the arrivals.
         assert_eq!((together.hosts.len(), together.measured.latency.histogram.count()), (1, 600));
         assert_eq!(together.hosts[0].worker, workers[0].address);
-        assert!(seen.lock().unwrap().operations >= 600);
+        let (whole, each) = seen.into_inner().unwrap();
+        assert!(whole.operations >= 600);
+        let told: Vec<(&str, bool)> = each.iter().map(|one| (one.worker.as_str(), one.is_lost)).collect();
+        assert_eq!(told, [(workers[0].address.as_str(), false), (relayed.as_str(), true)]);
+        assert!(each[0].report.operations >= 500, "{:?}", each[0]);
     }
 }
 
@@ -333,7 +337,7 @@ fn a_run_with_no_worker_left_is_an_error() {
     let (relayed, weather) = relay(&worker.address);
     let coordinator = Coordinator::connect(&at(&[&relayed]), Some(&trust)).unwrap();
     let long = Job { rate_per_s: Some(400.0), duration: Duration::from_secs(600), ..job("c") };
-    let cut = |_: &Report| weather.is_cut.store(true, Ordering::Relaxed);
+    let cut = |_: &Report, _: &[WorkerProgress]| weather.is_cut.store(true, Ordering::Relaxed);
     let error = coordinator.run(&long, &AtomicBool::new(false), &cut).unwrap_err();
     assert!(matches!(&error, HostError::Lost { worker, .. } if *worker == relayed), "{error}");
 }
@@ -352,7 +356,7 @@ fn a_worker_behind_a_slow_link_begins_with_the_others() {
     let delay = Duration::from_millis(40);
     weather.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     let first = Mutex::new(None);
-    let told_of = |_: &Report| {
+    let told_of = |_: &Report, _: &[WorkerProgress]| {
         let counts = || stores.each_ref().map(MemoryStore::record_count);
         first.lock().unwrap().get_or_insert_with(counts);
     };
@@ -373,7 +377,7 @@ fn a_stop_ends_the_run_on_every_worker() {
     let stop = AtomicBool::new(false);
     let endless = Job { duration: Duration::from_secs(3600), rate_per_s: Some(100.0), ..job("c") };
     let coordinator = Coordinator::connect(&addresses, Some(&trust)).unwrap();
-    let error = coordinator.run(&endless, &stop, &|_| stop.store(true, Ordering::Relaxed)).unwrap_err();
+    let error = coordinator.run(&endless, &stop, &|_, _| stop.store(true, Ordering::Relaxed)).unwrap_err();
     assert!(matches!(error, HostError::Stopped), "{error}");
     // They are free again.
     run(&workers.each_ref(), &trust, &job("load")).unwrap();

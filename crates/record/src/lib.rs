@@ -16,6 +16,7 @@ mod integrity;
 pub mod interval_log;
 pub mod job;
 mod label;
+pub mod latency_buckets;
 pub mod live;
 pub mod machine;
 pub mod measured;
@@ -48,8 +49,10 @@ pub use integrity::{IntegrityRecord, WrongValue, WrongValueProblem};
 pub use interval_log::IntervalLog;
 pub use job::{DirectoryUse, JobRecord, StageRecord, StoreRequests, TaskTime};
 pub use label::thousands_apart;
+pub use latency_buckets::{LatencyBuckets, SparseBuckets};
 pub use live::{
     CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveLoad, LiveSample,
+    LiveService, LiveWorker, ServiceMoment,
 };
 pub use machine::Machine;
 pub use measured::{BesideMeasured, Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};

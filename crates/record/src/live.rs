@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::StorageRecord;
 use crate::devices::{DeviceId, DeviceTotals};
+use crate::latency_buckets::SparseBuckets;
 use crate::node_event::NodeEventRecord;
 use crate::topology::TopologyRecord;
 
@@ -207,6 +208,15 @@ pub struct LiveDevice {
     /// The mean from arrival to reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_us: Option<f64>,
+    /// Quantiles of the same, within 6 %; absent where means are, and where the device only counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modelled_p50_us: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modelled_p99_us: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_p50_us: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_p99_us: Option<f64>,
     /// What is wrong with it, on command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
@@ -224,6 +234,46 @@ pub struct LiveBudget {
     /// Absent where nothing holds it to any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_budget: Option<f64>,
+    /// The share of the quota's periods since the sample before in which it had to wait for the next one; absent where nothing holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_throttled_share: Option<f64>,
+}
+
+/// What a process that is no run tells of itself while it is up: a load from several hosts, or a worker that takes part in one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LiveService {
+    /// `load`, `worker`.
+    pub kind: String,
+    /// `run of cassandra, mix b, 64 threads`.
+    pub what: String,
+    /// `running`, `waits for a coordinator`.
+    pub state: String,
+    /// One a second while there is a load, the oldest first.
+    pub moments: Vec<ServiceMoment>,
+}
+
+/// A load at a moment, as its clients see it: in this machine's time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceMoment {
+    /// Milliseconds of this host's clock since 1970.
+    pub at_ms: u64,
+    pub load: LiveLoad,
+    /// Answered since the load began.
+    pub operations: u64,
+    /// Of a load from several hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<LiveWorker>,
+}
+
+/// A host's part of a load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LiveWorker {
+    /// As the coordinator was told to reach it.
+    pub name: String,
+    /// `running`, `done`, `lost`.
+    pub state: String,
+    pub load: LiveLoad,
+    pub operations: u64,
 }
 
 /// Running totals of a device: two of them make a [`LiveDevice`].
@@ -240,6 +290,11 @@ pub struct DeviceGlance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modelled_us: Option<f64>,
     pub delivered_us: f64,
+    /// Each latency that was counted in those sums; empty where the device only counts.
+    #[serde(default, skip_serializing_if = "SparseBuckets::is_empty")]
+    pub modelled: SparseBuckets,
+    #[serde(default, skip_serializing_if = "SparseBuckets::is_empty")]
+    pub delivered: SparseBuckets,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
 }
@@ -255,6 +310,8 @@ impl DeviceGlance {
         let (now, was) = (&self.totals, &then.totals);
         let answered = self.answered.saturating_sub(then.answered) as f64;
         let mean = |now: f64, then: f64| (answered > 0.0).then(|| ((now - then) / answered).max(0.0));
+        let (modelled, delivered) =
+            (self.modelled.since(&then.modelled), self.delivered.since(&then.delivered));
         LiveDevice {
             id: self.id.clone(),
             read_iops: rate(now.reads as f64, was.reads as f64),
@@ -265,6 +322,10 @@ impl DeviceGlance {
             busy: (rate(now.busy_us, was.busy_us) / 1e6).min(1.0),
             modelled_us: self.modelled_us.and_then(|us| mean(us, then.modelled_us.unwrap_or(0.0))),
             delivered_us: mean(self.delivered_us, then.delivered_us),
+            modelled_p50_us: modelled.quantile_us(0.5),
+            modelled_p99_us: modelled.quantile_us(0.99),
+            delivered_p50_us: delivered.quantile_us(0.5),
+            delivered_p99_us: delivered.quantile_us(0.99),
             faults: self.faults.clone(),
         }
     }

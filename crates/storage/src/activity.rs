@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use underlay_record::{DeviceSample, DeviceTotals, Histogram};
+use underlay_record::{DeviceSample, DeviceTotals, Histogram, LatencyBuckets};
 
 use crate::inputs::{Traced, Tracer};
 use crate::medium::{ModelRequest, Operation};
@@ -31,6 +31,8 @@ pub struct Activity {
     answered: u64,
     modelled_ns: u64,
     delivered_ns: u64,
+    modelled_buckets: LatencyBuckets,
+    delivered_buckets: LatencyBuckets,
     /// A sample of the requests, while something is measured.
     tracer: Tracer,
     /// When the last request under way was over.
@@ -38,7 +40,7 @@ pub struct Activity {
 }
 
 /// Running totals, cheap to take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Glance {
     /// Since counting began.
     pub since: Duration,
@@ -49,6 +51,8 @@ pub struct Glance {
     pub modelled: Duration,
     /// Those from arrival to reply.
     pub delivered: Duration,
+    pub modelled_buckets: LatencyBuckets,
+    pub delivered_buckets: LatencyBuckets,
 }
 
 /// What `Activity::end` hands out.
@@ -79,6 +83,8 @@ impl Activity {
             answered: 0,
             modelled_ns: 0,
             delivered_ns: 0,
+            modelled_buckets: LatencyBuckets::default(),
+            delivered_buckets: LatencyBuckets::default(),
             tracer: Tracer::default(),
             idle_since: None,
         }
@@ -131,12 +137,16 @@ impl Activity {
             Operation::Discard => self.totals.discards += 1,
         }
         self.answered += 1;
-        self.delivered_ns = self.delivered_ns.saturating_add(delivered.as_nanos() as u64);
+        let delivered_ns = delivered.as_nanos() as u64;
+        self.delivered_ns = self.delivered_ns.saturating_add(delivered_ns);
         if let Some(modelled) = modelled {
-            self.modelled_ns = self.modelled_ns.saturating_add(modelled.as_nanos() as u64);
-            self.modelled.record_ns(modelled.as_nanos() as u64);
+            let modelled_ns = modelled.as_nanos() as u64;
+            self.modelled_ns = self.modelled_ns.saturating_add(modelled_ns);
+            self.modelled_buckets.record_ns(modelled_ns);
+            self.modelled.record_ns(modelled_ns);
         }
-        self.delivered.record_ns(delivered.as_nanos() as u64);
+        self.delivered_buckets.record_ns(delivered_ns);
+        self.delivered.record_ns(delivered_ns);
     }
 
     /// A request is no longer waited for: its device went from under it.
@@ -175,6 +185,8 @@ impl Activity {
             answered: self.answered,
             modelled: Duration::from_nanos(self.modelled_ns),
             delivered: Duration::from_nanos(self.delivered_ns),
+            modelled_buckets: self.modelled_buckets.clone(),
+            delivered_buckets: self.delivered_buckets.clone(),
         }
     }
 
@@ -272,6 +284,9 @@ mod tests {
             (answered.modelled, answered.delivered),
             (Duration::from_millis(140), Duration::from_millis(150))
         );
+        let half_us = |buckets: &LatencyBuckets| buckets.sparse().quantile_us(0.5).unwrap();
+        assert!((half_us(&answered.modelled_buckets) / 140e3 - 1.0).abs() < 0.07);
+        assert!((half_us(&answered.delivered_buckets) / 150e3 - 1.0).abs() < 0.07);
         let ended = activity.end(ms(300));
         assert_eq!((ended.totals.reads, ended.series.len()), (1, 3));
     }

@@ -118,6 +118,9 @@ pub struct DeviceFaults {
     /// Whether its power can be cut: see [`crate::stack::DeviceSpec::power_cut_armed`].
     pub power_cut_armed: bool,
     pub powered: bool,
+    /// It is elsewhere, where its faults are too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_remote: bool,
     pub faults: Vec<ActiveFault>,
 }
 

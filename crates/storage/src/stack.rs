@@ -269,6 +269,8 @@ fn glance_of(id: &DeviceId, glance: Glance, is_modelled: bool, faults: Vec<Strin
         answered: glance.answered,
         modelled_us: is_modelled.then(|| us(glance.modelled)),
         delivered_us: us(glance.delivered),
+        modelled: glance.modelled_buckets.sparse(),
+        delivered: glance.delivered_buckets.sparse(),
         faults,
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{DeviceGlance, LayerActivity};
+use underlay_record::{DeviceGlance, DeviceInputs, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
 
 use crate::attachments::directory::DirectoryConfig;
@@ -89,6 +89,21 @@ impl Served {
         };
         match connection.ask(&Command::Layers).map_err(unreached)? {
             Reply::Layers { layers } => Ok((devices, layers)),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their names; by a connection
+    /// of its own, on which nobody else waits.
+    ///
+    /// # Errors
+    /// As [`look`](Self::look).
+    pub fn inputs(&self, limit: Duration) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
+        let unreached = |error| AttachError::io("reach the device daemon at", &self.control, error);
+        let mut connection = Connection::open(&self.control, limit).map_err(unreached)?;
+        match connection.ask(&Command::Inputs).map_err(unreached)? {
+            Reply::Inputs { devices } => Ok(devices),
+            Reply::Failed { problem } => Err(AttachError::failed(problem)),
             reply => Err(unexpected(&reply)),
         }
     }

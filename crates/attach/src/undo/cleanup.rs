@@ -374,6 +374,7 @@ impl Cleaner<'_> {
             Resource::Socket { path }
             | Resource::Nodes { control: path }
             | Resource::Run { control: path, .. }
+            | Resource::Service { control: path }
                 if is_kind(path, FileTypeExt::is_socket) && !is_listened_on(path) =>
             {
                 (path, underlay_files::remove_file(path))

@@ -248,6 +248,15 @@ impl Registry {
         self.living().into_iter().filter_map(control).collect()
     }
 
+    /// The sockets on which living loads and workers tell their figures, oldest first.
+    pub fn service_controls(&self) -> Vec<(Owner, PathBuf)> {
+        let control = |(owner, resource)| match resource {
+            Resource::Service { control } => Some((owner, control)),
+            _ => None,
+        };
+        self.living().into_iter().filter_map(control).collect()
+    }
+
     fn journal_path(&self) -> PathBuf {
         let ProcessId { pid, start_ticks } = ProcessId::current();
         self.directory.join(journal::file_name(pid, start_ticks))

@@ -31,10 +31,21 @@ pub(crate) struct ServedAt {
     /// Listen here; port 0 for any that is free [default: 127.0.0.1:7100, or where that is taken any free port]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Also answer to this name of this host; may be given several times
+    /// Also answer to this name of this host; may be given several times. By TLS, the first is the one in the printed address
     #[arg(long, value_name = "HOST")]
     pub name: Vec<String>,
-    /// Take the token from this file, which is yours alone, instead of making one
+    /// Take the token from this file, which is yours alone: scripts send it, and it opens a browser's session as often as you like.
+    /// Without it, the printed address opens one session, and then another one is printed
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// To listen for other hosts, TLS 1.3: the certificates, in PEM form, of the authority that signed this host's and those that
+    /// browsers have to show
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub authority: Option<PathBuf>,
+    /// This host's certificate in PEM form, with those between it and the authority
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub certificate: Option<PathBuf>,
+    /// Its private key in PEM form
+    #[arg(long, value_name = "FILE", requires = "authority")]
+    pub key: Option<PathBuf>,
 }

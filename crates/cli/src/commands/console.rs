@@ -3,6 +3,8 @@
 mod beside;
 mod host;
 mod kept;
+mod pools;
+mod services;
 mod started;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,6 +16,7 @@ use std::time::Duration;
 
 use underlay_attach::Registry;
 use underlay_console::{Console, ConsoleError, Names, Options, Secret};
+use underlay_hosts::Certificates;
 
 use crate::arguments::{ConsoleArguments, ServedAt};
 use crate::exit_codes::Failure;
@@ -29,8 +32,9 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let host = Arc::new(ThisHost::new(Registry::open()?)?);
-    let (runs, run) = place_of(&arguments.runs)?;
+    let runs = place_of(&arguments.runs)?;
     let token = token_of(&arguments.at)?;
+    let tls = certificates(&arguments.at).map(|certificates| certificates.for_listening()).transpose()?;
     let listen = |listen: SocketAddr| {
         let options = Options {
             listen,
@@ -38,6 +42,8 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
             studies: arguments.studies.clone(),
             names: Names::new(arguments.at.name.iter().cloned()),
             token: token.clone(),
+            on_used: Box::new(|next| output::print(&format!("for another browser  {next}"))),
+            tls: tls.clone(),
         };
         Console::listen(options, Arc::clone(&host) as Arc<dyn underlay_console::Host>)
     };
@@ -69,40 +75,39 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
             .spawn(ends_with)
             .map_err(|error| Failure::Failed(format!("there is no thread to end the console by: {error}")))?;
     }
-    let url = match (&arguments.at.token_file, run) {
-        // Whoever brings a token knows it, and a terminal's history need not.
-        (Some(_), _) => format!("{}?token=…", console.place()),
-        (None, _) => console.url(),
-    };
-    output::print(&format!("console  {url}"));
+    // Whoever brings a token knows it, and a terminal's history need not.
+    output::print(&format!("console  {}", console.url()));
     console.run(&stop)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The directory whose runs are shown, and the run in it that was named.
-fn place_of(named: &Path) -> Result<(PathBuf, Option<String>), Failure> {
+/// The directory whose runs are shown: of a run that was named, the one above.
+fn place_of(named: &Path) -> Result<PathBuf, Failure> {
     let absolute = std::path::absolute(named)
         .map_err(|error| Failure::Mistake(format!("cannot find {}: {error}", named.display())))?;
     let directory = super::which_run::run_directory(&absolute);
     if directory.exists() && !directory.is_dir() {
         return Err(Failure::Mistake(format!("{} is no directory of runs", named.display())));
     }
-    let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
-    match (directory.join("run.json").is_file(), directory.parent(), name) {
-        (true, Some(above), Some(name)) => Ok((above.to_owned(), Some(name))),
-        _ => Ok((directory, None)),
+    match (directory.join("run.json").is_file(), directory.parent()) {
+        (true, Some(above)) => Ok(above.to_owned()),
+        _ => Ok(directory),
     }
 }
 
-fn token_of(at: &ServedAt) -> Result<Secret, Failure> {
-    let Some(file) = &at.token_file else {
-        return Secret::generate()
-            .map_err(|error| Failure::Failed(format!("there are no random numbers: {error}")));
-    };
+/// For TLS; `None` where none are given.
+fn certificates(at: &ServedAt) -> Option<Certificates> {
+    let (authority, certificate, key) = (at.authority.clone()?, at.certificate.clone()?, at.key.clone()?);
+    Some(Certificates { authority, certificate, key })
+}
+
+/// The user's own, where they have one.
+fn token_of(at: &ServedAt) -> Result<Option<Secret>, Failure> {
+    let Some(file) = &at.token_file else { return Ok(None) };
     let mistake = |problem: String| Failure::Mistake(format!("--token-file {}: {problem}", file.display()));
     let text =
         underlay_files::read_secret(file, MAX_TOKEN_BYTES).map_err(|error| mistake(error.to_string()))?;
-    Secret::of(text.trim()).map_err(mistake)
+    Secret::of(text.trim()).map(Some).map_err(mistake)
 }
 
 impl From<ConsoleError> for Failure {

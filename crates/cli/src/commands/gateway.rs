@@ -10,7 +10,7 @@ use underlay_files::check_trusted_file;
 
 use crate::exit_codes::Failure;
 
-const PROGRAM: &str = "underlay-gateway";
+pub(crate) const PROGRAM: &str = "underlay-gateway";
 
 /// Becomes the gateway; it only returns where that can't be.
 pub(crate) fn gateway(arguments: &[OsString]) -> Result<ExitCode, Failure> {
@@ -20,7 +20,7 @@ pub(crate) fn gateway(arguments: &[OsString]) -> Result<ExitCode, Failure> {
 }
 
 /// The program beside this one, or in a directory of `PATH` in which only root can put something.
-fn find() -> Result<PathBuf, Failure> {
+pub(crate) fn find() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().ok();
     if let Some(beside) = own.as_deref().and_then(Path::parent).map(|folder| folder.join(PROGRAM))
         && beside.is_file()

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod fault;
 pub(crate) mod gateway;
+mod live_service;
 mod load_run;
 pub(crate) mod manual;
 pub(crate) mod media;

@@ -17,6 +17,7 @@ use underlay_sync::seldom::Seldom;
 use underlay_systems::may_connect::{self, MayConnect};
 
 use crate::arguments::{TrustArguments, WorkerArguments};
+use crate::commands::live_service::Told;
 use crate::exit_codes::{Failure, INTERRUPTED};
 use crate::{output, service, signals};
 
@@ -41,21 +42,32 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     };
     let registry = Registry::open()?;
     let stop = signals::stop_flag()?;
+    let place = match &listener {
+        None => "by standard input and output".to_owned(),
+        Some(listener) => match listener.address() {
+            Ok(address) => format!("listens on {address}"),
+            Err(error) => return Err(Failure::Failed(error.to_string())),
+        },
+    };
+    let told = Told::begin("worker", place.clone(), "waits for a coordinator", &registry);
     let worker = Worker::new(shared::connector(registry, may_connect));
+    let report = || (worker.progress(), worker.is_busy());
     match listener {
         None => {
             // Frames end with no line break, at which the standard library's own output would wait.
             let copied = stdout().as_fd().try_clone_to_owned();
             let output = copied.map_err(|error| Failure::Failed(format!("no standard output: {error}")))?;
-            let served = worker.serve_streams(stdin(), std::fs::File::from(output), &stop);
+            let output = std::fs::File::from(output);
+            let serve = || worker.serve_streams(stdin(), output, &stop);
+            let served = Told::while_reporting(told.as_ref(), &report, serve);
             served.map_err(|error| Failure::Failed(format!("the coordinator is gone: {error}")))?;
         }
         Some(listener) => {
-            let address = listener.address().map_err(|error| Failure::Failed(error.to_string()))?;
-            output::print(&format!("listens on {address}; Ctrl-C ends it"));
+            output::print(&format!("{place}; Ctrl-C ends it"));
             service::is_ready();
             let refusals = Seldom::default();
-            worker.serve(&listener, idle_limit, &stop, &|event| log(event, &refusals));
+            let serve = || worker.serve(&listener, idle_limit, &stop, &|event| log(event, &refusals));
+            Told::while_reporting(told.as_ref(), &report, serve);
             service::is_stopping();
         }
     }

@@ -209,12 +209,17 @@ impl Browser {
         self.value("document.body.innerText").as_str().unwrap_or_default().to_owned()
     }
 
-    /// As it looks, of this width, to a file.
-    pub(crate) fn picture(&mut self, width: u32, height: u32, scheme: &str, file: &Path) {
+    /// From now on the page is this wide, and `light` or `dark`.
+    pub(crate) fn show(&mut self, width: u32, height: u32, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    /// As it looks, of this width, to a file.
+    pub(crate) fn picture(&mut self, width: u32, height: u32, scheme: &str, file: &Path) {
+        self.show(width, height, scheme);
         let taken =
             self.call("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": false }));
         let bytes =

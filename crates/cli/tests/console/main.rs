@@ -1,7 +1,12 @@
 //! The console in a browser: a real run watched from its start to its report, a cell skipped, a disk slowed down; a study mistyped,
-//! corrected and started.
+//! corrected and started; and what else of ours is up. Pages keep axe's rules.
 
+mod axe;
 mod browser;
+mod crowd;
+mod elsewhere;
+mod pools;
+mod services;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -10,6 +15,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use axe::Axe;
 use browser::Browser;
 use support::{Playground, can_mount, records, wait_for};
 use underlay_record::CellStatus;
@@ -68,7 +74,7 @@ threads = 4
 
 [run]
 warmup = "0 s"
-duration = "40 s"
+duration = "60 s"
 repetitions = 1
 "#;
 
@@ -120,6 +126,7 @@ fn a_run_is_watched_from_start_to_report_with_a_cell_skipped_and_a_disk_slowed_d
     let (_console, url) = console(&playground, &[]);
     let place = without_query(&url).to_owned();
     let mut browser = Browser::start();
+    let axe = Axe::fetched();
     browser.go(&url);
     // The token is not in the address any more, and there is nothing yet.
     assert_eq!(browser.value("location.search"), "");
@@ -165,16 +172,24 @@ fn a_run_is_watched_from_start_to_report_with_a_cell_skipped_and_a_disk_slowed_d
         false
     };
     assert!((0..3).any(|_| slow_down(&mut browser)), "no device could be slowed down: {}", browser.text());
+    axe.check(&mut browser, "a run under way");
     keep_pictures(&mut browser, "run", 2400);
 
     // To the end: its report can be read, and everything is on record.
     browser.wait_long_for("document.querySelector('.badge.state-complete')", LIMIT);
     assert!(run.0.wait().unwrap().code().is_some());
     assert_eq!(browser.value("document.querySelectorAll('.chip.cell-skipped').length"), 1);
+    axe.check(&mut browser, "a run that has ended");
     keep_pictures(&mut browser, "ended", 1400);
+    browser.follow("a[href^='/runs/one/cells/']");
+    axe.check(&mut browser, "a cell");
+    browser.go(&format!("{place}/runs/one/logs"));
+    axe.check(&mut browser, "the logs");
+    browser.go(&format!("{place}/runs/one"));
     browser.follow("nav.sections a[href$='/report']");
     assert!(browser.text().contains("ops/s"), "{}", browser.text());
     browser.go(&format!("{place}/"));
+    axe.check(&mut browser, "the runs");
     keep_pictures(&mut browser, "runs", 700);
     let found = records(&playground.path("runs/one"));
     assert_eq!(found.len(), 4);
@@ -184,8 +199,15 @@ fn a_run_is_watched_from_start_to_report_with_a_cell_skipped_and_a_disk_slowed_d
     assert!(found.iter().any(slowed), "the fault is on record");
     let measured = found.iter().filter(|record| record.status == CellStatus::Completed).count();
     assert!(measured >= 2, "{found:?}");
+    // Who is in already may open the address that was printed again: it leads on, though it opens no other session.
+    browser.go(&url);
+    assert_eq!(browser.value("location.search"), "");
+    browser.go(&format!("{place}/nothing"));
+    axe.check(&mut browser, "a problem");
     // The report's sandbox keeps its one script from running, which the browser tells.
-    let own = |complaint: &&String| !complaint.contains("/report") && !complaint.contains("favicon");
+    let own = |complaint: &&String| {
+        !complaint.contains("/report") && !complaint.contains("favicon") && !complaint.contains("/nothing")
+    };
     let complaints: Vec<&String> = browser.complaints.iter().filter(own).collect();
     assert!(complaints.is_empty(), "{complaints:?}");
     assert!(
@@ -220,6 +242,8 @@ fn a_study_is_mistyped_corrected_and_started_and_its_run_stopped() {
     type_in(&mut browser, "records = 1_000", "recods = 1_000");
     browser.wait_for("document.querySelector('#check li[data-line=\"9\"]')");
     assert!(browser.text().contains("did you mean"), "{}", browser.text());
+    let axe = Axe::fetched();
+    axe.check(&mut browser, "the editor");
     keep_pictures(&mut browser, "editor", 1100);
     // What has mistakes is not started.
     browser.follow("button[value=start]");
@@ -229,7 +253,13 @@ fn a_study_is_mistyped_corrected_and_started_and_its_run_stopped() {
     browser.follow("button[value=start]");
     browser.wait_for("location.pathname.startsWith('/runs/null-')");
     browser.wait_for("document.querySelector('#c-throughput svg')");
+    // It is measured, so that it is as important as any other program; the console is not.
+    let told = "fetch(location.pathname.replace('/runs/', '/api/runs/')).then(told => told.json()).then(told => told.process)";
+    let process = browser.value(told).as_u64().unwrap();
+    // SAFETY: it touches no memory.
+    assert_eq!(unsafe { libc::getpriority(libc::PRIO_PROCESS, libc::id_t::try_from(process).unwrap()) }, 0);
     browser.follow("#stop");
+    axe.check(&mut browser, "a question");
     browser.follow("button.danger");
     browser.wait_long_for("document.querySelector('.badge.state-stopped')", LIMIT);
     assert!(browser.text().contains("--resume"), "{}", browser.text());
@@ -271,10 +301,26 @@ fn a_node_is_killed_and_started_again_from_the_page_and_that_is_on_record() {
         "document.querySelector('#picture g.thing') && !document.querySelector('#picture g.thing.bad')",
     );
     browser.wait_for("document.querySelector('#event-list [data-event=node]')");
+    // Without its master the shard elects another one, which is an event.
+    let master =
+        "[...document.querySelectorAll('#controls li')].find(one => one.innerText.includes('master'))";
+    browser.wait_for(master);
+    let master = browser.value(&format!("{master}.querySelector('[name=node]').value"));
+    let of_master = format!("#controls form:has([value='{}'])", master.as_str().unwrap());
+    browser.follow(&format!("{of_master} button[value=kill]"));
+    browser.follow("button.danger");
+    browser.wait_for(
+        "document.querySelector('#event-list').innerText.includes('was elected master of shard 1')",
+    );
+    browser.follow(&format!("{of_master} button[value=start]"));
+    browser.follow("button.danger");
+    browser.wait_for(
+        "document.querySelector('#picture g.thing') && !document.querySelector('#picture g.thing.bad')",
+    );
     browser.wait_long_for("document.querySelector('.badge.state-complete')", LIMIT);
     assert!(run.0.wait().unwrap().success());
     let found = records(&playground.path("runs/one"));
-    let [event] = found[0].node_events.as_slice() else { panic!("{:?}", found[0].node_events) };
+    let [event, _] = found[0].node_events.as_slice() else { panic!("{:?}", found[0].node_events) };
     assert_eq!((&event.event, event.node.as_deref()), (&None, node.as_str()));
     assert!(event.away_s.is_some() && event.served_s.is_some(), "{event:?}");
 }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use underlay_record::{
-    CellEnd, CellState, DeviceId, FeedEntry, FeedLine, LiveSample, NodeEventRecord, StorageRecord,
+    CellEnd, CellState, DeviceId, FeedEntry, FeedLine, LiveSample, NodeEventRecord, NodeState, StorageRecord,
     TopologyRecord,
 };
 use underlay_report::node_event_in_words;
 
 use super::History;
+use super::event::{Event, EventKind};
+use super::turns::Turns;
 
 /// Events that are kept; the oldest go.
 const MAX_EVENTS: usize = 2_000;
@@ -16,51 +18,6 @@ const MAX_EVENTS: usize = 2_000;
 const MAX_NODE_EVENTS: usize = 200;
 /// Of what is told of an event or a cell, in characters: a feed may be anybody's.
 const MAX_WORDS: usize = 2_000;
-
-/// What an event is about, for filters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum EventKind {
-    Run,
-    Cell,
-    Node,
-    Device,
-    System,
-    Notice,
-}
-
-impl EventKind {
-    pub(crate) const ALL: [EventKind; 6] = [
-        EventKind::Run,
-        EventKind::Cell,
-        EventKind::Node,
-        EventKind::Device,
-        EventKind::System,
-        EventKind::Notice,
-    ];
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            EventKind::Run => "run",
-            EventKind::Cell => "cell",
-            EventKind::Node => "node",
-            EventKind::Device => "device",
-            EventKind::System => "system",
-            EventKind::Notice => "notice",
-        }
-    }
-}
-
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub(crate) struct Event {
-    pub at_s: f64,
-    pub kind: EventKind,
-    /// The cell that ran.
-    pub position: Option<u32>,
-    pub what: String,
-    pub is_bad: bool,
-}
 
 /// A cell of the plan.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
@@ -96,6 +53,7 @@ pub(crate) struct Watched {
     /// Nodes that went away in the cell that runs.
     pub node_events: Vec<NodeEventRecord>,
     pub last_s: f64,
+    turns: Turns,
 }
 
 impl Watched {
@@ -130,6 +88,7 @@ impl Watched {
             FeedEntry::CellStarted { position } => {
                 if self.running != Some(position) {
                     self.node_events.clear();
+                    self.turns = Turns::default();
                     (self.storage, self.topology) = (None, None);
                     self.event_of(at_s, EventKind::Cell, Some(position), "started".to_owned(), false);
                 }
@@ -199,23 +158,19 @@ impl Watched {
     }
 
     fn sample(&mut self, at_s: f64, sample: LiveSample, bytes: usize) {
-        // Work in the background that begins or ends is an event.
         let before = self.history.latest().map(|latest| &latest.sample);
         let before = before.filter(|before| before.position == sample.position);
-        let mut turned = Vec::new();
-        for (name, now) in sample.gauges.iter().filter(|(name, _)| name.ends_with("_running")) {
-            let then = before.and_then(|before| before.gauges.get(name)).copied().unwrap_or(0.0);
-            let what = name.trim_end_matches("_running").replace('_', " ");
-            if then == 0.0 && *now > 0.0 {
-                turned.push(format!("{what} began"));
-            } else if then > 0.0 && *now == 0.0 {
-                turned.push(format!("{what} ended"));
-            }
-        }
-        for what in turned {
-            self.event(at_s, EventKind::System, what, false);
+        for turn in self.turns.of_samples(at_s, before, &sample) {
+            self.event(at_s, turn.kind, turn.what, turn.is_bad);
         }
         self.history.add(at_s, sample, bytes);
+    }
+
+    /// The nodes of the system that runs, as they are now.
+    pub(crate) fn nodes_seen(&mut self, at_s: f64, nodes: &[NodeState]) {
+        for turn in self.turns.of_nodes(nodes) {
+            self.event(at_s, turn.kind, turn.what, turn.is_bad);
+        }
     }
 
     fn event(&mut self, at_s: f64, kind: EventKind, what: String, is_bad: bool) {
@@ -301,9 +256,9 @@ mod tests {
             let gauges = [("compactions_running".to_owned(), running), ("files".to_owned(), running)].into();
             FeedEntry::Sample(Box::new(LiveSample { gauges, ..LiveSample::default() }))
         };
-        let watched = taken([with(0.0), with(2.0), with(1.0), with(0.0)]);
+        let watched = taken([with(0.0), with(2.0), with(1.0)].into_iter().chain((0..12).map(|_| with(0.0))));
         let told: Vec<&str> = watched.events.iter().map(|event| event.what.as_str()).collect();
-        assert_eq!(told, ["compactions began", "compactions ended"]);
+        assert_eq!(told, ["compactions began", "compactions ended, 10 s ago"]);
     }
 
     #[test]

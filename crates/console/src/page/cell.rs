@@ -50,7 +50,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                         Verdict::RealStorage => { span.badge.plain { "real storage" } }
                     }
                 }
-                div.scroll { table {
+                div.scroll tabindex="0" role="region" aria-label="Checks of the certificate" { table {
                     thead { tr { th.l scope="col" { "Check" } th.l scope="col" { "Passed" } th.l scope="col" { "Finding" } th.l scope="col" { "What to try" } } }
                     tbody { @for check in &seal.checks { tr.bad[!check.passed] {
                         th.l scope="row" { (check.name) } td.l { @if check.passed { "✓ yes" } @else { "✗ no" } } td.w { (check.finding) } td.w { (check.remedy.as_deref().unwrap_or("")) }
@@ -61,7 +61,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
         @if !record.devices.is_empty() {
             section {
                 h2 { "Devices" }
-                div.scroll { table {
+                div.scroll tabindex="0" role="region" aria-label="What the devices did" { table {
                     thead { tr { th.l scope="col" { "Device" } th scope="col" { "Reads" } th scope="col" { "Writes" } th scope="col" { "Flushes" } th scope="col" { "Read" } th scope="col" { "Written" } th scope="col" { "Busy" } th scope="col" { "Modelled p99" } th scope="col" { "Delivered p99" } } }
                     tbody { @for device in &record.devices {
                         @let totals = &device.totals;

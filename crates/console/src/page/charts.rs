@@ -14,6 +14,7 @@ use crate::hub::FollowedRun;
 struct Chart {
     id: &'static str,
     title: &'static str,
+    /// Empty where labels have units, for which there is no room beside it.
     y_title: &'static str,
     lines: fn(&[Moment]) -> Vec<TimeLine>,
     label: fn(f64) -> String,
@@ -22,7 +23,7 @@ struct Chart {
     is_log: bool,
 }
 
-const CHARTS: [Chart; 10] = [
+const CHARTS: [Chart; 12] = [
     Chart {
         id: "throughput",
         title: "Throughput",
@@ -59,7 +60,7 @@ const CHARTS: [Chart; 10] = [
     Chart {
         id: "bandwidth",
         title: "Bandwidth of the devices",
-        y_title: "bytes/s",
+        y_title: "",
         lines: |all| of_devices(all, |device| Some(device.read_bytes_per_s + device.write_bytes_per_s)),
         label: |value| format!("{}/s", quantity::bytes(value)),
         is_share: false,
@@ -89,6 +90,24 @@ const CHARTS: [Chart; 10] = [
         is_log: false,
     },
     Chart {
+        id: "device-p50",
+        title: "Device latency, p50: modelled (m) and delivered (d)",
+        y_title: "logarithmic",
+        lines: |all| of_devices_twice(all, |one| one.modelled_p50_us, |one| one.delivered_p50_us),
+        label: quantity::latency,
+        is_share: false,
+        is_log: true,
+    },
+    Chart {
+        id: "device-p99",
+        title: "Device latency, p99: modelled (m) and delivered (d)",
+        y_title: "logarithmic",
+        lines: |all| of_devices_twice(all, |one| one.modelled_p99_us, |one| one.delivered_p99_us),
+        label: quantity::latency,
+        is_share: false,
+        is_log: true,
+    },
+    Chart {
         id: "hits",
         title: "Hit rates of layers",
         y_title: "share",
@@ -114,18 +133,18 @@ const CHARTS: [Chart; 10] = [
     Chart {
         id: "memory",
         title: "Memory of the system, page cache included",
-        y_title: "bytes",
+        y_title: "",
+        // In MiB, so that the axis has round ones.
         lines: |all| {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             vec![
                 line(all, 1, "used", |sample| {
-                    sample.budget.and_then(|budget| budget.memory_used_bytes).map(|bytes| bytes as f64)
+                    sample.budget.and_then(|budget| budget.memory_used_bytes).map(mib)
                 }),
-                line(all, 0, "budget", |sample| {
-                    sample.budget.map(|budget| budget.memory_budget_bytes as f64)
-                }),
+                line(all, 0, "budget", |sample| sample.budget.map(|budget| mib(budget.memory_budget_bytes))),
             ]
         },
-        label: quantity::memory,
+        label: |value| format!("{} MiB", quantity::number(value, 2)),
         is_share: false,
         is_log: false,
     },
@@ -142,8 +161,14 @@ const CHARTS: [Chart; 10] = [
 
 /// Lines of one chart; the table has as many, and the API has all.
 const MAX_LINES: usize = 7;
+/// Devices of a chart that has two lines for each.
+const MAX_PAIRS: usize = 3;
 /// Points of a line that is drawn.
 const MAX_POINTS: usize = 240;
+/// In a chart.
+const MAX_MARKS: usize = 9;
+/// Events no further apart have one mark.
+const TOGETHER_S: f64 = 1.0;
 /// Rows of a table.
 const ROWS: usize = 12;
 
@@ -155,7 +180,7 @@ pub(super) fn frames(piece: &dyn Fn(&str) -> Markup) -> Markup {
                 @let (picture, table) = (format!("c-{}", chart.id), format!("t-{}", chart.id));
                 figure {
                     figcaption { (chart.title) }
-                    div id=(picture) { (piece(&picture)) }
+                    div.picture id=(picture) tabindex="0" role="region" aria-label=(chart.title) { (piece(&picture)) }
                     details {
                         summary { "As a table" }
                         div.scroll id=(table) tabindex="0" role="region" aria-label={ (chart.title) " as a table" } { (piece(&table)) }
@@ -191,8 +216,8 @@ pub(super) fn fragments(run: &FollowedRun, span: Span) -> Vec<(String, Markup)> 
         let lines: Vec<TimeLine> =
             (chart.lines)(moments).into_iter().filter(|line| !line.points.is_empty()).collect();
         let (picture, table) = match lines.is_empty() {
-            true => (html! { p.muted.small { "No figures in this time." } }, html! {}),
-            false => (draw(chart, &lines, &marks, from_s, to_s), table(chart, &lines)),
+            true => (html! { p.muted.small.none { "No figures in this time." } }, html! {}),
+            false => (draw(chart, &lines, &marks, from_s, to_s), table(chart.label, &lines)),
         };
         pieces.push((format!("c-{}", chart.id), picture));
         pieces.push((format!("t-{}", chart.id), table));
@@ -221,7 +246,8 @@ fn draw(chart: &Chart, lines: &[TimeLine], marks: &[TimeMark], from_s: f64, to_s
     .draw()
 }
 
-fn table(chart: &Chart, lines: &[TimeLine]) -> Markup {
+/// The latest values of lines.
+pub(super) fn table(label: fn(f64) -> String, lines: &[TimeLine]) -> Markup {
     let mut times: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
     times.sort_by(f64::total_cmp);
     times.dedup();
@@ -234,7 +260,7 @@ fn table(chart: &Chart, lines: &[TimeLine]) -> Markup {
                         th.l scope="row" { (time_of_day(*time)) }
                         @for line in lines {
                             @let value = line.points.iter().rev().find(|point| point.0 == *time);
-                            td { @match value { Some((_, value)) => { ((chart.label)(*value)) }, None => { "-" } } }
+                            td { @match value { Some((_, value)) => { (label(*value)) }, None => { "-" } } }
                         }
                     }
                 }
@@ -284,6 +310,36 @@ fn of_devices(all: &[Moment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<
     busiest(ids.iter().enumerate().map(of).collect())
 }
 
+/// What the model asked for and what was delivered, of the devices with the most requests.
+fn of_devices_twice(
+    all: &[Moment],
+    modelled: impl Fn(&LiveDevice) -> Option<f64>,
+    delivered: impl Fn(&LiveDevice) -> Option<f64>,
+) -> Vec<TimeLine> {
+    let mut requests: Vec<(&DeviceId, f64)> = Vec::new();
+    for device in all.iter().flat_map(|moment| &moment.sample.devices) {
+        let iops = device.read_iops + device.write_iops;
+        match requests.iter().position(|(id, _)| **id == device.id) {
+            Some(place) => requests[place].1 += iops,
+            None if requests.len() < 256 => requests.push((&device.id, iops)),
+            None => {}
+        }
+    }
+    requests.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let is_alone = requests.len() == 1;
+    let of = |id: &DeviceId, colour: usize, word: &str, pick: &dyn Fn(&LiveDevice) -> Option<f64>| {
+        // There is little room behind a line.
+        let name = if is_alone { word.to_owned() } else { format!("{id} {}", &word[..1]) };
+        line(all, colour, &name, |sample| {
+            sample.devices.iter().find(|device| device.id == *id).and_then(pick)
+        })
+    };
+    let pairs = (0..).zip(requests.iter().take(MAX_PAIRS)).map(|(place, (id, _))| {
+        [of(id, 2 * place + 1, "modelled", &modelled), of(id, 2 * place + 2, "delivered", &delivered)]
+    });
+    pairs.flatten().collect()
+}
+
 fn busiest(mut lines: Vec<TimeLine>) -> Vec<TimeLine> {
     let sum = |line: &TimeLine| line.points.iter().map(|point| point.1).sum::<f64>();
     if lines.len() > MAX_LINES {
@@ -328,7 +384,8 @@ fn gauges(all: &[Moment]) -> Vec<TimeLine> {
     names.sort_unstable();
     names.dedup();
     let of = |(colour, name): (usize, &&String)| {
-        line(all, colour + 1, &name.replace('_', " "), |sample| sample.gauges.get(*name).copied())
+        let words = name.strip_prefix("current_").unwrap_or(name).replace('_', " ");
+        line(all, colour + 1, &words, |sample| sample.gauges.get(*name).copied())
     };
     // What is always nothing, or a size among counts, would only hide the rest.
     let lines = names
@@ -344,22 +401,26 @@ fn marks(run: &FollowedRun, from_s: f64) -> (Vec<TimeMark>, Markup) {
     let is_marked = |event: &&Event| {
         event.at_s >= from_s && event.is_bad && matches!(event.kind, EventKind::Node | EventKind::Device)
     };
-    let found: Vec<&Event> = run.watched.events.iter().filter(is_marked).rev().take(9).collect();
-    let marks = found
-        .iter()
-        .rev()
-        .enumerate()
-        .map(|(index, event)| TimeMark {
-            colour: 2,
-            sign: (index + 1).to_string(),
-            from_s: event.at_s,
-            // A moment: when it is over is another event.
-            to_s: Some(event.at_s + 0.5),
-        })
-        .collect();
+    let mut found: Vec<(f64, Vec<&str>)> = Vec::new();
+    for event in run.watched.events.iter().filter(is_marked) {
+        match found.last_mut() {
+            // What happens at once has one mark.
+            Some((at_s, whats)) if event.at_s - *at_s < TOGETHER_S => whats.push(&event.what),
+            _ => found.push((event.at_s, vec![&event.what])),
+        }
+    }
+    found.drain(..found.len().saturating_sub(MAX_MARKS));
+    let mark = |(number, (at_s, _)): (usize, &(f64, Vec<&str>))| TimeMark {
+        colour: 2,
+        sign: number.to_string(),
+        from_s: *at_s,
+        // A moment: when it is over is another event.
+        to_s: Some(at_s + 0.5),
+    };
+    let marks = (1..).zip(&found).map(mark).collect();
     let told = html! {
         @if !found.is_empty() {
-            ol.small.marks { @for event in found.iter().rev() { li { (time_of_day(event.at_s)) " " (event.what) } } }
+            ol.small.marks { @for (at_s, whats) in &found { li { (time_of_day(*at_s)) " " (whats.join("; ")) } } }
         }
     };
     (marks, told)

@@ -5,7 +5,7 @@ use underlay_report::quantity;
 
 use super::words::escaped;
 use super::{Frame, Topic};
-use crate::host::Storage;
+use crate::host::{Service, Storage};
 use crate::hub::Hub;
 
 pub(crate) fn host(hub: &Hub) -> Markup {
@@ -19,6 +19,7 @@ pub(crate) fn host(hub: &Hub) -> Markup {
 pub(super) fn fragments(hub: &Hub) -> Vec<(String, Markup)> {
     vec![
         ("host-runs".to_owned(), running(hub)),
+        ("host-loads".to_owned(), super::loads::loads(hub)),
         ("host-storages".to_owned(), storages(hub)),
         ("host-services".to_owned(), services(hub)),
     ]
@@ -49,7 +50,8 @@ fn storages(hub: &Hub) -> Markup {
         @if storages.is_empty() { p.muted { "Nothing is served: " code { "underlay mount" } " or a run would." } }
         @for storage in &storages {
             h3 {
-                @if storage.directories.is_empty() { "Not mounted" }
+                @if let Some(pool) = &storage.pool { "Pool " (pool) }
+                @else if storage.directories.is_empty() { "Not mounted" }
                 @for (index, directory) in storage.directories.iter().enumerate() { @if index > 0 { ", " } (directory.display()) }
             }
             p.muted {
@@ -65,8 +67,14 @@ fn storages(hub: &Hub) -> Markup {
 
 /// Totals since counting began.
 fn figures(storage: &Storage) -> Markup {
+    // Each table is a landmark, with a name that no other has.
+    let place = match (&storage.pool, storage.directories.first()) {
+        (Some(pool), _) => format!("pool {pool}, {}", storage.id),
+        (None, Some(directory)) => directory.display().to_string(),
+        (None, None) => storage.id.clone(),
+    };
     html! {
-        div.scroll { table {
+        div.scroll tabindex="0" role="region" aria-label={ "Devices of " (place) } { table {
             thead { tr { th.l scope="col" { "Device" } th scope="col" { "Size" } th scope="col" { "Reads" } th scope="col" { "Writes" } th scope="col" { "Read" } th scope="col" { "Written" } th scope="col" { "Under way" } th scope="col" { "Modelled" } th scope="col" { "Delivered" } } }
             tbody { @for device in &storage.devices {
                 tr.bad[!device.faults.is_empty() || !device.powered] {
@@ -91,7 +99,7 @@ fn figures(storage: &Storage) -> Markup {
 fn services(hub: &Hub) -> Markup {
     let services = hub.host.services();
     html! {
-        h2 { "Volume servers, workers and mounts" }
+        h2 { "Volume servers, gateways, workers and mounts" }
         @if services.is_empty() { p.muted { "None of them runs." } }
         ul.controls { @for service in &services {
             li {
@@ -103,14 +111,40 @@ fn services(hub: &Hub) -> Markup {
                 }
             }
         } }
+        @for service in services.iter().filter(|service| !service.figures.is_empty()) { (gateway(service)) }
         @for service in services.iter().filter(|service| !service.parts.is_empty()) {
             h3 { (service.kind) " " (service.what) }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label={ "Devices and volumes of " (service.what) ", process " (service.process) } { table {
                 thead { tr { th.l scope="col" { "Part" } th.l scope="col" { "Name" } th.l scope="col" { "State" } th scope="col" { "Used" } th scope="col" { "Size" } } }
                 tbody { @for part in &service.parts { tr.bad[part.is_bad] {
                     td.l { (part.kind) } th.l scope="row" { (part.name) } td.l { @if part.is_bad { "! " } (part.state) }
                     td { (quantity::bytes(part.used_bytes as f64)) } td { (quantity::bytes(part.size_bytes as f64)) }
                 } } }
+            } }
+        }
+    }
+}
+
+/// The status of a gateway: what waits for its store first.
+fn gateway(service: &Service) -> Markup {
+    let of = |name: &str| service.figures.get(name).copied().unwrap_or(0.0);
+    let (hits, misses) = (of("cache_hits"), of("cache_misses"));
+    let is_failing = of("oldest_pending_s") > 0.0 && of("flush_failures") > 0.0;
+    html! {
+        h3 { (service.kind) " " (service.what) }
+        dl.now {
+            div { dt { "journal" } dd { (quantity::bytes(of("journal_bytes"))) small { " of " (quantity::bytes(of("journal_capacity_bytes"))) } } }
+            div.bad[is_failing] { dt { "not yet stored" } dd { (quantity::number(of("pending_objects"), 1)) small { " objects, the oldest for " (quantity::duration(of("oldest_pending_s"))) } } }
+            div { dt { "requests" } dd { (quantity::number(of("requests"), 1)) small { ", " (quantity::number(of("failed_requests"), 1)) " failed" } } }
+            div { dt { "cache hits" } dd { @if hits + misses > 0.0 { (quantity::percent(hits / (hits + misses))) } @else { "-" } } }
+        }
+        details {
+            summary { "All figures" }
+            div.scroll tabindex="0" role="region" aria-label={ "Figures of the gateway " (service.what) ", process " (service.process) } { table {
+                thead { tr { th.l scope="col" { "Figure" } th scope="col" { "Value" } } }
+                tbody { @for (name, value) in &service.figures {
+                    tr { th.l scope="row" { (name.replace('_', " ").trim_end_matches(" bytes")) } td { @if name.ends_with("_bytes") { (quantity::bytes(*value)) } @else { (quantity::number(*value, 1)) } } }
+                } }
             } }
         }
     }
@@ -133,16 +167,17 @@ pub(super) fn device_controls(hub: &Hub, storage: &Storage, address: &str) -> Ma
                 li {
                     span.name { (device.name) } " "
                     span.dim.bad[!device.faults.is_empty() || !device.powered] {
-                        @if !device.powered { "no power" } @else if device.faults.is_empty() { "no fault" } @else { (device.faults.join("; ")) }
+                        @if !device.powered { "no power" } @else if !device.can_fail { "a volume: faults are for the devices of its pool" }
+                        @else if device.faults.is_empty() { "no fault" } @else { (device.faults.join("; ")) }
                     }
-                    form.inline method="post" action={ (address) "/faults" } {
+                    @if device.can_fail { form.inline method="post" action={ (address) "/faults" } {
                         (hidden(Some(&device.name)))
                         label.small { "× " input.factor type="number" name="factor" value="10" min="1" max="1000" step="any" aria-label={ "How many times as long requests of " (device.name) " take" }; }
                         button.small type="submit" name="action" value="slow" { "slow down" }
                         button.small.danger type="submit" name="action" value="vanish" { "unplug" }
                         button.small type="submit" name="action" value="return" { "plug in" }
                         button.small type="submit" name="action" value="clear" { "clear" }
-                    }
+                    } }
                 }
             }
             @if can_cut || dark {

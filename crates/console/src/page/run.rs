@@ -70,7 +70,7 @@ pub(super) fn fragments(hub: &Hub, run: &FollowedRun, span: Span) -> Vec<(String
         ("status".to_owned(), status(hub, run)),
         ("matrix".to_owned(), matrix::matrix(hub, run)),
         ("now".to_owned(), now(run)),
-        ("picture".to_owned(), topology::picture(run)),
+        ("picture".to_owned(), topology::picture(hub, run)),
         ("controls".to_owned(), topology::controls(hub, run)),
         ("seal".to_owned(), seal(run)),
         ("event-list".to_owned(), events::list(run)),
@@ -169,10 +169,13 @@ fn seal(run: &FollowedRun) -> Markup {
     html! {
         @if busy.is_empty() { p.muted { "Modelled devices answer nothing now." } }
         @else {
-            p.lead { "The mean latency over the last second: what each device's model asked for, and what was delivered. The certificate itself is made of the whole measured time when the cell ends." }
-            div.scroll {
+            p.lead { "Latency over the last second: what each device's model asked for, and what was delivered. The certificate itself is made of the whole measured time when the cell ends." }
+            div.scroll tabindex="0" role="region" aria-label="Modelled and delivered latency of each device" {
                 table {
-                    thead { tr { th.l scope="col" { "Device" } th scope="col" { "Modelled" } th scope="col" { "Delivered" } th scope="col" { "Late by" } } }
+                    thead {
+                        tr { th.l rowspan="2" scope="col" { "Device" } th colspan="3" scope="colgroup" { "Mean" } th colspan="2" scope="colgroup" { "p50" } th colspan="2" scope="colgroup" { "p99" } }
+                        tr { th scope="col" { "modelled" } th scope="col" { "delivered" } th scope="col" { "late by" } @for _ in 0..2 { th scope="col" { "modelled" } th scope="col" { "delivered" } } }
+                    }
                     tbody {
                         @for device in busy.iter().take(64) {
                             @let (modelled, delivered) = (device.modelled_us.unwrap_or(0.0), device.delivered_us.unwrap_or(0.0));
@@ -180,6 +183,9 @@ fn seal(run: &FollowedRun) -> Markup {
                                 th.l scope="row" { (device.id) }
                                 td { (quantity::latency(modelled)) } td { (quantity::latency(delivered)) }
                                 td { (quantity::latency((delivered - modelled).max(0.0))) }
+                                @for us in [device.modelled_p50_us, device.delivered_p50_us, device.modelled_p99_us, device.delivered_p99_us] {
+                                    td { (us.map_or_else(|| "-".to_owned(), quantity::latency)) }
+                                }
                             }
                         }
                     }

@@ -1,10 +1,13 @@
 //! From client to device in one picture, with the load on the edges; what has failed is red.
 
 use maud::{Markup, html};
-use underlay_record::{DeviceId, LiveDevice, LiveSample, NodeCondition, NodeState, StorageRecord};
+use underlay_record::{
+    DeviceId, LayerActivity, LiveDevice, LiveSample, NodeCondition, NodeState, StorageRecord,
+};
 use underlay_report::quantity;
 
 use super::words::escaped;
+use crate::host::Storage;
 use crate::hub::{FollowedRun, Hub};
 
 const BOX_WIDTH: i32 = 190;
@@ -29,17 +32,45 @@ struct Column {
     things: Vec<Thing>,
 }
 
-pub(super) fn picture(run: &FollowedRun) -> Markup {
+/// What layers of this kind are: they stand on all devices of their pool.
+const VOLUME: &str = "volume";
+
+pub(super) fn picture(hub: &Hub, run: &FollowedRun) -> Markup {
     let Some(storage) = run.watched.storage.as_ref().filter(|_| run.watched.running.is_some()) else {
         return html! { p.muted { "No system runs now." } };
     };
     let empty = LiveSample::default();
     let sample = run.watched.history.latest().map_or(&empty, |latest| &latest.sample);
-    let columns = columns(run, storage, sample);
+    let columns = columns(run, storage, sample, &own_storages(hub, run));
     draw(&columns)
 }
 
-fn columns(run: &FollowedRun, storage: &StorageRecord, sample: &LiveSample) -> Vec<Column> {
+/// The storages that a run serves now, its pools among them.
+fn own_storages(hub: &Hub, run: &FollowedRun) -> Vec<Storage> {
+    let Some(process) = run.process else { return Vec::new() };
+    hub.host.storages().into_iter().filter(|storage| storage.process == Some(process)).collect()
+}
+
+/// What is wrong with a device: as the storage says that has the only one of this name, else as the latest sample does. The list below
+/// the picture says the same so.
+fn faults_of(id: &DeviceId, live: Option<&LiveDevice>, storages: &[Storage]) -> Vec<String> {
+    let mut named =
+        storages.iter().flat_map(|storage| &storage.devices).filter(|device| device.name == id.name);
+    match (named.next(), named.next()) {
+        (Some(only), None) => {
+            let dark = (!only.powered).then(|| "no power".to_owned());
+            only.faults.iter().cloned().chain(dark).collect()
+        }
+        _ => live.map_or_else(Vec::new, |live| live.faults.clone()),
+    }
+}
+
+fn columns(
+    run: &FollowedRun,
+    storage: &StorageRecord,
+    sample: &LiveSample,
+    storages: &[Storage],
+) -> Vec<Column> {
     let load = sample.load.unwrap_or_default();
     let planned = run.watched.running.and_then(|position| run.run.plan.get(position as usize));
     let system = planned.map_or("system", |planned| planned.cell.system.as_str());
@@ -50,15 +81,20 @@ fn columns(run: &FollowedRun, storage: &StorageRecord, sample: &LiveSample) -> V
     let layers: Vec<Thing> = sample
         .layers
         .iter()
-        .map(|layer| Thing {
+        .enumerate()
+        .map(|(place, layer)| Thing {
             name: layer.title(),
-            detail: layer.kind.clone(),
-            is_bad: layer.figures.get("degraded").is_some_and(|degraded| *degraded > 0.0),
+            detail: layer_in_words(layer),
+            is_bad: is_positive(layer, "degraded"),
             leads_to: devices
                 .iter()
                 .enumerate()
-                .filter(|(_, id)| id.server == layer.server && id.role.is_none())
-                .map(|(index, id)| (index, edge(live(id))))
+                .filter(|(_, id)| (layer.kind == VOLUME || id.server == layer.server) && id.role.is_none())
+                // Which volume a pool's device works for, nobody tells: its load is said once.
+                .map(|(index, id)| match layer.kind == VOLUME && place > 0 {
+                    true => (index, String::new()),
+                    false => (index, edge(live(id))),
+                })
                 .collect(),
         })
         .collect();
@@ -68,7 +104,15 @@ fn columns(run: &FollowedRun, storage: &StorageRecord, sample: &LiveSample) -> V
         below.map(|(index, id)| (index, edge(live(id)))).collect()
     };
     let to_layers = |server: Option<u32>| -> Vec<(usize, String)> {
-        let of_server = sample.layers.iter().enumerate().filter(|(_, layer)| layer.server == server);
+        let mut volumes = 0;
+        let of_server = sample.layers.iter().enumerate().filter(|(_, layer)| {
+            if layer.kind != VOLUME {
+                return layer.server == server;
+            }
+            // In the order of the servers, one each; nodes of one server share its volume.
+            volumes += 1;
+            server.is_none_or(|server| server == volumes)
+        });
         of_server.map(|(index, _)| (index, String::new())).collect()
     };
     let mut programs: Vec<Thing> = Vec::new();
@@ -117,11 +161,10 @@ fn columns(run: &FollowedRun, storage: &StorageRecord, sample: &LiveSample) -> V
             .collect(),
     };
     let at_the_end = storage.devices.iter().map(|device| {
-        let live = live(&device.id);
-        let faults = live.map_or(&[][..], |live| live.faults.as_slice());
+        let faults = faults_of(&device.id, live(&device.id), storages);
         Thing {
             name: device.id.to_string(),
-            detail: match faults {
+            detail: match faults.as_slice() {
                 [] => device.medium.clone().unwrap_or_else(|| "real storage".to_owned()),
                 faults => faults.join("; "),
             },
@@ -134,10 +177,31 @@ fn columns(run: &FollowedRun, storage: &StorageRecord, sample: &LiveSample) -> V
         Column { title: if run.nodes.is_empty() { "servers" } else { "nodes" }, things: programs },
     ];
     if has_layers {
-        columns.push(Column { title: "layers", things: layers });
+        let are_volumes = sample.layers.iter().all(|layer| layer.kind == VOLUME);
+        columns.push(Column { title: if are_volumes { "volumes" } else { "layers" }, things: layers });
     }
-    columns.push(Column { title: "devices", things: at_the_end.collect() });
+    let pool = storages.iter().any(|storage| storage.pool.is_some());
+    let title = if pool { "devices of the pool" } else { "devices" };
+    columns.push(Column { title, things: at_the_end.collect() });
     columns
+}
+
+fn is_positive(layer: &LayerActivity, figure: &str) -> bool {
+    layer.figures.get(figure).is_some_and(|value| *value > 0.0)
+}
+
+/// `mirror, degraded`; of a volume also what it holds.
+fn layer_in_words(layer: &LayerActivity) -> String {
+    let mut words = vec![layer.kind.clone()];
+    if is_positive(layer, "members_resyncing") {
+        words.push("resyncing".to_owned());
+    } else if is_positive(layer, "degraded") {
+        words.push("degraded".to_owned());
+    }
+    if let Some(bytes) = layer.figures.get("used_bytes").filter(|_| layer.kind == VOLUME) {
+        words.push(format!("{} used", quantity::bytes(*bytes)));
+    }
+    words.join(", ")
 }
 
 /// What is on the way to a device.
@@ -194,7 +258,7 @@ fn draw(columns: &[Column]) -> Markup {
                         g.thing.bad[thing.is_bad] {
                             rect x=(x) y=(y) width=(BOX_WIDTH) height=(BOX_HEIGHT) rx="6" {}
                             text x=(x + 10) y=(y + 18) { (cut(&thing.name, 26)) title { (thing.name) } }
-                            text.detail x=(x + 10) y=(y + 34) { @if thing.is_bad { "! " } (cut(&thing.detail, 30)) title { (thing.detail) } }
+                            text.detail x=(x + 10) y=(y + 34) { @if thing.is_bad { "! " } (cut(&thing.detail, if thing.is_bad { 26 } else { 29 })) title { (thing.detail) } }
                         }
                     }
                 }
@@ -202,7 +266,7 @@ fn draw(columns: &[Column]) -> Markup {
         }
         details {
             summary { "As a table" }
-            div.scroll {
+            div.scroll tabindex="0" role="region" aria-label="Topology as a table" {
                 table {
                     thead { tr { th.l scope="col" { "Part" } th.l scope="col" { "Name" } th.l scope="col" { "State" } th.l scope="col" { "Leads to" } } }
                     tbody {
@@ -250,9 +314,14 @@ fn cut(text: &str, most: usize) -> String {
 
 /// What can be done to nodes and devices, each with a question before.
 pub(super) fn controls(hub: &Hub, run: &FollowedRun) -> Markup {
-    let Some(process) = run.process else { return html! {} };
-    let storages: Vec<_> =
-        hub.host.storages().into_iter().filter(|storage| storage.process == Some(process)).collect();
+    if run.process.is_none() {
+        return html! {};
+    }
+    // What the volumes of a pool are here, its devices are there.
+    let mut storages = own_storages(hub, run);
+    if storages.iter().any(|storage| storage.pool.is_some()) {
+        storages.retain(|storage| storage.devices.iter().any(|device| device.can_fail));
+    }
     let address = format!("/runs/{}", escaped(&run.name));
     html! {
         @if !run.nodes.is_empty() {
@@ -278,7 +347,10 @@ pub(super) fn controls(hub: &Hub, run: &FollowedRun) -> Markup {
         }
         @if !storages.is_empty() {
             h3 { "Devices" }
-            @for storage in &storages { (super::host::device_controls(hub, storage, &address)) }
+            @for storage in &storages {
+                @if let Some(pool) = &storage.pool { p.small { "Pool " (pool) ": a fault stays until it is cleared; plugging in brings a device up to date." } }
+                (super::host::device_controls(hub, storage, &address))
+            }
             p.muted.small { "Whatever is done here is in the record of the cell." }
         }
     }

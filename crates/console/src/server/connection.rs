@@ -1,23 +1,23 @@
-//! Connections: so many at once, and none for long that does nothing.
+//! Connections, plain or by TLS: none for long that does nothing.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use openssl::ssl::{Ssl, SslContext};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
+use tokio_openssl::SslStream;
 
-/// Open at once; further ones wait in the kernel's queue.
-pub(super) const MAX_CONNECTIONS: usize = 512;
+use super::visits::Visits;
+
 /// A request's head comes within this time, or not at all.
 const HEAD_LIMIT: Duration = Duration::from_secs(15);
 /// Of a request's head, and of what is read ahead.
@@ -27,11 +27,13 @@ const WRITE_LIMIT: Duration = Duration::from_secs(20);
 /// After an error such as too many open files.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Goes on until it is dropped.
-pub(super) async fn accept(listener: TcpListener, router: Router) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// A TLS handshake comes to its end within this time.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Goes on until it is dropped. With `tls`, nothing is read before a handshake in which both sides have shown who they are.
+pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<SslContext>) {
+    let visits = Visits::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(_) => {
@@ -40,15 +42,37 @@ pub(super) async fn accept(listener: TcpListener, router: Router) {
             }
         };
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(BUFFER_BYTES);
-            // An error here is that of a peer that went, or was too slow.
-            let _ = http.serve_connection(TokioIo::new(Impatient::new(stream)), service).await;
-            drop(place);
+        let visitor = visits.arrive();
+        let (router, tls, own) =
+            (router.clone().layer(Extension(visitor.clone())), tls.clone(), visitor.clone());
+        let task = tokio::spawn(async move {
+            let stream = Impatient::new(stream);
+            match tls {
+                None => serve(stream, router).await,
+                Some(context) => {
+                    let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, handshake(&context, stream)).await;
+                    if let Ok(Some(stream)) = shaken {
+                        serve(stream, router).await;
+                    }
+                }
+            }
+            drop(own);
         });
+        visits.served_by(&visitor, task.abort_handle());
     }
+}
+
+async fn handshake(context: &SslContext, stream: Impatient) -> Option<SslStream<Impatient>> {
+    let mut stream = SslStream::new(Ssl::new(context).ok()?, stream).ok()?;
+    Pin::new(&mut stream).accept().await.ok()?;
+    Some(stream)
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(BUFFER_BYTES);
+    // An error here is that of a peer that went, or was too slow.
+    let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
 }
 
 /// A stream on which a write that does not get on is an error after a while.

@@ -8,9 +8,12 @@ use axum::middleware::Next;
 
 use super::Shared;
 use super::answer::{self, Answer};
+use super::visits::Visitor;
 use crate::access::{bearer, cookie, host_name, is_own_origin};
 
 const COOKIE: &str = "underlay-console";
+/// Browsers take one of this name only for the host itself, by TLS.
+const COOKIE_BY_TLS: &str = "__Host-underlay-console";
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
@@ -24,7 +27,12 @@ pub(super) enum Shown {
 }
 
 pub(super) async fn guard(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Answer {
+    let visitor = request.extensions().get::<Visitor>().cloned();
     let answer = match judge(&shared, &request) {
+        Judgement::In(_) if !visitor.as_ref().is_some_and(Visitor::let_in) => answer::problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many connections are open: close some pages of this console.",
+        ),
         Judgement::In(shown) => {
             request.extensions_mut().insert(shown);
             next.run(request).await
@@ -58,7 +66,7 @@ fn judge(shared: &Shared, request: &Request) -> Judgement {
         );
     };
     let is_own = match (text(headers, &header::ORIGIN), headers.contains_key(header::ORIGIN)) {
-        (Some(origin), _) => is_own_origin(origin, host),
+        (Some(origin), _) => is_own_origin(origin, shared.scheme(), host),
         (None, is_there) => !is_there,
     };
     // A link from elsewhere may lead here; a request that a page elsewhere makes may not.
@@ -68,31 +76,40 @@ fn judge(shared: &Shared, request: &Request) -> Judgement {
     if !is_own || !is_own_site {
         return out(StatusCode::FORBIDDEN, "This request comes from a page of somebody else's.");
     }
-    if text(headers, &header::AUTHORIZATION).and_then(bearer).is_some_and(|token| shared.token.is(token)) {
+    let is_token = |text: &str| shared.token.as_ref().is_some_and(|token| token.is(text));
+    if text(headers, &header::AUTHORIZATION).and_then(bearer).is_some_and(is_token) {
         return Judgement::In(Shown::Bearer);
     }
     if !is_for_browsers(shared, host) {
         return out(
             StatusCode::UNAUTHORIZED,
-            "In a browser, open the address that the console printed when it started: it has a name of its own. Scripts send the token as Authorization: Bearer.",
+            "In a browser, open the address that the console printed when it started: it has a name of its own. Scripts send the token of --token-file as Authorization: Bearer.",
         );
     }
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let knows = cookies
+        .filter_map(|header| cookie(header, cookie_name(shared)))
+        .any(|session| shared.session.is(session));
     if let Some(token) = token_of(request.uri().query()) {
-        if request.method() != Method::GET || !shared.token.is(token) {
+        // Who is in already, and opens an old address from a list of pages.
+        if knows && request.method() == Method::GET {
+            return Judgement::Out(answer::see(&without_token(request)));
+        }
+        if request.method() != Method::GET || !(is_token(token) || shared.entry.is_used_up_by(token)) {
             return out(
                 StatusCode::FORBIDDEN,
-                "The token is not this console's. It prints a new address whenever it starts.",
+                "This address has been used, or is not this console's. Where the console was started, it has printed the one to use next.",
             );
         }
         let mut answer = answer::see(&without_token(request));
-        let value = format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict", shared.session.reveal());
+        let secure = if shared.is_tls { "; Secure" } else { "" };
+        let (cookie, session) = (cookie_name(shared), shared.session.reveal());
+        let value = format!("{cookie}={session}; Path=/; HttpOnly; SameSite=Strict{secure}");
         if let Ok(value) = value.parse() {
             answer.headers_mut().insert(header::SET_COOKIE, value);
         }
         return Judgement::Out(answer);
     }
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let knows = cookies.filter_map(|header| cookie(header, COOKIE)).any(|session| shared.session.is(session));
     if !knows {
         return out(
             StatusCode::UNAUTHORIZED,
@@ -109,8 +126,16 @@ fn judge(shared: &Shared, request: &Request) -> Judgement {
     Judgement::In(Shown::Cookie)
 }
 
-/// The name that was drawn for this start, of which no other server gets a cookie.
+fn cookie_name(shared: &Shared) -> &'static str {
+    if shared.is_tls { COOKIE_BY_TLS } else { COOKIE }
+}
+
+/// The name that was drawn for this start, of which no other server gets a cookie. By TLS any name of this host's: a cookie alone opens
+/// nothing there.
 fn is_for_browsers(shared: &Shared, host: &str) -> bool {
+    if shared.is_tls {
+        return shared.names.allow(host);
+    }
     host_name(host).is_some_and(|name| name.eq_ignore_ascii_case(&shared.name))
 }
 

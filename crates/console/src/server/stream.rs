@@ -1,23 +1,22 @@
 //! Pieces of pages as they change, by server-sent events: one stream for all that a browser has open.
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html>
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use futures_core::Stream;
-use serde_json::json;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::Shared;
 use super::answer::{self, Answer};
+use crate::drawn::Piece;
 use crate::page::Topic;
 
 /// Open at once. Who comes later asks again and again instead.
@@ -32,14 +31,29 @@ const BEHIND: usize = 2;
 /// Intervals that it may stay so far behind.
 const PATIENCE: u32 = 20;
 
+/// In parts, which all who are sent the same share: a slow reader holds no copy of its own.
+type Message = VecDeque<Bytes>;
+
 /// What is read of a channel.
-struct Messages(Receiver<Bytes>);
+struct Messages {
+    receiver: Receiver<Message>,
+    /// The rest of the message that is being sent.
+    rest: Message,
+}
 
 impl Stream for Messages {
     type Item = Result<Bytes, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(context).map(|message| message.map(Ok))
+        loop {
+            if let Some(part) = self.rest.pop_front() {
+                return Poll::Ready(Some(Ok(part)));
+            }
+            match ready!(self.receiver.poll_recv(context)) {
+                Some(message) => self.rest = message,
+                None => return Poll::Ready(None),
+            }
+        }
     }
 }
 
@@ -53,11 +67,15 @@ pub(super) fn open(shared: &Arc<Shared>, topics: Vec<Topic>) -> Answer {
         feed(shared, topics, sender).await;
         drop(place);
     });
-    answer::of(StatusCode::OK, "text/event-stream", Body::from_stream(Messages(receiver)))
+    answer::of(
+        StatusCode::OK,
+        "text/event-stream",
+        Body::from_stream(Messages { receiver, rest: Message::new() }),
+    )
 }
 
 /// Sends what has changed until the reader goes, or does not keep up.
-async fn feed(shared: Arc<Shared>, topics: Vec<Topic>, sender: Sender<Bytes>) {
+async fn feed(shared: Arc<Shared>, topics: Vec<Topic>, sender: Sender<Message>) {
     // Of each piece that was sent, so that it is sent again only when it is another one.
     let mut sent: HashMap<(usize, String), u64> = HashMap::new();
     let (mut quiet, mut behind) = (0, 0);
@@ -66,12 +84,12 @@ async fn feed(shared: Arc<Shared>, topics: Vec<Topic>, sender: Sender<Bytes>) {
         quiet += 1;
         let message = match message {
             None if quiet < SIGN_EVERY => None,
-            None => Some(":\n\n".to_owned()),
+            None => Some(VecDeque::from([Bytes::from_static(b":\n\n")])),
             some => some,
         };
         if let Some(message) = message {
             quiet = 0;
-            match sender.try_send(message.into()) {
+            match sender.try_send(message) {
                 Ok(()) => behind = 0,
                 Err(TrySendError::Closed(_)) => return,
                 Err(TrySendError::Full(_)) => {
@@ -95,26 +113,24 @@ async fn changed(
     shared: &Arc<Shared>,
     topics: &[Topic],
     sent: &mut HashMap<(usize, String), u64>,
-) -> Option<String> {
-    let mut text = String::new();
+) -> Option<Message> {
+    let mut message = Message::new();
     for (index, topic) in topics.iter().enumerate() {
         let (hub, asked) = (Arc::clone(shared), topic.clone());
         let drawn = tokio::task::spawn_blocking(move || hub.drawn.fragments(&hub.hub, &asked)).await;
         let Ok(Ok(fragments)) = drawn else { continue };
-        let mut pieces = serde_json::Map::new();
-        for (id, html) in fragments.iter() {
-            let mut hasher = DefaultHasher::new();
-            html.hash(&mut hasher);
-            let hash = hasher.finish();
-            if sent.insert((index, id.clone()), hash) != Some(hash) {
-                pieces.insert(id.clone(), (&**html).into());
-            }
+        let mut is_first = true;
+        let is_new = |piece: &&Piece| sent.insert((index, piece.id.clone()), piece.hash) != Some(piece.hash);
+        for piece in fragments.iter().filter(is_new) {
+            let before: &'static [u8] =
+                if std::mem::take(&mut is_first) { b"data: {\"pieces\":{" } else { b"," };
+            message.extend([Bytes::from_static(before), piece.json.clone()]);
         }
-        if !pieces.is_empty() {
-            let message = json!({ "topic": topic.to_string(), "pieces": pieces });
+        if !is_first {
+            let topic = serde_json::Value::from(topic.to_string());
             // JSON has no line breaks, which would end the data.
-            text.push_str(&format!("data: {message}\n\n"));
+            message.push_back(format!("}},\"topic\":{topic}}}\n\n").into());
         }
     }
-    (!text.is_empty()).then_some(text)
+    (!message.is_empty()).then_some(message)
 }

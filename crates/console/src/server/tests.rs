@@ -140,11 +140,14 @@ impl Served {
             runs: folder.path().to_owned(),
             studies: folder.path().to_owned(),
             names: Names::new(["lab.example".to_owned()]),
-            token: token.clone(),
+            token: Some(token.clone()),
+            on_used: Box::new(|_| {}),
+            tls: None,
         };
         let console = Console::listen(options, Arc::clone(&host) as Arc<dyn Host>).unwrap();
         let address = console.address();
-        let name = console.place().trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let url = console.url();
+        let name = url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || console.run(&flag).unwrap());
@@ -352,6 +355,7 @@ fn markup_in_names_reasons_and_events_is_text() {
     let served = Served::start();
     let study = served.folder.path().join("s.toml");
     std::fs::write(study, MARKUP).unwrap();
+    std::fs::write(served.folder.path().join("one/cells/x.log"), format!("first\n{MARKUP}\n")).unwrap();
     for path in [
         "/",
         "/?q=%3Cscript%3Ealert(1)%3C/script%3E",
@@ -361,12 +365,17 @@ fn markup_in_names_reasons_and_events_is_text() {
         "/studies",
         "/studies/edit?file=s.toml",
         "/runs/one/logs?file=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/runs/one/logs?file=cells/x.log",
+        "/pieces?topic=log/one/cells/x.log",
         "/compare?run=%3Cscript%3Ealert(1)%3C/script%3E&run=one",
     ] {
         let answer = served.get(path, &[&served.cookie()]);
         assert!(!answer.contains("<script>"), "{path}: {answer}");
     }
     assert!(served.get("/runs/one", &[&served.cookie()]).contains("&lt;script&gt;alert(1)"));
+    for log in ["/runs/one/logs?file=cells/x.log", "/pieces?topic=log/one/cells/x.log"] {
+        assert!(served.get(log, &[&served.cookie()]).contains("&lt;script&gt;alert(1)"), "{log}");
+    }
     // Pieces come as HTML too.
     let pieces = served.get("/pieces?topic=run/5m/one", &[&served.bearer()]);
     assert!(pieces.contains("&lt;script&gt;") && !pieces.contains("<script>"), "{pieces}");
@@ -376,6 +385,27 @@ fn markup_in_names_reasons_and_events_is_text() {
     let checked =
         served.post("/studies/check", &[&served.cookie(), &own], &format!("form={word}&text=%3Cscript%3E"));
     assert!(checked.contains("line 3") && !checked.contains("<script>"), "{checked}");
+}
+
+#[test]
+fn what_somebody_else_wrote_into_a_study_is_not_lost_without_a_word() {
+    let served = Served::start();
+    let study = served.folder.path().join("s.toml");
+    std::fs::write(&study, "theirs").unwrap();
+    let (own, word) = (format!("Origin: http://{}", served.host_name()), served.form_word());
+    let save = |read: &str| {
+        let body = format!("form={word}&file=s.toml&text=mine&then=save&read={read}");
+        served.post("/studies/save", &[&served.cookie(), &own], &body)
+    };
+    let refused = save(&actions::mark_of("what it was when I began"));
+    assert!(refused.contains("It was not saved") && refused.contains("mine"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&study).unwrap(), "theirs");
+    // Whoever knows what is there may replace it.
+    assert_eq!(status(&save(&actions::mark_of("theirs"))), 303);
+    assert_eq!(std::fs::read_to_string(&study).unwrap(), "mine");
+    // And nothing is written elsewhere.
+    let body = format!("form={word}&file=../s.toml&text=mine&then=save");
+    assert!(served.post("/studies/save", &[&served.cookie(), &own], &body).contains("can't be a study"));
 }
 
 #[test]
@@ -506,7 +536,9 @@ fn it_listens_for_this_host_alone() {
         runs: PathBuf::from("."),
         studies: PathBuf::from("."),
         names: Names::default(),
-        token: Secret::generate().unwrap(),
+        token: None,
+        on_used: Box::new(|_| {}),
+        tls: None,
     };
     let Err(ConsoleError::Mistake(refused)) = Console::listen(options, Arc::new(Fake::default())) else {
         panic!("it listens for everybody")

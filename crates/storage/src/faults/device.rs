@@ -202,6 +202,7 @@ impl FaultyDevice {
             capacity_bytes: self.inner.paced.geometry().capacity_bytes,
             power_cut_armed: self.inner.power.is_some(),
             powered: state.has_power,
+            is_remote: false,
             faults: state.faults.iter().map(active).collect(),
         }
     }

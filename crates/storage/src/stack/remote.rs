@@ -114,6 +114,7 @@ impl Remote {
             capacity_bytes: self.device.geometry().capacity_bytes,
             power_cut_armed: false,
             powered: true,
+            is_remote: true,
             faults: Vec::new(),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use underlay_attach::{AttachError, Attached, Processors, Registry, choice};
@@ -17,6 +18,7 @@ use underlay_systems::system::{NodePaths, StoragePaths};
 use super::cell_plan::CellPlan;
 use super::prepared::{Data, Prepared, copy_onto_paths};
 use super::storage::{self, attach_paths, attach_spec, image_files, stack as stack_of};
+use super::unless_stopped::unless_stopped;
 use super::volume_server::{self, VolumeServer};
 use super::{CellError, faults, images};
 use crate::spec::{FaultSpec, PoolVolume, StorageSource, StorageSpec};
@@ -280,7 +282,11 @@ impl Storages {
     ) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), CellError> {
         let mut layers = Vec::new();
         let mut seen = match &self.pool {
-            Some(pool) => pool.server.glance()?,
+            Some(pool) => {
+                let (devices, volumes) = pool.server.glance()?;
+                layers.extend(volumes);
+                devices
+            }
             None => {
                 let of_each = self.servers.iter().map(watched).collect::<Result<Vec<_>, _>>()?;
                 for (server, (_, of_server)) in of_each.iter().enumerate() {
@@ -305,12 +311,21 @@ impl Storages {
     }
 
     /// Adds to what devices did how far what is known of their media carries it; devices of a pool have none. After every measurement has
-    /// ended: it takes the daemons a moment.
-    pub(super) fn add_inputs(&self, devices: &mut [DeviceActivity]) -> Result<(), CellError> {
+    /// ended: it takes the daemons a moment, which ends where `stop` is raised.
+    pub(super) fn add_inputs(
+        &self,
+        devices: &mut [DeviceActivity],
+        stop: &AtomicBool,
+    ) -> Result<(), CellError> {
         // In the order of `end_measurement`.
         let mut rest = devices.iter_mut();
         for attached in self.all() {
-            for (name, inputs) in attached.inputs()? {
+            let told = match attached.served() {
+                Some(served) => unless_stopped(stop, move || served.inputs(INPUTS_LIMIT)),
+                None => Some(attached.inputs()),
+            };
+            let Some(told) = told else { return Ok(()) };
+            for (name, inputs) in told? {
                 if let Some(device) = rest.find(|device| device.description.id.name == name) {
                     device.inputs = Some(inputs);
                 }
@@ -435,6 +450,8 @@ impl Pool {
 
 /// Whoever does not answer so soon is not watched.
 const WATCH_LIMIT: Duration = Duration::from_secs(1);
+/// A medium that is asked again in virtual time takes seconds.
+const INPUTS_LIMIT: Duration = Duration::from_secs(600);
 
 fn watched(attached: &Attached) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), AttachError> {
     match attached.served() {

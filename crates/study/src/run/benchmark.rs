@@ -97,7 +97,7 @@ impl Bench {
         let sample = plan.study.run.duration.div_f64(SAMPLES).max(SAMPLE_MIN);
         let cpu = CpuMeter::of(plan, self.placement(), session);
         let interval_s = sample.as_secs_f64() / plan.scale.time;
-        let window = Window::new(servers, storages, cpu, interval_s, (schedule, None));
+        let window = Window::new(servers, storages, cpu, interval_s, (schedule, None), stop);
         let request = BenchmarkRequest {
             name: plan.workload.name.clone(),
             plan: benchmark.plan.clone(),

@@ -361,7 +361,8 @@ impl Bench {
         let count = || drop(session.servers().figures());
         let desk = events::desk(session.servers(), &count, plan.scale.time);
         let interval_s = drive::interval_s(&spec);
-        let window = Window::new(session.servers(), &storages, cpu, interval_s, (schedule, desk.as_ref()));
+        let nodes = (schedule, desk.as_ref());
+        let window = Window::new(session.servers(), &storages, cpu, interval_s, nodes, stop);
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
         // Some readers must find nothing: what they miss is not lost.
         let is_noted = !events.is_empty() && !plan.hides_records();

@@ -132,6 +132,7 @@ impl Bench {
             CpuMeter::of(plan, self.placement(), session),
             interval_s,
             (schedule, desk.as_ref()),
+            stop,
         );
         let begun = Instant::now();
         let machine = MachineSnapshot::take();

@@ -25,6 +25,7 @@ mod slow_motion;
 mod space;
 pub mod storage;
 mod tree_copy;
+mod unless_stopped;
 mod volume_server;
 mod window;
 pub mod wishes;

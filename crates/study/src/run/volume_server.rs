@@ -17,10 +17,11 @@ use underlay_storage::stack::{InitialState, Node, Pace, RemoteSpec, SecretPlaces
 use underlay_sync::Mutex;
 use underlay_systems::child::Child;
 use underlay_systems::system::Resources;
+use underlay_volume::pool::MemberState;
 use underlay_volume::pool_file::control_socket;
 use underlay_volume::server::Connection;
 use underlay_volume::server::nqn;
-use underlay_volume::server::protocol::{Command as Verb, PoolState, Reply};
+use underlay_volume::server::protocol::{Command as Verb, PoolState, Reply, Traffic, VolumeState};
 
 use super::CellError;
 use super::cell_plan::CellPlan;
@@ -134,22 +135,31 @@ impl VolumeServer {
         }
     }
 
-    /// How the pool's devices stand; counting goes on.
-    pub(super) fn glance(&self) -> Result<Vec<DeviceGlance>, CellError> {
+    /// How the pool's devices and volumes stand; counting goes on.
+    pub(super) fn glance(&self) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), CellError> {
+        let silent = |error| CellError::Failed(format!("the volume server does not answer: {error}"));
         // Of its own: a late answer would be taken for that to the next question.
-        let asked = Connection::open_within(&self.control, WATCH_LIMIT)
-            .and_then(|mut connection| connection.ask(&Verb::Glance))
-            .map_err(|error| CellError::Failed(format!("the volume server does not answer: {error}")))?;
-        match asked {
-            Reply::Glance { devices } => Ok(devices),
-            other => Err(unexpected("how its devices stand", &other)),
+        let mut connection = Connection::open_within(&self.control, WATCH_LIMIT).map_err(silent)?;
+        let mut devices = match connection.ask(&Verb::Glance).map_err(silent)? {
+            Reply::Glance { devices } => devices,
+            other => return Err(unexpected("how its devices stand", &other)),
+        };
+        let state = match connection.ask(&Verb::List).map_err(silent)? {
+            Reply::State(state) => state,
+            other => return Err(unexpected("how its volumes are", &other)),
+        };
+        for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
+            if let Some(device) = devices.iter_mut().find(|device| device.id.name == member.name) {
+                device.faults.push(member.state.in_words().to_owned());
+            }
         }
+        Ok((devices, state.volumes.into_iter().map(live_volume).collect()))
     }
 
     /// What the volumes hold, and what that takes.
     pub(super) fn volumes(&self) -> Result<Vec<LayerActivity>, CellError> {
         let state = self.state()?;
-        let figures = |volume: underlay_volume::server::protocol::VolumeState| LayerActivity {
+        let figures = |volume: VolumeState| LayerActivity {
             server: None,
             name: volume.name,
             kind: "volume".to_owned(),
@@ -214,6 +224,25 @@ impl VolumeServer {
                 .failed("answering", format!("{error}; {}", self.child.state().describe_loss()))
                 .into()),
         }
+    }
+}
+
+/// A volume as a layer between a server and the pool's devices.
+fn live_volume(volume: VolumeState) -> LayerActivity {
+    let Traffic { reads, writes, read_bytes, written_bytes, .. } = volume.traffic;
+    let figures = [
+        ("used_bytes", volume.used_bytes as f64),
+        ("stored_bytes", volume.stored_bytes as f64),
+        ("degraded", f64::from(u8::from(volume.degraded))),
+        ("clients", f64::from(volume.clients)),
+        ("requests", (reads + writes) as f64),
+        ("moved_bytes", (read_bytes + written_bytes) as f64),
+    ];
+    LayerActivity {
+        server: None,
+        name: volume.name,
+        kind: "volume".to_owned(),
+        figures: figures.map(|(name, value)| (name.to_owned(), value)).into(),
     }
 }
 

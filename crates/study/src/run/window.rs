@@ -23,6 +23,8 @@ pub(super) struct Window<'a> {
     cpu: Option<CpuMeter<'a>>,
     interval_s: f64,
     nodes: Option<&'a NodeDesk<'a>>,
+    /// Nobody wants to know any more.
+    stop: &'a AtomicBool,
     found: Mutex<Found>,
 }
 
@@ -70,11 +72,12 @@ impl<'a> Window<'a> {
         cpu: Option<CpuMeter<'a>>,
         interval_s: f64,
         (schedule, nodes): (faults::Schedule, Option<&'a NodeDesk<'a>>),
+        stop: &'a AtomicBool,
     ) -> Self {
         let found = Found { schedule: Some(schedule), ..Found::default() };
         // The shortest that a device daemon takes.
         let interval_s = interval_s.max(DEVICE_INTERVAL_MIN_S);
-        Window { servers, storages, cpu, interval_s, nodes, found: Mutex::new(found) }
+        Window { servers, storages, cpu, interval_s, nodes, stop, found: Mutex::new(found) }
     }
 
     pub(super) fn taken(self) -> Result<WindowFigures, CellError> {
@@ -227,7 +230,7 @@ impl Hooks for Window<'_> {
             found.faults.take().map_or(Ok(()), faults::UnderWay::end)?;
             found.after = self.servers.figures()?;
             // What the models predict by is beside the measurement, which stands without it.
-            if let Err(CellError::Failed(problem)) = self.storages.add_inputs(&mut found.devices) {
+            if let Err(CellError::Failed(problem)) = self.storages.add_inputs(&mut found.devices, self.stop) {
                 found.warnings.push(format!("the inputs of the devices were not recorded: {problem}"));
             }
             Ok(())

@@ -283,7 +283,14 @@ impl Store {
     /// How many compactions are running.
     pub(super) fn gauges(&self) -> Result<BTreeMap<String, f64>, StoreError> {
         let running = self.property(properties::NUM_RUNNING_COMPACTIONS)?;
-        Ok(BTreeMap::from([("current_compactions_running".to_owned(), running as f64)]))
+        let is_stopped = self.property(properties::IS_WRITE_STOPPED)? > 0;
+        let is_delayed = self.property(properties::ACTUAL_DELAYED_WRITE_RATE)? > 0;
+        let gauges = [
+            ("current_compactions_running", running as f64),
+            ("current_writes_delayed", f64::from(u8::from(is_delayed && !is_stopped))),
+            ("current_writes_stopped", f64::from(u8::from(is_stopped))),
+        ];
+        Ok(gauges.map(|(name, value)| (name.to_owned(), value)).into())
     }
 }
 

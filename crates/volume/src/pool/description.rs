@@ -107,6 +107,19 @@ pub enum MemberState {
     Doubtful,
 }
 
+impl MemberState {
+    /// Of a device, as in `it is out of use`.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            MemberState::InUse => "in use",
+            MemberState::Out => "out of use",
+            MemberState::Resyncing => "being brought up to date",
+            MemberState::Unread => "not answering since the pool was opened",
+            MemberState::Doubtful => "lacking what could not be flushed to it",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberInfo {
     /// For data.

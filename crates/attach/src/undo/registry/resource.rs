@@ -88,6 +88,10 @@ pub enum Resource {
         control: PathBuf,
         directory: PathBuf,
     },
+    /// The socket on which its owner, a load or a worker, tells its figures.
+    Service {
+        control: PathBuf,
+    },
     /// A directory that is ours with everything below it.
     Tree {
         path: PathBuf,
@@ -135,7 +139,8 @@ impl std::fmt::Display for Resource {
             Resource::File { path } => write!(formatter, "the file {}", path.display()),
             Resource::Socket { path }
             | Resource::Nodes { control: path }
-            | Resource::Run { control: path, .. } => {
+            | Resource::Run { control: path, .. }
+            | Resource::Service { control: path } => {
                 write!(formatter, "the socket {}", path.display())
             }
             Resource::Tree { path } | Resource::EmptyDirectory { path } => {

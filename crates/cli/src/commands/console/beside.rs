@@ -1,7 +1,7 @@
 //! The console that a run starts beside itself: a process of its own, so that neither's memory or CPU is the other's, and the run goes
 //! on whatever becomes of it.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -42,12 +42,16 @@ fn begin(run: &Path) -> Result<(Child, String), String> {
         .spawn()
         .map_err(|error| error.to_string())?;
     let mut line = String::new();
-    let said = child.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
+    let mut lines = child.stdout.take().map(BufReader::new);
+    let said = lines.as_mut().map(|lines| lines.read_line(&mut line));
     if !matches!(said, Some(Ok(count)) if count > 0) {
         let _ = child.kill();
         let _ = child.wait();
         return Err("it did not start".to_owned());
     }
+    // Whatever else it has to say, such as the address for the next browser; the thread ends with it.
+    let say = move || lines.into_iter().flat_map(BufRead::lines).map_while(Result::ok).for_each(output::say);
+    let _ = std::thread::Builder::new().name("console-says".to_owned()).spawn(say);
     Ok((child, line.trim_end().to_owned()))
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -11,8 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use underlay_attach::{Registry, Served};
 use underlay_console::host::{
-    Checked, FaultAction, Host, Mistake, NodeAction, RunAction, Running, Service, ServicePart, Storage,
-    StorageDevice,
+    Checked, FaultAction, Host, Mistake, NodeAction, RunAction, Running, Service, Storage, StorageDevice,
 };
 use underlay_files::control_socket::Connection;
 use underlay_record::{Explained, NodeChoice, NodeState};
@@ -23,11 +21,10 @@ use underlay_study::run::wishes::{self, RunCommand, RunReply};
 use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
 use underlay_study::spec::Form;
 use underlay_sync::UnsimulatedMutex;
-use underlay_volume::pool::MemberState;
-use underlay_volume::server as volume;
-use underlay_volume::server::protocol::{Command, Reply};
 
 use super::kept::Kept;
+use super::pools;
+use super::services::{self, Services};
 use super::started::{self, Wanted};
 use crate::commands::check::finding;
 use crate::commands::predicting;
@@ -54,6 +51,7 @@ pub(super) struct ThisHost {
     running: UnsimulatedMutex<Option<(Instant, Vec<Running>)>>,
     storages: Kept<Vec<Storage>>,
     services: Kept<Vec<Service>>,
+    known: Services,
     starter: UnsimulatedMutex<Sender<Wanted>>,
     /// By process.
     nodes: UnsimulatedMutex<HashMap<u32, Arc<Kept<Vec<NodeState>>>>>,
@@ -71,6 +69,7 @@ impl ThisHost {
             running: UnsimulatedMutex::new(None),
             storages: Kept::new(),
             services: Kept::new(),
+            known: Services::default(),
             nodes: UnsimulatedMutex::new(HashMap::new()),
         })
     }
@@ -78,6 +77,11 @@ impl ThisHost {
     fn node_control(&self, process: u32) -> Option<PathBuf> {
         let found = controls(&self.registry).into_iter().find(|(owner, _)| owner.process.pid == process);
         found.map(|(_, control)| control)
+    }
+
+    /// The processes of runs that go on.
+    fn runs(&self) -> Vec<u32> {
+        self.running().into_iter().map(|run| run.process).collect()
     }
 
     fn served(&self, id: &str) -> Result<Served, String> {
@@ -158,11 +162,20 @@ impl Host for ThisHost {
 
     fn storages(&self) -> Vec<Storage> {
         let registry = self.registry.clone();
+        let runs = self.runs();
         // One that is just being taken away can't be reached.
-        self.storages.get(FRESH, move || Served::all(&registry).iter().filter_map(storage).collect())
+        self.storages.get(FRESH, move || {
+            let served = Served::all(&registry);
+            served.iter().filter_map(storage).chain(pools::storages(&runs)).collect()
+        })
     }
 
     fn fault(&self, storage: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String> {
+        // Whoever looks next is to see what came of it.
+        let _forgotten = Forgets(&self.storages);
+        if pools::is_pool(storage) {
+            return pools::fault(storage, device, action);
+        }
         let served = self.served(storage)?;
         let devices = served.faults().map_err(|error| error.to_string())?;
         let is_meant = |name: &str| device.is_none_or(|device| device == name);
@@ -212,17 +225,8 @@ impl Host for ThisHost {
     }
 
     fn services(&self) -> Vec<Service> {
-        self.services.get(FRESH, || {
-            let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-            let with_parts = |entry: std::fs::DirEntry| {
-                let (mut service, pool) = service(&entry.path())?;
-                service.parts = pool.and_then(|pool| parts_of(&entry.path(), &pool)).unwrap_or_default();
-                Some(service)
-            };
-            let mut found: Vec<Service> = entries.flatten().filter_map(with_parts).collect();
-            found.sort_by_key(|one| one.process);
-            found
-        })
+        let (registry, known, runs) = (self.registry.clone(), self.known.clone(), self.runs());
+        self.services.get(FRESH, move || known.look(&registry, &runs))
     }
 
     fn stop_service(&self, process: u32) -> Result<String, String> {
@@ -231,9 +235,12 @@ impl Host for ThisHost {
         let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or_else(missing)?;
         // What is looked at and what is told to end are one process, whatever numbers come back.
         let held = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| missing())?;
-        let (service, _) = service(&Path::new("/proc").join(process.to_string())).ok_or_else(missing)?;
+        let found = services::found(&Path::new("/proc").join(process.to_string())).ok_or_else(missing)?;
+        if found.parent.is_some_and(|parent| self.runs().contains(&parent)) {
+            return Err(format!("process {process} serves a run: stop the run instead"));
+        }
         pidfd_send_signal(&held, Signal::TERM).map_err(|error| format!("process {process}: {error}"))?;
-        Ok(format!("the {} of process {process} ends", service.kind))
+        Ok(format!("the {} of process {process} ends", found.service.kind))
     }
 
     fn explain(&self, loaded: &LoadedRun) -> Explained {
@@ -277,6 +284,15 @@ impl Host for ThisHost {
     }
 }
 
+/// Has an answer that was kept forgotten when this is dropped.
+struct Forgets<'a>(&'a Kept<Vec<Storage>>);
+
+impl Drop for Forgets<'_> {
+    fn drop(&mut self) {
+        self.0.forget();
+    }
+}
+
 fn unreachable_run(error: &io::Error) -> String {
     use io::ErrorKind::{ConnectionRefused, NotFound, UnexpectedEof};
     match error.kind() {
@@ -304,80 +320,16 @@ fn storage(served: &Served) -> Option<Storage> {
         capacity_bytes: device.capacity_bytes,
         powered: device.powered,
         power_can_be_cut: device.power_cut_armed,
+        can_fail: !device.is_remote,
         faults: device.faults.iter().map(|active| active.fault.to_string()).collect(),
     });
     Some(Storage {
         id: served.control().display().to_string(),
+        pool: None,
         directories: served.directories(),
         process: served.owner().map(|owner| owner.process.pid),
         command: served.owner().map_or_else(String::new, |owner| owner.command.clone()),
         is_orphaned: served.is_orphaned(),
         devices: devices.collect(),
     })
-}
-
-/// A process of this user and this program that serves something, and the file of its pool where it has one.
-fn service(proc: &Path) -> Option<(Service, Option<String>)> {
-    let process: u32 = proc.file_name()?.to_str()?.parse().ok()?;
-    // SAFETY: it cannot fail and touches no memory.
-    let own = unsafe { libc::geteuid() };
-    if std::fs::metadata(proc).ok()?.uid() != own {
-        return None;
-    }
-    let line = std::fs::read(proc.join("cmdline")).ok()?;
-    let mut words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    words.next()?;
-    // What it calls itself anybody can choose.
-    let is_ours = |program: PathBuf| std::env::current_exe().is_ok_and(|own| own == program);
-    if !std::fs::read_link(proc.join("exe")).is_ok_and(is_ours) {
-        return None;
-    }
-    let words: Vec<String> = words.filter(|word| !word.is_empty()).map(|word| word.into_owned()).collect();
-    let told: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (kind, rest) = match told.as_slice() {
-        ["volume", "serve", rest @ ..] => ("volume server", rest),
-        ["worker", rest @ ..] => ("worker", rest),
-        ["mount", rest @ ..] => ("mount", rest),
-        ["media", "serve", rest @ ..] => ("served medium", rest),
-        ["ycsb", rest @ ..] => ("ycsb", rest),
-        ["gateway", rest @ ..] => ("gateway", rest),
-        _ => return None,
-    };
-    let pool = rest.iter().find(|word| !word.starts_with('-')).filter(|_| kind == "volume server");
-    let pool = pool.map(|pool| (*pool).to_owned());
-    Some((Service { kind: kind.to_owned(), process, what: rest.join(" "), parts: Vec::new() }, pool))
-}
-
-/// What a volume server says of its devices and volumes; nothing where it does not answer.
-fn parts_of(proc: &Path, pool: &str) -> Option<Vec<ServicePart>> {
-    let folder = std::fs::read_link(proc.join("cwd")).ok()?;
-    let file = crate::commands::volume::read(&folder.join(pool)).ok()?;
-    let mut connection = volume::Connection::open_within(&file.control_socket(), SHOWN_LIMIT).ok()?;
-    let Reply::State(state) = connection.ask(&Command::List).ok()? else { return None };
-    let members = state.members.into_iter().map(|member| ServicePart {
-        kind: "device".to_owned(),
-        name: member.name,
-        is_bad: member.state != MemberState::InUse,
-        state: match member.state {
-            MemberState::InUse => "in use",
-            _ => "not in use, or lacks something: `underlay volume list` says what",
-        }
-        .to_owned(),
-        used_bytes: member.space_bytes.saturating_sub(member.free_bytes),
-        size_bytes: member.space_bytes,
-    });
-    let volumes = state.volumes.into_iter().map(|volume| ServicePart {
-        kind: "volume".to_owned(),
-        name: volume.name,
-        is_bad: volume.degraded,
-        state: match (volume.mirror, volume.degraded) {
-            (_, true) => "mirror, degraded",
-            (true, false) => "mirror",
-            (false, false) => "plain",
-        }
-        .to_owned(),
-        used_bytes: volume.used_bytes,
-        size_bytes: volume.capacity_bytes,
-    });
-    Some(members.chain(volumes).collect())
 }

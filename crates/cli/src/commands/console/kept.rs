@@ -7,6 +7,8 @@ use underlay_sync::UnsimulatedMutex;
 
 /// How long somebody waits who asks for what nobody has asked for before.
 const FIRST_LIMIT: Duration = Duration::from_millis(1500);
+/// And who asks for what is known, but is no longer true for sure.
+const NEXT_LIMIT: Duration = Duration::from_millis(250);
 const POLL: Duration = Duration::from_millis(10);
 
 /// What was answered last. One question at a time is under way: whoever does not answer keeps one thread, and nobody waits for it.
@@ -14,45 +16,57 @@ pub(super) struct Kept<T>(Arc<UnsimulatedMutex<State<T>>>);
 
 struct State<T> {
     answer: Option<(Instant, T)>,
+    /// Raised when everything known is forgotten, with what is being asked for then.
+    round: u64,
     is_asking: bool,
 }
 
 impl<T: Clone + Default + Send + 'static> Kept<T> {
     pub(super) fn new() -> Kept<T> {
-        Kept(Arc::new(UnsimulatedMutex::new(State { answer: None, is_asking: false })))
+        Kept(Arc::new(UnsimulatedMutex::new(State { answer: None, round: 0, is_asking: false })))
+    }
+
+    /// What is known is true no longer.
+    pub(super) fn forget(&self) {
+        let mut state = self.0.lock();
+        state.round += 1;
+        (state.answer, state.is_asking) = (None, false);
     }
 
     /// What is known, and has it asked for where that is older than `fresh`.
     pub(super) fn get(&self, fresh: Duration, ask: impl FnOnce() -> T + Send + 'static) -> T {
+        let begun = Instant::now();
         let known = {
             let mut state = self.0.lock();
             let is_fresh = state.answer.as_ref().is_some_and(|(at, _)| at.elapsed() < fresh);
-            if !is_fresh && !state.is_asking {
-                let kept = Arc::clone(&self.0);
+            if let Some((_, answer)) = state.answer.as_ref().filter(|_| is_fresh) {
+                return answer.clone();
+            }
+            if !state.is_asking {
+                let (kept, round) = (Arc::clone(&self.0), state.round);
                 let asking = move || {
                     let answer = ask();
                     let mut state = kept.lock();
-                    (state.answer, state.is_asking) = (Some((Instant::now(), answer)), false);
+                    if state.round == round {
+                        (state.answer, state.is_asking) = (Some((Instant::now(), answer)), false);
+                    }
                 };
                 state.is_asking =
                     std::thread::Builder::new().name("console-ask".to_owned()).spawn(asking).is_ok();
             }
             state.answer.as_ref().map(|(_, answer)| answer.clone())
         };
-        if let Some(known) = known {
-            return known;
-        }
-        let begun = Instant::now();
-        while begun.elapsed() < FIRST_LIMIT {
+        let limit = if known.is_some() { NEXT_LIMIT } else { FIRST_LIMIT };
+        while begun.elapsed() < limit {
             std::thread::sleep(POLL);
             let state = self.0.lock();
             match &state.answer {
-                Some((_, answer)) => return answer.clone(),
-                None if !state.is_asking => break,
-                None => {}
+                Some((at, answer)) if *at >= begun => return answer.clone(),
+                _ if !state.is_asking => break,
+                _ => {}
             }
         }
-        T::default()
+        known.unwrap_or_default()
     }
 }
 
@@ -80,5 +94,27 @@ mod tests {
         while kept.get(Duration::MAX, || 0) != 8 {
             std::thread::sleep(POLL);
         }
+    }
+
+    #[test]
+    fn what_was_asked_for_before_it_was_forgotten_is_not_believed() {
+        let kept = Kept::new();
+        let (end, ended) = mpsc::channel::<()>();
+        let asking = {
+            let kept = Kept(Arc::clone(&kept.0));
+            let slow = move || {
+                let _ = ended.recv();
+                "old"
+            };
+            std::thread::spawn(move || kept.get(Duration::ZERO, slow))
+        };
+        while !kept.0.lock().is_asking {
+            std::thread::sleep(POLL);
+        }
+        kept.forget();
+        assert_eq!(kept.get(Duration::MAX, || "new"), "new");
+        drop(end);
+        asking.join().unwrap();
+        assert_eq!(kept.get(Duration::MAX, || "newer"), "new");
     }
 }

@@ -37,13 +37,10 @@ fn render(state: &PoolState) -> String {
     );
     for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
         let is = match member.state {
-            MemberState::InUse => "in use",
-            MemberState::Out => "out of use",
-            MemberState::Resyncing => "being brought up to date",
             MemberState::Doubtful => {
                 "lacking what could not be flushed to it before the pool was opened; `volume resync` writes it again"
             }
-            MemberState::Unread => "not answering since the pool was opened",
+            state => state.in_words(),
         };
         text.push_str(&format!("{} is {is}\n", member.name));
     }

@@ -6,14 +6,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
-use underlay_hosts::{Coordinator, HostAddress, HostError, HostReport, Job, Report, Together};
+use underlay_attach::Registry;
+use underlay_hosts::{
+    Coordinator, HostAddress, HostError, HostReport, Job, Report, Together, WorkerProgress,
+};
 use underlay_record::Measured;
+use underlay_report::quantity;
 use underlay_sync::UnsimulatedMutex;
 use underlay_workload::ycsb::{Exporter, OutputOptions, RunFacts, Status};
 use underlay_workload::{Properties, RunSpec};
 
 use super::{shared, trust};
 use crate::arguments::{TrustArguments, YcsbArguments, YcsbPhase};
+use crate::commands::live_service::Told;
 use crate::commands::ycsb::cautions::{Circumstances, asked, caution};
 use crate::commands::ycsb::rates::rate_parts;
 use crate::commands::ycsb::results;
@@ -61,7 +66,16 @@ fn coordinate(
     let began = SystemTime::now();
     let coordinator = Coordinator::connect(&workers, trust(&from.trust)?.as_ref())?;
     let progress = UnsimulatedMutex::new(Progress::new(options, spec.operation_limit));
-    let reported = |report: &Report| progress.lock().show(report);
+    let told = Registry::open()
+        .ok()
+        .and_then(|registry| Told::begin("load", in_words(arguments, &job), "begins", &registry));
+    let reported = |report: &Report, workers: &[WorkerProgress]| {
+        if let Some(told) = &told {
+            told.say(if report.has_ended { "done" } else { "running" });
+            told.add(report, workers);
+        }
+        progress.lock().show(report);
+    };
     let together = match coordinator.run(&job, &stop, &reported) {
         Ok(together) => together,
         Err(HostError::Stopped) => {
@@ -106,6 +120,21 @@ fn coordinate(
     let mismatches = together.measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches);
     let is_good = together.measured.errors + mismatches == 0 && together.lost_threads == 0;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
+}
+
+/// `cassandra: run, mix b, 64 threads on 2 workers`
+fn in_words(arguments: &YcsbArguments, job: &Job) -> String {
+    let phase = match arguments.phase {
+        YcsbPhase::Load => "load".to_owned(),
+        YcsbPhase::Run => format!("run, mix {}", job.mix.as_deref().unwrap_or("of the properties")),
+    };
+    let workers = arguments.from.workers.len();
+    format!(
+        "{}: {phase}, {} on {}",
+        job.system,
+        quantity::plural(job.threads as usize, "thread"),
+        quantity::plural(workers, "worker")
+    )
 }
 
 fn refuse_what_workers_do_not_send(options: &OutputOptions) -> Result<(), Failure> {

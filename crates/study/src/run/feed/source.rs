@@ -35,7 +35,15 @@ pub(in crate::run) struct CellSource<'a> {
 struct Before {
     is_silent: bool,
     devices: Vec<DeviceGlance>,
-    cpu: Option<(Instant, Duration)>,
+    cpu: Option<(Instant, CpuSums)>,
+}
+
+/// Of all servers together.
+#[derive(Clone, Copy, Default)]
+struct CpuSums {
+    used: Duration,
+    periods: u64,
+    throttled_periods: u64,
 }
 
 impl<'a> CellSource<'a> {
@@ -63,12 +71,17 @@ impl<'a> CellSource<'a> {
         CellSource { window: Some(window), desk, ..self }
     }
 
-    /// CPU time of all servers, and of which no group counts it, of their processes.
-    fn cpu_used(&self) -> Duration {
+    /// What all servers used, and where no group counts it, their processes.
+    fn cpu_sums(&self) -> CpuSums {
         let counted = self.session.cpu_usage();
-        match counted.is_empty() {
+        let used = match counted.is_empty() {
             false => counted.iter().map(|one| one.used).sum(),
             true => self.session.servers().processes().into_iter().map(cpu_time).sum(),
+        };
+        CpuSums {
+            used,
+            periods: counted.iter().map(|one| one.periods).sum(),
+            throttled_periods: counted.iter().map(|one| one.throttled_periods).sum(),
         }
     }
 }
@@ -89,7 +102,7 @@ impl LiveSource for CellSource<'_> {
         let asked = (!self.before.lock().is_silent).then(|| self.storages.glance(self.plan));
         let is_silent = !matches!(asked, Some(Ok(_)));
         let (devices, layers) = asked.and_then(Result::ok).unwrap_or_default();
-        let (now, used) = (Instant::now(), self.cpu_used());
+        let (now, sums) = (Instant::now(), self.cpu_sums());
         let servers = f64::from(self.plan.system.servers);
         let mut before = self.before.lock();
         let then = |one: &DeviceGlance| before.devices.iter().find(|then| then.id == one.id);
@@ -102,12 +115,17 @@ impl LiveSource for CellSource<'_> {
             memory_budget_bytes: self.plan.budget_bytes.saturating_mul(u64::from(self.plan.system.servers)),
             cpu_used: before.cpu.map(|(at, then)| {
                 let wall_s = (now - at).as_secs_f64().max(f64::MIN_POSITIVE);
-                used.saturating_sub(then).as_secs_f64() / wall_s
+                sums.used.saturating_sub(then.used).as_secs_f64() / wall_s
+            }),
+            cpu_throttled_share: before.cpu.and_then(|(_, then)| {
+                let periods = sums.periods.saturating_sub(then.periods);
+                let throttled = sums.throttled_periods.saturating_sub(then.throttled_periods);
+                (periods > 0).then(|| (throttled as f64 / periods as f64).min(1.0))
             }),
             cpu_budget: self.share.as_ref().map(|share| share.cpu.quota_cpus * servers),
         });
         before.devices = devices;
-        before.cpu = Some((now, used));
+        before.cpu = Some((now, sums));
     }
 
     fn node_events(&self) -> Vec<NodeEventRecord> {

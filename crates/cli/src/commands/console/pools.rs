@@ -1,0 +1,144 @@
+//! Pools whose volume servers run here, as storages: their devices have figures and faults like others.
+
+use std::path::Path;
+use std::time::Duration;
+
+use underlay_console::host::{FaultAction, Storage, StorageDevice};
+use underlay_storage::faults::Fault;
+use underlay_volume::pool::MemberState;
+use underlay_volume::server as volume;
+use underlay_volume::server::protocol::{Command, PoolState, Reply};
+
+use super::services::{self, Found};
+
+/// What the names of pools begin with among storages.
+const PREFIX: &str = "pool:";
+const SHOWN_LIMIT: Duration = Duration::from_secs(2);
+/// A resync reads and writes what a device has missed.
+const COMMAND_LIMIT: Duration = Duration::from_secs(600);
+
+pub(super) fn is_pool(id: &str) -> bool {
+    id.starts_with(PREFIX)
+}
+
+/// All of this user's; of a run's, the run is the process.
+pub(super) fn storages(runs: &[u32]) -> Vec<Storage> {
+    services::found_all().iter().filter_map(|found| storage(found, runs)).collect()
+}
+
+/// Only pools of modelled devices can be looked at so: of others, their volume servers tell on the page.
+fn storage(found: &Found, runs: &[u32]) -> Option<Storage> {
+    let control = found.control()?;
+    let mut connection = volume::Connection::open_within(&control, SHOWN_LIMIT).ok()?;
+    let Reply::Glance { devices: glances } = connection.ask(&Command::Glance).ok()? else { return None };
+    let Reply::State(state) = connection.ask(&Command::List).ok()? else { return None };
+    let device = |member: volume::protocol::Member| {
+        let glance = glances.iter().find(|glance| glance.id.name == member.name).cloned();
+        let mut faults = glance.as_ref().map(|glance| glance.faults.clone()).unwrap_or_default();
+        if member.state != MemberState::InUse {
+            faults.push(member.state.in_words().to_owned());
+        }
+        StorageDevice {
+            name: member.name,
+            capacity_bytes: member.space_bytes,
+            powered: true,
+            power_can_be_cut: false,
+            can_fail: true,
+            faults,
+            glance,
+        }
+    };
+    let run = found.parent.filter(|parent| runs.contains(parent));
+    Some(Storage {
+        id: format!("{PREFIX}{}", control.display()),
+        pool: Some(state.pool),
+        directories: Vec::new(),
+        process: run.or(Some(found.service.process)),
+        command: format!("volume serve {}", found.service.what),
+        is_orphaned: false,
+        devices: state.members.into_iter().map(device).collect(),
+    })
+}
+
+/// Does something to the devices of a pool; says what was done.
+///
+/// # Errors
+/// When it can't be done.
+pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Result<String, String> {
+    let control = id.strip_prefix(PREFIX).unwrap_or(id);
+    // What listens at any other path is not asked.
+    let is_it = |found: &Found| found.control().is_some_and(|own| own == Path::new(control));
+    if !services::found_all().iter().any(is_it) {
+        return Err("that pool is not served any more".to_owned());
+    }
+    let silent = |error: std::io::Error| format!("the volume server does not answer: {error}");
+    let mut connection =
+        volume::Connection::open_within(Path::new(control), COMMAND_LIMIT).map_err(silent)?;
+    let mut ask = |command: Command| match connection.ask(&command).map_err(silent)? {
+        Reply::Failed { problem, .. } => Err(problem),
+        reply => Ok(reply),
+    };
+    let Reply::State(state) = ask(Command::List)? else {
+        return Err("the volume server gave an unexpected answer".to_owned());
+    };
+    let names = meant(&state, device)?;
+    let inject =
+        |ask: &mut dyn FnMut(Command) -> Result<Reply, String>, fault: Fault| -> Result<(), String> {
+            fault.check().map_err(|error| error.to_string())?;
+            names.iter().try_for_each(|name| {
+                ask(Command::Fault { device: name.clone(), fault: fault.clone() }).map(drop)
+            })
+        };
+    let what = match *action {
+        FaultAction::Slow { for_s: Some(_), .. } => {
+            return Err("a fault of a pool's device lasts until it is cleared: leave its time out".to_owned());
+        }
+        FaultAction::Slow { factor, for_s: None } => {
+            inject(&mut ask, Fault::Slow { factor })?;
+            format!("{factor} times as slow")
+        }
+        FaultAction::Vanish => {
+            inject(&mut ask, Fault::Vanish)?;
+            "unplugged".to_owned()
+        }
+        FaultAction::PowerCut => {
+            return Err("the power of a pool's devices can't be cut while it is served".to_owned());
+        }
+        FaultAction::Return | FaultAction::Clear => {
+            for name in &names {
+                ask(Command::ClearFaults { device: Some(name.clone()) })?;
+            }
+            match action {
+                FaultAction::Return => brought_up_to_date(&mut ask, &names)?,
+                _ => "without faults".to_owned(),
+            }
+        }
+    };
+    Ok(format!("{}: {what}", names.join(", ")))
+}
+
+fn meant(state: &PoolState, device: Option<&str>) -> Result<Vec<String>, String> {
+    let all = state.members.iter().map(|member| member.name.clone());
+    let names: Vec<String> = all.filter(|name| device.is_none_or(|device| device == name)).collect();
+    match names.is_empty() {
+        true => Err(format!("there is no device {}", device.unwrap_or("in this pool"))),
+        false => Ok(names),
+    }
+}
+
+/// What a device missed while it was gone, it gets before it is used again.
+fn brought_up_to_date(
+    ask: &mut dyn FnMut(Command) -> Result<Reply, String>,
+    names: &[String],
+) -> Result<String, String> {
+    let Reply::State(state) = ask(Command::List)? else { return Ok("there again".to_owned()) };
+    let lacking = state.members.into_iter().filter(|member| {
+        names.contains(&member.name) && !matches!(member.state, MemberState::InUse | MemberState::Resyncing)
+    });
+    let mut is_resynced = false;
+    for member in lacking {
+        ask(Command::Resync { member: member.name })?;
+        is_resynced = true;
+    }
+    Ok(if is_resynced { "there again, and up to date" } else { "there again" }.to_owned())
+}

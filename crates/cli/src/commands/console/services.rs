@@ -1,0 +1,293 @@
+//! Processes of this user that serve something on this host: volume servers, loads, workers, gateways, mounts, and what they tell of
+//! themselves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use underlay_attach::Registry;
+use underlay_console::host::{Service, ServicePart};
+use underlay_record::LiveService;
+use underlay_sync::UnsimulatedMutex;
+use underlay_volume::pool::MemberState;
+use underlay_volume::server as volume;
+use underlay_volume::server::protocol::{self as volume_protocol, Reply};
+
+use super::kept::Kept;
+use crate::commands::{gateway, live_service};
+
+/// Whoever is only looked at has no longer to answer.
+const SHOWN_LIMIT: Duration = Duration::from_secs(2);
+/// A gateway is asked by a process of its own.
+const GATEWAY_FRESH: Duration = Duration::from_secs(3);
+const MAX_FIGURES_BYTES: usize = 4 << 20;
+/// Of a load, as long as it is looked at.
+const MAX_MOMENTS: usize = 900;
+const MAX_PROCESSES: usize = 64;
+
+/// Of a gateway, by name.
+type Figures = BTreeMap<String, f64>;
+
+/// What is kept of processes between two looks.
+#[derive(Clone, Default)]
+pub(super) struct Services(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// By process: what a load or a worker has told until now.
+    told: UnsimulatedMutex<HashMap<u32, LiveService>>,
+    gateways: UnsimulatedMutex<HashMap<u32, Arc<Kept<Figures>>>>,
+}
+
+/// A process that serves.
+pub(super) struct Found {
+    pub service: Service,
+    proc: PathBuf,
+    /// Who started it.
+    pub parent: Option<u32>,
+    /// The file of its pool, or its configuration.
+    file: Option<String>,
+}
+
+impl Services {
+    /// All of this user's, by their numbers; not those of runs, which belong to them.
+    pub(super) fn look(&self, registry: &Registry, runs: &[u32]) -> Vec<Service> {
+        let controls = live_service::controls(registry);
+        let mut all: Vec<Found> = found_all();
+        all.retain(|found| found.parent.is_none_or(|parent| !runs.contains(&parent)));
+        let living: Vec<u32> = all.iter().map(|found| found.service.process).collect();
+        self.0.told.lock().retain(|process, _| living.contains(process));
+        self.0.gateways.lock().retain(|process, _| living.contains(process));
+        let mut services = Vec::new();
+        for found in all {
+            let process = found.service.process;
+            let parts = found.state().map(parts_of).unwrap_or_default();
+            let control = controls.iter().find(|(owner, _)| owner.process.pid == process);
+            let live = control.and_then(|(_, control)| self.told(process, control));
+            let figures = match (found.service.kind.as_str(), &found.file) {
+                ("gateway", Some(file)) => self.gateway(process, &found.proc, file),
+                _ => BTreeMap::new(),
+            };
+            services.push(Service { parts, live, figures, ..found.service });
+        }
+        services
+    }
+
+    /// What a load or a worker has told until now.
+    fn told(&self, process: u32, control: &Path) -> Option<LiveService> {
+        let since_ms = {
+            let told = self.0.told.lock();
+            told.get(&process).and_then(|known| known.moments.last()).map_or(0, |moment| moment.at_ms)
+        };
+        let news = live_service::ask(control, since_ms, SHOWN_LIMIT);
+        let mut told = self.0.told.lock();
+        if let Some(news) = news
+            && (told.len() < MAX_PROCESSES || told.contains_key(&process))
+        {
+            let mut moments = told.remove(&process).map(|known| known.moments).unwrap_or_default();
+            moments.extend(news.moments);
+            moments.drain(..moments.len().saturating_sub(MAX_MOMENTS));
+            told.insert(process, LiveService { moments, ..news });
+        }
+        told.get(&process).cloned()
+    }
+
+    /// The figures of a gateway, by its own program: only that knows its configuration and its token.
+    fn gateway(&self, process: u32, proc: &Path, file: &str) -> Figures {
+        let (Ok(program), Ok(folder)) = (gateway::find(), std::fs::read_link(proc.join("cwd"))) else {
+            return BTreeMap::new();
+        };
+        let kept = Arc::clone(self.0.gateways.lock().entry(process).or_insert_with(|| Arc::new(Kept::new())));
+        let file = file.to_owned();
+        kept.get(GATEWAY_FRESH, move || gateway_figures(&program, &folder, &file).unwrap_or_default())
+    }
+}
+
+/// What `underlay-gateway top` says, in numbers.
+fn gateway_figures(program: &Path, folder: &Path, file: &str) -> Option<Figures> {
+    let mut command = Command::new(program);
+    // As the gateway itself found its configuration, and what that names.
+    command.args(["top", "--once", "--json", "--"]).arg(file).current_dir(folder);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().ok().filter(|output| output.stdout.len() <= MAX_FIGURES_BYTES)?;
+    figures_of(&output.stdout)
+}
+
+fn figures_of(text: &[u8]) -> Option<Figures> {
+    let status: serde_json::Value = serde_json::from_slice(text).ok()?;
+    let own = status.as_object()?.iter();
+    let mut figures: Figures =
+        own.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect();
+    // Of all prefixes together: there may be thousands.
+    for prefix in status["prefixes"].as_array().into_iter().flatten() {
+        for (name, told) in
+            [("cache_hits", "hits"), ("cache_misses", "misses"), ("fetched_bytes", "fetched_bytes")]
+        {
+            *figures.entry(name.to_owned()).or_default() += prefix[told].as_f64().unwrap_or(0.0);
+        }
+    }
+    Some(figures)
+}
+
+/// All processes that serve something of this user's.
+pub(super) fn found_all() -> Vec<Found> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let programs = Programs::of_this_host();
+    let mut all: Vec<Found> =
+        entries.flatten().filter_map(|entry| found_of(&entry.path(), &programs)).collect();
+    all.sort_by_key(|found| found.service.process);
+    all
+}
+
+/// A process of this user and this program, or of the gateway's, that serves something.
+pub(super) fn found(proc: &Path) -> Option<Found> {
+    found_of(proc, &Programs::of_this_host())
+}
+
+/// Where the programs are that are ours: what a process calls itself anybody can choose.
+struct Programs {
+    own: Option<PathBuf>,
+    gateway: Option<PathBuf>,
+}
+
+impl Programs {
+    fn of_this_host() -> Programs {
+        let real = |program: PathBuf| program.canonicalize().ok();
+        Programs {
+            own: std::env::current_exe().ok().and_then(real),
+            gateway: gateway::find().ok().and_then(real),
+        }
+    }
+}
+
+fn found_of(proc: &Path, programs: &Programs) -> Option<Found> {
+    let process: u32 = proc.file_name()?.to_str()?.parse().ok()?;
+    // Few processes come further than this.
+    let program = Some(std::fs::read_link(proc.join("exe")).ok()?);
+    let is_own = program == programs.own;
+    if !is_own && program != programs.gateway {
+        return None;
+    }
+    if std::fs::metadata(proc).ok()?.uid() != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let line = std::fs::read(proc.join("cmdline")).ok()?;
+    let words: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .skip(1)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let told: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (kind, what, file) = if is_own { of_this_program(&told) } else { of_gateway(&told) }?;
+    let service = Service { kind: kind.to_owned(), process, what, ..Service::default() };
+    Some(Found { service, proc: proc.to_owned(), parent: parent_of(proc), file })
+}
+
+/// What it is, in words, and its file.
+type Kind = (&'static str, String, Option<String>);
+
+fn of_this_program(words: &[&str]) -> Option<Kind> {
+    let (kind, rest) = match words {
+        ["volume", "serve", rest @ ..] => ("volume server", rest),
+        ["worker", rest @ ..] => ("worker", rest),
+        ["mount", rest @ ..] => ("mount", rest),
+        ["media", "serve", rest @ ..] => ("served medium", rest),
+        ["ycsb", rest @ ..] => ("load", rest),
+        _ => return None,
+    };
+    let pool = rest.iter().find(|word| !word.starts_with('-')).filter(|_| kind == "volume server");
+    Some((kind, rest.join(" "), pool.map(|pool| (*pool).to_owned())))
+}
+
+fn of_gateway(words: &[&str]) -> Option<Kind> {
+    let at = words.iter().position(|word| *word == "serve")?;
+    let file = words[at + 1..].iter().find(|word| !word.starts_with('-'))?;
+    Some(("gateway", (*file).to_owned(), Some((*file).to_owned())))
+}
+
+/// Field 4 of proc_pid_stat(5), behind the name, which may hold anything.
+fn parent_of(proc: &Path) -> Option<u32> {
+    let stat = std::fs::read_to_string(proc.join("stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+impl Found {
+    /// The control socket of a volume server.
+    pub(super) fn control(&self) -> Option<PathBuf> {
+        let pool = self.file.as_ref().filter(|_| self.service.kind == "volume server")?;
+        let folder = std::fs::read_link(self.proc.join("cwd")).ok()?;
+        Some(crate::commands::volume::read(&folder.join(pool)).ok()?.control_socket())
+    }
+
+    /// What a volume server says of its pool; nothing where it does not answer.
+    pub(super) fn state(&self) -> Option<volume_protocol::PoolState> {
+        let mut connection = volume::Connection::open_within(&self.control()?, SHOWN_LIMIT).ok()?;
+        match connection.ask(&volume_protocol::Command::List).ok()? {
+            Reply::State(state) => Some(state),
+            _ => None,
+        }
+    }
+}
+
+/// The devices and volumes of a pool.
+fn parts_of(state: volume_protocol::PoolState) -> Vec<ServicePart> {
+    let members = state.members.into_iter().map(|member| ServicePart {
+        kind: "device".to_owned(),
+        name: member.name,
+        is_bad: member.state != MemberState::InUse,
+        state: member.state.in_words().to_owned(),
+        used_bytes: member.space_bytes.saturating_sub(member.free_bytes),
+        size_bytes: member.space_bytes,
+    });
+    let volumes = state.volumes.into_iter().map(|volume| ServicePart {
+        kind: "volume".to_owned(),
+        name: volume.name,
+        is_bad: volume.degraded,
+        state: match (volume.mirror, volume.degraded) {
+            (_, true) => "mirror, degraded",
+            (true, false) => "mirror",
+            (false, false) => "plain",
+        }
+        .to_owned(),
+        used_bytes: volume.used_bytes,
+        size_bytes: volume.capacity_bytes,
+    });
+    members.chain(volumes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_known_by_their_words() {
+        assert_eq!(of_this_program(&["run", "x.toml"]), None);
+        let (kind, what, file) = of_this_program(&["volume", "serve", "--immediate", "pool.toml"]).unwrap();
+        assert_eq!(
+            (kind, what.as_str(), file.as_deref()),
+            ("volume server", "--immediate pool.toml", Some("pool.toml"))
+        );
+        assert_eq!(of_this_program(&["ycsb", "run", "null"]).unwrap().0, "load");
+        let (kind, what, _) = of_gateway(&["--log-level", "debug", "serve", "g.toml"]).unwrap();
+        assert_eq!((kind, what.as_str()), ("gateway", "g.toml"));
+        assert_eq!(of_gateway(&["top", "g.toml"]), None);
+        let own = found(&PathBuf::from(format!("/proc/{}", std::process::id())));
+        assert!(own.is_none(), "a test serves nothing");
+        let parent = parent_of(&PathBuf::from(format!("/proc/{}", std::process::id())));
+        assert_eq!(parent, Some(std::os::unix::process::parent_id()));
+    }
+
+    #[test]
+    fn a_gateway_s_status_becomes_numbers() {
+        let text = br#"{"journal_bytes":5,"last_failure":["a","b"],"requests":7,"prefixes":[{"hits":1,"misses":2,"fetched_bytes":3},{"hits":10}]}"#;
+        let figures = figures_of(text).unwrap();
+        let of = |name: &str| figures.get(name).copied();
+        assert_eq!((of("journal_bytes"), of("requests"), of("last_failure")), (Some(5.0), Some(7.0), None));
+        assert_eq!((of("cache_hits"), of("cache_misses")), (Some(11.0), Some(2.0)));
+        assert_eq!(figures_of(b"not running"), None);
+    }
+}

@@ -1,0 +1,259 @@
+//! What a load from several hosts, or a worker, tells of itself while it is up, for the console and its `/metrics`: on a socket of this
+//! user's alone, which the registry knows. Nobody depends on it: where it can't be had, the load goes on without.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use underlay_attach::registry::{Owner, Resource};
+use underlay_attach::{Note, OwnFolder, Registry};
+use underlay_files::control_socket::{Answer, Connection, ControlSocket};
+use underlay_hosts::{Report, WorkerProgress};
+use underlay_record::{LiveLoad, LiveService, LiveWorker, ServiceMoment};
+use underlay_sync::UnsimulatedMutex;
+
+const MAX_LINE_BYTES: u64 = 4096;
+const PURPOSE: &str = "service";
+const SOCKET: &str = "figures";
+/// Between moments.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A quarter of an hour, of as many workers in all as 16 have in it.
+const MAX_MOMENTS: usize = 900;
+const MAX_PARTS: usize = 16 * MAX_MOMENTS;
+
+/// A question: `{"command":"figures","since_ms":0}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Question {
+    /// With the moments after that one.
+    Figures { since_ms: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub(crate) enum Reply {
+    Figures(LiveService),
+    Failed { problem: String },
+}
+
+/// Tells until it is dropped.
+pub(crate) struct Told {
+    service: Arc<UnsimulatedMutex<LiveService>>,
+    added: UnsimulatedMutex<Option<Instant>>,
+    socket: Option<ControlSocket>,
+    folder: Option<OwnFolder>,
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl Told {
+    /// `None` where there can be no socket.
+    pub(crate) fn begin(kind: &str, what: String, state: &str, registry: &Registry) -> Option<Told> {
+        let folder = OwnFolder::temporary(PURPOSE, registry).ok()?;
+        let path = folder.path().join(SOCKET);
+        let note = registry.note(Resource::Service { control: path.clone() }).ok()?;
+        let service = Arc::new(UnsimulatedMutex::new(LiveService {
+            kind: kind.to_owned(),
+            what,
+            state: state.to_owned(),
+            moments: Vec::new(),
+        }));
+        let asked = Arc::clone(&service);
+        let answer = move |line: &[u8]| {
+            Answer::from(match serde_json::from_slice(line) {
+                Ok(Question::Figures { since_ms }) => Reply::Figures(since(&asked.lock(), since_ms)),
+                Err(error) => Reply::Failed { problem: format!("not a question: {error}") },
+            })
+        };
+        // Made first: whatever fails from here on takes folder and note back.
+        let mut told = Told {
+            service,
+            added: UnsimulatedMutex::new(None),
+            socket: None,
+            folder: Some(folder),
+            registry: registry.clone(),
+            note: Some(note),
+        };
+        told.socket = Some(ControlSocket::listen(&path, MAX_LINE_BYTES, answer).ok()?);
+        Some(told)
+    }
+
+    pub(crate) fn say(&self, state: &str) {
+        let mut service = self.service.lock();
+        if service.state != state {
+            state.clone_into(&mut service.state);
+        }
+    }
+
+    /// Adds what is so now, where the last moment is a second old or nothing follows.
+    pub(crate) fn add(&self, whole: &Report, workers: &[WorkerProgress]) {
+        {
+            let mut added = self.added.lock();
+            let is_due = added.is_none_or(|at| at.elapsed() >= INTERVAL);
+            if !is_due && !whole.has_ended {
+                return;
+            }
+            *added = Some(Instant::now());
+        }
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let moment = ServiceMoment {
+            at_ms: since.as_millis() as u64,
+            load: load_of(whole),
+            operations: whole.operations,
+            workers: workers.iter().map(worker_of).collect(),
+        };
+        let mut service = self.service.lock();
+        let kept = MAX_MOMENTS.min(MAX_PARTS / workers.len().max(1)).max(1);
+        let surplus = (service.moments.len() + 1).saturating_sub(kept);
+        service.moments.drain(..surplus);
+        service.moments.push(moment);
+    }
+
+    /// Does something while `report` is asked once a second for a worker's part of a run, of which there may be none.
+    pub(crate) fn while_reporting<T>(
+        told: Option<&Told>,
+        report: &(dyn Fn() -> (Option<Report>, bool) + Sync),
+        act: impl FnOnce() -> T,
+    ) -> T {
+        let Some(told) = told else { return act() };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let over = RaisedOnDrop(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let (part, has_coordinator) = report();
+                    told.say(match (part.is_some(), has_coordinator) {
+                        (true, _) => "runs its part of a load",
+                        (false, true) => "has a coordinator",
+                        (false, false) => "waits for a coordinator",
+                    });
+                    if let Some(report) = part {
+                        told.add(&report, &[]);
+                    }
+                    // Ended soon after what it watches.
+                    std::thread::sleep(INTERVAL / 10);
+                }
+            });
+            let outcome = act();
+            drop(over);
+            outcome
+        })
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.socket.take();
+        self.folder.take();
+        if let Some(note) = self.note.take() {
+            self.registry.forget(note);
+        }
+    }
+}
+
+struct RaisedOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for RaisedOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn since(service: &LiveService, since_ms: u64) -> LiveService {
+    let later = service.moments.iter().filter(|moment| moment.at_ms > since_ms);
+    LiveService { moments: later.cloned().collect(), ..without_moments(service) }
+}
+
+fn without_moments(service: &LiveService) -> LiveService {
+    let LiveService { kind, what, state, .. } = service;
+    LiveService { kind: kind.clone(), what: what.clone(), state: state.clone(), moments: Vec::new() }
+}
+
+fn load_of(report: &Report) -> LiveLoad {
+    LiveLoad {
+        throughput_per_s: report.throughput_per_s,
+        mean_us: report.mean_us,
+        p50_us: report.p50_us,
+        p99_us: report.p99_us,
+        errors: report.errors,
+    }
+}
+
+fn worker_of(worker: &WorkerProgress) -> LiveWorker {
+    let state = match (worker.is_lost, worker.report.has_ended) {
+        (true, _) => "lost",
+        (false, true) => "done",
+        (false, false) => "running",
+    };
+    // Nobody knows what it does now.
+    let load = if worker.is_lost { LiveLoad::default() } else { load_of(&worker.report) };
+    LiveWorker {
+        name: worker.worker.clone(),
+        state: state.to_owned(),
+        load: LiveLoad { errors: worker.report.errors, ..load },
+        operations: worker.report.operations,
+    }
+}
+
+/// The loads and workers of this user that tell of themselves: owner and socket, oldest first.
+pub(crate) fn controls(registry: &Registry) -> Vec<(Owner, PathBuf)> {
+    registry.service_controls().into_iter().filter(|(_, control)| control.exists()).collect()
+}
+
+/// What one of them tells after a moment; `None` where it does not answer.
+pub(crate) fn ask(control: &std::path::Path, since_ms: u64, limit: Duration) -> Option<LiveService> {
+    let mut connection = Connection::<Question, Reply>::open(control, limit).ok()?;
+    match connection.ask(&Question::Figures { since_ms }).ok()? {
+        Reply::Figures(service) => Some(service),
+        Reply::Failed { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_can_be_asked_for_until_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&folder.path().join("registry")).unwrap();
+        let told = Told::begin("load", "run of null".to_owned(), "connects", &registry).unwrap();
+        let [(owner, control)] = controls(&registry).try_into().unwrap();
+        assert_eq!(owner.process.pid, std::process::id());
+        let limit = Duration::from_secs(20);
+        assert_eq!(ask(&control, 0, limit).unwrap().moments, []);
+        told.say("running");
+        let report = Report { operations: 7, throughput_per_s: 5.0, mean_us: 3.0, ..Report::default() };
+        let worker = |name: &str, is_lost| WorkerProgress { worker: name.to_owned(), report, is_lost };
+        told.add(&report, &[worker("a:1", false), worker("b:1", true)]);
+        // Within the same second, nothing new.
+        told.add(&report, &[]);
+        let service = ask(&control, 0, limit).unwrap();
+        assert_eq!((service.state.as_str(), service.moments.len()), ("running", 1));
+        let workers = &service.moments[0].workers;
+        let seen: Vec<(&str, f64, u64)> = workers
+            .iter()
+            .map(|one| (one.state.as_str(), one.load.throughput_per_s, one.operations))
+            .collect();
+        assert_eq!(seen, [("running", 5.0, 7), ("lost", 0.0, 7)]);
+        assert_eq!(ask(&control, service.moments[0].at_ms, limit).unwrap().moments, []);
+        // The end is told whenever it comes.
+        told.add(&Report { has_ended: true, ..report }, &[]);
+        assert_eq!(told.service.lock().moments.len(), 2);
+        drop(told);
+        assert!(controls(&registry).is_empty() && ask(&control, 0, limit).is_none());
+    }
+
+    #[test]
+    fn a_long_load_of_many_workers_stays_within_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&folder.path().join("registry")).unwrap();
+        let told = Told::begin("load", String::new(), "running", &registry).unwrap();
+        let ended = Report { has_ended: true, ..Report::default() };
+        let workers = vec![WorkerProgress::default(); 160];
+        (0..2 * MAX_MOMENTS).for_each(|_| told.add(&ended, &workers));
+        assert_eq!(told.service.lock().moments.len(), MAX_PARTS / 160);
+    }
+}

@@ -1,0 +1,110 @@
+//! A study on volumes of a pool, in a browser: the pool's devices are in the picture, and get faults.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use underlay_record::CellStatus;
+
+use crate::axe::Axe;
+use crate::browser::{self, Browser};
+use crate::support::{Playground, can_mount, records, wait_for};
+use crate::{LIMIT, Running, console, keep_pictures, without_query};
+
+const STUDY: &str = r#"
+name = "pool"
+
+[system.rocksdb]
+memory = "64 MiB"
+
+[pool.shared]
+devices = [{ medium = "ssd-sata", count = 2, capacity = "1 GiB" }]
+initial = "fresh"
+
+[storage.remote]
+pool = "shared"
+capacity = "768 MiB"
+mirror = true
+
+[workload.ycsb]
+records = 20_000
+record = { fields = 10, bytes = 100 }
+mixes = ["a"]
+distribution = "uniform"
+threads = 4
+
+[run]
+warmup = "1 s"
+duration = "40 s"
+repetitions = 1
+seed = 7
+
+[scale]
+time = 2
+"#;
+
+#[test]
+fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_and_plugged_in_again() {
+    if !can_mount() || !browser::is_there() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("pool.toml", STUDY);
+    std::fs::create_dir(playground.path("runs")).unwrap();
+    let (_console, url) = console(&playground, &[]);
+    let place = without_query(&url).to_owned();
+    let mut run = playground.underlay(&["run", "pool.toml", "--out", "runs/one", "--quiet"]);
+    let mut run = run.stdout(Stdio::null()).spawn().map(Running).unwrap();
+    wait_for("the run to begin", LIMIT, || playground.path("runs/one/run.json").is_file());
+    let mut browser = Browser::start();
+    browser.go(&url);
+    browser.go(&format!("{place}/runs/one"));
+    // The volume stands between the server and both devices.
+    browser.wait_long_for("document.querySelectorAll('#picture g.thing').length === 5", LIMIT);
+    let text = browser.value("document.querySelector('#picture svg').textContent");
+    let text = text.as_str().unwrap();
+    assert!(
+        text.contains("volumes") && text.contains("server-0") && text.contains("devices of the pool"),
+        "{text}"
+    );
+    // While it is measured, so that it is in the record of the cell.
+    browser.wait_long_for("document.querySelector('#now')?.innerText.includes('measuring')", LIMIT);
+    let device = "#controls form:has([name=device][value='ssd-sata.1'])";
+    let act = |browser: &mut Browser, action: &str| {
+        browser.follow(&format!("{device} button[value={action}]"));
+        browser.follow("button.danger");
+    };
+    let red = "[...document.querySelectorAll('#picture g.thing.bad')].some(one => one.textContent.includes('ssd-sata.1'))";
+    act(&mut browser, "slow");
+    browser.wait_for(red);
+    // The list says the same as the picture.
+    assert_eq!(
+        browser.value("Boolean(document.querySelector(\"#controls li:has([value='ssd-sata.1']) .bad\"))"),
+        true
+    );
+    act(&mut browser, "clear");
+    browser.wait_for(&format!("document.querySelector('#picture g.thing') && !{red}"));
+    act(&mut browser, "vanish");
+    browser.wait_for(
+        "document.querySelector('#event-list').innerText.includes('degraded: not all copies are up to date')",
+    );
+    browser.wait_for(red);
+    Axe::fetched().check(&mut browser, "a run on a pool that is degraded");
+    keep_pictures(&mut browser, "pool", 2600);
+    act(&mut browser, "return");
+    browser.wait_for(
+        "document.querySelector('#event-list').innerText.includes('all copies are up to date again')",
+    );
+    browser.wait_for(&format!("document.querySelector('#picture g.thing') && !{red}"));
+    // The volume server belongs to the run: nobody stops it beneath.
+    browser.go(&format!("{place}/host"));
+    browser.wait_for("document.querySelector('#host-storages')?.innerText.includes('Pool pool')");
+    assert!(!browser.text().contains("Stop the volume server"), "{}", browser.text());
+    browser.go(&format!("{place}/runs/one"));
+    browser.wait_long_for("document.querySelector('.badge.state-complete')", LIMIT + Duration::from_secs(60));
+    assert!(run.0.wait().unwrap().code().is_some());
+    let found = records(&playground.path("runs/one"));
+    assert_eq!(found[0].status, CellStatus::Completed);
+    let faults: Vec<usize> = found[0].devices.iter().map(|device| device.faults.len()).collect();
+    assert!(faults.iter().sum::<usize>() >= 2, "the faults are on record: {faults:?}");
+    assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
+}

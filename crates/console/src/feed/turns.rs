@@ -1,0 +1,337 @@
+//! What has turned between two looks at a system: work in the background that began or ended, throttling, mirrors, masters. Each is told as
+//! far as the system's own gauges, layers, budgets and nodes tell it.
+
+use std::collections::BTreeMap;
+
+use underlay_record::{LiveSample, NodeCondition, NodeRole, NodeState};
+
+use super::event::EventKind;
+
+/// The share of its quota's periods that a system has to wait in, twice in a row, to be called throttled.
+const THROTTLED_FROM: f64 = 0.5;
+/// And below which it no longer is.
+const THROTTLED_TO: f64 = 0.25;
+/// Work in the background that comes and goes has ended when there was none for so long.
+const QUIET_S: f64 = 10.0;
+/// Nodes and gauges that are followed; a feed may be anybody's.
+const MAX_NODES: usize = 1_000;
+const MAX_GAUGES: usize = 200;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Turn {
+    pub kind: EventKind,
+    pub what: String,
+    pub is_bad: bool,
+}
+
+fn of_system(what: String, is_bad: bool) -> Turn {
+    Turn { kind: EventKind::System, what, is_bad }
+}
+
+/// Gauges that are 0 or 1, and what they mean when they turn.
+const STATES: [(&str, &str, &str); 2] = [
+    (
+        "writes_delayed",
+        "writes are throttled until compactions have caught up",
+        "writes are no longer throttled",
+    ),
+    ("writes_stopped", "writes are stopped until compactions have caught up", "writes go on again"),
+];
+
+/// What is kept from one look to the next.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    is_throttled: bool,
+    /// Gauges of work that goes on, and when there last was some.
+    working: BTreeMap<String, f64>,
+    /// By shard, as gauges tell them: the number of the node that is its master.
+    masters: BTreeMap<u32, u64>,
+    /// By name.
+    nodes: BTreeMap<String, (Option<NodeRole>, NodeCondition)>,
+}
+
+impl Turns {
+    /// Between two samples of a cell, of which the second was taken at this time.
+    pub(super) fn of_samples(
+        &mut self,
+        at_s: f64,
+        before: Option<&LiveSample>,
+        now: &LiveSample,
+    ) -> Vec<Turn> {
+        let mut turned = states(before, now);
+        turned.extend(self.work(at_s, now));
+        turned.extend(self.elections(now));
+        turned.extend(layers(before, now));
+        let share = |sample: Option<&LiveSample>| sample?.budget?.cpu_throttled_share;
+        match (share(before), share(Some(now))) {
+            (Some(then), Some(now)) if !self.is_throttled && then.min(now) >= THROTTLED_FROM => {
+                self.is_throttled = true;
+                let what =
+                    format!("the CPU quota throttles it, in {:.0} % of the quota's periods", now * 100.0);
+                turned.push(of_system(what, false));
+            }
+            (then, now)
+                if self.is_throttled && then.unwrap_or(0.0).max(now.unwrap_or(0.0)) < THROTTLED_TO =>
+            {
+                self.is_throttled = false;
+                turned.push(of_system("the CPU quota no longer throttles it".to_owned(), false));
+            }
+            _ => {}
+        }
+        turned
+    }
+
+    /// Gauges of work that goes on, such as compactions: many short ones in a row are one.
+    fn work(&mut self, at_s: f64, now: &LiveSample) -> Vec<Turn> {
+        let mut turned = Vec::new();
+        for (name, now) in &now.gauges {
+            let Some(work) = bare(name).strip_suffix("_running") else { continue };
+            let what = work.replace('_', " ");
+            if *now > 0.0 && (self.working.len() < MAX_GAUGES || self.working.contains_key(name)) {
+                if self.working.insert(name.clone(), at_s).is_none() {
+                    turned.push(of_system(format!("{what} began"), false));
+                }
+            } else if self.working.get(name).is_some_and(|last_s| at_s - last_s >= QUIET_S) {
+                self.working.remove(name);
+                turned.push(of_system(format!("{what} ended, {QUIET_S:.0} s ago"), false));
+            }
+        }
+        turned
+    }
+
+    /// Masters, as far as gauges tell them.
+    fn elections(&mut self, now: &LiveSample) -> Vec<Turn> {
+        let mut turned = Vec::new();
+        for (name, node) in &now.gauges {
+            let shard = bare(name).strip_prefix("master_of_shard_").and_then(|shard| shard.parse().ok());
+            let Some(shard) = shard.filter(|_| *node >= 1.0) else { continue };
+            let node = *node as u64;
+            if self.masters.len() >= MAX_GAUGES && !self.masters.contains_key(&shard) {
+                continue;
+            }
+            if let Some(before) = self.masters.insert(shard, node).filter(|before| *before != node) {
+                let what =
+                    format!("node {node} was elected master of shard {shard}, which was node {before}");
+                turned.push(Turn { kind: EventKind::Node, what, is_bad: false });
+            }
+        }
+        turned
+    }
+
+    /// Since the nodes were looked at before. Those that were sent away or brought back are told of by the run.
+    pub(super) fn of_nodes(&mut self, nodes: &[NodeState]) -> Vec<Turn> {
+        let mut turned = Vec::new();
+        for node in nodes.iter().take(MAX_NODES) {
+            let now = (node.role, node.condition);
+            let Some(then) = self.nodes.insert(node.name.clone(), now) else { continue };
+            let shard = node.shard.map_or_else(String::new, |shard| format!(" of shard {shard}"));
+            let mut turn = |what: String, is_bad| turned.push(Turn { kind: EventKind::Node, what, is_bad });
+            match (then.0, now.0) {
+                // The feed tells it, to whoever comes later too.
+                _ if !self.masters.is_empty() => {}
+                (then, Some(NodeRole::Master)) if then != Some(NodeRole::Master) => {
+                    turn(format!("{} was elected master{shard}", node.name), false);
+                }
+                (Some(NodeRole::Master), Some(role)) if role != NodeRole::Master => {
+                    turn(format!("{} is no longer the master{shard}, but a {role}", node.name), false);
+                }
+                _ => {}
+            }
+            if now.1 == NodeCondition::Ended && then.1 != NodeCondition::Ended {
+                turn(format!("{} has ended by itself", node.name), true);
+            }
+        }
+        turned
+    }
+}
+
+/// Gauges that are 0 or 1.
+fn states(before: Option<&LiveSample>, now: &LiveSample) -> Vec<Turn> {
+    let mut turned = Vec::new();
+    for (name, now) in &now.gauges {
+        let then = before.and_then(|before| before.gauges.get(name)).copied().unwrap_or(0.0) > 0.0;
+        let state = STATES.iter().find(|(state, ..)| *state == bare(name));
+        if let Some((_, begins, ends)) = state.filter(|_| then != (*now > 0.0)) {
+            turned.push(of_system((if then { *ends } else { *begins }).to_owned(), !then));
+        }
+    }
+    turned
+}
+
+fn bare(gauge: &str) -> &str {
+    gauge.strip_prefix("current_").unwrap_or(gauge)
+}
+
+/// Mirrors and volumes that are no longer whole, or are again.
+fn layers(before: Option<&LiveSample>, now: &LiveSample) -> Vec<Turn> {
+    let mut turned = Vec::new();
+    for layer in &now.layers {
+        let is_same = |other: &&underlay_record::LayerActivity| {
+            (other.server, &other.name) == (layer.server, &layer.name)
+        };
+        let then = before.and_then(|before| before.layers.iter().find(is_same));
+        let of = |figure: &str| {
+            let value = |layer: Option<&underlay_record::LayerActivity>| {
+                layer.and_then(|layer| layer.figures.get(figure)).copied().unwrap_or(0.0)
+            };
+            (value(then) > 0.0, value(Some(layer)) > 0.0)
+        };
+        let mut turn = |what: &str, is_bad| {
+            let what = format!("{}: {what}", layer.title());
+            turned.push(Turn { kind: EventKind::Device, what, is_bad });
+        };
+        match of("members_resyncing") {
+            (false, true) => turn("resync began", false),
+            (true, false) => turn("resync ended", false),
+            _ => {}
+        }
+        match of("degraded") {
+            (false, true) => turn("degraded: not all copies are up to date", true),
+            (true, false) => turn("all copies are up to date again", false),
+            _ => {}
+        }
+    }
+    turned
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::{LayerActivity, LiveBudget};
+
+    use super::*;
+
+    fn words(turned: Vec<Turn>) -> Vec<String> {
+        turned.into_iter().map(|turn| turn.what).collect()
+    }
+
+    fn with_gauge(name: &str, value: f64) -> LiveSample {
+        LiveSample { gauges: [(name.to_owned(), value)].into(), ..LiveSample::default() }
+    }
+
+    #[test]
+    fn many_short_compactions_in_a_row_are_one_event() {
+        let mut turns = Turns::default();
+        let at = |second: f64, running: f64| (second, with_gauge("current_compactions_running", running));
+        let seen = [
+            at(1.0, 0.0),
+            at(2.0, 2.0),
+            at(3.0, 0.0),
+            at(4.0, 1.0),
+            at(5.0, 0.0),
+            at(13.0, 0.0),
+            at(14.0, 0.0),
+        ];
+        let told: Vec<(f64, String)> = seen
+            .iter()
+            .flat_map(|(at_s, now)| {
+                let turned = words(turns.of_samples(*at_s, None, now));
+                turned.into_iter().map(move |what| (*at_s, what))
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [(2.0, "compactions began".to_owned()), (14.0, "compactions ended, 10 s ago".to_owned())]
+        );
+    }
+
+    #[test]
+    fn writes_that_are_held_back_are_told_in_words() {
+        let (free, stopped) =
+            (with_gauge("current_writes_stopped", 0.0), with_gauge("current_writes_stopped", 1.0));
+        let mut turns = Turns::default();
+        let turned = turns.of_samples(1.0, Some(&free), &stopped);
+        assert!(turned[0].is_bad && turned[0].what.starts_with("writes are stopped"), "{turned:?}");
+        assert!(turns.of_samples(2.0, Some(&stopped), &stopped).is_empty());
+        assert_eq!(words(turns.of_samples(3.0, Some(&stopped), &free)), ["writes go on again"]);
+    }
+
+    #[test]
+    fn a_quota_that_throttles_for_a_moment_is_no_event() {
+        let with = |share: f64| LiveSample {
+            budget: Some(LiveBudget { cpu_throttled_share: Some(share), ..LiveBudget::default() }),
+            ..LiveSample::default()
+        };
+        let mut turns = Turns::default();
+        let shares = [0.0, 0.9, 0.1, 0.8, 0.7, 0.9, 0.4, 0.1, 0.1, 0.0];
+        let told: Vec<String> = shares
+            .windows(2)
+            .flat_map(|pair| words(turns.of_samples(0.0, Some(&with(pair[0])), &with(pair[1]))))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "the CPU quota throttles it, in 70 % of the quota's periods",
+                "the CPU quota no longer throttles it"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mirror_loses_a_copy_and_gets_it_back() {
+        let with = |degraded: f64, resyncing: f64| {
+            let figures = [("degraded", degraded), ("members_resyncing", resyncing)]
+                .map(|(name, value)| (name.to_owned(), value))
+                .into();
+            let layer = LayerActivity { name: "data.mirror".to_owned(), figures, ..LayerActivity::default() };
+            LiveSample { layers: vec![layer], ..LiveSample::default() }
+        };
+        let mut turns = Turns::default();
+        let told: Vec<String> = [with(0.0, 0.0), with(1.0, 0.0), with(1.0, 1.0), with(0.0, 0.0)]
+            .windows(2)
+            .flat_map(|pair| words(turns.of_samples(0.0, Some(&pair[0]), &pair[1])))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "data.mirror: degraded: not all copies are up to date",
+                "data.mirror: resync began",
+                "data.mirror: resync ended",
+                "data.mirror: all copies are up to date again"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_master_that_gauges_tell_is_told_from_them_alone() {
+        let mut turns = Turns::default();
+        let told: Vec<String> = [2.0, 2.0, 0.0, 3.0, 3.0]
+            .into_iter()
+            .flat_map(|node| {
+                words(turns.of_samples(0.0, None, &with_gauge("current_master_of_shard_1", node)))
+            })
+            .collect();
+        assert_eq!(told, ["node 3 was elected master of shard 1, which was node 2"]);
+        let node = |role| NodeState {
+            name: "shard1-node3".to_owned(),
+            role: Some(role),
+            shard: Some(1),
+            condition: NodeCondition::Serving,
+            process: None,
+        };
+        assert!(turns.of_nodes(&[node(NodeRole::Replica)]).is_empty());
+        assert!(turns.of_nodes(&[node(NodeRole::Master)]).is_empty());
+    }
+
+    #[test]
+    fn an_election_is_told_once() {
+        let node = |name: &str, role: Option<NodeRole>, condition| NodeState {
+            name: name.to_owned(),
+            role,
+            shard: Some(1),
+            condition,
+            process: None,
+        };
+        let (master, replica) = (Some(NodeRole::Master), Some(NodeRole::Replica));
+        use NodeCondition::{Away, Ended, Serving};
+        let mut turns = Turns::default();
+        assert!(turns.of_nodes(&[node("n1", master, Serving), node("n2", replica, Serving)]).is_empty());
+        let after = [node("n1", None, Away), node("n2", master, Serving)];
+        assert_eq!(words(turns.of_nodes(&after)), ["n2 was elected master of shard 1"]);
+        assert!(turns.of_nodes(&after).is_empty());
+        // Nobody could be asked.
+        assert!(turns.of_nodes(&[]).is_empty());
+        let ended = turns.of_nodes(&[node("n1", replica, Serving), node("n2", master, Ended)]);
+        assert_eq!(ended.len(), 1);
+        assert!(ended[0].is_bad && ended[0].what == "n2 has ended by itself", "{ended:?}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Loads from several hosts, and workers of this host: what each host does now, and did in the last minutes.
+
+use maud::{Markup, html};
+use underlay_record::{LiveLoad, LiveService, LiveWorker, ServiceMoment};
+use underlay_report::html::time_chart::{TimeChart, TimeLine};
+use underlay_report::quantity;
+
+use super::charts;
+use super::words::ticks;
+use crate::host::Service;
+use crate::hub::Hub;
+
+/// What charts show, in seconds.
+const SPAN_S: f64 = 300.0;
+/// Lines of one chart; the table has all hosts.
+const MAX_LINES: usize = 7;
+/// Of a load; no more are drawn.
+const MAX_WORKERS: usize = 256;
+
+pub(super) fn loads(hub: &Hub) -> Markup {
+    let services = hub.host.services();
+    let mut telling: Vec<(&Service, &LiveService)> =
+        services.iter().filter_map(|service| Some((service, service.live.as_ref()?))).collect();
+    // What a load comes to before its parts.
+    telling.sort_by_key(|(service, live)| (live.kind != "load", service.process));
+    html! {
+        h2 { "Loads and workers" }
+        @if telling.is_empty() {
+            p.muted { "No load from several hosts is coordinated here, and no worker waits for one: " code { "underlay ycsb --workers" } " or " code { "underlay worker" } " would." }
+        }
+        @for (service, live) in telling { (load(service, live)) }
+    }
+}
+
+fn load(service: &Service, live: &LiveService) -> Markup {
+    let id = format!("load-{}", service.process);
+    html! {
+        h3 id=(id) { (live.kind) ": " (live.what) }
+        p.muted { (live.state) ", process " (service.process) }
+        @if let Some(latest) = live.moments.last() {
+            (now(latest))
+            div.charts.live {
+                (chart((service.process, live), "Throughput by host", "ops/s", &|load| Some(load.throughput_per_s), quantity::rate, false))
+                (chart((service.process, live), "Latency by host: p99", "logarithmic", &|load| Some(load.p99_us).filter(|us| *us > 0.0), quantity::latency, true))
+            }
+            @if !latest.workers.is_empty() { (hosts(latest, service.process)) }
+        }
+    }
+}
+
+fn now(latest: &ServiceMoment) -> Markup {
+    let load = &latest.load;
+    html! {
+        dl.now {
+            div { dt { "throughput" } dd { (quantity::rate(load.throughput_per_s)) " ops/s" } }
+            div { dt { "mean" } dd { (quantity::latency(load.mean_us)) } }
+            div { dt { "p50" @if latest.workers.len() > 1 { ", highest" } } dd { (quantity::latency(load.p50_us)) } }
+            div { dt { "p99" @if latest.workers.len() > 1 { ", highest" } } dd { (quantity::latency(load.p99_us)) } }
+            div { dt { "operations" } dd { (quantity::number(latest.operations as f64, 1)) } }
+            div.bad[load.errors > 0] { dt { "errors" } dd { (load.errors) } }
+        }
+    }
+}
+
+fn hosts(latest: &ServiceMoment, process: u32) -> Markup {
+    let row = |worker: &LiveWorker| {
+        let LiveWorker { name, state, load, operations } = worker;
+        let is_bad = state == "lost" || load.errors > 0;
+        let answers = load.throughput_per_s > 0.0;
+        let latency = |us: f64| if answers { quantity::latency(us) } else { "-".to_owned() };
+        html! {
+            tr.bad[is_bad] {
+                th.l scope="row" { (name) } td.l { @if is_bad { "! " } (state) }
+                td { (quantity::rate(load.throughput_per_s)) }
+                td { (latency(load.mean_us)) } td { (latency(load.p50_us)) } td { (latency(load.p99_us)) }
+                td { (quantity::number(*operations as f64, 1)) } td { (load.errors) }
+            }
+        }
+    };
+    html! {
+        div.scroll tabindex="0" role="region" aria-label={ "Hosts of the load of process " (process) } { table {
+            thead { tr { th.l scope="col" { "Host" } th.l scope="col" { "State" } th scope="col" { "ops/s" } th scope="col" { "Mean" } th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "Operations" } th scope="col" { "Errors" } } }
+            tbody { @for worker in latest.workers.iter().take(MAX_WORKERS) { (row(worker)) } }
+        } }
+    }
+}
+
+fn chart(
+    (process, live): (u32, &LiveService),
+    title: &str,
+    y_title: &str,
+    pick: &dyn Fn(&LiveLoad) -> Option<f64>,
+    label: fn(f64) -> String,
+    is_log: bool,
+) -> Markup {
+    let at_s = |moment: &ServiceMoment| moment.at_ms as f64 / 1e3;
+    let Some(to_s) = live.moments.last().map(at_s) else { return html! {} };
+    let first_s = live.moments.first().map_or(to_s, at_s);
+    let from_s = (to_s - SPAN_S).max(first_s).min(to_s - 20.0);
+    let shown = &live.moments[live.moments.partition_point(|moment| at_s(moment) < from_s)..];
+    let lines = lines(shown, pick);
+    // Each is a landmark, with a name that no other has.
+    let told = format!("{title}, {} of process {process}", live.kind);
+    html! {
+        figure {
+            figcaption { (title) }
+            @if lines.is_empty() { p.muted.small { "No figures in this time." } }
+            @else {
+                div.picture tabindex="0" role="region" aria-label=(told) { (TimeChart {
+                    title,
+                    description: "Lines over time, one a host. The table below has the values.",
+                    y_title,
+                    lines: &lines,
+                    marks: &[],
+                    from_s,
+                    to_s,
+                    ticks: ticks(from_s, to_s),
+                    is_log,
+                    y_high: None,
+                    label: &label,
+                }.draw()) }
+                details {
+                    summary { "As a table" }
+                    div.scroll tabindex="0" role="region" aria-label={ (told) ", as a table" } { (charts::table(label, &lines)) }
+                }
+            }
+        }
+    }
+}
+
+/// A line a host, the first ones; of a load without any, its own.
+fn lines(moments: &[ServiceMoment], pick: &dyn Fn(&LiveLoad) -> Option<f64>) -> Vec<TimeLine> {
+    let mut names: Vec<&str> = Vec::new();
+    for worker in moments.iter().flat_map(|moment| &moment.workers) {
+        if names.len() < MAX_LINES && !names.contains(&worker.name.as_str()) {
+            names.push(&worker.name);
+        }
+    }
+    let line = |colour: usize, name: &str, of: &dyn Fn(&ServiceMoment) -> Option<LiveLoad>| TimeLine {
+        colour,
+        name: name.to_owned(),
+        points: moments
+            .iter()
+            .filter_map(|moment| Some((moment.at_ms as f64 / 1e3, pick(&of(moment)?)?)))
+            .collect(),
+    };
+    let of_host = |name: &str, moment: &ServiceMoment| {
+        // Of one that is lost, nobody knows anything.
+        let known = moment.workers.iter().find(|worker| worker.name == name);
+        known.filter(|worker| worker.state != "lost").map(|worker| worker.load)
+    };
+    let lines = match names.is_empty() {
+        true => vec![line(1, "this host", &|moment| Some(moment.load))],
+        false => (1..)
+            .zip(names)
+            .map(|(colour, name)| line(colour, name, &|moment| of_host(name, moment)))
+            .collect(),
+    };
+    lines.into_iter().filter(|line| !line.points.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_host_has_a_row_and_a_line_and_one_that_is_lost_is_said_so() {
+        let worker = |name: &str, state: &str, throughput_per_s: f64| LiveWorker {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            load: LiveLoad { throughput_per_s, p99_us: 900.0, ..LiveLoad::default() },
+            operations: 5,
+        };
+        let moment = |at_ms: u64, state: &str| ServiceMoment {
+            at_ms,
+            workers: vec![worker("a:7400", "running", 10.0), worker("<b>b:7400</b>", state, 20.0)],
+            ..ServiceMoment::default()
+        };
+        let live = LiveService {
+            kind: "load".to_owned(),
+            what: "null: run".to_owned(),
+            moments: vec![moment(1_000_000, "running"), moment(1_001_000, "lost")],
+            ..LiveService::default()
+        };
+        let shown = load(&Service::default(), &live).into_string();
+        assert!(shown.contains("! lost") && shown.contains("a:7400") && !shown.contains("<b>"), "{shown}");
+        let lines = lines(&live.moments, &|load| Some(load.throughput_per_s));
+        let points: Vec<usize> = lines.iter().map(|line| line.points.len()).collect();
+        assert_eq!(points, [2, 1]);
+    }
+}

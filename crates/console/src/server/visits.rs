@@ -1,0 +1,131 @@
+//! Who is connected: whoever has shown what lets them in, and strangers, of whom a new one takes the place of the one who has been here
+//! longest. Other users of this host can keep nobody out by connecting and saying nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::task::AbortHandle;
+use underlay_sync::UnsimulatedMutex;
+
+/// Connections of those who were let in.
+pub(super) const MAX_KNOWN: usize = 512;
+/// Connections that have not yet shown anything.
+pub(super) const MAX_STRANGERS: usize = 128;
+
+#[derive(Default)]
+pub(super) struct Visits(Arc<UnsimulatedMutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    known: usize,
+    /// In the order of their arrival.
+    strangers: VecDeque<(u64, AbortHandle)>,
+}
+
+/// A connection, until it is dropped. Requests on it have a clone of it.
+#[derive(Clone)]
+pub(super) struct Visitor(Arc<Visit>);
+
+struct Visit {
+    number: u64,
+    is_known: AtomicBool,
+    all: Arc<UnsimulatedMutex<Inner>>,
+}
+
+impl Visits {
+    pub(super) fn arrive(&self) -> Visitor {
+        let mut inner = self.0.lock();
+        inner.next += 1;
+        let visit = Visit { number: inner.next, is_known: AtomicBool::new(false), all: Arc::clone(&self.0) };
+        Visitor(Arc::new(visit))
+    }
+
+    /// `task` serves the connection. Where there are too many strangers, that of the first of them ends.
+    pub(super) fn served_by(&self, visitor: &Visitor, task: AbortHandle) {
+        let mut inner = self.0.lock();
+        if visitor.0.is_known.load(Ordering::SeqCst) || task.is_finished() {
+            return;
+        }
+        inner.strangers.push_back((visitor.0.number, task));
+        if inner.strangers.len() > MAX_STRANGERS
+            && let Some((_, first)) = inner.strangers.pop_front()
+        {
+            first.abort();
+        }
+    }
+}
+
+impl Visitor {
+    /// It has shown what lets it in. False where too many have.
+    pub(super) fn let_in(&self) -> bool {
+        let visit = &self.0;
+        if visit.is_known.load(Ordering::SeqCst) {
+            return true;
+        }
+        let mut inner = visit.all.lock();
+        if inner.known >= MAX_KNOWN {
+            return false;
+        }
+        // Several requests of one connection come one after another.
+        if !visit.is_known.swap(true, Ordering::SeqCst) {
+            inner.known += 1;
+            inner.strangers.retain(|(number, _)| *number != visit.number);
+        }
+        true
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut inner = self.all.lock();
+        match self.is_known.load(Ordering::SeqCst) {
+            true => inner.known -= 1,
+            false => inner.strangers.retain(|(number, _)| *number != self.number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_too_many_takes_the_place_of_the_first_one() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let visits = Visits::default();
+            let arrive = || {
+                let visitor = visits.arrive();
+                let task = tokio::spawn(std::future::pending::<()>());
+                visits.served_by(&visitor, task.abort_handle());
+                (visitor, task)
+            };
+            let (friend, friends_task) = arrive();
+            assert!(friend.let_in() && friend.let_in());
+            let (_first, firsts_task) = arrive();
+            let rest: Vec<_> = (0..MAX_STRANGERS - 1).map(|_| arrive()).collect();
+            tokio::task::yield_now().await;
+            assert!(!firsts_task.is_finished());
+            let (_, _last) = arrive();
+            assert!(firsts_task.await.unwrap_err().is_cancelled());
+            assert!(!friends_task.is_finished() && rest.iter().all(|(_, task)| !task.is_finished()));
+            drop(rest);
+            assert_eq!(visits.0.lock().known, 1);
+            drop(friend);
+            assert_eq!(visits.0.lock().known, 0);
+        });
+    }
+
+    #[test]
+    fn those_who_were_let_in_have_a_bound_too() {
+        let visits = Visits::default();
+        let mut known: Vec<Visitor> = (0..MAX_KNOWN).map(|_| visits.arrive()).collect();
+        assert!(known.iter().all(Visitor::let_in));
+        let late = visits.arrive();
+        assert!(!late.let_in());
+        known.pop();
+        assert!(late.let_in());
+    }
+}
