@@ -141,6 +141,17 @@ pub struct Service {
     pub figures: BTreeMap<String, f64>,
 }
 
+/// How old the last moment of a load may be, in seconds, to say what it does now: there is one a second.
+const CURRENT_S: f64 = 10.0;
+
+impl Service {
+    /// Whether the last moment that it told is of now: not where the load is over, or the process hangs.
+    pub(crate) fn is_current(&self, now_s: f64) -> bool {
+        let latest = self.live.as_ref().and_then(|live| live.moments.last());
+        latest.is_some_and(|latest| now_s - latest.at_ms as f64 / 1e3 < CURRENT_S)
+    }
+}
+
 /// A device or a volume of a volume server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ServicePart {

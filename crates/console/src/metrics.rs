@@ -6,7 +6,7 @@ use underlay_record::{CellState, LiveLoad};
 
 use crate::host::Service;
 use crate::hub::{FollowedRun, Hub};
-use crate::page::counts;
+use crate::page::{counts, now_s};
 
 /// Families in the order in which they are first told.
 #[derive(Default)]
@@ -104,17 +104,26 @@ pub(crate) fn text(hub: &Hub) -> String {
         }
     }
     for service in hub.host.services() {
-        of_service(&mut metrics, &service);
+        of_service(&mut metrics, &service, now_s());
     }
     metrics.text()
 }
 
 /// A load, a worker, a gateway, a volume server.
-fn of_service(metrics: &mut Metrics, service: &Service) {
+fn of_service(metrics: &mut Metrics, service: &Service, now_s: f64) {
     let process = service.process.to_string();
     let labels = [("kind", service.kind.as_str()), ("process", process.as_str())];
     metrics.add(("underlay_service_up", "Something of this user's serves.", "gauge"), &labels, 1.0);
-    if let Some(latest) = service.live.as_ref().and_then(|live| live.moments.last()) {
+    let latest = service.live.as_ref().and_then(|live| live.moments.last());
+    if let Some(latest) = latest {
+        metrics.add(
+            ("underlay_load_sample_timestamp_seconds", "When a load last told its figures.", "gauge"),
+            &labels,
+            latest.at_ms as f64 / 1e3,
+        );
+    }
+    // What a load did before it ended, or hung, is no figure of now.
+    if let Some(latest) = latest.filter(|_| service.is_current(now_s)) {
         let of = [labels[0], labels[1], ("host", "")];
         of_load(metrics, &of, latest.operations, &latest.load);
         for worker in &latest.workers {
@@ -334,7 +343,30 @@ fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
 
 #[cfg(test)]
 mod tests {
+    use underlay_record::{LiveService, ServiceMoment};
+
     use super::*;
+
+    #[test]
+    fn a_load_that_is_over_has_a_time_and_no_rate() {
+        let moment = ServiceMoment {
+            at_ms: 1_000_000,
+            load: LiveLoad { throughput_per_s: 5.0, ..LiveLoad::default() },
+            ..ServiceMoment::default()
+        };
+        let live = Some(LiveService { moments: vec![moment], ..LiveService::default() });
+        let service = Service { kind: "worker".to_owned(), process: 7, live, ..Service::default() };
+        let told = |now_s| {
+            let mut metrics = Metrics::default();
+            of_service(&mut metrics, &service, now_s);
+            metrics.text()
+        };
+        let rate = "underlay_load_throughput_per_second{kind=\"worker\",process=\"7\",host=\"\"} 5\n";
+        let time = "underlay_load_sample_timestamp_seconds{kind=\"worker\",process=\"7\"} 1000\n";
+        assert!(told(1_001.0).contains(rate) && told(1_001.0).contains(time), "{}", told(1_001.0));
+        let later = told(4_600.0);
+        assert!(!later.contains("underlay_load_throughput") && later.contains(time), "{later}");
+    }
 
     #[test]
     fn a_family_is_told_once_and_labels_are_escaped() {

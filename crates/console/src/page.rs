@@ -27,7 +27,7 @@ pub(crate) use matrix::counts;
 pub(crate) use run::{appendix, run};
 pub(crate) use runs::runs;
 pub(crate) use studies::{check_result, editor, studies};
-pub(crate) use words::escaped;
+pub(crate) use words::{escaped, now_s};
 
 /// What a page shows that changes: its pieces are drawn once for all who look.
 #[derive(Clone, Debug, PartialEq, Eq)]

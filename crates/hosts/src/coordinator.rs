@@ -203,14 +203,21 @@ impl Coordinator {
     ) -> Vec<Result<WorkerResult, HostError>> {
         let follow = |(place, host): (usize, &mut Host)| -> Result<WorkerResult, HostError> {
             loop {
-                let lost = |error: HostError| {
-                    last.lock()[place].is_lost = true;
+                let marked = |error: HostError| {
+                    let mut all = last.lock();
+                    let one = &mut all[place];
+                    // Of one that was only told to stop, nothing is wrong.
+                    match error {
+                        HostError::Lost { .. } => one.is_lost = true,
+                        HostError::Failed { .. } => one.has_failed = true,
+                        _ => {}
+                    }
                     error
                 };
-                let report = host.report(stop).map_err(lost)?;
+                let report = host.report(stop).map_err(marked)?;
                 last.lock()[place].report = report;
                 if report.has_ended {
-                    let part = host.collect(stop).map_err(lost)?;
+                    let part = host.collect(stop).map_err(marked)?;
                     return Ok(WorkerResult { part, offset_after: host.clock_offset(stop).ok() });
                 }
                 if stop.load(Ordering::Relaxed) {
@@ -228,11 +235,7 @@ impl Coordinator {
                 let have_ended = threads.iter().all(|thread| thread.is_finished());
                 let each = last.lock().clone();
                 let mut whole = Report::default();
-                for one in &each {
-                    // Of one that is lost, nobody knows what it does now.
-                    let rates = if one.is_lost { 0.0 } else { one.report.throughput_per_s };
-                    whole.add(&Report { throughput_per_s: rates, ..one.report });
-                }
+                each.iter().for_each(|one| whole.add(&one.now()));
                 whole.has_ended = have_ended;
                 reported(&whole, &each);
                 if have_ended {

@@ -59,6 +59,8 @@ impl Answer {
 
 /// The progress of one worker, or of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+// A worker of another build may not have all of these figures, which is no reason to lose it.
+#[serde(default)]
 pub struct Report {
     /// Operations answered since the run started, including the warm-up.
     pub operations: u64,
@@ -81,6 +83,20 @@ pub struct WorkerProgress {
     pub report: Report,
     /// It has stopped responding.
     pub is_lost: bool,
+    /// It reported an error.
+    pub has_failed: bool,
+}
+
+impl WorkerProgress {
+    /// The last that it said, without rates where it answers nothing any more or nobody knows what it does: the last report of a run
+    /// that has ended is of its last second, which is over.
+    pub fn now(&self) -> Report {
+        let Report { operations, errors, has_ended, .. } = self.report;
+        match self.is_lost || self.has_failed || has_ended {
+            true => Report { operations, errors, has_ended, ..Report::default() },
+            false => self.report,
+        }
+    }
 }
 
 impl Report {
@@ -138,5 +154,30 @@ mod tests {
         }
         assert_eq!((whole.operations, whole.throughput_per_s, whole.mean_us), (30, 400.0, 200.0));
         assert_eq!((whole.p50_us, whole.p99_us, whole.has_ended), (500.0, 900.0, true));
+    }
+
+    #[test]
+    fn whoever_has_ended_has_operations_and_no_rates() {
+        let report =
+            Report { operations: 7, errors: 1, throughput_per_s: 5.0, p99_us: 3.0, ..Report::default() };
+        let running = WorkerProgress { report, ..WorkerProgress::default() };
+        assert_eq!(running.now(), report);
+        let ended = Report { has_ended: true, ..report };
+        for one in [
+            WorkerProgress { is_lost: true, ..running.clone() },
+            WorkerProgress { has_failed: true, ..running.clone() },
+            WorkerProgress { report: ended, ..running.clone() },
+        ] {
+            let now = one.now();
+            assert_eq!((now.operations, now.errors, now.throughput_per_s, now.p99_us), (7, 1, 0.0, 0.0));
+            assert_eq!(now.has_ended, one.report.has_ended);
+        }
+    }
+
+    #[test]
+    fn a_report_of_an_earlier_build_is_read() {
+        let text = r#"{"operations":7,"errors":0,"throughput_per_s":5.0,"mean_us":3.0,"has_ended":false}"#;
+        let report: Report = serde_json::from_str(text).unwrap();
+        assert_eq!((report.operations, report.p99_us), (7, 0.0));
     }
 }

@@ -324,6 +324,8 @@ fn a_worker_that_is_lost_is_named_and_the_others_count() {
         assert_eq!(together.hosts[0].worker, workers[0].address);
         let (whole, each) = seen.into_inner().unwrap();
         assert!(whole.operations >= 600);
+        // The one has ended and the other is lost: none of them does anything now.
+        assert_eq!((whole.has_ended, whole.throughput_per_s), (true, 0.0));
         let told: Vec<(&str, bool)> = each.iter().map(|one| (one.worker.as_str(), one.is_lost)).collect();
         assert_eq!(told, [(workers[0].address.as_str(), false), (relayed.as_str(), true)]);
         assert!(each[0].report.operations >= 500, "{:?}", each[0]);

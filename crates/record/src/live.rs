@@ -270,7 +270,7 @@ pub struct ServiceMoment {
 pub struct LiveWorker {
     /// As the coordinator was told to reach it.
     pub name: String,
-    /// `running`, `done`, `lost`.
+    /// `running`, `done`, `failed`, `lost`.
     pub state: String,
     pub load: LiveLoad,
     pub operations: u64,

@@ -105,8 +105,7 @@ impl Told {
             workers: workers.iter().map(worker_of).collect(),
         };
         let mut service = self.service.lock();
-        let kept = MAX_MOMENTS.min(MAX_PARTS / workers.len().max(1)).max(1);
-        let surplus = (service.moments.len() + 1).saturating_sub(kept);
+        let surplus = (service.moments.len() + 1).saturating_sub(max_moments(workers.len()));
         service.moments.drain(..surplus);
         service.moments.push(moment);
     }
@@ -153,6 +152,11 @@ impl Drop for Told {
     }
 }
 
+/// How many moments of so many workers are kept.
+pub(crate) fn max_moments(workers: usize) -> usize {
+    MAX_MOMENTS.min(MAX_PARTS / workers.max(1)).max(1)
+}
+
 struct RaisedOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for RaisedOnDrop<'_> {
@@ -182,17 +186,16 @@ fn load_of(report: &Report) -> LiveLoad {
 }
 
 fn worker_of(worker: &WorkerProgress) -> LiveWorker {
-    let state = match (worker.is_lost, worker.report.has_ended) {
-        (true, _) => "lost",
-        (false, true) => "done",
-        (false, false) => "running",
+    let state = match (worker.is_lost, worker.has_failed, worker.report.has_ended) {
+        (true, ..) => "lost",
+        (_, true, _) => "failed",
+        (.., true) => "done",
+        _ => "running",
     };
-    // Nobody knows what it does now.
-    let load = if worker.is_lost { LiveLoad::default() } else { load_of(&worker.report) };
     LiveWorker {
         name: worker.worker.clone(),
         state: state.to_owned(),
-        load: LiveLoad { errors: worker.report.errors, ..load },
+        load: load_of(&worker.now()),
         operations: worker.report.operations,
     }
 }
@@ -226,8 +229,15 @@ mod tests {
         assert_eq!(ask(&control, 0, limit).unwrap().moments, []);
         told.say("running");
         let report = Report { operations: 7, throughput_per_s: 5.0, mean_us: 3.0, ..Report::default() };
-        let worker = |name: &str, is_lost| WorkerProgress { worker: name.to_owned(), report, is_lost };
-        told.add(&report, &[worker("a:1", false), worker("b:1", true)]);
+        let worker =
+            |name: &str| WorkerProgress { worker: name.to_owned(), report, ..WorkerProgress::default() };
+        let workers = [
+            worker("a:1"),
+            WorkerProgress { is_lost: true, ..worker("b:1") },
+            WorkerProgress { has_failed: true, ..worker("c:1") },
+            WorkerProgress { report: Report { has_ended: true, ..report }, ..worker("d:1") },
+        ];
+        told.add(&report, &workers);
         // Within the same second, nothing new.
         told.add(&report, &[]);
         let service = ask(&control, 0, limit).unwrap();
@@ -237,7 +247,7 @@ mod tests {
             .iter()
             .map(|one| (one.state.as_str(), one.load.throughput_per_s, one.operations))
             .collect();
-        assert_eq!(seen, [("running", 5.0, 7), ("lost", 0.0, 7)]);
+        assert_eq!(seen, [("running", 5.0, 7), ("lost", 0.0, 7), ("failed", 0.0, 7), ("done", 0.0, 7)]);
         assert_eq!(ask(&control, service.moments[0].at_ms, limit).unwrap().moments, []);
         // The end is told whenever it comes.
         told.add(&Report { has_ended: true, ..report }, &[]);

@@ -6,7 +6,7 @@ use underlay_report::html::time_chart::{TimeChart, TimeLine};
 use underlay_report::quantity;
 
 use super::charts;
-use super::words::ticks;
+use super::words::{now_s, ticks, time_of_day};
 use crate::host::Service;
 use crate::hub::Hub;
 
@@ -38,6 +38,7 @@ fn load(service: &Service, live: &LiveService) -> Markup {
         h3 id=(id) { (live.kind) ": " (live.what) }
         p.muted { (live.state) ", process " (service.process) }
         @if let Some(latest) = live.moments.last() {
+            @if !service.is_current(now_s()) { p.muted { "As last seen at " (time_of_day(latest.at_ms as f64 / 1e3)) ":" } }
             (now(latest))
             div.charts.live {
                 (chart((service.process, live), "Throughput by host", "ops/s", &|load| Some(load.throughput_per_s), quantity::rate, false))
@@ -65,7 +66,7 @@ fn now(latest: &ServiceMoment) -> Markup {
 fn hosts(latest: &ServiceMoment, process: u32) -> Markup {
     let row = |worker: &LiveWorker| {
         let LiveWorker { name, state, load, operations } = worker;
-        let is_bad = state == "lost" || load.errors > 0;
+        let is_bad = matches!(state.as_str(), "lost" | "failed") || load.errors > 0;
         let answers = load.throughput_per_s > 0.0;
         let latency = |us: f64| if answers { quantity::latency(us) } else { "-".to_owned() };
         html! {
@@ -145,9 +146,9 @@ fn lines(moments: &[ServiceMoment], pick: &dyn Fn(&LiveLoad) -> Option<f64>) -> 
             .collect(),
     };
     let of_host = |name: &str, moment: &ServiceMoment| {
-        // Of one that is lost, nobody knows anything.
+        // Of one that is lost, nobody knows anything, and one that failed does nothing.
         let known = moment.workers.iter().find(|worker| worker.name == name);
-        known.filter(|worker| worker.state != "lost").map(|worker| worker.load)
+        known.filter(|worker| !matches!(worker.state.as_str(), "lost" | "failed")).map(|worker| worker.load)
     };
     let lines = match names.is_empty() {
         true => vec![line(1, "this host", &|moment| Some(moment.load))],
@@ -182,7 +183,9 @@ mod tests {
             moments: vec![moment(1_000_000, "running"), moment(1_001_000, "lost")],
             ..LiveService::default()
         };
-        let shown = load(&Service::default(), &live).into_string();
+        let service = Service { live: Some(live.clone()), ..Service::default() };
+        let shown = load(&service, &live).into_string();
+        assert!(shown.contains("As last seen at"), "{shown}");
         assert!(shown.contains("! lost") && shown.contains("a:7400") && !shown.contains("<b>"), "{shown}");
         let lines = lines(&live.moments, &|load| Some(load.throughput_per_s));
         let points: Vec<usize> = lines.iter().map(|line| line.points.len()).collect();
