@@ -124,7 +124,11 @@ impl Host for ThisHost {
     }
 
     fn nodes(&self, process: u32) -> Vec<NodeState> {
-        let Some(control) = self.node_control(process) else { return Vec::new() };
+        let Some(control) = self.node_control(process) else {
+            // The nodes of this cell are not those of the next one.
+            self.nodes.lock().remove(&process);
+            return Vec::new();
+        };
         let kept = {
             let mut nodes = self.nodes.lock();
             // A process that runs now is one of few.

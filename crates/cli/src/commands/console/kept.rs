@@ -1,5 +1,6 @@
 //! Figures that somebody else is asked for, who may take long or never answer: asked by a thread of their own, and kept.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,10 +46,14 @@ impl<T: Clone + Default + Send + 'static> Kept<T> {
             if !state.is_asking {
                 let (kept, round) = (Arc::clone(&self.0), state.round);
                 let asking = move || {
-                    let answer = ask();
+                    // Whatever becomes of the question, others may be asked after it.
+                    let answer = catch_unwind(AssertUnwindSafe(ask)).ok();
                     let mut state = kept.lock();
                     if state.round == round {
-                        (state.answer, state.is_asking) = (Some((Instant::now(), answer)), false);
+                        state.is_asking = false;
+                        if let Some(answer) = answer {
+                            state.answer = Some((Instant::now(), answer));
+                        }
                     }
                 };
                 state.is_asking =
@@ -92,6 +97,16 @@ mod tests {
         assert!(begun.elapsed() < FIRST_LIMIT);
         drop(end);
         while kept.get(Duration::MAX, || 0) != 8 {
+            std::thread::sleep(POLL);
+        }
+    }
+
+    #[test]
+    fn a_question_that_panics_keeps_nobody_from_asking_again() {
+        let kept = Kept::new();
+        assert_eq!(kept.get(Duration::ZERO, || 7), 7);
+        assert_eq!(kept.get(Duration::ZERO, || panic!("expected by this test")), 7);
+        while kept.get(Duration::ZERO, || 8) != 8 {
             std::thread::sleep(POLL);
         }
     }

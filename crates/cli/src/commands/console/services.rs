@@ -8,15 +8,17 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::{Args as _, FromArgMatches as _};
 use underlay_attach::Registry;
 use underlay_console::host::{Service, ServicePart};
-use underlay_record::LiveService;
+use underlay_record::{LiveService, ServiceMoment};
 use underlay_sync::UnsimulatedMutex;
 use underlay_volume::pool::MemberState;
 use underlay_volume::server as volume;
 use underlay_volume::server::protocol::{self as volume_protocol, Reply};
 
 use super::kept::Kept;
+use crate::arguments::ServeVolumesArguments;
 use crate::commands::{gateway, live_service};
 
 /// Whoever is only looked at has no longer to answer.
@@ -24,8 +26,6 @@ const SHOWN_LIMIT: Duration = Duration::from_secs(2);
 /// A gateway is asked by a process of its own.
 const GATEWAY_FRESH: Duration = Duration::from_secs(3);
 const MAX_FIGURES_BYTES: usize = 4 << 20;
-/// Of a load, as long as it is looked at.
-const MAX_MOMENTS: usize = 900;
 const MAX_PROCESSES: usize = 64;
 
 /// Of a gateway, by name.
@@ -87,10 +87,10 @@ impl Services {
         if let Some(news) = news
             && (told.len() < MAX_PROCESSES || told.contains_key(&process))
         {
-            let mut moments = told.remove(&process).map(|known| known.moments).unwrap_or_default();
-            moments.extend(news.moments);
-            moments.drain(..moments.len().saturating_sub(MAX_MOMENTS));
-            told.insert(process, LiveService { moments, ..news });
+            let known = told.remove(&process).map(|known| known.moments).unwrap_or_default();
+            let LiveService { kind, what, state, moments } = news;
+            let moments = followed_by(known, moments);
+            told.insert(process, LiveService { kind, what, state, moments });
         }
         told.get(&process).cloned()
     }
@@ -104,6 +104,14 @@ impl Services {
         let file = file.to_owned();
         kept.get(GATEWAY_FRESH, move || gateway_figures(&program, &folder, &file).unwrap_or_default())
     }
+}
+
+/// Moments and later ones, no more than the load itself keeps.
+fn followed_by(mut known: Vec<ServiceMoment>, later: Vec<ServiceMoment>) -> Vec<ServiceMoment> {
+    known.extend(later);
+    let workers = known.last().map_or(0, |latest| latest.workers.len());
+    known.drain(..known.len().saturating_sub(live_service::max_moments(workers)));
+    known
 }
 
 /// What `underlay-gateway top` says, in numbers.
@@ -199,14 +207,32 @@ fn of_this_program(words: &[&str]) -> Option<Kind> {
         ["ycsb", rest @ ..] => ("load", rest),
         _ => return None,
     };
-    let pool = rest.iter().find(|word| !word.starts_with('-')).filter(|_| kind == "volume server");
-    Some((kind, rest.join(" "), pool.map(|pool| (*pool).to_owned())))
+    let pool = if kind == "volume server" { pool_of(rest) } else { None };
+    Some((kind, rest.join(" "), pool))
+}
+
+/// The pool's file, as the volume server itself reads its words.
+fn pool_of(rest: &[&str]) -> Option<String> {
+    let serve = ServeVolumesArguments::augment_args(clap::Command::new("serve")).no_binary_name(true);
+    let matches = serve.try_get_matches_from(rest).ok()?;
+    Some(ServeVolumesArguments::from_arg_matches(&matches).ok()?.pool.display().to_string())
 }
 
 fn of_gateway(words: &[&str]) -> Option<Kind> {
-    let at = words.iter().position(|word| *word == "serve")?;
-    let file = words[at + 1..].iter().find(|word| !word.starts_with('-'))?;
-    Some(("gateway", (*file).to_owned(), Some((*file).to_owned())))
+    let mut plain = Vec::new();
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        match word {
+            // Its only option with a value, which may stand anywhere.
+            "--log-level" => {
+                words.next();
+            }
+            word if word.starts_with('-') => {}
+            word => plain.push(word),
+        }
+    }
+    let ["serve", file] = plain[..] else { return None };
+    Some(("gateway", file.to_owned(), Some(file.to_owned())))
 }
 
 /// Field 4 of proc_pid_stat(5), behind the name, which may hold anything.
@@ -261,6 +287,8 @@ fn parts_of(state: volume_protocol::PoolState) -> Vec<ServicePart> {
 
 #[cfg(test)]
 mod tests {
+    use underlay_record::LiveWorker;
+
     use super::*;
 
     #[test]
@@ -272,13 +300,37 @@ mod tests {
             ("volume server", "--immediate pool.toml", Some("pool.toml"))
         );
         assert_eq!(of_this_program(&["ycsb", "run", "null"]).unwrap().0, "load");
-        let (kind, what, _) = of_gateway(&["--log-level", "debug", "serve", "g.toml"]).unwrap();
-        assert_eq!((kind, what.as_str()), ("gateway", "g.toml"));
+        // The value of an option is not the file.
+        for words in ["--listen 127.0.0.1:0 --log-level debug pool.toml", "pool.toml --listen=127.0.0.1:0"] {
+            let words: Vec<&str> = ["volume", "serve"].into_iter().chain(words.split(' ')).collect();
+            assert_eq!(of_this_program(&words).unwrap().2.as_deref(), Some("pool.toml"), "{words:?}");
+        }
+        for words in [
+            "--log-level debug serve g.toml",
+            "serve --log-level debug g.toml",
+            "serve g.toml --log-level debug",
+            "serve --log-level=debug g.toml",
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            let (kind, what, _) = of_gateway(&words).unwrap();
+            assert_eq!((kind, what.as_str()), ("gateway", "g.toml"), "{words:?}");
+        }
         assert_eq!(of_gateway(&["top", "g.toml"]), None);
         let own = found(&PathBuf::from(format!("/proc/{}", std::process::id())));
         assert!(own.is_none(), "a test serves nothing");
         let parent = parent_of(&PathBuf::from(format!("/proc/{}", std::process::id())));
         assert_eq!(parent, Some(std::os::unix::process::parent_id()));
+    }
+
+    #[test]
+    fn of_many_workers_fewer_moments_are_kept() {
+        let moment = |at_ms| ServiceMoment {
+            at_ms,
+            workers: vec![LiveWorker::default(); 160],
+            ..ServiceMoment::default()
+        };
+        let kept = followed_by((0..80).map(moment).collect(), (80..200).map(moment).collect());
+        assert_eq!((kept.len(), kept[0].at_ms), (90, 110));
     }
 
     #[test]
