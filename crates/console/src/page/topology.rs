@@ -104,14 +104,12 @@ fn columns(
         below.map(|(index, id)| (index, edge(live(id)))).collect()
     };
     let to_layers = |server: Option<u32>| -> Vec<(usize, String)> {
-        let mut volumes = 0;
         let of_server = sample.layers.iter().enumerate().filter(|(_, layer)| {
-            if layer.kind != VOLUME {
-                return layer.server == server;
+            match layer.kind == VOLUME {
+                // One each; nodes of one server share its volume.
+                true => server.is_none_or(|server| is_volume_of(layer, server)),
+                false => layer.server == server,
             }
-            // In the order of the servers, one each; nodes of one server share its volume.
-            volumes += 1;
-            server.is_none_or(|server| server == volumes)
         });
         of_server.map(|(index, _)| (index, String::new())).collect()
     };
@@ -184,6 +182,12 @@ fn columns(
     let title = if pool { "devices of the pool" } else { "devices" };
     columns.push(Column { title, things: at_the_end.collect() });
     columns
+}
+
+/// Whether a volume is the one of this server, from 1: their names count from 0.
+fn is_volume_of(layer: &LayerActivity, server: u32) -> bool {
+    let number = layer.name.strip_prefix("server-").and_then(|number| number.parse::<u32>().ok());
+    number.and_then(|number| number.checked_add(1)) == Some(server)
 }
 
 fn is_positive(layer: &LayerActivity, figure: &str) -> bool {
@@ -353,5 +357,22 @@ pub(super) fn controls(hub: &Hub, run: &FollowedRun) -> Markup {
             }
             p.muted.small { "Whatever is done here is in the record of the cell." }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_the_volume_of_its_name_whatever_their_order() {
+        // As a pool lists them.
+        let names = ["server-0", "server-1", "server-10", "server-2", "server-x", "other"];
+        let layer = |name: &str| LayerActivity { name: name.to_owned(), ..LayerActivity::default() };
+        let of = |server| -> Vec<&str> {
+            names.into_iter().filter(|name| is_volume_of(&layer(name), server)).collect()
+        };
+        assert_eq!((of(1), of(3), of(11)), (vec!["server-0"], vec!["server-2"], vec!["server-10"]));
+        assert!(of(4).is_empty());
     }
 }
