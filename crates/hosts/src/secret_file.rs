@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::HostError;
 
 /// Tokens, certificates and keys are small.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Checks that not everybody can read the file.
 pub(crate) fn check_private(file: &Path) -> Result<(), HostError> {

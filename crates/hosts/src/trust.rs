@@ -17,7 +17,7 @@ use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::verify::X509CheckFlags;
 
 use crate::HostError;
-use crate::secret_file::{check_private, read_some};
+use crate::secret_file::{MAX_FILE_BYTES, check_private, read_some};
 use crate::token::Token;
 
 /// The identity of the key. There is only one.
@@ -140,16 +140,21 @@ impl Certificates {
     /// the authority, and nobody resumes a session.
     ///
     /// # Errors
-    /// When the files can't be read, others can read the key, or they don't belong together.
+    /// When the files can't be read, anyone else can read the key, a group included, or they don't belong together.
     pub fn for_listening(&self) -> Result<SslContext, HostError> {
-        self.context(Side::Worker)
+        let key = underlay_files::read_secret(&self.key, MAX_FILE_BYTES)
+            .map_err(|error| HostError::Trust(format!("{}: {error}", self.key.display())))?;
+        self.context_with(Side::Worker, key.as_bytes())
     }
 
+    /// A key may be a group's: a container's secrets are.
     fn context(&self, side: Side) -> Result<SslContext, HostError> {
         check_private(&self.key)?;
-        let [authority, certificate, key] =
-            [&self.authority, &self.certificate, &self.key].map(|file| read_some(file));
-        let (authority, certificate, key) = (authority?, certificate?, key?);
+        self.context_with(side, &read_some(&self.key)?)
+    }
+
+    fn context_with(&self, side: Side, key: &[u8]) -> Result<SslContext, HostError> {
+        let (authority, certificate) = (read_some(&self.authority)?, read_some(&self.certificate)?);
         let of = |file: &Path, problem: &str| HostError::Trust(format!("{}: {problem}", file.display()));
         let no_certificate = "not a certificate in PEM format";
         let authorities = X509::stack_from_pem(&authority).unwrap_or_default();
@@ -159,7 +164,7 @@ impl Certificates {
             return Err(of(&self.authority, no_certificate));
         }
         // Without this, OpenSSL would prompt for the password of an encrypted key.
-        let key = PKey::private_key_from_pem_callback(&key, |_| Ok(0))
+        let key = PKey::private_key_from_pem_callback(key, |_| Ok(0))
             .map_err(|_| of(&self.key, "not an unencrypted private key in PEM format"))?;
         let build = || -> Result<SslContext, ErrorStack> {
             let mut builder = builder(side, SUITES_WITH_CERTIFICATES)?;
@@ -211,6 +216,12 @@ mod tests {
         assert!(context(&certificates).ends_with("own.pem: not a certificate in PEM format"));
         std::fs::set_permissions(&certificates.key, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(context(&certificates).contains("everybody can read it"));
+        let refused = |certificates: &Certificates| certificates.for_listening().err().unwrap().to_string();
+        assert!(
+            refused(&certificates).contains("own.key: it is open to everybody"),
+            "{}",
+            refused(&certificates)
+        );
         let missing = Certificates { key: folder.path().join("none"), ..certificates };
         assert!(context(&missing).contains("none can't be read"));
     }
