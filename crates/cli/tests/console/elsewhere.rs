@@ -15,7 +15,7 @@ use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::{X509, X509NameBuilder};
 
-use crate::support::{Playground, secret, wait_for};
+use crate::support::{NULL_STUDY, Playground, secret, wait_for};
 use crate::{Running, console};
 
 /// Where a console without TLS is.
@@ -121,8 +121,10 @@ fn from_other_hosts_it_takes_a_certificate_and_the_token() {
     write("authority.pem", ours.0.to_pem().unwrap());
     write("own.pem", server.0.to_pem().unwrap());
     write("own.key", server.1.private_key_to_pem_pkcs8().unwrap());
-    let certificates = ["--authority", "authority.pem", "--certificate", "own.pem", "--key", "own.key"];
-    let (_console, url) = console(&playground, &certificates);
+    playground.write("null.toml", NULL_STUDY);
+    let mut arguments = vec!["--studies", "."];
+    arguments.extend(["--authority", "authority.pem", "--certificate", "own.pem", "--key", "own.key"]);
+    let (_console, url) = console(&playground, &arguments);
     let (place, entry) = url.split_once("?token=").unwrap();
     let host = place.strip_prefix("https://").unwrap_or_else(|| panic!("{url}")).trim_end_matches('/');
     let port: u16 = host.rsplit_once(':').unwrap().1.parse().unwrap();
@@ -152,10 +154,14 @@ fn from_other_hosts_it_takes_a_certificate_and_the_token() {
     assert!(ask(Some(&browser), &open, &[], "").starts_with("HTTP/1.1 403"));
     // A cookie that got away is nothing without a certificate, nor is a page of the same name without TLS one of ours.
     assert_eq!(ask(None, "GET / HTTP/1.1", &[&cookie], ""), "");
+    // All else is right, so that the one is refused for its origin alone, and the other for what it asks.
+    let page = ask(Some(&browser), "GET /studies/edit?file=null.toml HTTP/1.1", &[&cookie], "");
+    let form = page.split_once(r#"name="form" value=""#).and_then(|(_, rest)| rest.split('"').next());
+    let body = format!("form={}&process=1&confirmed=yes", form.unwrap_or_else(|| panic!("{page}")));
     for (origin, expected) in
-        [(format!("Origin: http://{host}"), "403"), (format!("Origin: https://{host}"), "40")]
+        [(format!("Origin: http://{host}"), "403"), (format!("Origin: https://{host}"), "409")]
     {
-        let answer = ask(Some(&browser), "POST /host/stop HTTP/1.1", &[&cookie, &origin], "process=1");
+        let answer = ask(Some(&browser), "POST /host/stop HTTP/1.1", &[&cookie, &origin], &body);
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{answer}");
     }
     let rebound = match handshake(port, &ours, Some(&browser)) {
