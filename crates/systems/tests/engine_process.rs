@@ -319,7 +319,8 @@ fn a_load_larger_than_its_memory_stays_in_it() {
     assert!(figures["current_block_cache_bytes"] <= bytes("block_cache_bytes"), "{figures:?}");
     assert_eq!(figures["current_background_errors"], 0.0);
     // It has settled.
-    assert_eq!(running.gauges().unwrap(), [("current_compactions_running".to_owned(), 0.0)].into());
+    let gauges = ["current_compactions_running", "current_writes_delayed", "current_writes_stopped"];
+    assert_eq!(running.gauges().unwrap(), gauges.map(|gauge| (gauge.to_owned(), 0.0)).into());
     assert_eq!(client.scan(&0u32.to_be_bytes(), 10_000, Fields::All), Ok((Outcome::Found, 4096)));
     // What was written without a log is there after an orderly stop.
     running.stop().unwrap();
