@@ -7,9 +7,7 @@ use underlay_record::CellStatus;
 
 use crate::axe::Axe;
 use crate::browser::{self, Browser};
-use crate::elsewhere::{Plain, request};
-use crate::services::{TOKEN, bearer};
-use crate::support::{Playground, can_mount, records, secret, wait_for};
+use crate::support::{Playground, can_mount, records, wait_for};
 use crate::{LIMIT, Running, console, keep_pictures, without_query};
 
 const STUDY: &str = r#"
@@ -44,18 +42,6 @@ seed = 7
 time = 2
 "#;
 
-/// The volume server that a run has started.
-fn volume_server_of(run: u32) -> u32 {
-    let is_it = |process: &u32| {
-        let of = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
-        of("cmdline").contains("\0volume\0serve\0")
-            && of("status").lines().any(|line| line == format!("PPid:\t{run}"))
-    };
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.find(is_it).expect("the run has a volume server")
-}
-
 #[test]
 fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_and_plugged_in_again() {
     if !can_mount() || !browser::is_there() {
@@ -64,8 +50,7 @@ fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_and_plugged_in_again() {
     let playground = Playground::new();
     playground.write("pool.toml", STUDY);
     std::fs::create_dir(playground.path("runs")).unwrap();
-    secret(&playground, "token", TOKEN);
-    let (_console, url) = console(&playground, &["--token-file", "token"]);
+    let (_console, url) = console(&playground, &[]);
     let place = without_query(&url).to_owned();
     let mut run = playground.underlay(&["run", "pool.toml", "--out", "runs/one", "--quiet"]);
     let mut run = run.stdout(Stdio::null()).spawn().map(Running).unwrap();
@@ -119,10 +104,6 @@ fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_and_plugged_in_again() {
         "{}",
         browser.text()
     );
-    let at = Plain::at(&url);
-    let body = format!("process={}", volume_server_of(run.0.id()));
-    let refused = request(&mut at.connect(), "POST /host/stop HTTP/1.1", &at.host(), &[&bearer()], &body);
-    assert!(refused.starts_with("HTTP/1.1 409") && refused.contains("stop the run instead"), "{refused}");
     browser.go(&format!("{place}/runs/one"));
     browser.wait_long_for("document.querySelector('.badge.state-complete')", LIMIT + Duration::from_secs(60));
     assert!(run.0.wait().unwrap().code().is_some());

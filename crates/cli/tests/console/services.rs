@@ -12,7 +12,7 @@ use crate::elsewhere::{Plain, request};
 use crate::support::{Playground, secret, wait_for};
 use crate::{LIMIT, Running, console, keep_pictures, without_query};
 
-pub(crate) const TOKEN: &str = "correct-horse-battery-staple";
+const TOKEN: &str = "correct-horse-battery-staple";
 
 /// A worker, and where it listens.
 fn worker(playground: &Playground) -> (Running, String) {
@@ -85,7 +85,7 @@ fn each_host_of_a_load_has_its_figures_and_a_worker_is_stopped_from_the_page() {
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
 }
 
-pub(crate) fn bearer() -> String {
+fn bearer() -> String {
     format!("Authorization: Bearer {TOKEN}")
 }
 
