@@ -153,7 +153,15 @@ fn range(values: &[f64], write: impl Fn(f64) -> String) -> Option<String> {
     let low = values.iter().copied().reduce(f64::min)?;
     let high = values.iter().copied().reduce(f64::max)?;
     let (low, high) = (write(low), write(high));
-    Some(if low == high { low } else { format!("{low}–{high}") })
+    if low == high {
+        return Some(low);
+    }
+    // One unit is enough for both, and a browser may break the line behind the dash.
+    let short = match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, unit)), Some((_, same))) if unit == same => number.to_owned(),
+        _ => low,
+    };
+    Some(format!("{short}–{high}"))
 }
 
 fn range_of<T>(figures: &[&T], pick: impl Fn(&T) -> Option<f64>, write: fn(f64) -> String) -> String {
