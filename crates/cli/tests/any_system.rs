@@ -113,6 +113,35 @@ fn whatever_a_program_does_is_told_and_cleared_away() {
     }
 }
 
+/// Their errors quote the last lines only.
+#[test]
+fn logs_of_a_program_that_does_not_get_to_its_benchmark_are_kept() {
+    if !can_mount() {
+        return;
+    }
+    let much = "echo the first word; seq 100000; exit 3";
+    let cases = [
+        ("prepare", format!("prepare = \"{much}\""), "prepare.log"),
+        ("load", format!("load = \"{much}\""), "load.log"),
+        ("settle", format!("load = \"true\"\nsettle = \"{much}\""), "settle.log"),
+        ("start", format!("start = \"echo hello > {{logs}}/own.log; {much}\"\nready = \"false\""), "own.log"),
+    ];
+    for (verb, system, file) in cases {
+        let playground = Playground::new();
+        playground.write("hostile.toml", &study(&system, "run = \"echo speed 1\""));
+        let output = playground.output(&["run", "hostile.toml", "--out", "out"]);
+        assert!(!output.status.success(), "{verb}: {}", stdout(&output));
+        let all = records(&playground.path("out"));
+        let [record] = all.as_slice() else { panic!("{verb}: {} records; {}", all.len(), stderr(&output)) };
+        let CellStatus::Failed { reason } = &record.status else { panic!("{verb}: {:?}", record.status) };
+        assert!(reason.contains("100000") && !reason.contains("the first word"), "{verb}: {reason}");
+        let log = std::fs::read_to_string(playground.path("out/cells/program.flash.w.r1.log")).unwrap();
+        // Of each log the last 256 KiB are kept: it begins in the middle.
+        assert!(log.contains(file) && log.contains("\n60000\n"), "{verb}: {} bytes", log.len());
+        assert_eq!(playground.left_behind(), [""; 0], "{verb}");
+    }
+}
+
 /// What is read is what was printed, and faults happen when they should.
 #[test]
 fn a_benchmark_has_its_faults_and_its_output_is_whole() {

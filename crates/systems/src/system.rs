@@ -307,6 +307,11 @@ pub trait System: Send + Sync {
     fn cautions(&self, _settings: &BTreeMap<String, String>) -> Vec<String> {
         Vec::new()
     }
+    /// The ends of logs that are worth keeping, by name, of a server that could not start or be loaded: what is left of it below
+    /// its scratch directory.
+    fn logs_left(&self, _scratch: &Path) -> Vec<(String, String)> {
+        Vec::new()
+    }
     /// Starts it on storage that is empty or that it has used before.
     fn start(
         &self,

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_files::{Access, Folder};
 use underlay_record::{DeviceActivity, RunRecord};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::BenchmarkRequest;
@@ -12,7 +11,7 @@ use underlay_workload::Aftermath;
 use underlay_workload::machine_use::MachineSnapshot;
 
 use super::attached::Storages;
-use super::cell::{Bench, Observed, explain, find_system, prepare};
+use super::cell::{Bench, Observed, explain, find_system, prepare, scratch_of};
 use super::cell_folder::CellFolder;
 use super::cell_plan::CellPlan;
 use super::certificate::{Evidence, certify};
@@ -20,6 +19,7 @@ use super::cpu::CpuMeter;
 use super::dataset::Datasets;
 use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
+use super::kept_logs::KeptLogs;
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, faults};
 use crate::session::Session;
@@ -55,10 +55,12 @@ impl Bench {
         let storages = Storages::attach(plan, source.as_ref(), &folder, self.registry())?;
         storages.set_pace(Pace::Immediate)?;
         let mut warnings: Vec<String> = self.floor_unknown(plan).into_iter().collect();
-        let session = self.start(plan, system, &storages, &folder, &mut warnings, stop)?;
+        let session = self.start(plan, system, &storages, &folder, &mut warnings, stop);
+        let logs = KeptLogs::beside(self.records());
+        let session = logs.of_failure(plan, system, &folder.join(scratch_of(0)), session)?;
         let measured =
             self.measure_benchmark(plan, benchmark, (&session, &storages, &folder), observer, stop);
-        let kept = self.keep_logs(plan, &session);
+        let kept = logs.keep(plan, &session.servers().logs());
         let (mut record, more) = match measured {
             Ok(measured) => measured,
             Err(error) => {
@@ -191,17 +193,6 @@ impl Bench {
         record.certificate = Some(certificate);
         record.benchmark = Some(measured.without_slow_motion(plan.scale.time));
         Ok((record, faults::note(&faults::concerning(plan.study, &plan.storage))))
-    }
-
-    /// Keeps the program's logs beside the cell's record.
-    fn keep_logs(&self, plan: &CellPlan<'_>, session: &Session) -> Result<(), String> {
-        let logs = session.servers().logs();
-        let text: String =
-            logs.iter().map(|(name, text)| format!("==> {name} <==\n{}\n\n", text.trim_end())).collect();
-        let name = std::path::Path::new(&plan.planned.file).with_extension("log");
-        let kept = Folder::open(self.records())
-            .and_then(|folder| folder.replace(&name.to_string_lossy(), Access::Readable, text.as_bytes()));
-        kept.map_err(|error| format!("the logs of this cell were not kept: {error}"))
     }
 }
 

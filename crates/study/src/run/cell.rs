@@ -454,7 +454,7 @@ impl Bench {
     ) -> Result<Session, CellError> {
         let mut places = Vec::new();
         for server in 0..plan.system.servers as usize {
-            let scratch = folder.join(format!("scratch-{server}"));
+            let scratch = folder.join(scratch_of(server));
             fs::create_dir_all(&scratch)?;
             let paths = storages.paths_of(server, scratch);
             let directories = paths.data.len();
@@ -545,6 +545,11 @@ pub(super) fn explain(reason: String, session: &Session, storages: &Storages) ->
         text.push_str(&format!("\n{error}"));
     }
     CellError::Failed(text)
+}
+
+/// The folder, below the cell's, of a server's files that are not on its storage.
+pub(super) fn scratch_of(server: usize) -> String {
+    format!("scratch-{server}")
 }
 
 /// The system of a cell, if this program has it.

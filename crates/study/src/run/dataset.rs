@@ -16,8 +16,10 @@ use underlay_storage::stack::Pace;
 use underlay_systems::system::{LoadRequest, Settings, StoragePaths, System};
 
 use super::attached::{Storages, images_folder};
+use super::cell::scratch_of;
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
+use super::kept_logs::KeptLogs;
 use super::prepared::{Data, Prepared};
 use super::tree_copy::copy_tree;
 use super::{CellError, Live, Observer, check_stop, drive, images, storage};
@@ -31,6 +33,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 pub(super) struct Datasets {
     root: PathBuf,
     registry: Registry,
+    logs: KeptLogs,
     /// dataset key -> folder of the system's files
     loaded: HashMap<String, PathBuf>,
     /// dataset key and storage name -> what its cells begin with
@@ -40,10 +43,11 @@ pub(super) struct Datasets {
 }
 
 impl Datasets {
-    pub(super) fn new(root: &Path, registry: Registry) -> Self {
+    pub(super) fn new(root: &Path, registry: Registry, logs: KeptLogs) -> Self {
         Datasets {
             root: root.to_path_buf(),
             registry,
+            logs,
             loaded: HashMap::new(),
             imaged: HashMap::new(),
             elsewhere: HashSet::new(),
@@ -134,7 +138,9 @@ impl Datasets {
         }
         let place = Place { paths, budget_bytes: plan.budget_bytes, share: None };
         if plan.benchmark.is_some() {
-            return self.load_by_command(plan, system, place, &settings, stop);
+            let scratch = place.paths.scratch.clone();
+            let loaded = self.load_by_command(plan, system, place, &settings, stop);
+            return self.logs.of_failure(plan, system, &scratch, loaded);
         }
         // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
         let session = Session::start(system, vec![place], Enforcement::None, &settings, stop)?;
@@ -231,7 +237,7 @@ impl Datasets {
         let _place = CellFolder::make(&place)?;
         let storages = Storages::attach(plan, None, &place, &self.registry)?;
         storages.set_pace(Pace::Immediate)?;
-        let scratch = place.join("scratch-0");
+        let scratch = place.join(scratch_of(0));
         fs::create_dir_all(&scratch)?;
         let paths = storages.paths_of(0, scratch);
         self.load(plan, system, paths, observer, stop)?;

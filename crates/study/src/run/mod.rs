@@ -16,6 +16,7 @@ mod feed;
 mod host;
 mod images;
 mod jobs;
+mod kept_logs;
 mod machine;
 mod prepared;
 mod rate_search;

@@ -13,6 +13,7 @@ use super::dataset::Datasets;
 use super::directory::RunDirectory;
 use super::feed::Feed;
 use super::host::{HostInfo, timestamp};
+use super::kept_logs::KeptLogs;
 use super::round::{self, Ended, Round};
 use super::slow_motion::{self, Paced};
 use super::wishes::{RunControl, Wishes};
@@ -219,7 +220,7 @@ fn run_rounds(
         None => make_work(&directory, &registry)?,
     };
     // Data sets are loaded at this machine's own speed, so that slower motion needs no new ones.
-    let mut datasets = Datasets::new(work.path(), registry.clone());
+    let mut datasets = Datasets::new(work.path(), registry.clone(), KeptLogs::beside(&directory.records()));
     // Taken afresh: a run may be resumed after an upgrade, or on another machine.
     let here = HostInfo::of(study, awake.as_ref());
     if let Some(changed) = here.changed_since(&run.machine, &run.versions) {

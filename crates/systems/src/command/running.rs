@@ -147,6 +147,17 @@ impl Texts for Printed<'_> {
     }
 }
 
+/// What commands printed, and what the program wrote itself, each up to a limit.
+pub(super) fn logs_of(outputs: &Path, scratch: &Path) -> Vec<(String, String)> {
+    let name = outputs.file_name().map(|name| name.to_string_lossy().into_owned());
+    let printed =
+        outputs.parent().zip(name).map(|(parent, name)| texts_in(parent, &name, MAX_LOGS, MAX_LOG_BYTES));
+    let own = texts_in(scratch, LOGS, MAX_LOGS, MAX_LOG_BYTES);
+    // What can't be read is not kept.
+    let all = printed.into_iter().chain([own]).flat_map(Result::unwrap_or_default);
+    all.map(|end| (end.name, end.text)).collect()
+}
+
 impl Running for Program {
     fn connect(&self) -> Result<Box<dyn Client>, SystemError> {
         Err(SystemError::failed(NAME, "running", "a program that commands start has no clients of ours"))
@@ -169,13 +180,7 @@ impl Running for Program {
     }
 
     fn logs(&self) -> Vec<(String, String)> {
-        let folder = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let outputs = self.ground.outputs.parent().zip(folder(&self.ground.outputs));
-        let outputs = outputs.map(|(parent, name)| texts_in(parent, &name, MAX_LOGS, MAX_LOG_BYTES));
-        let own = texts_in(&self.ground.scratch, LOGS, MAX_LOGS, MAX_LOG_BYTES);
-        // What can't be read is not kept.
-        let all = outputs.into_iter().chain([own]).flat_map(Result::unwrap_or_default);
-        all.map(|end| (end.name, end.text)).collect()
+        logs_of(&self.ground.outputs, &self.ground.scratch)
     }
 
     fn processes(&self) -> Vec<u32> {

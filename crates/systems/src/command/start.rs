@@ -15,7 +15,7 @@ use super::ground::{Belongs, Ground, new_mark};
 use super::host_space::HostSpace;
 use super::identity::{User, make_private, write_file};
 use super::placeholders::Values;
-use super::running::Program;
+use super::running::{Program, logs_of};
 use crate::child::Child;
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{
@@ -313,6 +313,10 @@ impl System for Command {
 
     fn start_and_stop(&self) -> Duration {
         Duration::from_secs(5)
+    }
+
+    fn logs_left(&self, scratch: &Path) -> Vec<(String, String)> {
+        logs_of(&scratch.join(OUTPUTS), &scratch.join(FOLDER))
     }
 
     fn start(

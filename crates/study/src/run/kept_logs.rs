@@ -1,0 +1,44 @@
+//! A program's logs, kept beside the record of its cell.
+
+use std::path::{Path, PathBuf};
+
+use underlay_files::{Access, Folder};
+use underlay_systems::system::System;
+
+use super::CellError;
+use super::cell_plan::CellPlan;
+
+/// Where records go, and logs beside them.
+pub(super) struct KeptLogs {
+    records: PathBuf,
+}
+
+impl KeptLogs {
+    pub(super) fn beside(records: &Path) -> Self {
+        KeptLogs { records: records.to_path_buf() }
+    }
+
+    /// Keeps these as the logs of a cell.
+    pub(super) fn keep(&self, plan: &CellPlan<'_>, logs: &[(String, String)]) -> Result<(), String> {
+        let text: String =
+            logs.iter().map(|(name, text)| format!("==> {name} <==\n{}\n\n", text.trim_end())).collect();
+        let name = Path::new(&plan.planned.file).with_extension("log");
+        let kept = Folder::open(&self.records)
+            .and_then(|folder| folder.replace(&name.to_string_lossy(), Access::Readable, text.as_bytes()));
+        kept.map_err(|error| format!("the logs of this cell were not kept: {error}"))
+    }
+
+    /// Keeps what a server left that could not start or be loaded, before its scratch directory goes.
+    pub(super) fn of_failure<T>(
+        &self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        scratch: &Path,
+        outcome: Result<T, CellError>,
+    ) -> Result<T, CellError> {
+        let Err(CellError::Failed(reason)) = outcome else { return outcome };
+        let logs = system.logs_left(scratch);
+        let kept = if logs.is_empty() { Ok(()) } else { self.keep(plan, &logs) };
+        Err(CellError::Failed(kept.err().map_or(reason.clone(), |problem| format!("{reason}\n{problem}"))))
+    }
+}
