@@ -3,7 +3,8 @@
 mod fixture;
 
 use underlay_record::{
-    CellStatus, Covered, DeviceInputs, EstimateShare, FaultRecord, InputCertificate, Scale, Verdict, Wear,
+    CellStatus, Covered, CpuRecord, DeviceInputs, EstimateShare, FaultRecord, InputCertificate, Scale,
+    Verdict, Wear,
 };
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::Comparison;
@@ -580,6 +581,37 @@ fn cells_whose_inputs_are_uncertain_are_marked_everywhere() {
     let own = found.cells.iter().find(|cell| cell.storage == baseline).unwrap();
     assert_eq!(own.ratio_if_estimates_off, None);
     assert!(export::csv(&loaded).contains(",uncertain,0.9,0.8,"));
+}
+
+#[test]
+fn cells_that_their_cpus_limit_say_when_these_were_slower() {
+    let told = |took_us: f64, used_cpus: f64| {
+        let mut loaded = fixture::small();
+        for (index, record) in loaded.records.iter_mut().enumerate() {
+            let is_slower = index == 0;
+            record.cpu = Some(CpuRecord {
+                modelled_cores: 4,
+                due_cpus: 0.5,
+                held_to_cpus: 0.5,
+                enforced_by: "cgroup v2".to_owned(),
+                used_cpus: if is_slower { used_cpus } else { 0.1 },
+                throttled_share: 0.0,
+                lost_share: 0.0,
+                waited_share: None,
+                system_cpus: "1".to_owned(),
+                system_stolen_share: 0.0,
+                emulation_cpus: "0".to_owned(),
+                emulation_busy_share: 0.1,
+                emulation_stolen_share: 0.0,
+                speed_probe_us: Some(if is_slower { took_us } else { 40.0 }),
+            });
+        }
+        let warnings = export::export(&loaded).warnings;
+        warnings.into_iter().find(|one| one.text.starts_with("This host's CPUs")).map(|one| one.text)
+    };
+    assert!(told(60.0, 0.45).is_some_and(|text| text.contains("50 % longer")));
+    assert_eq!(told(44.0, 0.45), None, "repetitions differ by as much");
+    assert_eq!(told(60.0, 0.2), None, "it waited for its storage");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use underlay_attach::{AttachError, CpuTimes, CpuUsage};
 use underlay_record::CpuRecord;
 
 use super::cell_plan::CellPlan;
+use super::cpu_speed::{Probed, SpeedProbe};
 use crate::machine::{Placement, Share};
 use crate::session::Session;
 
@@ -15,15 +16,17 @@ pub(super) struct Counters {
     system: CpuTimes,
     emulation: CpuTimes,
     servers: Vec<CpuUsage>,
+    speed: Probed,
 }
 
 impl Counters {
-    fn take(placement: &Placement, session: &Session) -> Result<Counters, AttachError> {
+    fn take(placement: &Placement, session: &Session, probe: &SpeedProbe) -> Result<Counters, AttachError> {
         Ok(Counters {
             at: Instant::now(),
             system: CpuTimes::of(&placement.system)?,
             emulation: CpuTimes::of(&placement.emulation)?,
             servers: session.cpu_usage(),
+            speed: probe.read(),
         })
     }
 }
@@ -34,6 +37,7 @@ pub(super) struct CpuMeter<'a> {
     session: &'a Session,
     share: Share,
     servers: u32,
+    probe: SpeedProbe,
 }
 
 impl<'a> CpuMeter<'a> {
@@ -45,11 +49,12 @@ impl<'a> CpuMeter<'a> {
     ) -> Option<CpuMeter<'a>> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
-        Some(CpuMeter { placement, session, share, servers: plan.system.servers })
+        let probe = SpeedProbe::on(&placement.system);
+        Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe })
     }
 
     pub(super) fn read(&self) -> Result<Counters, AttachError> {
-        Counters::take(self.placement, self.session)
+        Counters::take(self.placement, self.session, &self.probe)
     }
 
     /// What the processors did between two readings.
@@ -97,6 +102,7 @@ impl<'a> CpuMeter<'a> {
             emulation_cpus: self.placement.emulation.to_string(),
             emulation_busy_share: share(emulation_busy, self.placement.emulation.len()),
             emulation_stolen_share: share(emulation.stolen, self.placement.emulation.len()),
+            speed_probe_us: ended.speed.mean_since_us(began.speed),
         }
     }
 }

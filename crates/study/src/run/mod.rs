@@ -7,6 +7,7 @@ mod cell_folder;
 mod cell_plan;
 pub mod certificate;
 mod cpu;
+mod cpu_speed;
 mod dataset;
 mod directory;
 mod drive;

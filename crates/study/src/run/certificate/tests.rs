@@ -259,6 +259,7 @@ fn of_waiting(
         emulation_cpus: "1".to_owned(),
         emulation_busy_share,
         emulation_stolen_share: 0.1,
+        speed_probe_us: None,
         waited_share,
     };
     let measured = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
