@@ -1,5 +1,6 @@
 //! Where a run's measurement is weak, and what to try.
 
+mod cpus;
 mod run;
 
 use underlay_record::{CellStatus, InputCertificate, Verdict};
@@ -102,6 +103,7 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warnin
             found.add(Warning::note(text).of(&name));
         }
     }
+    cpus::about_cpus(comparison, &mut found);
     let mut warnings = found.joined();
     warnings.sort_by_key(|warning| warning.severity);
     warnings
@@ -358,8 +360,13 @@ struct Joined {
 
 impl Collector {
     fn add(&mut self, warning: Warning) {
-        // Why something failed is told in the words of that cell.
-        let key = if warning.is_reason { warning.text.clone() } else { key_of(&warning.text) };
+        let key = match &warning.remedy {
+            // Why something failed is told in the words of that cell.
+            _ if warning.is_reason => warning.text.clone(),
+            // What estimates a cell rests on is told beside it; here it would be another sentence for each.
+            Some(remedy) if warning.is_about_inputs() => format!("{UNCERTAIN_INPUTS} {remedy}"),
+            _ => key_of(&warning.text),
+        };
         let Some(joined) = self.found.iter_mut().find(|known| known.key == key) else {
             self.found.push(Joined { key, warning, has_others: false });
             return;
@@ -413,6 +420,23 @@ mod tests {
             "device p50: modelled 36 µs, delivered 180 µs: +400.0 % (allowed: 10 %), in the worst case"
         );
         assert_eq!(warning.cells, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn what_is_little_known_is_one_warning_for_each_thing_to_do() {
+        let mut found = Collector::default();
+        for (estimates, extent, remedy, cell) in [
+            ("81 % of device time rests on estimates (flush_us 81 %)", 0.81, "measure the device", "a"),
+            ("94 % of device time rests on estimates (page_read_us 94 %)", 0.94, "measure the device", "b"),
+            ("no device time rests on estimates", 0.0, "read the ratio as the model's", "c"),
+        ] {
+            let warning = Warning::doubtful(format!("Uncertain inputs: {estimates}"));
+            found.add(warning.extent(extent).remedy(remedy).of(cell));
+        }
+        let [first, second] = found.joined().try_into().unwrap();
+        assert!(first.text.contains("page_read_us") && first.text.ends_with("worst case"), "{}", first.text);
+        assert_eq!(first.cells, ["a", "b"]);
+        assert_eq!(second.cells, ["c"]);
     }
 
     #[test]
