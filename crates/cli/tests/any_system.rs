@@ -125,6 +125,7 @@ fn logs_of_a_program_that_does_not_get_to_its_benchmark_are_kept() {
         ("load", format!("load = \"{much}\""), "load.log"),
         ("settle", format!("load = \"true\"\nsettle = \"{much}\""), "settle.log"),
         ("start", format!("start = \"echo hello > {{logs}}/own.log; {much}\"\nready = \"false\""), "own.log"),
+        ("stop", format!("start = \"sleep 1000\"\nready = \"true\"\nstop = \"{much}\""), "stop.log"),
     ];
     for (verb, system, file) in cases {
         let playground = Playground::new();

@@ -57,7 +57,8 @@ impl Bench {
         let mut warnings: Vec<String> = self.floor_unknown(plan).into_iter().collect();
         let session = self.start(plan, system, &storages, &folder, &mut warnings, stop);
         let logs = KeptLogs::beside(self.records());
-        let session = logs.of_failure(plan, system, &folder.join(scratch_of(0)), session)?;
+        let scratch = folder.join(scratch_of(0));
+        let session = logs.of_failure(plan, system, &scratch, session)?;
         let measured =
             self.measure_benchmark(plan, benchmark, (&session, &storages, &folder), observer, stop);
         let kept = logs.keep(plan, &session.servers().logs());
@@ -69,7 +70,7 @@ impl Bench {
             }
         };
         // Before the storages: a file system with open files cannot be unmounted.
-        session.finish()?;
+        logs.of_failure(plan, system, &scratch, session.finish().map_err(CellError::from))?;
         storages.detach()?;
         record.wall_s = begun.elapsed().as_secs_f64();
         record.warnings.extend(warnings.into_iter().chain(more).chain(kept.err()));

@@ -115,7 +115,9 @@ mod tests {
     #[test]
     fn a_probe_counts_until_it_is_dropped() {
         let probe = SpeedProbe::on(&Processors::available());
+        let begun = std::time::Instant::now();
         while probe.read().count < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it never computes");
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(probe.read().mean_since_us(Probed::default()).is_some_and(|mean_us| mean_us > 0.0));

@@ -174,8 +174,8 @@ impl RunDirectory {
     pub fn begin_again(&self, run: &Run) -> Result<(), RunError> {
         self.write_run(run)?;
         for planned in &run.plan {
-            let raw = Path::new(&planned.file).with_extension("parquet");
-            for name in [Path::new(&planned.file), &raw] {
+            let record = Path::new(&planned.file);
+            for name in [record, &record.with_extension("parquet"), &record.with_extension("log")] {
                 match self.cells.remove_file(&name.to_string_lossy()) {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
                         return Err(cannot("remove", &self.records().join(name), &error));

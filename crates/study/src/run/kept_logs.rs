@@ -1,5 +1,6 @@
 //! A program's logs, kept beside the record of its cell.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use underlay_files::{Access, Folder};
@@ -18,13 +19,19 @@ impl KeptLogs {
         KeptLogs { records: records.to_path_buf() }
     }
 
-    /// Keeps these as the logs of a cell.
+    /// Keeps these as the logs of a cell, instead of those that an earlier attempt may have left.
     pub(super) fn keep(&self, plan: &CellPlan<'_>, logs: &[(String, String)]) -> Result<(), String> {
         let text: String =
             logs.iter().map(|(name, text)| format!("==> {name} <==\n{}\n\n", text.trim_end())).collect();
         let name = Path::new(&plan.planned.file).with_extension("log");
-        let kept = Folder::open(&self.records)
-            .and_then(|folder| folder.replace(&name.to_string_lossy(), Access::Readable, text.as_bytes()));
+        let name = name.to_string_lossy();
+        let kept = Folder::open(&self.records).and_then(|folder| match text.is_empty() {
+            true => match folder.remove_file(&name) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+            false => folder.replace(&name, Access::Readable, text.as_bytes()),
+        });
         kept.map_err(|error| format!("the logs of this cell were not kept: {error}"))
     }
 
@@ -38,7 +45,7 @@ impl KeptLogs {
     ) -> Result<T, CellError> {
         let Err(CellError::Failed(reason)) = outcome else { return outcome };
         let logs = system.logs_left(scratch);
-        let kept = if logs.is_empty() { Ok(()) } else { self.keep(plan, &logs) };
+        let kept = self.keep(plan, &logs);
         Err(CellError::Failed(kept.err().map_or(reason.clone(), |problem| format!("{reason}\n{problem}"))))
     }
 }
