@@ -220,6 +220,9 @@ pub struct LiveDevice {
     /// What is wrong with it, on command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+    /// How its pool has it where that is not in use as ever: `out of use`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
 
 /// What the system uses of what it may, all servers together.
@@ -297,6 +300,9 @@ pub struct DeviceGlance {
     pub delivered: SparseBuckets,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+    /// As [`LiveDevice::state`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
 
 impl DeviceGlance {
@@ -327,6 +333,7 @@ impl DeviceGlance {
             delivered_p50_us: delivered.quantile_us(0.5),
             delivered_p99_us: delivered.quantile_us(0.99),
             faults: self.faults.clone(),
+            state: self.state.clone(),
         }
     }
 }
