@@ -11,6 +11,7 @@ use crate::cell::StorageRecord;
 use crate::devices::{DeviceId, DeviceTotals};
 use crate::latency_buckets::SparseBuckets;
 use crate::node_event::NodeEventRecord;
+use crate::parts::PartsRecord;
 use crate::topology::TopologyRecord;
 
 /// The feed, in the run's directory.
@@ -67,6 +68,9 @@ pub enum FeedEntry {
         storage: Box<StorageRecord>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         topology: Option<TopologyRecord>,
+        /// Absent from what an earlier version wrote.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parts: Option<PartsRecord>,
         /// Where its processes keep their logs and what else is not data.
         scratch: String,
     },

@@ -17,6 +17,7 @@ mod host;
 mod images;
 mod jobs;
 mod machine;
+mod parts;
 mod prepared;
 mod rate_search;
 mod round;
