@@ -83,6 +83,14 @@ fn jobs_run_in_order_on_one_cluster_and_leave_a_record_each() {
     let output = run.wait_with_output().unwrap();
     assert_eq!((ended.code(), still), (Some(130), Vec::new()));
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    let parts = &support::parts(&playground.path("out"))[0];
+    let names: Vec<&str> = parts.servers.iter().map(|server| server.name.as_str()).collect();
+    assert_eq!(names, ["resourcemanager", "nodemanager", "namenode", "datanode1"]);
+    // The SSD is two directories.
+    let below: Vec<&str> =
+        parts.directories.iter().map(|directory| directory.devices[0].name.as_str()).collect();
+    assert_eq!(below, ["hdd-mapreduce.0", "ssd-mapreduce.1", "ssd-mapreduce.1"]);
+    assert_eq!(parts.servers[3].keeps.len(), 3, "{parts:?}");
     let mut records = records(&playground.path("out"));
     records.sort_by_key(|record| record.position);
     let jobs: Vec<&str> = records.iter().map(|record| record.cell.mix_or_job()).collect();

@@ -122,6 +122,9 @@ fn a_master_is_killed_by_the_study_and_a_replica_by_hand() {
         run.join().unwrap()
     });
     assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    let parts = support::parts(&playground.path("run")).pop().unwrap();
+    let members: Vec<&str> = parts.servers.iter().map(|server| server.name.as_str()).collect();
+    assert_eq!(members, ["shard1-node1", "shard1-node2", "shard1-node3"], "{parts:?}");
     let [record] = &records(&playground.path("run"))[..] else { panic!("one cell") };
     assert_eq!(record.status, CellStatus::Completed);
     let [lost, by_hand] = &record.node_events[..] else { panic!("{:?}", record.node_events) };

@@ -100,6 +100,15 @@ fn volumes_of_a_pool_stand_beside_local_drives() {
             assert!(volumes.iter().all(|volume| volume.figures["stored_bytes"] > 1e6), "{volumes:?}");
         }
     }
+    let of_pool = support::parts(&playground.path("out")).into_iter().filter(|parts| {
+        parts.directories.iter().any(|directory| directory.volume.as_deref() == Some("server-1"))
+    });
+    for parts in of_pool {
+        let [_, second] = parts.servers.as_slice() else { panic!("{parts:?}") };
+        let kept = &parts.directories[second.keeps[0].directory as usize];
+        assert_eq!((second.server, kept.volume.as_deref()), (Some(2), Some("server-1")));
+        assert_eq!(kept.devices.len(), 2, "all devices of the pool: {parts:?}");
+    }
     // What a cell of a second reads may be in memory by then, but not what all of them do.
     assert!(requests_of.values().all(|&requests| requests > 0), "{requests_of:?}");
     let table = stdout(&output);

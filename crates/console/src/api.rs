@@ -40,6 +40,7 @@ pub(crate) fn run(run: &FollowedRun) -> Value {
         "latest": latest.map(|latest| json!({ "at_s": latest.at_s, "sample": latest.sample })),
         "storage": run.watched.storage,
         "topology": run.watched.topology,
+        "parts": run.watched.parts,
         "nodes": run.nodes,
         "node_events": run.watched.node_events,
     })

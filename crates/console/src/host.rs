@@ -90,9 +90,9 @@ pub enum FaultAction {
     },
     /// The device is gone.
     Vanish,
-    /// The power of all of the storage fails.
+    /// The power of all of the storage fails; of a pool that of one device.
     PowerCut,
-    /// A vanished device is back, and power.
+    /// A vanished device is back, and power; other faults stay.
     Return,
     /// All faults are over.
     Clear,
@@ -122,8 +122,19 @@ pub struct StorageDevice {
     pub power_can_be_cut: bool,
     /// It can be given faults. A volume can't: the devices of its pool can.
     pub can_fail: bool,
+    /// What is wrong with it, on command.
     pub faults: Vec<String>,
+    /// How its pool has it where that is not in use as ever: `out of use`.
+    pub state: Option<String>,
     pub glance: Option<DeviceGlance>,
+}
+
+impl StorageDevice {
+    /// All that is not as it should be.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        let dark = (!self.powered).then(|| "no power".to_owned());
+        dark.into_iter().chain(self.faults.iter().cloned()).chain(self.state.clone()).collect()
+    }
 }
 
 /// Something of ours that is up.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use underlay_record::{CellState, LiveLoad};
 
-use crate::host::Service;
+use crate::host::{Service, Storage};
 use crate::hub::{FollowedRun, Hub};
 use crate::page::{counts, now_s};
 
@@ -64,49 +64,61 @@ pub(crate) fn text(hub: &Hub) -> String {
         let _ = hub.with(&summary.name, |run| of_run(&mut metrics, run));
     }
     for storage in hub.host.storages() {
-        let directory = storage.directories.first().map(|path| path.display().to_string());
-        let directory =
-            directory.or_else(|| Some(format!("pool {}", storage.pool.as_ref()?))).unwrap_or_default();
-        for device in &storage.devices {
-            let labels = [("storage", directory.as_str()), ("device", device.name.as_str())];
-            let faults = device.faults.len() as f64 + f64::from(u8::from(!device.powered));
-            metrics.add(
-                ("underlay_device_faults", "Faults that a device has on command.", "gauge"),
-                &labels,
-                faults,
-            );
-            let Some(glance) = &device.glance else { continue };
-            let totals = &glance.totals;
-            for (operation, requests, bytes) in
-                [("read", totals.reads, totals.read_bytes), ("write", totals.writes, totals.write_bytes)]
-            {
-                let labels = [labels[0], labels[1], ("operation", operation)];
-                metrics.add(
-                    (
-                        "underlay_device_requests_total",
-                        "Requests answered since counting began; a measurement begins anew.",
-                        "counter",
-                    ),
-                    &labels,
-                    requests as f64,
-                );
-                metrics.add(
-                    ("underlay_device_bytes_total", "Bytes moved since counting began.", "counter"),
-                    &labels,
-                    bytes as f64,
-                );
-            }
-            metrics.add(
-                ("underlay_device_requests_under_way", "Requests under way.", "gauge"),
-                &labels,
-                f64::from(glance.depth),
-            );
-        }
+        of_storage(&mut metrics, &storage);
     }
     for service in hub.host.services() {
         of_service(&mut metrics, &service, now_s());
     }
     metrics.text()
+}
+
+/// The devices of a mount, of a cell's storage or of a pool.
+fn of_storage(metrics: &mut Metrics, storage: &Storage) {
+    let directory = storage.directories.first().map(|path| path.display().to_string());
+    let directory =
+        directory.or_else(|| Some(format!("pool {}", storage.pool.as_ref()?))).unwrap_or_default();
+    // Two of one name, or that are not mounted, may have devices of one name.
+    let id = storage.id.as_str();
+    for device in &storage.devices {
+        let labels = [("storage", directory.as_str()), ("id", id), ("device", device.name.as_str())];
+        let faults = device.faults.len() as f64 + f64::from(u8::from(!device.powered));
+        metrics.add(
+            ("underlay_device_faults", "Faults that a device has on command.", "gauge"),
+            &labels,
+            faults,
+        );
+        metrics.add(
+            ("underlay_device_out_of_use", "Its pool does not use a device as ever.", "gauge"),
+            &labels,
+            f64::from(u8::from(device.state.is_some())),
+        );
+        let Some(glance) = &device.glance else { continue };
+        let totals = &glance.totals;
+        for (operation, requests, bytes) in
+            [("read", totals.reads, totals.read_bytes), ("write", totals.writes, totals.write_bytes)]
+        {
+            let labels = [&labels[..], &[("operation", operation)]].concat();
+            metrics.add(
+                (
+                    "underlay_device_requests_total",
+                    "Requests answered since counting began; a measurement begins anew.",
+                    "counter",
+                ),
+                &labels,
+                requests as f64,
+            );
+            metrics.add(
+                ("underlay_device_bytes_total", "Bytes moved since counting began.", "counter"),
+                &labels,
+                bytes as f64,
+            );
+        }
+        metrics.add(
+            ("underlay_device_requests_under_way", "Requests under way.", "gauge"),
+            &labels,
+            f64::from(glance.depth),
+        );
+    }
 }
 
 /// A load, a worker, a gateway, a volume server.
@@ -346,6 +358,7 @@ mod tests {
     use underlay_record::{LiveService, ServiceMoment};
 
     use super::*;
+    use crate::host::StorageDevice;
 
     #[test]
     fn a_load_that_is_over_has_a_time_and_no_rate() {
@@ -366,6 +379,34 @@ mod tests {
         assert!(told(1_001.0).contains(rate) && told(1_001.0).contains(time), "{}", told(1_001.0));
         let later = told(4_600.0);
         assert!(!later.contains("underlay_load_throughput") && later.contains(time), "{later}");
+    }
+
+    #[test]
+    fn no_series_is_told_twice_and_a_resync_is_no_fault() {
+        let device = StorageDevice {
+            name: "ssd.0".to_owned(),
+            powered: true,
+            state: Some("being brought up to date".to_owned()),
+            ..StorageDevice::default()
+        };
+        let storage = |id: &str| Storage {
+            id: id.to_owned(),
+            pool: Some("tank".to_owned()),
+            devices: vec![device.clone()],
+            ..Storage::default()
+        };
+        let mut metrics = Metrics::default();
+        ["a", "b"].iter().for_each(|id| of_storage(&mut metrics, &storage(id)));
+        let text = metrics.text();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let mut series: Vec<&str> =
+            lines.iter().filter_map(|line| line.rsplit_once(' ')).map(|(one, _)| one).collect();
+        series.sort_unstable();
+        series.dedup();
+        assert_eq!(series.len(), lines.len(), "{text}");
+        let of_a = "{storage=\"pool tank\",id=\"a\",device=\"ssd.0\"}";
+        assert!(text.contains(&format!("underlay_device_faults{of_a} 0\n")), "{text}");
+        assert!(text.contains(&format!("underlay_device_out_of_use{of_a} 1\n")), "{text}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::cell::StorageRecord;
 use crate::devices::{DeviceId, DeviceTotals};
 use crate::latency_buckets::SparseBuckets;
 use crate::node_event::NodeEventRecord;
+use crate::parts::PartsRecord;
 use crate::topology::TopologyRecord;
 
 /// The feed, in the run's directory.
@@ -67,6 +68,9 @@ pub enum FeedEntry {
         storage: Box<StorageRecord>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         topology: Option<TopologyRecord>,
+        /// Absent from what an earlier version wrote.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parts: Option<PartsRecord>,
         /// Where its processes keep their logs and what else is not data.
         scratch: String,
     },
@@ -220,6 +224,9 @@ pub struct LiveDevice {
     /// What is wrong with it, on command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+    /// How its pool has it where that is not in use as ever: `out of use`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
 
 /// What the system uses of what it may, all servers together.
@@ -297,6 +304,9 @@ pub struct DeviceGlance {
     pub delivered: SparseBuckets,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+    /// As [`LiveDevice::state`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
 
 impl DeviceGlance {
@@ -327,6 +337,7 @@ impl DeviceGlance {
             delivered_p50_us: delivered.quantile_us(0.5),
             delivered_p99_us: delivered.quantile_us(0.99),
             faults: self.faults.clone(),
+            state: self.state.clone(),
         }
     }
 }

@@ -272,6 +272,7 @@ fn glance_of(id: &DeviceId, glance: Glance, is_modelled: bool, faults: Vec<Strin
         modelled: glance.modelled_buckets.sparse(),
         delivered: glance.delivered_buckets.sparse(),
         faults,
+        state: None,
     }
 }
 

@@ -32,6 +32,7 @@ pub mod network_namespace;
 pub mod nodes;
 pub mod null;
 pub mod oracle_nosql;
+pub mod parts;
 mod pid_namespace;
 mod printed;
 mod private_file;

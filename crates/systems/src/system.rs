@@ -12,6 +12,7 @@ pub use crate::error::SystemError;
 use crate::may_connect::MayConnect;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{Nodes, PlannedNode};
+use crate::parts::Part;
 
 /// Where a system may keep its data: one directory per volume of the cell's storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -271,6 +272,11 @@ pub trait System: Send + Sync {
     /// The nodes that it has with these settings and that can go away and come back one by one: those that [`Running::nodes`] lists,
     /// in the same order. Without them, or with mistakes in the settings, none.
     fn planned_nodes(&self, _settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
+        Vec::new()
+    }
+    /// Its processes with these settings on these directories, and what each keeps where. None where it is one process that has all of
+    /// them, where nothing is started here, and with mistakes in the settings.
+    fn parts(&self, _paths: &StoragePaths, _settings: &BTreeMap<String, String>) -> Vec<Part> {
         Vec::new()
     }
     /// How many copies of each record it stores with these settings.

@@ -1,6 +1,8 @@
 //! The real HDFS, YARN and MapReduce, started once from their Maven artifacts, and every job on them. What Hadoop needs must
 //! be there: `scripts/install-packages test`.
 
+mod parts;
+
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
@@ -91,6 +93,7 @@ fn a_cluster_runs_every_job() {
     let settings = settings(&[("block_size", "4 MiB"), ("sorted_replication", "2")]);
     let cluster = INSTALLED.start_cluster(&paths, &resources(), &settings).unwrap();
     cluster.health().unwrap();
+    parts::hold(&INSTALLED.parts(&paths, &settings.values), &cluster);
     assert!(own("metadata").join("hdfs/namenode/current").is_dir());
     assert!(cluster.connect().err().unwrap().to_string().contains("has no clients"));
     let servers = lasting_processes(&cluster).len();

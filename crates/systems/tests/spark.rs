@@ -1,6 +1,8 @@
 //! The real Spark on a real Ceph, started once, with each committer; and on HDFS. What they need must be there:
 //! `scripts/install-packages test`.
 
+mod parts;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -39,9 +41,12 @@ fn start(folder: &Path, budget_bytes: u64, pairs: &[(&str, &str)]) -> Cluster {
     let data = folder.join("data");
     std::fs::create_dir_all(&data).unwrap();
     let paths = StoragePaths { data: vec![data], scratch: folder.join("scratch"), ..StoragePaths::default() };
-    INSTALLED
-        .start_cluster(&paths, &Resources::of(budget_bytes), &settings(pairs))
-        .unwrap_or_else(|error| panic!("{error}"))
+    let settings = settings(pairs);
+    let cluster = INSTALLED
+        .start_cluster(&paths, &Resources::of(budget_bytes), &settings)
+        .unwrap_or_else(|error| panic!("{error}"));
+    parts::hold(&INSTALLED.parts(&paths, &settings.values), &cluster);
+    cluster
 }
 
 /// Runs a job and checks what it left.

@@ -24,6 +24,9 @@ pub struct PoolFile {
     /// Where backing files, the lock and the control socket are.
     pub directory: PathBuf,
     pub devices: Devices,
+    /// The power of its modelled devices can be cut, which costs a copy of every block written.
+    #[serde(default)]
+    pub power_cut: bool,
     /// In the order of the file. Volumes of the pool that it does not name stay as they are.
     pub volumes: Vec<VolumeFile>,
     /// Slow motion: wall seconds of a modelled one.
@@ -91,7 +94,11 @@ impl PoolFile {
                 let capacity_bytes = bytes / CAPACITY_UNIT_BYTES * CAPACITY_UNIT_BYTES;
                 let backing = BackingSpec::File(self.directory.join(format!("{name}.img")));
                 let medium = Some(device.medium.clone());
-                DeviceSpec { initial: *initial, ..DeviceSpec::new(name, medium, capacity_bytes, backing) }
+                DeviceSpec {
+                    initial: *initial,
+                    power_cut_armed: self.power_cut,
+                    ..DeviceSpec::new(name, medium, capacity_bytes, backing)
+                }
             })
             .collect()
     }
@@ -139,6 +146,7 @@ mod tests {
                 devices: vec![some(2, Some((1 << 30) + 7)), some(1, None)],
                 initial: InitialState::Steady,
             },
+            power_cut: false,
             volumes: Vec::new(),
             dilation: 1.0,
         };

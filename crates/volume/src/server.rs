@@ -199,6 +199,11 @@ impl Service {
             Command::Check => return Ok(Reply::Checked { problems: self.pool.check()? }),
             Command::Fault { device, fault } => self.pool.inject(&device, fault)?,
             Command::ClearFaults { device } => self.pool.clear_faults(device.as_deref())?,
+            Command::BringBack { device } => self.pool.bring_back(&device)?,
+            Command::CutPower { device, cut } => {
+                return Ok(Reply::Cut(self.pool.cut_power(&device, cut)?));
+            }
+            Command::Faults => return Ok(Reply::Faults { devices: self.pool.faults()? }),
             Command::SetPace { pace } => self.modelled()?.set_pace(pace),
             Command::BeginMeasurement { interval_s } => self.modelled()?.begin_measurement(interval_s),
             Command::EndMeasurement => {
@@ -224,6 +229,8 @@ impl Command {
                 | Command::Snapshot { .. }
                 | Command::Delete { .. }
                 | Command::Resync { .. }
+                | Command::BringBack { .. }
+                | Command::CutPower { .. }
         )
     }
 }
@@ -254,6 +261,9 @@ pub fn obey(file: &PoolFile, command: Command) -> Result<Reply, ServerError> {
         Command::Ping
             | Command::Fault { .. }
             | Command::ClearFaults { .. }
+            | Command::BringBack { .. }
+            | Command::CutPower { .. }
+            | Command::Faults
             | Command::SetPace { .. }
             | Command::BeginMeasurement { .. }
             | Command::EndMeasurement

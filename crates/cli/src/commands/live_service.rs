@@ -98,13 +98,15 @@ impl Told {
             *added = Some(Instant::now());
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let mut service = self.service.lock();
+        // Whoever asks for later ones gets it also where the clock was set back.
+        let last_ms = service.moments.last().map_or(0, |last| last.at_ms);
         let moment = ServiceMoment {
-            at_ms: since.as_millis() as u64,
+            at_ms: (since.as_millis() as u64).max(last_ms + 1),
             load: load_of(whole),
             operations: whole.operations,
             workers: workers.iter().map(worker_of).collect(),
         };
-        let mut service = self.service.lock();
         let surplus = (service.moments.len() + 1).saturating_sub(max_moments(workers.len()));
         service.moments.drain(..surplus);
         service.moments.push(moment);
@@ -254,6 +256,23 @@ mod tests {
         assert_eq!(told.service.lock().moments.len(), 2);
         drop(told);
         assert!(controls(&registry).is_empty() && ask(&control, 0, limit).is_none());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_hides_no_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&folder.path().join("registry")).unwrap();
+        let told = Told::begin("load", String::new(), "running", &registry).unwrap();
+        let ended = Report { has_ended: true, ..Report::default() };
+        told.add(&ended, &[]);
+        // As if it had been an hour later.
+        let late_ms = {
+            let mut service = told.service.lock();
+            service.moments[0].at_ms += 3_600_000;
+            service.moments[0].at_ms
+        };
+        told.add(&ended, &[]);
+        assert_eq!(since(&told.service.lock(), late_ms).moments.len(), 1);
     }
 
     #[test]

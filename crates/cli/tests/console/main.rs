@@ -287,6 +287,8 @@ fn a_node_is_killed_and_started_again_from_the_page_and_that_is_on_record() {
     let a_replica =
         "[...document.querySelectorAll('#controls li')].find(one => one.innerText.includes('replica'))";
     browser.wait_for(a_replica);
+    // Each member is in the box of its machine, with what it is to its shard.
+    browser.wait_for("[...document.querySelectorAll('#picture g.thing')].some(one => /node2.*shard1-node2: (master|replica), shard 1/.test(one.textContent))");
     let node = browser.value(&format!("{a_replica}.querySelector('[name=node]').value"));
     let form = format!("#controls form:has([value='{}'])", node.as_str().unwrap());
     browser.follow(&format!("{form} button[value=kill]"));

@@ -7,7 +7,8 @@ use underlay_record::CellStatus;
 
 use crate::axe::Axe;
 use crate::browser::{self, Browser};
-use crate::support::{Playground, can_mount, records, wait_for};
+use crate::elsewhere::{Plain, request};
+use crate::support::{Playground, can_mount, records, secret, wait_for};
 use crate::{LIMIT, Running, console, keep_pictures, without_query};
 
 const STUDY: &str = r#"
@@ -19,6 +20,7 @@ memory = "64 MiB"
 [pool.shared]
 devices = [{ medium = "ssd-sata", count = 2, capacity = "1 GiB" }]
 initial = "fresh"
+power_cut = true
 
 [storage.remote]
 pool = "shared"
@@ -34,7 +36,7 @@ threads = 4
 
 [run]
 warmup = "1 s"
-duration = "40 s"
+duration = "50 s"
 repetitions = 1
 seed = 7
 
@@ -42,28 +44,47 @@ seed = 7
 time = 2
 "#;
 
+const TOKEN: &str = "correct-horse-battery-staple";
+
+/// The child of a run that serves its volumes.
+fn volume_server_of(run: u32) -> u32 {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let is_it = |process: &u32| {
+        let read =
+            |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
+        let parent = read("status").lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+        parent == Some(run) && read("cmdline").contains("volume\0serve")
+    };
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.find(is_it).expect("the run has a volume server")
+}
+
 #[test]
-fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_and_plugged_in_again() {
+fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_cut_from_power_and_brought_back() {
     if !can_mount() || !browser::is_there() {
         return;
     }
     let playground = Playground::new();
     playground.write("pool.toml", STUDY);
     std::fs::create_dir(playground.path("runs")).unwrap();
-    let (_console, url) = console(&playground, &[]);
+    secret(&playground, "token", TOKEN);
+    let (_console, url) = console(&playground, &["--token-file", "token"]);
     let place = without_query(&url).to_owned();
     let mut run = playground.underlay(&["run", "pool.toml", "--out", "runs/one", "--quiet"]);
     let mut run = run.stdout(Stdio::null()).spawn().map(Running).unwrap();
     wait_for("the run to begin", LIMIT, || playground.path("runs/one/run.json").is_file());
     let mut browser = Browser::start();
-    browser.go(&url);
+    browser.go(&format!("{place}/?token={TOKEN}"));
     browser.go(&format!("{place}/runs/one"));
-    // The volume stands between the server and both devices.
-    browser.wait_long_for("document.querySelectorAll('#picture g.thing').length === 5", LIMIT);
+    // The volume stands between the server's directory and both devices.
+    browser.wait_long_for("document.querySelectorAll('#picture g.thing').length === 6", LIMIT);
     let text = browser.value("document.querySelector('#picture svg').textContent");
     let text = text.as_str().unwrap();
     assert!(
-        text.contains("volumes") && text.contains("server-0") && text.contains("devices of the pool"),
+        text.contains("directories")
+            && text.contains("volumes")
+            && text.contains("server-0")
+            && text.contains("devices of the pool"),
         "{text}"
     );
     // While it is measured, so that it is in the record of the cell.
@@ -95,7 +116,22 @@ fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_and_plugged_in_again() {
         "document.querySelector('#event-list').innerText.includes('all copies are up to date again')",
     );
     browser.wait_for(&format!("document.querySelector('#picture g.thing') && !{red}"));
+    // It loses its power, and what it had not made durable: the pool goes on with the other one, until it is brought up to date.
+    browser.follow(&format!("{device} button[value=power-cut]"));
+    assert!(browser.text().contains("Cut the power of ssd-sata.1?"), "{}", browser.text());
+    browser.follow("button.danger");
+    browser.wait_for(red);
+    assert!(browser.value("document.querySelector('#controls').innerText").to_string().contains("no power"));
+    browser.wait_for("document.querySelector('#event-list').innerText.includes('ssd-sata.1: no power')");
+    act(&mut browser, "return");
+    browser.wait_for(&format!("document.querySelector('#picture g.thing') && !{red}"));
     // The volume server belongs to the run: nobody stops it beneath.
+    let server = volume_server_of(run.0.id());
+    let at = Plain::at(&url);
+    let stop = format!("process={server}");
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    let refused = request(&mut at.connect(), "POST /host/stop HTTP/1.1", &at.host(), &[&bearer], &stop);
+    assert!(refused.starts_with("HTTP/1.1 409") && refused.contains("serves a run"), "{refused}");
     browser.go(&format!("{place}/host"));
     browser.wait_for("document.querySelector('#host-storages')?.innerText.includes('Pool pool')");
     assert_eq!(
@@ -110,6 +146,9 @@ fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_and_plugged_in_again() {
     let found = records(&playground.path("runs/one"));
     assert_eq!(found[0].status, CellStatus::Completed);
     let faults: Vec<usize> = found[0].devices.iter().map(|device| device.faults.len()).collect();
-    assert!(faults.iter().sum::<usize>() >= 2, "the faults are on record: {faults:?}");
+    assert!(faults.iter().sum::<usize>() >= 3, "the faults are on record: {faults:?}");
+    let told = found[0].devices.iter().flat_map(|device| &device.faults);
+    let cuts: Vec<_> = told.filter(|fault| fault.what.starts_with("power cut")).collect();
+    assert!(matches!(cuts[..], [cut] if cut.until_s.is_some()), "{cuts:?}");
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
 }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use underlay_record::RunRecord;
+use underlay_record::live::{FEED_FILE, feed_line};
+use underlay_record::{FeedEntry, PartsRecord, RunRecord};
 
 pub(crate) struct Playground {
     pub folder: tempfile::TempDir,
@@ -217,6 +218,16 @@ pub(crate) fn records(run: &Path) -> Vec<RunRecord> {
         .collect();
     records.sort_by_key(|record| record.position);
     records
+}
+
+/// What the systems of a run consisted of, as its feed tells it, cell by cell.
+pub(crate) fn parts(run: &Path) -> Vec<PartsRecord> {
+    let feed = std::fs::read_to_string(run.join(FEED_FILE)).unwrap();
+    let grounds = feed.lines().filter_map(feed_line).filter_map(|line| match line.entry {
+        FeedEntry::Ground { parts, .. } => parts,
+        _ => None,
+    });
+    grounds.collect()
 }
 
 pub(crate) fn wait_for(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {

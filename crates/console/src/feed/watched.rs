@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use underlay_record::{
-    CellEnd, CellState, DeviceId, FeedEntry, FeedLine, LiveSample, NodeEventRecord, NodeState, StorageRecord,
-    TopologyRecord,
+    CellEnd, CellState, DeviceId, FeedEntry, FeedLine, LiveSample, NodeEventRecord, NodeState, PartsRecord,
+    StorageRecord, TopologyRecord,
 };
 use underlay_report::node_event_in_words;
 
@@ -49,6 +49,7 @@ pub(crate) struct Watched {
     pub history: History,
     pub storage: Option<StorageRecord>,
     pub topology: Option<TopologyRecord>,
+    pub parts: Option<PartsRecord>,
     pub scratch: Option<String>,
     /// Nodes that went away in the cell that runs.
     pub node_events: Vec<NodeEventRecord>,
@@ -89,7 +90,7 @@ impl Watched {
                 if self.running != Some(position) {
                     self.node_events.clear();
                     self.turns = Turns::default();
-                    (self.storage, self.topology) = (None, None);
+                    (self.storage, self.topology, self.parts) = (None, None, None);
                     self.event_of(at_s, EventKind::Cell, Some(position), "started".to_owned(), false);
                 }
                 self.running = Some(position);
@@ -100,8 +101,9 @@ impl Watched {
                         CellView { state: CellState::Running, began_s: Some(at_s), ..CellView::default() };
                 }
             }
-            FeedEntry::Ground { storage, topology, scratch } => {
+            FeedEntry::Ground { storage, topology, parts, scratch } => {
                 (self.storage, self.topology, self.scratch) = (Some(*storage), topology, Some(scratch));
+                self.parts = parts;
             }
             FeedEntry::CellEnded(end) => self.cell_ended(at_s, end),
             FeedEntry::Sample(sample) => self.sample(at_s, *sample, bytes),

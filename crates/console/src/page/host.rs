@@ -77,7 +77,7 @@ fn figures(storage: &Storage) -> Markup {
         div.scroll tabindex="0" role="region" aria-label={ "Devices of " (place) } { table {
             thead { tr { th.l scope="col" { "Device" } th scope="col" { "Size" } th scope="col" { "Reads" } th scope="col" { "Writes" } th scope="col" { "Read" } th scope="col" { "Written" } th scope="col" { "Under way" } th scope="col" { "Modelled" } th scope="col" { "Delivered" } } }
             tbody { @for device in &storage.devices {
-                tr.bad[!device.faults.is_empty() || !device.powered] {
+                tr.bad[!device.wrong().is_empty()] {
                     th.l scope="row" { (device.name) }
                     td { (quantity::bytes(device.capacity_bytes as f64)) }
                     @match &device.glance {
@@ -159,23 +159,27 @@ pub(super) fn device_controls(hub: &Hub, storage: &Storage, address: &str) -> Ma
             @if let Some(device) = device { input type="hidden" name="device" value=(device); }
         }
     };
-    let dark = storage.devices.iter().any(|device| !device.powered);
-    let can_cut = storage.devices.iter().any(|device| device.power_can_be_cut);
+    let is_pool = storage.pool.is_some();
+    let dark = !is_pool && storage.devices.iter().any(|device| !device.powered);
+    let can_cut = !is_pool && storage.devices.iter().any(|device| device.power_can_be_cut);
     html! {
         ul.controls {
             @for device in &storage.devices {
                 li {
                     span.name { (device.name) } " "
-                    span.dim.bad[!device.faults.is_empty() || !device.powered] {
-                        @if !device.powered { "no power" } @else if !device.can_fail { "a volume: faults are for the devices of its pool" }
-                        @else if device.faults.is_empty() { "no fault" } @else { (device.faults.join("; ")) }
+                    @let wrong = device.wrong();
+                    span.dim.bad[!wrong.is_empty()] {
+                        @if !wrong.is_empty() { (wrong.join("; ")) } @else if device.can_fail { "no fault" }
+                        @else { "a volume: faults are for the devices of its pool" }
                     }
                     @if device.can_fail { form.inline method="post" action={ (address) "/faults" } {
                         (hidden(Some(&device.name)))
                         label.small { "× " input.factor type="number" name="factor" value="10" min="1" max="1000" step="any" aria-label={ "How many times as long requests of " (device.name) " take" }; }
                         button.small type="submit" name="action" value="slow" { "slow down" }
                         button.small.danger type="submit" name="action" value="vanish" { "unplug" }
-                        button.small type="submit" name="action" value="return" { "plug in" }
+                        // Of a pool one device may lose its power, of another storage all at once.
+                        @if is_pool && device.powered && device.power_can_be_cut { button.small.danger type="submit" name="action" value="power-cut" { "cut the power" } }
+                        button.small type="submit" name="action" value="return" { @if is_pool && !device.powered { "power on" } @else { "plug in" } }
                         button.small type="submit" name="action" value="clear" { "clear" }
                     } }
                 }

@@ -38,11 +38,24 @@ impl Asked {
         self.shown == Shown::Bearer || self.field("confirmed") == "yes"
     }
 
-    /// The question whether that is meant.
-    fn question(&self, question: &str, what: &str, action: &str, back: &str) -> Answer {
+    /// The question whether that is meant, where nobody has said so yet.
+    fn unconfirmed(&self, question: &Question<'_>) -> Option<Answer> {
+        if self.is_confirmed() {
+            return None;
+        }
+        let Question { question, what, action, back } = question;
         let fields: Vec<(String, String)> =
             self.fields.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        answer::html(page::confirm(question, what, action, back, &fields))
+        Some(answer::html(page::confirm(question, what, action, back, &fields)))
+    }
+
+    /// Does what is meant, or asks whether it is.
+    fn once_confirmed(
+        &self,
+        question: &Question<'_>,
+        act: impl FnOnce() -> Result<String, String>,
+    ) -> Answer {
+        self.unconfirmed(question).unwrap_or_else(|| self.done(act(), question.back))
     }
 
     /// What came of it: for a script in words, for a person where they were.
@@ -58,6 +71,17 @@ impl Asked {
             }
         }
     }
+}
+
+/// What is asked before something is done.
+struct Question<'a> {
+    question: &'a str,
+    /// What comes of it.
+    what: &'a str,
+    /// Where the answer goes.
+    action: &'a str,
+    /// Where whoever asked was.
+    back: &'a str,
 }
 
 /// Checks that the request has the word of our forms, and does it.
@@ -100,12 +124,16 @@ pub(super) async fn skip(
         let planned = head.plan.get(position as usize);
         let cell = planned.map(|planned| format!("{}, repetition {}", planned.cell.id, planned.repetition));
         let cell = cell.ok_or_else(|| format!("the plan has no cell {position}"))?;
-        if !asked.is_confirmed() {
-            let what = "It is recorded as skipped, and the run goes on with the next one. `underlay run --resume` measures it later.";
-            return Ok(asked.question(&format!("Skip {cell}?"), what, &format!("{back}/skip"), &back));
-        }
-        let outcome = shared.hub.host.command_run(&directory, RunAction::Skip(position));
-        Ok(asked.done(outcome.map(|()| format!("{cell} is skipped")), &back))
+        let question = Question {
+            question: &format!("Skip {cell}?"),
+            what: "It is recorded as skipped, and the run goes on with the next one. `underlay run --resume` measures it later.",
+            action: &format!("{back}/skip"),
+            back: &back,
+        };
+        Ok(asked.once_confirmed(&question, || {
+            let outcome = shared.hub.host.command_run(&directory, RunAction::Skip(position));
+            outcome.map(|()| format!("{cell} is skipped"))
+        }))
     })
     .await
 }
@@ -119,12 +147,16 @@ pub(super) async fn stop(
     act(shared, shown, fields, move |shared, asked| {
         let back = run_address(&name);
         let directory = directory_of(shared, &name)?;
-        if !asked.is_confirmed() {
-            let what = "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.";
-            return Ok(asked.question("Stop the run?", what, &format!("{back}/stop"), &back));
-        }
-        let outcome = shared.hub.host.command_run(&directory, RunAction::Stop);
-        Ok(asked.done(outcome.map(|()| "the run stops".to_owned()), &back))
+        let question = Question {
+            question: "Stop the run?",
+            what: "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.",
+            action: &format!("{back}/stop"),
+            back: &back,
+        };
+        Ok(asked.once_confirmed(&question, || {
+            let outcome = shared.hub.host.command_run(&directory, RunAction::Stop);
+            outcome.map(|()| "the run stops".to_owned())
+        }))
     })
     .await
 }
@@ -145,10 +177,14 @@ pub(super) async fn node(
             "start" => (NodeAction::Start, "Start"),
             other => return Err(format!("{other:?} is nothing that a node can be told")),
         };
-        if !asked.is_confirmed() {
-            let what = "What clients notice of it is in the record of the cell.";
-            let action = format!("{}/nodes", run_address(&name));
-            return Ok(asked.question(&format!("{word} node {node}?"), what, &action, &back));
+        let question = Question {
+            question: &format!("{word} node {node}?"),
+            what: "What clients notice of it is in the record of the cell.",
+            action: &format!("{}/nodes", run_address(&name)),
+            back: &back,
+        };
+        if let Some(answer) = asked.unconfirmed(&question) {
+            return Ok(answer);
         }
         let place =
             shared.node_commands.take().ok_or("other commands for nodes are still under way: try again")?;
@@ -198,11 +234,13 @@ pub(super) async fn stop_service(
     act(shared, shown, fields, |shared, asked| {
         let process: u32 =
             asked.field("process").parse().map_err(|_| "which process is meant?".to_owned())?;
-        if !asked.is_confirmed() {
-            let what = "It ends in order: what it serves is taken away, and whoever uses it loses it.";
-            return Ok(asked.question(&format!("Stop process {process}?"), what, "/host/stop", "/host"));
-        }
-        Ok(asked.done(shared.hub.host.stop_service(process), "/host"))
+        let question = Question {
+            question: &format!("Stop process {process}?"),
+            what: "It ends in order: what it serves is taken away, and whoever uses it loses it.",
+            action: "/host/stop",
+            back: "/host",
+        };
+        Ok(asked.once_confirmed(&question, || shared.hub.host.stop_service(process)))
     })
     .await
 }
@@ -223,16 +261,22 @@ fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Result<Ans
             (FaultAction::Slow { factor, for_s }, format!("Slow {whose} down {factor} times?"))
         }
         "vanish" => (FaultAction::Vanish, format!("Unplug {whose}?")),
-        "power-cut" => (FaultAction::PowerCut, "Cut the power of all devices?".to_owned()),
+        "power-cut" => {
+            let whose = device.unwrap_or("all devices");
+            (FaultAction::PowerCut, format!("Cut the power of {whose}?"))
+        }
         "return" => (FaultAction::Return, format!("Plug {whose} in again?")),
         "clear" => (FaultAction::Clear, format!("Clear the faults of {whose}?")),
         other => return Err(format!("{other:?} is nothing that can happen to a device")),
     };
-    if !asked.is_confirmed() {
-        let what = "Programs that use it notice at once. In a run it is in the record of the cell.";
-        return Ok(asked.question(&question, what, action, back));
-    }
-    Ok(asked.done(shared.hub.host.fault(asked.field("storage"), device, &act), back))
+    let what = match act {
+        FaultAction::PowerCut => {
+            "Writes that were not flushed may be lost, and nothing is answered until the power is back. In a run it is in the record of the cell."
+        }
+        _ => "Programs that use it notice at once. In a run it is in the record of the cell.",
+    };
+    let question = Question { question: &question, what, action, back };
+    Ok(asked.once_confirmed(&question, || shared.hub.host.fault(asked.field("storage"), device, &act)))
 }
 
 /// A study's name: plain, in the directory of studies and nowhere else.

@@ -1,7 +1,7 @@
 //! Connections, plain or by TLS: none for long that does nothing.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -34,8 +34,8 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<SslContext>) {
     let visits = Visits::default();
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(_) => {
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -58,7 +58,7 @@ pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<Ss
             }
             drop(own);
         });
-        visits.served_by(&visitor, task.abort_handle());
+        visits.served_by(&visitor, peer.ip(), task.abort_handle());
     }
 }
 
@@ -120,6 +120,20 @@ impl AsyncWrite for Impatient {
         self.judged(context, outcome)
     }
 
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.judged(context, outcome)
+    }
+
+    /// Otherwise each connection would make a copy of all that it sends.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_flush(context);
         self.judged(context, outcome)
@@ -127,5 +141,20 @@ impl AsyncWrite for Impatient {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_all_are_sent_is_written_from_where_it_is() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            assert!(Impatient::new(stream).is_write_vectored());
+        });
     }
 }

@@ -1,6 +1,8 @@
 //! The address that a browser begins with. What it shows there opens one session: an address is in the browser's history, and in the list of
 //! processes where a program was started with it.
 
+use std::sync::Arc;
+
 use underlay_sync::UnsimulatedMutex;
 
 use super::OnUsed;
@@ -9,12 +11,12 @@ use crate::access::Secret;
 pub(crate) struct Entry {
     place: String,
     /// Nothing where the user has a token of their own.
-    next: Option<(UnsimulatedMutex<Secret>, OnUsed)>,
+    next: Option<(UnsimulatedMutex<Secret>, Arc<OnUsed>)>,
 }
 
 impl Entry {
     pub(super) fn new(place: String, first: Secret, on_used: OnUsed) -> Entry {
-        Entry { place, next: Some((UnsimulatedMutex::new(first), on_used)) }
+        Entry { place, next: Some((UnsimulatedMutex::new(first), Arc::new(on_used))) }
     }
 
     pub(super) fn closed(place: String) -> Entry {
@@ -44,28 +46,32 @@ impl Entry {
             *next = another;
             self.with(&next)
         };
-        on_used(&url);
+        // A terminal that is held (Ctrl-S) or a full pipe keeps whoever tells, and nobody who asks for a page.
+        let (on_used, told) = (Arc::clone(on_used), url);
+        let telling = std::thread::Builder::new().name("console-tell".to_owned());
+        let _ = telling.spawn(move || on_used(&told));
         true
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn an_address_opens_one_session_and_the_next_is_told() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&told);
-        let on_used = move |url: &str| heard.lock().unwrap().push(url.to_owned());
+        let (tell, told) = mpsc::sync_channel(0);
+        let on_used = move |url: &str| drop(tell.send(url.to_owned()));
         let first = Secret::generate().unwrap();
         let entry = Entry::new("http://here:1/".to_owned(), first.clone(), Box::new(on_used));
         assert!(!entry.is_used_up_by("") && !entry.is_used_up_by("wrong"));
         assert!(entry.is_used_up_by(first.reveal()) && !entry.is_used_up_by(first.reveal()));
-        assert_eq!(*told.lock().unwrap(), [entry.url()]);
-        let next = entry.url();
+        // Nobody has listened until now, and nobody was kept waiting.
+        let next = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(next, entry.url());
         assert!(entry.is_used_up_by(next.split_once("token=").unwrap().1));
     }
 

@@ -31,7 +31,10 @@ const BEHIND: usize = 2;
 /// Intervals that it may stay so far behind.
 const PATIENCE: u32 = 20;
 
-/// In parts, which all who are sent the same share: a slow reader holds no copy of its own.
+/// By TLS, what is sent is copied part by part: no part is longer.
+const MAX_PART_BYTES: usize = 16 << 10;
+
+/// In parts, which all who are sent the same share.
 type Message = VecDeque<Bytes>;
 
 /// What is read of a channel.
@@ -46,7 +49,12 @@ impl Stream for Messages {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(part) = self.rest.pop_front() {
+            if let Some(mut part) = self.rest.pop_front() {
+                if part.len() > MAX_PART_BYTES {
+                    // The same bytes, in two pieces.
+                    let rest = part.split_off(MAX_PART_BYTES);
+                    self.rest.push_front(rest);
+                }
                 return Poll::Ready(Some(Ok(part)));
             }
             match ready!(self.receiver.poll_recv(context)) {
@@ -133,4 +141,26 @@ async fn changed(
         }
     }
     (!message.is_empty()).then_some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_piece_is_sent_in_parts_without_a_copy() {
+        let (sender, receiver) = mpsc::channel(1);
+        let whole = Bytes::from(vec![7; 3 * MAX_PART_BYTES + 5]);
+        sender.try_send(VecDeque::from([Bytes::from_static(b"first"), whole.clone()])).unwrap();
+        drop(sender);
+        let mut messages = Messages { receiver, rest: Message::new() };
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut parts = Vec::new();
+        while let Poll::Ready(Some(Ok(part))) = Pin::new(&mut messages).poll_next(&mut context) {
+            parts.push(part);
+        }
+        let lengths: Vec<usize> = parts.iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [5, MAX_PART_BYTES, MAX_PART_BYTES, MAX_PART_BYTES, 5]);
+        assert_eq!(parts[1].as_ptr(), whole.as_ptr());
+    }
 }

@@ -1,7 +1,8 @@
-//! Who is connected: whoever has shown what lets them in, and strangers, of whom a new one takes the place of the one who has been here
-//! longest. Other users of this host can keep nobody out by connecting and saying nothing.
+//! Who is connected: whoever has shown what lets them in, and strangers, of whom a new one takes the place of another one who has been here
+//! longer, from the address that has most of them. Others can keep nobody out by connecting and saying nothing, least of all from another host.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +22,26 @@ struct Inner {
     next: u64,
     known: usize,
     /// In the order of their arrival.
-    strangers: VecDeque<(u64, AbortHandle)>,
+    strangers: VecDeque<Stranger>,
+}
+
+struct Stranger {
+    number: u64,
+    from: IpAddr,
+    task: AbortHandle,
+}
+
+impl Inner {
+    /// Ends the first connection from wherever most come from.
+    fn end_one(&mut self) {
+        let mut from: HashMap<IpAddr, usize> = HashMap::new();
+        self.strangers.iter().for_each(|stranger| *from.entry(stranger.from).or_default() += 1);
+        let most = from.values().copied().max();
+        let first = self.strangers.iter().position(|stranger| from.get(&stranger.from).copied() == most);
+        if let Some(stranger) = first.and_then(|place| self.strangers.remove(place)) {
+            stranger.task.abort();
+        }
+    }
 }
 
 /// A connection, until it is dropped. Requests on it have a clone of it.
@@ -42,17 +62,15 @@ impl Visits {
         Visitor(Arc::new(visit))
     }
 
-    /// `task` serves the connection. Where there are too many strangers, that of the first of them ends.
-    pub(super) fn served_by(&self, visitor: &Visitor, task: AbortHandle) {
+    /// `task` serves the connection. Where there are too many strangers, that of one of them ends.
+    pub(super) fn served_by(&self, visitor: &Visitor, from: IpAddr, task: AbortHandle) {
         let mut inner = self.0.lock();
         if visitor.0.is_known.load(Ordering::SeqCst) || task.is_finished() {
             return;
         }
-        inner.strangers.push_back((visitor.0.number, task));
-        if inner.strangers.len() > MAX_STRANGERS
-            && let Some((_, first)) = inner.strangers.pop_front()
-        {
-            first.abort();
+        inner.strangers.push_back(Stranger { number: visitor.0.number, from, task });
+        if inner.strangers.len() > MAX_STRANGERS {
+            inner.end_one();
         }
     }
 }
@@ -71,7 +89,7 @@ impl Visitor {
         // Several requests of one connection come one after another.
         if !visit.is_known.swap(true, Ordering::SeqCst) {
             inner.known += 1;
-            inner.strangers.retain(|(number, _)| *number != visit.number);
+            inner.strangers.retain(|stranger| stranger.number != visit.number);
         }
         true
     }
@@ -82,14 +100,18 @@ impl Drop for Visit {
         let mut inner = self.all.lock();
         match self.is_known.load(Ordering::SeqCst) {
             true => inner.known -= 1,
-            false => inner.strangers.retain(|(number, _)| *number != self.number),
+            false => inner.strangers.retain(|stranger| stranger.number != self.number),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
     fn a_stranger_too_many_takes_the_place_of_the_first_one() {
@@ -99,7 +121,7 @@ mod tests {
             let arrive = || {
                 let visitor = visits.arrive();
                 let task = tokio::spawn(std::future::pending::<()>());
-                visits.served_by(&visitor, task.abort_handle());
+                visits.served_by(&visitor, HERE, task.abort_handle());
                 (visitor, task)
             };
             let (friend, friends_task) = arrive();
@@ -115,6 +137,30 @@ mod tests {
             assert_eq!(visits.0.lock().known, 1);
             drop(friend);
             assert_eq!(visits.0.lock().known, 0);
+        });
+    }
+
+    #[test]
+    fn whoever_comes_from_elsewhere_is_not_crowded_out() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let visits = Visits::default();
+            let arrive = |from: IpAddr| {
+                let visitor = visits.arrive();
+                let task = tokio::spawn(std::future::pending::<()>());
+                visits.served_by(&visitor, from, task.abort_handle());
+                (visitor, task)
+            };
+            let (_one, ones_task) = arrive(HERE);
+            // Two thousand from one address take only each other's places.
+            let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+            let crowd: Vec<_> = (0..2_000).map(|_| arrive(other)).collect();
+            // Each may run once.
+            for _ in 0..crowd.len() {
+                tokio::task::yield_now().await;
+            }
+            assert!(!ones_task.is_finished());
+            assert_eq!(crowd.iter().filter(|(_, task)| !task.is_finished()).count(), MAX_STRANGERS - 1);
         });
     }
 

@@ -199,6 +199,11 @@ impl Storages {
         own.map(|role| (role.name.clone(), role.attached.paths()[0].clone())).collect()
     }
 
+    /// The directories of roles: server, role, and where they are.
+    pub(super) fn directories_of_roles(&self) -> impl Iterator<Item = (usize, &str, &[PathBuf])> {
+        self.roles.iter().map(|role| (role.server, role.name.as_str(), role.attached.paths()))
+    }
+
     /// What a server keeps its data on, and where it may put what is not data.
     pub(super) fn paths_of(&self, server: usize, scratch: PathBuf) -> StoragePaths {
         let attached = self.servers.get(server);

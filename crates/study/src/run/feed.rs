@@ -176,7 +176,10 @@ impl<'a> Feed<'a> {
             };
             sample.devices.iter().flat_map(of).collect()
         };
-        let wrong = is_wrong(&sample);
+        let mut wrong = is_wrong(&sample);
+        // Of a device that did not tell, nothing has changed.
+        let is_told = |device: &DeviceId| sample.devices.iter().any(|one| one.id == *device);
+        wrong.extend(state.faults.iter().filter(|(device, _)| !is_told(device)).cloned());
         let told = std::mem::replace(&mut state.faults, wrong.clone());
         let began = wrong.iter().filter(|one| !told.contains(one)).map(|one| (one, true));
         let over = told.iter().filter(|one| !wrong.contains(one)).map(|one| (one, false));
@@ -285,6 +288,7 @@ impl Observer for Feed<'_> {
                 state.grounded = None;
                 state.live = None;
                 state.node_events.clear();
+                state.faults.clear();
                 state.write(&FeedEntry::CellStarted { position });
             }
         }

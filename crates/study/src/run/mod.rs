@@ -19,6 +19,7 @@ mod images;
 mod jobs;
 mod kept_logs;
 mod machine;
+mod parts;
 mod prepared;
 mod rate_search;
 mod round;

@@ -9,6 +9,7 @@ use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Node, StackSpec, VolumeSpec};
 
+use super::volume_server::volume_name;
 use crate::spec::{Filesystem, Layers, Layout, LinkSpec, PoolVolume, StorageSource, StorageSpec};
 use underlay_config::units::{format_bytes, rounded_bytes};
 
@@ -170,6 +171,36 @@ pub fn devices_of_directories(storage: &StorageSpec) -> Vec<Option<String>> {
             std::iter::repeat_n(device, volume.directories as usize)
         })
         .collect()
+}
+
+/// What is below each directory that a server of so many gets, in their order: the volume, as layers and the volumes of a pool are called, and
+/// its devices, as the record calls them.
+pub fn below_directories(
+    storage: &StorageSpec,
+    server: usize,
+    servers: usize,
+) -> Vec<(Option<String>, Vec<DeviceId>)> {
+    let shared = |name: String| DeviceId::new(name);
+    let own = |name: &str| DeviceId { server: server_number(server, servers), ..DeviceId::new(name) };
+    match &storage.source {
+        StorageSource::Modelled { .. } => {
+            let stack = stack(storage, Path::new(""), 1.0, 1.0, 0);
+            let volumes = stack.iter().flat_map(|stack| &stack.volumes);
+            let below = |volume: &VolumeSpec| {
+                let devices = volume.devices().into_iter().map(|device| own(&device.name)).collect();
+                std::iter::repeat_n((Some(volume.name.clone()), devices), volume.directories as usize)
+            };
+            volumes.flat_map(below).collect()
+        }
+        StorageSource::Volume(_) => {
+            let devices = device_names(storage).into_iter().map(shared).collect();
+            vec![(u32::try_from(server).ok().map(volume_name), devices)]
+        }
+        StorageSource::Paths(paths) => {
+            paths.iter().map(|path| (None, vec![shared(path.display().to_string())])).collect()
+        }
+        StorageSource::Elsewhere(_) => Vec::new(),
+    }
 }
 
 /// The backing files that a stack uses.

@@ -1,22 +1,42 @@
 //! Waiting for somebody who can't be interrupted, until the run is to stop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+
+use underlay_sync::Mutex;
 
 const POLL: Duration = Duration::from_millis(50);
 
 /// What somebody answers, asked by a thread of its own; nothing where `stop` is raised before. The thread ends with whoever it waits for.
+/// Where there is no thread to be had, it is asked here, and a stop waits for it.
 pub(super) fn unless_stopped<T: Send + 'static>(
     stop: &AtomicBool,
     ask: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
+    by(stop, ask, |asking| std::thread::Builder::new().name("ask".to_owned()).spawn(asking).is_ok())
+}
+
+/// `spawn` says whether it has a thread for it.
+fn by<T: Send + 'static>(
+    stop: &AtomicBool,
+    ask: impl FnOnce() -> T + Send + 'static,
+    spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> bool,
+) -> Option<T> {
     let (tell, told) = mpsc::sync_channel(1);
+    let question = Arc::new(Mutex::new(Some(ask)));
+    let asked = Arc::clone(&question);
     let asking = move || {
-        // Nobody may listen any more.
-        let _ = tell.send(ask());
+        let ask = asked.lock().take();
+        if let Some(ask) = ask {
+            // Nobody may listen any more.
+            let _ = tell.send(ask());
+        }
     };
-    std::thread::Builder::new().name("ask".to_owned()).spawn(asking).ok()?;
+    if !spawn(Box::new(asking)) {
+        let ask = question.lock().take();
+        return ask.map(|ask| ask());
+    }
     while !stop.load(Ordering::Relaxed) {
         match told.recv_timeout(POLL) {
             Ok(answer) => return Some(answer),
@@ -45,5 +65,10 @@ mod tests {
             assert_eq!(waiting.join().unwrap(), None);
         });
         drop(end);
+    }
+
+    #[test]
+    fn without_a_thread_it_is_asked_all_the_same() {
+        assert_eq!(by(&AtomicBool::new(false), || 7, |_| false), Some(7));
     }
 }

@@ -1,6 +1,7 @@
 //! The volume server of a cell: `underlay volume serve` as a separate process, outside of the cell's memory
 //! budget, because it stands for another machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -58,6 +59,8 @@ pub(super) struct VolumeServer {
     secrets: SecretPlaces,
     /// When measuring began, and what CPU time it had used by then.
     measured_from: Mutex<Option<(Instant, Duration)>>,
+    /// What had gone to and from each volume by then.
+    moved_before: Mutex<BTreeMap<String, Traffic>>,
 }
 
 impl VolumeServer {
@@ -96,6 +99,7 @@ impl VolumeServer {
             address,
             secrets,
             measured_from: Mutex::new(None),
+            moved_before: Mutex::default(),
         })
     }
 
@@ -118,6 +122,8 @@ impl VolumeServer {
 
     pub(super) fn begin_measurement(&self, interval_s: f64) -> Result<(), CellError> {
         self.tell(&Verb::BeginMeasurement { interval_s })?;
+        let volumes = self.state()?.volumes.into_iter();
+        *self.moved_before.lock() = volumes.map(|volume| (volume.name, volume.traffic)).collect();
         *self.measured_from.lock() = Some((Instant::now(), cpu_time(self.child.state().pid())));
         Ok(())
     }
@@ -135,7 +141,7 @@ impl VolumeServer {
         }
     }
 
-    /// How the pool's devices and volumes stand; counting goes on.
+    /// How the pool's devices stand, and its volumes where it says so in time; counting goes on.
     pub(super) fn glance(&self) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), CellError> {
         let silent = |error| CellError::Failed(format!("the volume server does not answer: {error}"));
         // Of its own: a late answer would be taken for that to the next question.
@@ -144,16 +150,16 @@ impl VolumeServer {
             Reply::Glance { devices } => devices,
             other => return Err(unexpected("how its devices stand", &other)),
         };
-        let state = match connection.ask(&Verb::List).map_err(silent)? {
-            Reply::State(state) => state,
-            other => return Err(unexpected("how its volumes are", &other)),
-        };
+        let Ok(Reply::State(state)) = connection.ask(&Verb::List) else { return Ok((devices, Vec::new())) };
         for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
             if let Some(device) = devices.iter_mut().find(|device| device.id.name == member.name) {
-                device.faults.push(member.state.in_words().to_owned());
+                device.state = Some(member.state.in_words().to_owned());
             }
         }
-        Ok((devices, state.volumes.into_iter().map(live_volume).collect()))
+        let before = self.moved_before.lock();
+        let volumes = state.volumes.into_iter();
+        let volumes = volumes.map(|volume| live_volume(before.get(&volume.name), volume)).collect();
+        Ok((devices, volumes))
     }
 
     /// What the volumes hold, and what that takes.
@@ -227,16 +233,19 @@ impl VolumeServer {
     }
 }
 
-/// A volume as a layer between a server and the pool's devices.
-fn live_volume(volume: VolumeState) -> LayerActivity {
-    let Traffic { reads, writes, read_bytes, written_bytes, .. } = volume.traffic;
+/// A volume as a layer between a server and the pool's devices. `before` is what had gone to and from it when the measurement began.
+fn live_volume(before: Option<&Traffic>, volume: VolumeState) -> LayerActivity {
+    let requests = |traffic: &Traffic| traffic.reads + traffic.writes;
+    let moved_bytes = |traffic: &Traffic| traffic.read_bytes + traffic.written_bytes;
+    let since =
+        |of: &dyn Fn(&Traffic) -> u64| of(&volume.traffic).saturating_sub(before.map_or(0, of)) as f64;
     let figures = [
         ("used_bytes", volume.used_bytes as f64),
         ("stored_bytes", volume.stored_bytes as f64),
         ("degraded", f64::from(u8::from(volume.degraded))),
         ("clients", f64::from(volume.clients)),
-        ("requests", (reads + writes) as f64),
-        ("moved_bytes", (read_bytes + written_bytes) as f64),
+        ("requests", since(&requests)),
+        ("moved_bytes", since(&moved_bytes)),
     ];
     LayerActivity {
         server: None,
@@ -273,7 +282,7 @@ fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
     })
 }
 
-fn volume_name(server: u32) -> String {
+pub(super) fn volume_name(server: u32) -> String {
     format!("server-{server}")
 }
 
@@ -323,8 +332,9 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume) -> String {
         Some(Codec::Zstd(_)) => "zstd",
     };
     let mut text = format!(
-        "name = \"{POOL}\"\nlisten = \"127.0.0.1:0\"\ndirectory = \"devices\"\ndevices = [{}]\ninitial = \"{initial}\"\n",
-        devices.join(", ")
+        "name = \"{POOL}\"\nlisten = \"127.0.0.1:0\"\ndirectory = \"devices\"\ndevices = [{}]\ninitial = \"{initial}\"\npower_cut = {}\n",
+        devices.join(", "),
+        pool.power_cut
     );
     for server in 0..plan.system.servers {
         text.push_str(&format!(
@@ -389,6 +399,7 @@ servers = 2
 [pool.shared]
 devices = [{ medium = "nvme-9300-max", count = 3, capacity = "3 TB" }]
 initial = "fresh"
+power_cut = true
 [storage.remote]
 pool = "shared"
 capacity = "4 TB"
@@ -419,7 +430,7 @@ data = 1000
         let file = read_pool_file("pool.toml", &text, Path::new("/cell/pool"), &none)
             .unwrap_or_else(|mistakes| panic!("{text}\n{mistakes}"));
         assert_eq!(file.directory, devices_folder(Path::new("/cell/pool")));
-        assert_eq!(file.dilation, 8.0);
+        assert_eq!((file.dilation, file.power_cut), (8.0, true));
         let devices = file.modelled();
         assert_eq!(devices.len(), 3);
         assert!(devices.iter().all(|device| device.initial == InitialState::Fresh));
@@ -449,6 +460,35 @@ data = 1000
         let [one, other] = [read(&cells[0]), read(&cells[1])];
         assert_eq!(read(&cells[0]), one, "a server that starts again");
         assert!(one[0] != one[1] && one[0] != other[0] && one[1] != other[1]);
+    }
+
+    #[test]
+    fn of_a_volume_what_went_before_the_measurement_does_not_count() {
+        let traffic = |reads, read_bytes| Traffic { reads, read_bytes, ..Traffic::default() };
+        let volume = || VolumeState { traffic: traffic(70, 7_000), ..volume_state() };
+        let of = |layer: &LayerActivity| (layer.figures["requests"], layer.figures["moved_bytes"]);
+        assert_eq!(of(&live_volume(Some(&traffic(20, 5_000)), volume())), (50.0, 2_000.0));
+        assert_eq!(of(&live_volume(None, volume())), (70.0, 7_000.0));
+    }
+
+    fn volume_state() -> VolumeState {
+        VolumeState {
+            name: volume_name(0),
+            nqn: nqn::of_volume(POOL, &volume_name(0)),
+            capacity_bytes: 1 << 30,
+            used_bytes: 0,
+            stored_bytes: 0,
+            compress: None,
+            mirror: true,
+            degraded: false,
+            writable: true,
+            snapshot_of: None,
+            limits: Default::default(),
+            admission: Default::default(),
+            clients: 0,
+            writer: None,
+            traffic: Traffic::default(),
+        }
     }
 
     #[test]

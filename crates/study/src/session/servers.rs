@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use underlay_record::{BenchmarkRecord, JobRecord, TopologyRecord};
 use underlay_systems::nodes::Nodes;
+use underlay_systems::parts::Part;
 use underlay_systems::system::{
     BenchmarkRequest, CommandWatch, JobRequest, JobWatch, LoadRequest, Resources, Running, Settings,
     StoragePaths, System, SystemError,
@@ -19,6 +20,8 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 /// Started servers, of which each has its own data. Dropping them ends them at once.
 pub struct Servers {
     each: Vec<Box<dyn Running>>,
+    /// What each of them consists of, where it tells.
+    parts: Vec<Vec<Part>>,
 }
 
 impl Servers {
@@ -32,7 +35,8 @@ impl Servers {
         // Those that did start end here if one did not.
         let each = started.into_iter().collect::<Result<Vec<_>, _>>()?;
         assert!(!each.is_empty(), "a session has one server at least");
-        Ok(Servers { each })
+        let parts = grounds.iter().map(|(paths, _)| system.parts(paths, &settings.values)).collect();
+        Ok(Servers { each, parts })
     }
 
     /// A connection for a client thread, which has the same server for good.
@@ -114,6 +118,11 @@ impl Servers {
     /// Where the first server has its copies of the data.
     pub fn topology(&self) -> Option<TopologyRecord> {
         self.each[0].topology()
+    }
+
+    /// What each server consists of; nothing of one that is one process.
+    pub fn parts(&self) -> &[Vec<Part>] {
+        &self.parts
     }
 
     /// Whether all are well.
@@ -283,11 +292,12 @@ mod tests {
 
     #[test]
     fn who_stops_does_not_wait_until_servers_have_settled() {
-        let servers = Servers { each: vec![Box::new(Busy::default()), Box::new(Busy::default())] };
+        let of = |each: Vec<Box<dyn Running>>| Servers { each, parts: Vec::new() };
+        let servers = of(vec![Box::new(Busy::default()), Box::new(Busy::default())]);
         // The user's wish, not the end that it brings the servers, is what comes of it.
         let stopped = servers.settle(Duration::MAX, &AtomicBool::new(true));
         assert!(matches!(stopped, Err(SessionError::Stopped)), "{stopped:?}");
-        let servers = Servers { each: vec![Box::new(Busy::default())] };
+        let servers = of(vec![Box::new(Busy::default())]);
         let too_long = servers.settle(Duration::from_millis(1), &AtomicBool::new(false)).unwrap_err();
         assert!(format!("{too_long:?}").contains("it took too long"), "{too_long:?}");
     }

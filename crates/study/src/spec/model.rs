@@ -178,6 +178,8 @@ pub struct PoolSpec {
     pub name: String,
     pub devices: Vec<DeviceSpec>,
     pub initial: InitialState,
+    /// The power of a device can be cut on command, which costs a copy of every block written.
+    pub power_cut: bool,
 }
 
 /// What each server gets of a pool.

@@ -3,6 +3,7 @@
 mod config;
 mod identity;
 mod memory;
+mod parts;
 mod places;
 mod running;
 mod servers;

@@ -41,17 +41,7 @@ impl Places {
             ));
         }
         check_roles(NAME, ROLES, nodes.iter().flat_map(|node| node.roles.keys()))?;
-        let on_each = |node: &NodePaths, count: u32| {
-            let data: Vec<_> = node.data.iter().map(|path| (path.clone(), StorageType::Disk)).collect();
-            Plan::on_each(NAME, &data, count)
-        };
-        let datanodes = match nodes.as_slice() {
-            [only] => on_each(only, u32::try_from(count).unwrap_or(u32::MAX))?,
-            several => {
-                let each = several.iter().map(|node| on_each(node, 1));
-                each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()
-            }
-        };
+        let datanodes = datanodes(&nodes, config)?;
         let data = first_data_directory(NAME, &first.data)?;
         let metadata = own(first.roles.get("metadata").unwrap_or(data), "metadata")?;
         let logs = nodes.iter().filter_map(|node| node.roles.get("wal"));
@@ -63,6 +53,24 @@ impl Places {
             metadata,
             logs,
         })
+    }
+}
+
+/// The directories of each DataNode, on the storage that all share or on its own.
+pub(super) fn datanodes(
+    nodes: &[&NodePaths],
+    config: &Config,
+) -> Result<Vec<Vec<DataDirectory>>, SystemError> {
+    let on_each = |node: &NodePaths, count: u32| {
+        let data: Vec<_> = node.data.iter().map(|path| (path.clone(), StorageType::Disk)).collect();
+        Plan::on_each(NAME, &data, count)
+    };
+    match nodes {
+        [only] => on_each(only, u32::try_from(config.datanodes()).unwrap_or(u32::MAX)),
+        several => {
+            let each = several.iter().map(|node| on_each(node, 1));
+            Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        }
     }
 }
 

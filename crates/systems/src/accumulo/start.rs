@@ -11,6 +11,7 @@ use underlay_record::NodeRole;
 use super::NAME;
 use super::config::{Config, Existing, SETTINGS, Settle};
 use super::identity::{Identity, Life};
+use super::parts::parts;
 use super::places::{Places, ROLES};
 use super::running::{Cluster, Started};
 use super::servers::{INSTANCE, Plan, ProcessEnvironment, Servers, name_of, start_zookeeper};
@@ -26,6 +27,7 @@ use crate::may_connect::Allowed;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
+use crate::parts::Part;
 use crate::private_file::write_private;
 use crate::setting::about_memory;
 use crate::system::{
@@ -157,6 +159,13 @@ impl System for Accumulo {
             |number| PlannedNode { name: name_of(number), roles: &[NodeRole::TabletServer], shard: None };
         let datanodes = usize::try_from(config.datanodes()).unwrap_or_default();
         (0..config.nodes).map(tablet_server).chain(planned_nodes(datanodes)).collect()
+    }
+
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
+        match Config::resolve(settings, None, |_| 0) {
+            Ok(config) if config.existing().is_none() => parts(paths, &config),
+            _ => Vec::new(),
+        }
     }
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {

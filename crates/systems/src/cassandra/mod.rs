@@ -9,6 +9,7 @@ mod network;
 mod node;
 mod node_files;
 pub mod nodetool;
+mod parts;
 mod ring;
 mod start;
 mod table;

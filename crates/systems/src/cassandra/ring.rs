@@ -40,7 +40,7 @@ pub(super) fn planned(nodes: u64) -> Vec<PlannedNode> {
     (0..nodes).map(planned).collect()
 }
 
-fn name_of(number: u64) -> String {
+pub(super) fn name_of(number: u64) -> String {
     format!("node{}", number + 1)
 }
 

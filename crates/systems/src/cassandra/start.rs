@@ -14,6 +14,7 @@ use super::config::{Compression, Config, SETTINGS, Settle};
 use super::database::{Credentials, Database, DatabaseError, Figures, Target};
 use super::network::Network;
 use super::node::Node;
+use super::parts::parts;
 use super::ring::{self, ROLES, Ring, TOOL_LIMIT};
 use super::table::KEYSPACE;
 use crate::artifacts::{self, CASSANDRA};
@@ -22,6 +23,7 @@ use crate::figures::NodeTotals;
 use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{NodeProcess as _, Nodes, PlannedNode};
+use crate::parts::Part;
 use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
@@ -125,6 +127,10 @@ impl System for Cassandra {
             Ok(config) if config.nodes > 1 && config.endpoints.is_empty() => ring::planned(config.nodes),
             _ => Vec::new(),
         }
+    }
+
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
+        Config::resolve(settings, None).map_or_else(|_| Vec::new(), |config| parts(paths, &config))
     }
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {

@@ -63,7 +63,7 @@ pub(crate) fn planned_nodes(osds: usize) -> Vec<PlannedNode> {
     (0..osds).map(planned).collect()
 }
 
-fn name_of(number: usize) -> String {
+pub(super) fn name_of(number: usize) -> String {
     format!("osd{number}")
 }
 

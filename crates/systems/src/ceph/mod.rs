@@ -2,12 +2,14 @@
 
 mod cluster;
 mod configuration;
+mod parts;
 mod plan;
 mod programs;
 mod requests;
 
 pub(crate) use cluster::planned_nodes;
 pub use cluster::{Ceph, Keys};
+pub(crate) use parts::parts;
 pub use plan::{Memory, Plan};
 pub(crate) use plan::{SHARED_SHARE, WHOLE_SHARE};
 pub(crate) use requests::MARK;

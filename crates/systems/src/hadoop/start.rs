@@ -14,14 +14,16 @@ use super::cluster::{Cluster, Servers};
 use super::config::{Config, SETTINGS, StoragePolicy};
 use super::job_client::{JobClient, Place, SOURCES};
 use super::jobs::JOBS;
+use super::parts::parts;
 use super::site::{HEARTBEAT_MS, Site};
 use super::yarn::{Yarn, YarnPlan};
 use crate::artifacts::{self, HADOOP};
-use crate::hdfs::{Hdfs, Plan, StorageType, planned_nodes, without_datanodes};
+use crate::hdfs::{DataDirectory, Hdfs, Plan, StorageType, planned_nodes, without_datanodes};
 use crate::java::{ClassPath, Java};
 use crate::java_server::{argument_file, hosts_option};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
+use crate::parts::Part;
 use crate::pid_namespace::program_of;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached,
@@ -188,10 +190,10 @@ fn container_options(
 
 /// Where everything is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Directories {
-    name: PathBuf,
+pub(super) struct Directories {
+    pub name: PathBuf,
     data: Vec<(PathBuf, StorageType)>,
-    local: Vec<PathBuf>,
+    pub local: Vec<PathBuf>,
     scratch: PathBuf,
 }
 
@@ -215,32 +217,41 @@ impl Directories {
             let problem = format!("expected one word, or {}: one for each data directory", paths.data.len());
             return Err(SystemError::Setting { system: NAME, key: "storage_types".to_owned(), problem });
         }
-        let locals = match paths.roles.get("local") {
-            Some(directory) => std::slice::from_ref(directory),
-            None => &paths.data,
-        };
-        let local: Vec<PathBuf> = locals.iter().map(|directory| directory.join("yarn-local")).collect();
-        for directory in local.iter().chain([&scratch.to_owned()]) {
+        let directories = Directories::planned(config, paths, first, scratch);
+        for directory in directories.local.iter().chain([&directories.scratch]) {
             check_path(directory)?;
             std::fs::create_dir_all(directory).map_err(|error| {
                 SystemError::starting(NAME, format!("can't make {}: {error}", directory.display()))
             })?;
         }
-        let kinds = types.iter().cycle();
-        Ok(Directories {
-            name: paths.roles.get("namenode").unwrap_or(first).join("hdfs").join("namenode"),
+        Ok(directories)
+    }
+
+    /// None of them is looked at.
+    fn planned(config: &Config, paths: &StoragePaths, first: &Path, scratch: &Path) -> Directories {
+        let locals = match paths.roles.get("local") {
+            Some(directory) => std::slice::from_ref(directory),
+            None => &paths.data,
+        };
+        let kinds = config.storage_types.iter().cycle();
+        Directories {
+            name: paths.roles.get("namenode").map_or(first, PathBuf::as_path).join("hdfs").join("namenode"),
             data: paths.data.iter().cloned().zip(kinds.copied()).collect(),
-            local,
+            local: locals.iter().map(|directory| directory.join("yarn-local")).collect(),
             scratch: scratch.to_owned(),
-        })
+        }
+    }
+
+    /// The directories of each DataNode.
+    pub(super) fn datanodes(&self, config: &Config) -> Result<Vec<Vec<DataDirectory>>, SystemError> {
+        Plan::on_each(NAME, &self.data, u32::try_from(config.datanodes).unwrap_or(u32::MAX))
     }
 
     fn plan(&self, config: &Config, slow_motion: f64) -> Result<Plan, SystemError> {
-        let datanodes = u32::try_from(config.datanodes).unwrap_or(u32::MAX);
         Ok(Plan {
             system: NAME,
             name_directory: self.name.clone(),
-            datanodes: Plan::on_each(NAME, &self.data, datanodes)?,
+            datanodes: self.datanodes(config)?,
             replication: u32::try_from(config.replication).unwrap_or(u32::MAX),
             block_bytes: config.block_bytes,
             volume_choosing: config.volume_choosing(),
@@ -316,6 +327,15 @@ impl System for Hadoop {
         match Config::resolve(settings, None) {
             Ok(config) if config.configuration.is_none() => {
                 planned_nodes(usize::try_from(config.datanodes).unwrap_or_default())
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
+        match (Config::resolve(settings, None), paths.data.first()) {
+            (Ok(config), Some(first)) if config.configuration.is_none() => {
+                parts(&Directories::planned(&config, paths, first, &paths.scratch), &config)
             }
             _ => Vec::new(),
         }

@@ -66,7 +66,7 @@ pub(crate) fn without_datanodes(away: usize, copies: u64) -> Option<String> {
 }
 
 /// Of a DataNode, counted from 0.
-fn name_of(number: usize) -> String {
+pub(super) fn name_of(number: usize) -> String {
     format!("datanode{}", number + 1)
 }
 

@@ -3,10 +3,12 @@
 mod cluster;
 pub(crate) mod configuration;
 mod figures;
+mod parts;
 mod plan;
 pub(crate) mod web;
 
 pub use cluster::Hdfs;
 pub(crate) use cluster::{planned_nodes, without_datanodes};
 pub use figures::VolumeUse;
+pub(crate) use parts::parts;
 pub use plan::{DataDirectory, Heaps, Plan, StorageType, VolumeChoosing};

@@ -3,6 +3,7 @@
 mod config;
 mod formed;
 mod members;
+mod parts;
 mod places;
 mod start;
 mod store;

@@ -33,7 +33,11 @@ fn folder(member: &Member) -> PathBuf {
     Path::new(NAME).join(member.name())
 }
 
-fn storage<'a>(paths: &'a StoragePaths, nodes: u64, member: &Member) -> Result<&'a PathBuf, SystemError> {
+pub(super) fn storage<'a>(
+    paths: &'a StoragePaths,
+    nodes: u64,
+    member: &Member,
+) -> Result<&'a PathBuf, SystemError> {
     let further = |node: u64| paths.further_nodes.get(usize::try_from(node).ok()?.checked_sub(2)?);
     let (data, at) = match further(member.node) {
         Some(NodePaths { data, .. }) => (data, member.before_on_node),

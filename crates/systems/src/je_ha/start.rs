@@ -11,6 +11,7 @@ use super::NAME;
 use super::config::{Config, Consistency, SETTINGS};
 use super::formed;
 use super::members::{Plan, lead, network_options, start_all};
+use super::parts::parts;
 use super::places::directories;
 use super::store::Store;
 use super::topology::Member;
@@ -21,6 +22,7 @@ use crate::jvm::{self, JvmChild, Spec};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
+use crate::parts::Part;
 use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
@@ -141,6 +143,11 @@ impl System for JeHa {
         };
         // With a single member there is nobody to take over.
         if members.len() < 2 { Vec::new() } else { members.into_iter().map(planned).collect() }
+    }
+
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
+        let Ok(config) = Config::resolve(settings, None) else { return Vec::new() };
+        parts(paths, config.nodes, &config.members())
     }
 
     fn memory(

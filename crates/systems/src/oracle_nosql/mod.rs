@@ -7,6 +7,7 @@ mod figures;
 mod formed;
 mod home;
 mod memory;
+mod parts;
 mod places;
 mod reports;
 mod start;

@@ -80,7 +80,12 @@ pub(super) fn places(paths: &StoragePaths, config: &Config) -> Result<Vec<Place>
 }
 
 /// The volume of a replication node with so many before it on its storage node.
-fn volume(paths: &StoragePaths, nodes: u64, number: u64, before: u64) -> Result<&PathBuf, SystemError> {
+pub(super) fn volume(
+    paths: &StoragePaths,
+    nodes: u64,
+    number: u64,
+    before: u64,
+) -> Result<&PathBuf, SystemError> {
     let further = |number: u64| paths.further_nodes.get(usize::try_from(number).ok()?.checked_sub(2)?);
     let (data, at) = match further(number) {
         Some(NodePaths { data, .. }) => (data, before),

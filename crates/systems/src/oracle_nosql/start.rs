@@ -13,6 +13,7 @@ use super::config::{Config, Existing, SETTINGS};
 use super::figures::Statistics;
 use super::formed;
 use super::home::Home;
+use super::parts::parts;
 use super::places::{name, places};
 use super::reports::Topology;
 use super::storage_node::{Plan, STORE, StorageNode, at_once, endpoint};
@@ -20,6 +21,7 @@ use super::store::{Deployed, Started};
 use crate::java::Java;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
+use crate::parts::Part;
 use crate::pid_namespace::{Mounts, contained};
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
@@ -117,6 +119,10 @@ impl System for OracleNosql {
             shard: (config.shards() == 1).then_some(1),
         };
         (1..=config.nodes).map(planned).collect()
+    }
+
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
+        Config::resolve(settings, None).map_or_else(|_| Vec::new(), |config| parts(paths, &config))
     }
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {

@@ -8,6 +8,7 @@ mod environment;
 mod event_log;
 mod jobs;
 mod memory;
+mod parts;
 mod servers;
 mod start;
 mod store;

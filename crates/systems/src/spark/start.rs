@@ -16,6 +16,7 @@ use super::environment::{self, environment};
 use super::event_log::EventLog;
 use super::jobs::JOBS;
 use super::memory::StoreKind;
+use super::parts::parts;
 use super::servers::{ServerPlan, Servers, worker_name};
 use super::store::Store;
 use crate::artifacts::{self, HADOOP, SPARK};
@@ -25,6 +26,7 @@ use crate::java::Java;
 use crate::network_link::FAR;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
+use crate::parts::Part;
 use crate::private_file::write_private;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, check_roles,
@@ -254,6 +256,11 @@ impl System for Spark {
             StoreKind::S3a => config.osds.map(|osds| ceph::planned_nodes(count(osds))).unwrap_or_default(),
         };
         workers.chain(store).collect()
+    }
+
+    fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<Part> {
+        Config::resolve(settings, None, Some(paths.data.len()))
+            .map_or_else(|_| Vec::new(), |config| parts(paths, &config))
     }
 
     fn without_nodes(

@@ -4,6 +4,8 @@
 #[path = "../cassandra/ledger.rs"]
 mod ledger;
 mod logs;
+#[path = "../parts/mod.rs"]
+mod parts;
 mod refusals;
 mod two_servers;
 
@@ -49,7 +51,9 @@ pub fn start(
         ..StoragePaths::default()
     };
     let resources = Resources::of(budget_bytes);
-    INSTALLED.start(&paths, &resources, settings)
+    let running = INSTALLED.start(&paths, &resources, settings)?;
+    parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
+    Ok(running)
 }
 
 /// The process of that name: `tablet-server-1`.

@@ -5,6 +5,8 @@ mod cluster_of_two;
 mod kills;
 mod ledger;
 mod one_node;
+#[path = "../parts/mod.rs"]
+mod parts;
 mod secured;
 
 use std::collections::BTreeMap;
@@ -58,7 +60,9 @@ pub fn start(
         scratch: directory.join("scratch"),
     };
     let resources = Resources::of(nodes * NODE_BYTES);
-    INSTALLED.start(&paths, &resources, &settings)
+    let running = INSTALLED.start(&paths, &resources, &settings)?;
+    parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
+    Ok(running)
 }
 
 /// Joins the cluster of which one node listens at `address`.

@@ -16,13 +16,15 @@ use tempfile::TempDir;
 use underlay_record::NodeCondition;
 use underlay_systems::je_ha::{INSTALLED, MemberState, Store};
 use underlay_systems::nodes::Nodes;
-use underlay_systems::system::{Resources, Running, Settings, StoragePaths, SystemError};
+use underlay_systems::system::{Resources, Running, Settings, StoragePaths, System as _, SystemError};
 use underlay_systems::wire::{FrameBuffer, Opcode, Reply, Status, encode_request};
 use underlay_workload::RunError;
 use underlay_workload::client::{ClientError, FieldValues, Fields, Outcome};
 
 use crate::ledger::{Ledger, Load};
-use crate::{FIELDS, MIB, SETTLE_LIMIT, copy, kill, operations, own_memory_bytes, settings, whole_record};
+use crate::{
+    FIELDS, MIB, SETTLE_LIMIT, copy, kill, operations, own_memory_bytes, parts, settings, whole_record,
+};
 
 const MEMBERS: u64 = 6;
 const MEMBER_BYTES: u64 = 180 * MIB;
@@ -45,7 +47,9 @@ fn try_start(directory: &Path, more: &[(&str, &str)], timeout: Duration) -> Resu
         StoragePaths { data: storages.into(), scratch: directory.join("scratch"), ..StoragePaths::default() };
     let own = [("nodes", "3"), ("shards", "2"), ("checkpointer_bytes_mib", "4"), ("reserved_mib", "16")];
     let settings = Settings { timeout, ..settings(&[&own[..], more].concat()) };
-    INSTALLED.start_store(&paths, &Resources::of(MEMBERS * MEMBER_BYTES), &settings)
+    let store = INSTALLED.start_store(&paths, &Resources::of(MEMBERS * MEMBER_BYTES), &settings)?;
+    parts::hold(&INSTALLED.parts(&paths, &settings.values), &store);
+    Ok(store)
 }
 
 fn masters(store: &Store) -> Vec<String> {

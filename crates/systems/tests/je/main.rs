@@ -6,6 +6,8 @@ mod group;
 #[path = "../cassandra/ledger.rs"]
 mod ledger;
 mod operations;
+#[path = "../parts/mod.rs"]
+mod parts;
 
 use std::path::Path;
 use std::time::Duration;

@@ -6,6 +6,8 @@ mod existing;
 mod ledger;
 #[path = "../je/operations.rs"]
 mod operations;
+#[path = "../parts/mod.rs"]
+mod parts;
 mod three_nodes;
 
 use std::path::Path;
@@ -49,7 +51,10 @@ pub fn try_start(
     data.iter().for_each(|storage| std::fs::create_dir_all(storage).unwrap());
     let paths =
         StoragePaths { data: data.into(), scratch: directory.join("scratch"), ..StoragePaths::default() };
-    INSTALLED.start(&paths, &Resources::of(budget_bytes), &settings(pairs))
+    let settings = settings(pairs);
+    let running = INSTALLED.start(&paths, &Resources::of(budget_bytes), &settings)?;
+    parts::hold(&INSTALLED.parts(&paths, &settings.values), running.as_ref());
+    Ok(running)
 }
 
 pub fn whole_record(text: &str) -> FieldValues {

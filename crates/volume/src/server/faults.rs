@@ -70,6 +70,14 @@ impl KnownFaults {
         self.write(&known)
     }
 
+    /// Takes off only that it has vanished.
+    pub(super) fn bring_back(&self, stack: &Stack, device: &str) -> Result<(), ServerError> {
+        let mut known = self.known.lock();
+        stack.bring_back(device).map_err(mistake)?;
+        known.retain(|one| one.device != device || one.fault != Fault::Vanish);
+        self.write(&known)
+    }
+
     fn write(&self, known: &[Known]) -> Result<(), ServerError> {
         let text =
             serde_json::to_vec_pretty(known).map_err(|error| ServerError::Failed(error.to_string()))?;

@@ -1,5 +1,7 @@
 //! A pool's file, opened: its devices, its volumes, and who may connect to them.
 
+mod power;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +10,7 @@ use underlay_sync::{Mutex, MutexGuard};
 use underlay_config::units::format_bytes;
 use underlay_files::Folder;
 use underlay_storage::clock::RealClock;
-use underlay_storage::faults::Fault;
+use underlay_storage::faults::{DeviceFaults, Fault};
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::layers::workers::Workers;
 use underlay_storage::stack::{Pace, Stack};
@@ -225,6 +227,11 @@ impl OpenPool {
         faults.clear(stack, device)
     }
 
+    /// What is wrong with each modelled device.
+    pub(super) fn faults(&self) -> Result<Vec<DeviceFaults>, ServerError> {
+        Ok(self.modelled()?.0.faults())
+    }
+
     fn modelled(&self) -> Result<(&Stack, &KnownFaults), ServerError> {
         self.stack.as_ref().zip(self.faults.as_ref()).ok_or_else(ServerError::real_devices)
     }
@@ -407,6 +414,7 @@ mod tests {
             listen: ([127, 0, 0, 1], 0).into(),
             directory: directory.join("tank.pool"),
             devices: Devices::Paths(vec![path]),
+            power_cut: false,
             volumes: Vec::new(),
             dilation: 1.0,
         }
@@ -459,7 +467,7 @@ mod tests {
         }
     }
 
-    fn modelled(directory: &Path) -> PoolFile {
+    pub(super) fn modelled(directory: &Path) -> PoolFile {
         let medium = underlay_storage::catalogue::find("ssd-sata").unwrap();
         let devices = vec![ModelledDevices { medium, count: 2, capacity_bytes: Some(64 << 20) }];
         PoolFile {
@@ -467,6 +475,7 @@ mod tests {
             listen: PoolFile::usual_address(),
             directory: directory.join("tank.pool"),
             devices: Devices::Modelled { devices, initial: InitialState::Fresh },
+            power_cut: true,
             volumes: Vec::new(),
             dilation: 1.0,
         }

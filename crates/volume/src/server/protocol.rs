@@ -12,6 +12,9 @@
 //! | `{"command":"check"}` | `{"reply":"checked","problems":[]}` | every extent has its owner |
 //! | `{"command":"fault","device":"nvme-9300-max.1","fault":{"kind":"vanish"}}` | `{"reply":"done"}` | the modelled device has it until it is cleared, by this server or a later one |
 //! | `{"command":"clear-faults","device":"nvme-9300-max.1"}` | `{"reply":"done"}` | without `device` those of all devices; one that vanished is there again with what it held |
+//! | `{"command":"bring-back","device":"nvme-9300-max.1"}` | `{"reply":"done"}` | one that vanished or lost its power is there again; its other faults stay, and a resync is up to whoever asks |
+//! | `{"command":"cut-power","device":"nvme-9300-max.1","cut":{"seed":1}}` | `{"reply":"cut",…}` | the device has no power, and what of its unflushed writes was lost; only where everything else has a copy of all |
+//! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
 //! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | the devices' counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
@@ -26,7 +29,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use underlay_record::{DeviceActivity, DeviceGlance};
-use underlay_storage::faults::Fault;
+use underlay_storage::faults::{DeviceFaults, Fault, PowerCut, Survival};
 use underlay_storage::stack::Pace;
 
 use crate::pool::MemberState;
@@ -73,6 +76,14 @@ pub enum Command {
         #[serde(default)]
         device: Option<String>,
     },
+    BringBack {
+        device: String,
+    },
+    CutPower {
+        device: String,
+        cut: PowerCut,
+    },
+    Faults,
     SetPace {
         pace: Pace,
     },
@@ -93,6 +104,8 @@ pub enum Reply {
     Checked { problems: Vec<String> },
     Activity { devices: Vec<DeviceActivity> },
     Glance { devices: Vec<DeviceGlance> },
+    Faults { devices: Vec<DeviceFaults> },
+    Cut(Survival),
     Failed { kind: FailureKind, problem: String },
 }
 

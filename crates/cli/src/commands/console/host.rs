@@ -326,6 +326,7 @@ fn storage(served: &Served) -> Option<Storage> {
         power_can_be_cut: device.power_cut_armed,
         can_fail: !device.is_remote,
         faults: device.faults.iter().map(|active| active.fault.to_string()).collect(),
+        state: None,
     });
     Some(Storage {
         id: served.control().display().to_string(),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use underlay_console::host::{FaultAction, Storage, StorageDevice};
-use underlay_storage::faults::Fault;
+use underlay_storage::faults::{Fault, PowerCut};
 use underlay_volume::pool::MemberState;
 use underlay_volume::server as volume;
 use underlay_volume::server::protocol::{Command, PoolState, Reply};
@@ -32,20 +32,19 @@ fn storage(found: &Found, runs: &[u32]) -> Option<Storage> {
     let mut connection = volume::Connection::open_within(&control, SHOWN_LIMIT).ok()?;
     let Reply::Glance { devices: glances } = connection.ask(&Command::Glance).ok()? else { return None };
     let Reply::State(state) = connection.ask(&Command::List).ok()? else { return None };
+    let Reply::Faults { devices: wrong } = connection.ask(&Command::Faults).ok()? else { return None };
     let device = |member: volume::protocol::Member| {
-        let glance = glances.iter().find(|glance| glance.id.name == member.name).cloned();
-        let mut faults = glance.as_ref().map(|glance| glance.faults.clone()).unwrap_or_default();
-        if member.state != MemberState::InUse {
-            faults.push(member.state.in_words().to_owned());
-        }
+        let wrong = wrong.iter().find(|one| one.device == member.name);
+        let faults = wrong.map(|one| one.faults.iter().map(|active| active.fault.to_string()).collect());
         StorageDevice {
+            glance: glances.iter().find(|glance| glance.id.name == member.name).cloned(),
             name: member.name,
             capacity_bytes: member.space_bytes,
-            powered: true,
-            power_can_be_cut: false,
+            powered: wrong.is_none_or(|one| one.powered),
+            power_can_be_cut: wrong.is_some_and(|one| one.power_cut_armed),
             can_fail: true,
-            faults,
-            glance,
+            faults: faults.unwrap_or_default(),
+            state: (member.state != MemberState::InUse).then(|| member.state.in_words().to_owned()),
         }
     };
     let run = found.parent.filter(|parent| runs.contains(parent));
@@ -102,16 +101,29 @@ pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Res
             "unplugged".to_owned()
         }
         FaultAction::PowerCut => {
-            return Err("the power of a pool's devices can't be cut while it is served".to_owned());
+            let [name] = names.as_slice() else {
+                return Err(
+                    "a pool outlives that one of its devices loses its power, not that all do: name one"
+                        .to_owned(),
+                );
+            };
+            let cut = PowerCut { seed: 1, torn: false, reordered: false };
+            match ask(Command::CutPower { device: name.clone(), cut })? {
+                Reply::Cut(survival) => format!("no power; {} unflushed writes are lost", survival.lost),
+                _ => "no power".to_owned(),
+            }
         }
-        FaultAction::Return | FaultAction::Clear => {
+        FaultAction::Return => {
+            for name in &names {
+                ask(Command::BringBack { device: name.clone() })?;
+            }
+            brought_up_to_date(&mut ask, &names)?
+        }
+        FaultAction::Clear => {
             for name in &names {
                 ask(Command::ClearFaults { device: Some(name.clone()) })?;
             }
-            match action {
-                FaultAction::Return => brought_up_to_date(&mut ask, &names)?,
-                _ => "without faults".to_owned(),
-            }
+            "without faults".to_owned()
         }
     };
     Ok(format!("{}: {what}", names.join(", ")))

@@ -10,9 +10,9 @@ use underlay_sync::Mutex;
 use super::super::LiveSource;
 use super::super::attached::Storages;
 use super::super::cell_plan::CellPlan;
-use super::super::storage;
 use super::super::volume_server::cpu_time;
 use super::super::window::Window;
+use super::super::{parts, storage};
 use crate::machine::Share;
 use crate::session::Session;
 use crate::session::nodes::NodeDesk;
@@ -93,8 +93,9 @@ impl LiveSource for CellSource<'_> {
         let storage = storage::describe(&plan.storage, &plan.roles(), plan.system.servers, attachment);
         let topology =
             self.session.servers().topology().map(|found| storage::with_devices(found, &plan.storage));
+        let parts = parts::describe(plan, self.session, self.storages);
         let scratch = self.folder.display().to_string();
-        Some(FeedEntry::Ground { storage: Box::new(storage), topology, scratch })
+        Some(FeedEntry::Ground { storage: Box::new(storage), topology, parts, scratch })
     }
 
     fn fill(&self, sample: &mut LiveSample) {

@@ -47,13 +47,15 @@ fn read_pool(
     let devices =
         section.require("devices", "devices = [{ medium = \"nvme-9300-max\", count = 8 }]", findings);
     let initial = section.take("initial");
+    let power_cut = section.take("power_cut");
+    let power_cut = power_cut.and_then(|field| field.boolean(findings)).unwrap_or(false);
     section.finish(findings);
     let initial = read_initial(initial, findings);
     let field = devices?;
     // Volumes are cut from whatever there is: devices need not be equal.
     let devices = read_devices(&field, None, media, findings)?;
     Some(PoolSite {
-        spec: PoolSpec { name, devices, initial: initial? },
+        spec: PoolSpec { name, devices, initial: initial?, power_cut },
         key_span,
         devices_span: field.span,
         is_used: Cell::new(false),

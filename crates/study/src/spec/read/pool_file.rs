@@ -42,6 +42,9 @@ pub fn read_pool_file(
     let listen = root.take("listen").and_then(|field| read_address(&field, &mut findings));
     let directory = root.take("directory").and_then(|field| read_path(&field, &mut findings));
     let devices = read_devices(&mut root, &media, beside, &mut findings);
+    let power_cut = root.take("power_cut");
+    let is_real = matches!(devices, Some(Devices::Paths(_)));
+    let power_cut = power_cut.is_some_and(|field| read_power_cut(&field, is_real, &mut findings));
     let volumes = root.take("volume");
     let volumes = volumes.map(|field| read_volumes(&field, devices.as_ref(), beside, &mut findings));
     let scale = execution::read_scale(&mut root, &mut findings);
@@ -58,11 +61,23 @@ pub fn read_pool_file(
             name,
             listen: listen.unwrap_or_else(PoolFile::usual_address),
             devices,
+            power_cut,
             volumes: volumes.unwrap_or_default(),
             dilation: scale.value.time,
         }),
         _ => Err(findings),
     }
+}
+
+/// Whether the power of the devices can be cut on command.
+fn read_power_cut(field: &Field<'_>, is_real: bool, findings: &mut Diagnostics) -> bool {
+    let armed = field.boolean(findings).unwrap_or(false);
+    if armed && is_real {
+        let message = format!("{} does not go with `paths`", field.place);
+        let label = "the power of real devices is not cut";
+        findings.push(Diagnostic::error(field.key_span.clone(), message, label));
+    }
+    armed
 }
 
 fn read_address(field: &Field<'_>, findings: &mut Diagnostics) -> Option<SocketAddr> {

@@ -61,6 +61,11 @@ pub(super) fn pool() -> Value {
         vec![
             key("devices", list(device()), "Modelled devices, which need not be equal."),
             key("initial", initial(), "What the devices went through before; \"steady\" when left out."),
+            key(
+                "power_cut",
+                yes_or_no(),
+                "The power of a device can be cut on command; false when left out.",
+            ),
         ],
     )
 }

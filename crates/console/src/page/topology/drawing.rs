@@ -1,0 +1,166 @@
+//! Columns of boxes with ways between them, and the same as a table.
+
+use maud::{Markup, html};
+use underlay_report::quantity;
+
+const BOX_WIDTH: i32 = 190;
+const BOX_HEIGHT: i32 = 44;
+const LINE_HEIGHT: i32 = 15;
+const GAP_X: i32 = 110;
+const GAP_Y: i32 = 14;
+const TOP: i32 = 26;
+/// Boxes of a column that are drawn, and lines of a box; the table below has all.
+const MAX_BOXES: usize = 24;
+const MAX_LINES: usize = 8;
+
+/// A box.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Thing {
+    pub name: String,
+    pub detail: String,
+    pub is_bad: bool,
+    /// What is in it.
+    pub lines: Vec<Line>,
+    pub leads_to: Vec<Way>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Line {
+    pub text: String,
+    pub is_bad: bool,
+}
+
+/// To a box of a later column.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Way {
+    pub column: usize,
+    pub place: usize,
+    pub load: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Column {
+    pub title: String,
+    pub things: Vec<Thing>,
+}
+
+impl Thing {
+    fn height(&self) -> i32 {
+        BOX_HEIGHT + LINE_HEIGHT * self.lines.len().min(MAX_LINES) as i32
+    }
+}
+
+impl Column {
+    fn drawn(&self) -> &[Thing] {
+        &self.things[..self.things.len().min(MAX_BOXES)]
+    }
+
+    fn height(&self) -> i32 {
+        self.drawn().iter().map(|thing| thing.height() + GAP_Y).sum()
+    }
+}
+
+/// The upper left corner of a box.
+fn place(columns: &[Column], column: usize, row: usize) -> Option<(i32, i32)> {
+    let above = columns.get(column)?.drawn();
+    above.get(row)?;
+    let y: i32 = above[..row].iter().map(|thing| thing.height() + GAP_Y).sum();
+    Some((8 + column as i32 * (BOX_WIDTH + GAP_X), TOP + y))
+}
+
+pub(super) fn draw(columns: &[Column]) -> Markup {
+    let width = columns.len() as i32 * (BOX_WIDTH + GAP_X) - GAP_X + 16;
+    let height = TOP + columns.iter().map(Column::height).max().unwrap_or(0).max(BOX_HEIGHT);
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Topology" {
+            svg.topology viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img" aria-label="From the load generator by servers, directories and layers to devices; the table below says the same" {
+                @for (index, column) in columns.iter().enumerate() {
+                    @for (row, thing) in column.drawn().iter().enumerate() {
+                        @for way in &thing.leads_to {
+                            @if let (Some(from), Some(to)) = (place(columns, index, row), place(columns, way.column, way.place)) {
+                                (line(from, to, &way.load, thing.is_bad || columns[way.column].things[way.place].is_bad))
+                            }
+                        }
+                    }
+                }
+                @for (index, column) in columns.iter().enumerate() {
+                    text.column x=(8 + index as i32 * (BOX_WIDTH + GAP_X)) y="14" { (column.title) @if column.things.len() > MAX_BOXES { ", " (MAX_BOXES) " of " (column.things.len()) } }
+                    @for (row, thing) in column.drawn().iter().enumerate() {
+                        @if let Some((x, y)) = place(columns, index, row) { (boxed(thing, x, y)) }
+                    }
+                }
+            }
+        }
+        (table(columns))
+    }
+}
+
+fn boxed(thing: &Thing, x: i32, y: i32) -> Markup {
+    let left = thing.lines.len().saturating_sub(MAX_LINES);
+    html! {
+        g.thing.bad[thing.is_bad] {
+            rect x=(x) y=(y) width=(BOX_WIDTH) height=(thing.height()) rx="6" {}
+            text x=(x + 10) y=(y + 18) { (cut(&thing.name, 26)) title { (thing.name) } }
+            text.detail x=(x + 10) y=(y + 34) { @if thing.is_bad { "! " } (cut(&thing.detail, if thing.is_bad { 26 } else { 29 })) title { (thing.detail) } }
+            @for (number, line) in thing.lines.iter().take(MAX_LINES).enumerate() {
+                @let is_last = number + 1 == MAX_LINES && left > 0;
+                @let text = if is_last { format!("and {} more", left + 1) } else { line.text.clone() };
+                text.detail x=(x + 10) y=(y + 34 + LINE_HEIGHT * (number as i32 + 1)) { @if line.is_bad && !is_last { "! " } (cut(&text, 28)) title { (text) } }
+            }
+        }
+    }
+}
+
+fn table(columns: &[Column]) -> Markup {
+    html! {
+        details {
+            summary { "As a table" }
+            div.scroll tabindex="0" role="region" aria-label="Topology as a table" {
+                table {
+                    thead { tr { th.l scope="col" { "Part" } th.l scope="col" { "Name" } th.l scope="col" { "State" } th.l scope="col" { "Leads to" } } }
+                    tbody {
+                        @for column in columns {
+                            @for thing in &column.things {
+                                tr.bad[thing.is_bad] {
+                                    td.l { (column.title) } th.l scope="row" { (thing.name) }
+                                    td.w { (thing.detail) @for line in &thing.lines { "; " (line.text) } }
+                                    td.w { (targets(columns, thing)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn targets(columns: &[Column], thing: &Thing) -> String {
+    let name = |way: &Way| {
+        let target = columns.get(way.column)?.things.get(way.place)?;
+        Some(match way.load.as_str() {
+            "" => target.name.clone(),
+            load => format!("{} ({load})", target.name),
+        })
+    };
+    let names: Vec<String> = thing.leads_to.iter().filter_map(name).collect();
+    quantity::list(&names, 8)
+}
+
+fn line(from: (i32, i32), to: (i32, i32), load: &str, is_bad: bool) -> Markup {
+    let (x1, y1) = (from.0 + BOX_WIDTH, from.1 + BOX_HEIGHT / 2);
+    let (x2, y2) = (to.0, to.1 + BOX_HEIGHT / 2);
+    let middle = (x1 + x2) / 2;
+    html! {
+        path.way.bad[is_bad] d={ "M" (x1) " " (y1) " C" (middle) " " (y1) " " (middle) " " (y2) " " (x2) " " (y2) } {}
+        // Near its end, where ways have come apart.
+        @if !load.is_empty() { text.load x=(x2 - 6) y=(y2 - 5) text-anchor="end" { (load) } }
+    }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.chars().count() > most {
+        true => text.chars().take(most - 1).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}

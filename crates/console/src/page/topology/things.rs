@@ -1,0 +1,445 @@
+//! The boxes of the picture: clients, the system's servers as far as each tells what it is, their directories, layers or volumes, devices.
+
+use std::collections::{BTreeMap, HashSet};
+
+use underlay_record::{
+    CopyRecord, DeviceId, DirectoryPart, LayerActivity, LiveDevice, LiveSample, NodeCondition, NodeRole,
+    NodeState, PartsRecord, PlannedCell, ServerPart, ShardRecord, StorageRecord, TopologyRecord, Work,
+};
+use underlay_report::quantity;
+
+use super::drawing::{Column, Line, Thing, Way};
+use crate::host::Storage;
+
+/// What layers of this kind are: they stand on all devices of their pool.
+const VOLUME: &str = "volume";
+/// Servers that stand one above the other, as tablet servers do above DataNodes. A feed may be anybody's.
+const MAX_TIERS: usize = 5;
+const MAX_PARTS: usize = 400;
+
+/// What a picture is made of.
+pub(super) struct Ground<'a> {
+    pub planned: Option<&'a PlannedCell>,
+    pub storage: &'a StorageRecord,
+    pub sample: &'a LiveSample,
+    pub parts: Option<&'a PartsRecord>,
+    pub topology: Option<&'a TopologyRecord>,
+    pub nodes: &'a [NodeState],
+    /// What the run serves now.
+    pub storages: &'a [Storage],
+}
+
+/// Servers that are one box: those of a machine, or one alone.
+struct Machine<'a> {
+    name: &'a str,
+    servers: Vec<&'a ServerPart>,
+    tier: usize,
+}
+
+impl Ground<'_> {
+    pub(super) fn columns(&self) -> Vec<Column> {
+        let nothing = PartsRecord::default();
+        let parts = self.parts.unwrap_or(&nothing);
+        let machines = machines(parts);
+        let tiers = machines.iter().map(|machine| machine.tier + 1).max().unwrap_or(1);
+        let directories: Vec<&DirectoryPart> = parts.directories.iter().take(MAX_PARTS).collect();
+        let has_layers = !self.sample.layers.is_empty();
+        // Where each column is.
+        let at_directories = 1 + tiers;
+        let at_layers = at_directories + usize::from(!directories.is_empty());
+        let at_devices = at_layers + usize::from(has_layers);
+
+        let mut columns = vec![Column { title: "client".to_owned(), things: vec![self.client(&machines)] }];
+        // In its column, by its place among all machines.
+        let mut places = vec![0; machines.len()];
+        for tier in 0..tiers {
+            let of_tier = machines.iter().enumerate().filter(|(_, machine)| machine.tier == tier);
+            of_tier.enumerate().for_each(|(place, (index, _))| places[index] = place);
+        }
+        let users = users_of_directories(&machines, directories.len());
+        for tier in 0..tiers {
+            let of_tier = machines.iter().filter(|machine| machine.tier == tier);
+            let thing = |machine: &Machine<'_>| Thing {
+                leads_to: self.ways_of(machine, &machines, &places, &directories, &users, at_directories),
+                ..self.machine(machine)
+            };
+            let is_node =
+                |machine: &Machine<'_>| machine.servers.iter().any(|one| self.state_of(one).is_some());
+            let title = if of_tier.clone().any(is_node) { "nodes" } else { "servers" };
+            columns.push(Column { title: title.to_owned(), things: of_tier.map(thing).collect() });
+        }
+        if !directories.is_empty() {
+            let things = self.directories(&machines, &directories, at_layers, at_devices);
+            columns.push(Column { title: "directories".to_owned(), things });
+        }
+        if has_layers {
+            let are_volumes = self.sample.layers.iter().all(|layer| layer.kind == VOLUME);
+            let title = if are_volumes { "volumes" } else { "layers" };
+            columns.push(Column { title: title.to_owned(), things: self.layers(&directories, at_devices) });
+        }
+        let pool = self.storages.iter().any(|storage| storage.pool.is_some());
+        let title = if pool { "devices of the pool" } else { "devices" };
+        columns.push(Column { title: title.to_owned(), things: self.devices() });
+        columns
+    }
+
+    fn client(&self, machines: &[Machine<'_>]) -> Thing {
+        let load = self.sample.load;
+        let name = match self.planned.map(|planned| &planned.cell.work) {
+            Some(Work::Job(_)) => "job",
+            Some(Work::Benchmark(_)) => "benchmark",
+            _ => "load generator",
+        };
+        let detail = match load {
+            Some(load) => {
+                format!(
+                    "{} ops/s, p99 {}",
+                    quantity::rate(load.throughput_per_s),
+                    quantity::latency(load.p99_us)
+                )
+            }
+            None => {
+                let done = self.sample.progress.map(|done| format!("{:.0} %", done * 100.0));
+                let phase = Some(self.sample.phase.clone()).filter(|phase| !phase.is_empty());
+                phase.into_iter().chain(done).collect::<Vec<_>>().join(", ")
+            }
+        };
+        let first: Vec<&Machine<'_>> = machines.iter().filter(|machine| machine.tier == 0).collect();
+        let asked = || first.iter().enumerate().filter(|(_, machine)| !machine.is_background());
+        // Stand-alone servers have equal shares; how nodes divide what comes, nobody tells.
+        let is_shared = first.iter().all(|machine| machine.servers.iter().all(|one| one.server.is_some()));
+        let each = match (load, asked().count()) {
+            (Some(load), 1) if load.throughput_per_s > 0.0 => {
+                format!("{}/s", quantity::rate(load.throughput_per_s))
+            }
+            (Some(load), count) if is_shared && load.throughput_per_s > 0.0 => {
+                format!("{}/s", quantity::rate(load.throughput_per_s / count.max(1) as f64))
+            }
+            _ => String::new(),
+        };
+        let way = |(place, machine): (usize, &&Machine<'_>)| Way {
+            column: 1,
+            place,
+            // What is away gets nothing.
+            load: if self.is_bad(machine) { String::new() } else { each.clone() },
+        };
+        let leads_to = asked().map(way).collect();
+        Thing { name: name.to_owned(), detail, leads_to, ..Thing::default() }
+    }
+
+    fn state_of(&self, server: &ServerPart) -> Option<&NodeState> {
+        self.nodes.iter().find(|node| node.name == server.name)
+    }
+
+    fn is_bad(&self, machine: &Machine<'_>) -> bool {
+        let mut states = machine.servers.iter().filter_map(|server| self.state_of(server));
+        states.any(|state| state.condition != NodeCondition::Serving)
+    }
+
+    fn server_in_words(&self, server: &ServerPart) -> String {
+        match self.state_of(server) {
+            Some(node) if node.role.is_some() => node_in_words(node),
+            Some(node) => format!("{}, {}", server.what, node_in_words(node)),
+            None => server.what.clone(),
+        }
+    }
+
+    fn machine(&self, machine: &Machine<'_>) -> Thing {
+        let (detail, lines) = match machine.servers.as_slice() {
+            [only] if only.machine.is_none() => (self.server_in_words(only), self.copies_on(&only.name)),
+            several => {
+                let what = several.first().map_or("server", |server| server.what.as_str());
+                let line = |server: &&ServerPart| Line {
+                    text: format!("{}: {}", server.name, self.server_in_words(server)),
+                    is_bad: self
+                        .state_of(server)
+                        .is_some_and(|state| state.condition != NodeCondition::Serving),
+                };
+                (quantity::plural(several.len(), what), several.iter().map(line).collect())
+            }
+        };
+        Thing {
+            name: machine.name.to_owned(),
+            detail,
+            is_bad: self.is_bad(machine),
+            lines,
+            ..Thing::default()
+        }
+    }
+
+    /// The copies of shards that a node has, as far as the system told.
+    fn copies_on(&self, node: &str) -> Vec<Line> {
+        let shards = self.topology.into_iter().flat_map(|topology| &topology.shards);
+        let of_node = shards.flat_map(|shard| shard.copies.iter().map(move |copy| (shard, copy)));
+        let of_node = of_node.filter(|(_, copy)| copy.node == node);
+        let line = |(shard, copy): (&ShardRecord, &CopyRecord)| {
+            let role = self.role_of(shard, copy).map_or_else(String::new, |role| format!("{role} of "));
+            Line { text: format!("{}: {role}shard {}", copy.name, shard.shard), is_bad: false }
+        };
+        of_node.map(line).collect()
+    }
+
+    /// By the gauges, which follow elections; else as it was when the system had started.
+    fn role_of(&self, shard: &ShardRecord, copy: &CopyRecord) -> Option<NodeRole> {
+        let gauge = format!("master_of_shard_{}", shard.shard);
+        let told = |(name, value): (&String, &f64)| {
+            (name.strip_prefix("current_").unwrap_or(name) == gauge).then_some(*value)
+        };
+        let Some(master) = self.sample.gauges.iter().find_map(told) else { return copy.role };
+        let number = copy.node.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse::<f64>();
+        Some(if number == Ok(master) { NodeRole::Master } else { NodeRole::Replica })
+    }
+
+    fn ways_of(
+        &self,
+        machine: &Machine<'_>,
+        machines: &[Machine<'_>],
+        places: &[usize],
+        directories: &[&DirectoryPart],
+        users: &BTreeMap<usize, usize>,
+        at_directories: usize,
+    ) -> Vec<Way> {
+        let uses: HashSet<&str> =
+            machine.servers.iter().flat_map(|server| &server.uses).map(String::as_str).collect();
+        let used = machines.iter().enumerate().filter(|(_, other)| {
+            other.tier > machine.tier && other.servers.iter().any(|one| uses.contains(one.name.as_str()))
+        });
+        let below = used.map(|(index, other)| Way {
+            column: 1 + other.tier,
+            place: places[index],
+            load: String::new(),
+        });
+        let kept = kept_by(machine).into_iter().filter(|place| *place < directories.len()).map(|place| Way {
+            column: at_directories,
+            place,
+            // What several use, nobody divides among them.
+            load: match users.get(&place) {
+                Some(1) => self.load_below(directories, place),
+                _ => String::new(),
+            },
+        });
+        below.chain(kept).collect()
+    }
+
+    fn live(&self, id: &DeviceId) -> Option<&LiveDevice> {
+        self.sample.devices.iter().find(|device| device.id == *id)
+    }
+
+    /// Of the devices below a directory, where it alone has them.
+    fn load_below(&self, directories: &[&DirectoryPart], place: usize) -> String {
+        let own = &directories[place].devices;
+        let shares = |(other, directory): (usize, &&DirectoryPart)| {
+            other != place && directory.devices.iter().any(|device| own.contains(device))
+        };
+        if directories.iter().enumerate().any(shares) {
+            return String::new();
+        }
+        in_words(own.iter().filter_map(|id| self.live(id)).map(bytes_per_s).sum())
+    }
+
+    fn directories(
+        &self,
+        machines: &[Machine<'_>],
+        directories: &[&DirectoryPart],
+        at_layers: usize,
+        at_devices: usize,
+    ) -> Vec<Thing> {
+        let mut told = HashSet::new();
+        let mut things = Vec::new();
+        for (place, directory) in directories.iter().enumerate() {
+            let layers: Vec<Way> = (self.sample.layers.iter().enumerate())
+                .filter(|(_, layer)| is_below(directory, layer))
+                .map(|(place, _)| Way { column: at_layers, place, load: String::new() })
+                .collect();
+            let mut kept: Vec<&str> = Vec::new();
+            for server in machines.iter().flat_map(|machine| &machine.servers) {
+                let own = server.keeps.iter().filter(|kept| kept.directory as usize == place);
+                kept.extend(own.map(|kept| kept.what.as_str()).filter(|what| *what != directory.name));
+            }
+            kept.sort_unstable();
+            kept.dedup();
+            let number = directory.server.map_or_else(String::new, |server| format!(" of server {server}"));
+            things.push(Thing {
+                name: format!("{}{number}", directory.name),
+                detail: kept.join(", "),
+                leads_to: match layers.is_empty() {
+                    true => self.ways_to_devices(&directory.devices, at_devices, &mut told),
+                    false => layers,
+                },
+                ..Thing::default()
+            });
+        }
+        things
+    }
+
+    /// The load of a device is said once.
+    fn ways_to_devices(&self, ids: &[DeviceId], column: usize, told: &mut HashSet<usize>) -> Vec<Way> {
+        let all = self.storage.devices.iter().enumerate();
+        let own = all.filter(|(_, device)| ids.contains(&device.id));
+        own.map(|(place, device)| {
+            let load = match (told.insert(place), self.live(&device.id)) {
+                (true, Some(live)) => in_words(bytes_per_s(live)),
+                _ => String::new(),
+            };
+            Way { column, place, load }
+        })
+        .collect()
+    }
+
+    fn layers(&self, directories: &[&DirectoryPart], at_devices: usize) -> Vec<Thing> {
+        let mut told = HashSet::new();
+        let thing = |layer: &LayerActivity| {
+            let above = directories.iter().filter(|directory| is_below(directory, layer));
+            let mut ids: Vec<DeviceId> = above.flat_map(|directory| directory.devices.clone()).collect();
+            // Where nobody said which directory it is below, it is below all of its server.
+            if ids.is_empty() {
+                let all = self.storage.devices.iter().map(|device| &device.id);
+                let is_own =
+                    |id: &&DeviceId| id.role.is_none() && (layer.kind == VOLUME || id.server == layer.server);
+                ids = all.filter(is_own).cloned().collect();
+            }
+            Thing {
+                name: layer.title(),
+                detail: layer_in_words(layer),
+                is_bad: is_positive(layer, "degraded"),
+                leads_to: self.ways_to_devices(&ids, at_devices, &mut told),
+                ..Thing::default()
+            }
+        };
+        self.sample.layers.iter().map(thing).collect()
+    }
+
+    fn devices(&self) -> Vec<Thing> {
+        let thing = |device: &underlay_record::DeviceDescription| {
+            let faults = wrong_with(&device.id, self.live(&device.id), self.storages);
+            Thing {
+                name: device.id.to_string(),
+                detail: match faults.as_slice() {
+                    [] => device.medium.clone().unwrap_or_else(|| "real storage".to_owned()),
+                    faults => faults.join("; "),
+                },
+                is_bad: !faults.is_empty(),
+                ..Thing::default()
+            }
+        };
+        self.storage.devices.iter().map(thing).collect()
+    }
+}
+
+impl Machine<'_> {
+    fn is_background(&self) -> bool {
+        self.servers.iter().all(|server| server.is_background)
+    }
+}
+
+/// In the order in which they are told.
+fn machines(parts: &PartsRecord) -> Vec<Machine<'_>> {
+    let mut machines: Vec<Machine<'_>> = Vec::new();
+    for server in parts.servers.iter().take(MAX_PARTS) {
+        let name = server.machine.as_deref().unwrap_or(&server.name);
+        match machines.iter_mut().find(|machine| machine.name == name) {
+            Some(machine) => machine.servers.push(server),
+            None => machines.push(Machine { name, servers: vec![server], tier: 0 }),
+        }
+    }
+    // Each is below those that use it. One that uses itself by others goes no further down than there are tiers.
+    for _ in 1..MAX_TIERS {
+        let below: Vec<(HashSet<&str>, usize)> = machines
+            .iter()
+            .map(|machine| {
+                let uses = machine.servers.iter().copied().flat_map(|server| &server.uses);
+                (uses.map(String::as_str).collect(), machine.tier)
+            })
+            .collect();
+        for machine in &mut machines {
+            let is_used = |(uses, _): &&(HashSet<&str>, usize)| {
+                machine.servers.iter().any(|server| uses.contains(server.name.as_str()))
+            };
+            let above = below.iter().filter(is_used).map(|(_, tier)| tier + 1).max();
+            machine.tier = machine.tier.max(above.unwrap_or(0)).min(MAX_TIERS - 1);
+        }
+    }
+    // No column is empty.
+    let mut tiers: Vec<usize> = machines.iter().map(|machine| machine.tier).collect();
+    tiers.sort_unstable();
+    tiers.dedup();
+    for machine in &mut machines {
+        machine.tier = tiers.iter().position(|tier| *tier == machine.tier).unwrap_or(0);
+    }
+    machines
+}
+
+/// Each directory once.
+fn kept_by(machine: &Machine<'_>) -> Vec<usize> {
+    let kept = machine.servers.iter().flat_map(|server| &server.keeps).map(|kept| kept.directory as usize);
+    let mut kept: Vec<usize> = kept.collect();
+    kept.sort_unstable();
+    kept.dedup();
+    kept
+}
+
+/// How many boxes keep something in a directory.
+fn users_of_directories(machines: &[Machine<'_>], directories: usize) -> BTreeMap<usize, usize> {
+    let mut users = BTreeMap::new();
+    for place in machines.iter().flat_map(kept_by).filter(|place| *place < directories) {
+        *users.entry(place).or_default() += 1;
+    }
+    users
+}
+
+/// Whether a layer, or a volume of a pool, is what a directory stands on.
+fn is_below(directory: &DirectoryPart, layer: &LayerActivity) -> bool {
+    let Some(volume) = &directory.volume else { return false };
+    match layer.kind == VOLUME {
+        true => layer.name == *volume,
+        false => {
+            let rest = layer.name.strip_prefix(volume.as_str());
+            layer.server == directory.server && rest.is_some_and(|rest| rest.starts_with('.'))
+        }
+    }
+}
+
+/// What is wrong with a device: as the storage says that has the only one of this name, else as the latest sample does. The list below
+/// the picture says the same so.
+fn wrong_with(id: &DeviceId, live: Option<&LiveDevice>, storages: &[Storage]) -> Vec<String> {
+    let mut named =
+        storages.iter().flat_map(|storage| &storage.devices).filter(|device| device.name == id.name);
+    match (named.next(), named.next()) {
+        (Some(only), None) => only.wrong(),
+        _ => live.map_or_else(Vec::new, |live| live.faults.iter().chain(&live.state).cloned().collect()),
+    }
+}
+
+fn is_positive(layer: &LayerActivity, figure: &str) -> bool {
+    layer.figures.get(figure).is_some_and(|value| *value > 0.0)
+}
+
+/// `mirror, degraded`; of a volume also what it holds.
+fn layer_in_words(layer: &LayerActivity) -> String {
+    let mut words = vec![layer.kind.clone()];
+    if is_positive(layer, "members_resyncing") {
+        words.push("resyncing".to_owned());
+    } else if is_positive(layer, "degraded") {
+        words.push("degraded".to_owned());
+    }
+    if let Some(bytes) = layer.figures.get("used_bytes").filter(|_| layer.kind == VOLUME) {
+        words.push(format!("{} used", quantity::bytes(*bytes)));
+    }
+    words.join(", ")
+}
+
+fn bytes_per_s(device: &LiveDevice) -> f64 {
+    device.read_bytes_per_s + device.write_bytes_per_s
+}
+
+/// What is on the way to a device.
+fn in_words(bytes_per_s: f64) -> String {
+    if bytes_per_s > 0.0 { format!("{}/s", quantity::bytes(bytes_per_s)) } else { String::new() }
+}
+
+pub(super) fn node_in_words(node: &NodeState) -> String {
+    let mut words: Vec<String> = node.role.map(|role| role.word().to_owned()).into_iter().collect();
+    words.extend(node.shard.map(|shard| format!("shard {shard}")));
+    words.push(node.condition.to_string());
+    words.join(", ")
+}

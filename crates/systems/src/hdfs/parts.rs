@@ -1,0 +1,17 @@
+//! What a file system consists of.
+
+use std::path::Path;
+
+use super::cluster::name_of;
+use super::plan::DataDirectory;
+use crate::parts::Part;
+
+/// The NameNode first, then each DataNode with its directories.
+pub(crate) fn parts(name_directory: &Path, datanodes: &[Vec<DataDirectory>]) -> Vec<Part> {
+    let namenode = Part::new("namenode", "NameNode").keeping("namespace", name_directory);
+    let datanode = |(number, directories): (usize, &Vec<DataDirectory>)| {
+        Part::new(name_of(number), "DataNode")
+            .keeping_in("blocks", directories.iter().map(|directory| &directory.path))
+    };
+    std::iter::once(namenode).chain(datanodes.iter().enumerate().map(datanode)).collect()
+}

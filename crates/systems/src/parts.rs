@@ -1,0 +1,74 @@
+//! What a system consists of while it runs: its processes, and what each keeps where. It follows from settings and directories, so that
+//! nobody has to be asked.
+
+use std::path::{Path, PathBuf};
+
+use crate::system::{NodePaths, StoragePaths};
+
+/// A process of a system, or a few that do one thing together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// As [`PlannedNode::name`](crate::nodes::PlannedNode::name), where it is a node that can go away.
+    pub name: String,
+    /// `NameNode`, `tablet server`.
+    pub what: &'static str,
+    /// The machine that it stands for together with others that say the same; `None` where it stands for one alone.
+    pub machine: Option<String>,
+    /// No client has to do with it.
+    pub is_background: bool,
+    /// The names of those that it sends its own requests to.
+    pub uses: Vec<String>,
+    /// What it keeps in which of the system's directories, or below.
+    pub keeps: Vec<(String, PathBuf)>,
+}
+
+impl Part {
+    pub(crate) fn new(name: impl Into<String>, what: &'static str) -> Part {
+        Part { name: name.into(), what, ..Part::default() }
+    }
+
+    pub(crate) fn background(self) -> Part {
+        Part { is_background: true, ..self }
+    }
+
+    pub(crate) fn on_machine(self, machine: String) -> Part {
+        Part { machine: Some(machine), ..self }
+    }
+
+    pub(crate) fn using<'a>(mut self, others: impl IntoIterator<Item = &'a Part>) -> Part {
+        self.uses.extend(others.into_iter().map(|other| other.name.clone()));
+        self
+    }
+
+    pub(crate) fn keeping(mut self, what: &str, directory: &Path) -> Part {
+        let kept = (what.to_owned(), directory.to_owned());
+        if !self.keeps.contains(&kept) {
+            self.keeps.push(kept);
+        }
+        self
+    }
+
+    pub(crate) fn keeping_in<'a>(
+        self,
+        what: &str,
+        directories: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Part {
+        directories.into_iter().fold(self, |part, directory| part.keeping(what, directory))
+    }
+
+    /// Data in every directory of a node, and each role in its own.
+    pub(crate) fn keeping_all(self, node: &NodePaths) -> Part {
+        let part = self.keeping_in("data", &node.data);
+        node.roles.iter().fold(part, |part, (role, directory)| part.keeping(role, directory))
+    }
+}
+
+impl StoragePaths {
+    /// What the node of this number has, from 0: storage of its own, or what all share.
+    pub(crate) fn of_node(&self, number: usize) -> NodePaths {
+        match number.checked_sub(1).and_then(|further| self.further_nodes.get(further)) {
+            Some(own) => own.clone(),
+            None => NodePaths { data: self.data.clone(), roles: self.roles.clone() },
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What a cluster consists of: a driver and its workers, above the store that jobs read and write.
+
+use super::NAME;
+use super::config::Config;
+use super::memory::StoreKind;
+use super::servers::worker_name;
+use crate::parts::Part;
+use crate::system::{StoragePaths, SystemError};
+use crate::{ceph, hdfs};
+
+/// The parts of the store, and how many of them, from the end, workers send requests to.
+fn of_store(config: &Config, paths: &StoragePaths) -> Result<(Vec<Part>, usize), SystemError> {
+    let nodes = config.nodes_of_store();
+    Ok(match config.store {
+        StoreKind::Hdfs => {
+            let data: Vec<_> =
+                paths.data.iter().map(|path| (path.clone(), hdfs::StorageType::Disk)).collect();
+            let datanodes = hdfs::Plan::on_each(NAME, &data, u32::try_from(nodes).unwrap_or(u32::MAX))?;
+            let first = crate::system::first_data_directory(NAME, &paths.data)?;
+            let parts = hdfs::parts(paths.roles.get("namenode").unwrap_or(first), &datanodes);
+            let all = parts.len();
+            (parts, all)
+        }
+        StoreKind::S3a => {
+            let osds = ceph::Plan::on_each(NAME, &paths.data, usize::try_from(nodes).unwrap_or(1))?;
+            // All by the gateway, the last.
+            (ceph::parts(&osds), 1)
+        }
+    })
+}
+
+pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
+    let Ok((store, known)) = of_store(config, paths) else { return Vec::new() };
+    let shuffle = match paths.roles.get("shuffle") {
+        Some(directory) => std::slice::from_ref(directory),
+        None => &paths.data,
+    };
+    let count = usize::try_from(config.workers).unwrap_or(1);
+    let worker = |number| {
+        Part::new(worker_name(number), "worker")
+            .keeping_in("shuffle", shuffle)
+            .using(&store[store.len() - known..])
+    };
+    let workers: Vec<Part> = (0..count).map(worker).collect();
+    let driver = Part::new("driver", "driver").using(&workers);
+    let master = Part::new("master", "master").background();
+    [driver, master].into_iter().chain(workers).chain(store).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_stand_on_the_store_that_the_settings_name() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let data = ["a", "b"].map(|name| folder.path().join(name));
+        data.iter().for_each(|directory| std::fs::create_dir(directory).unwrap());
+        let paths = StoragePaths { data: data.to_vec(), ..StoragePaths::default() };
+        let of = |settings: &[(&str, &str)]| {
+            let settings = settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+            parts(&paths, &Config::resolve(&settings, None, Some(2)).unwrap())
+        };
+        let names = |parts: &[Part]| parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>().join(" ");
+        let on_hdfs = of(&[("workers", "2"), ("datanodes", "3")]);
+        assert_eq!(names(&on_hdfs), "driver master worker1 worker2 namenode datanode1 datanode2 datanode3");
+        assert_eq!(on_hdfs[0].uses, ["worker1", "worker2"]);
+        assert_eq!(on_hdfs[2].uses, ["namenode", "datanode1", "datanode2", "datanode3"]);
+        let on_ceph = of(&[("store", "s3a"), ("committer", "magic")]);
+        assert!(names(&on_ceph).ends_with("osd0 osd1 monitor manager gateway"), "{on_ceph:?}");
+        let worker = on_ceph.iter().find(|part| part.name == "worker1").unwrap();
+        assert_eq!(worker.uses, ["gateway"]);
+        let gateway = on_ceph.last().unwrap();
+        assert_eq!(gateway.uses, ["osd0", "osd1"]);
+    }
+}
