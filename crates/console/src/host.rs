@@ -124,7 +124,7 @@ pub struct StorageDevice {
     pub can_fail: bool,
     /// What is wrong with it, on command.
     pub faults: Vec<String>,
-    /// How its pool has it where that is not in use as ever: `out of use`.
+    /// What its pool says of it while it is not in normal use: `out of use`.
     pub state: Option<String>,
     pub glance: Option<DeviceGlance>,
 }

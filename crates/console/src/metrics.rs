@@ -88,7 +88,7 @@ fn of_storage(metrics: &mut Metrics, storage: &Storage) {
             faults,
         );
         metrics.add(
-            ("underlay_device_out_of_use", "Its pool does not use a device as ever.", "gauge"),
+            ("underlay_device_out_of_use", "Whether the pool is not using the device normally.", "gauge"),
             &labels,
             f64::from(u8::from(device.state.is_some())),
         );

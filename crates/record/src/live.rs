@@ -224,7 +224,7 @@ pub struct LiveDevice {
     /// What is wrong with it, on command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
-    /// How its pool has it where that is not in use as ever: `out of use`.
+    /// What its pool says of it while it is not in normal use: `out of use`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
 }

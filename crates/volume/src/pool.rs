@@ -283,6 +283,19 @@ impl Pool {
         self.core.flush_and_wait()
     }
 
+    /// Leaves a device out that is about to lose what it has not made durable: noted first, so that whoever opens the pool after a crash
+    /// does not take it for up to date. False, and nothing has happened, where another one is out or it can't be noted.
+    pub(crate) fn leave_out(&self, member: usize) -> bool {
+        self.core.members.leave_out(member)
+    }
+
+    /// Asks both devices of the journal for a flush: one without power fails it, and its copy is no longer used.
+    pub(crate) fn check_journal(&self) {
+        if let Some(mirror) = &self.core.journal_mirror {
+            let _ = mirror.execute(Request::Flush);
+        }
+    }
+
     /// Compares the maps, the journal's tables and the space. Requests wait meanwhile.
     ///
     /// # Errors

@@ -265,13 +265,13 @@ fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Result<Ans
             let whose = device.unwrap_or("all devices");
             (FaultAction::PowerCut, format!("Cut the power of {whose}?"))
         }
-        "return" => (FaultAction::Return, format!("Plug {whose} in again?")),
+        "return" => (FaultAction::Return, format!("Bring {whose} back?")),
         "clear" => (FaultAction::Clear, format!("Clear the faults of {whose}?")),
         other => return Err(format!("{other:?} is nothing that can happen to a device")),
     };
     let what = match act {
         FaultAction::PowerCut => {
-            "Writes that were not flushed may be lost, and nothing is answered until the power is back. In a run it is in the record of the cell."
+            "Writes that were not flushed may be lost. The device answers nothing until its power is back; a pool goes on with its other copies. In a run it is in the record of the cell."
         }
         _ => "Programs that use it notice at once. In a run it is in the record of the cell.",
     };

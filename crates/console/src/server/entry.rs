@@ -47,9 +47,11 @@ impl Entry {
             self.with(&next)
         };
         // A terminal that is held (Ctrl-S) or a full pipe keeps whoever tells, and nobody who asks for a page.
-        let (on_used, told) = (Arc::clone(on_used), url);
+        let (tell, told) = (Arc::clone(on_used), url.clone());
         let telling = std::thread::Builder::new().name("console-tell".to_owned());
-        let _ = telling.spawn(move || on_used(&told));
+        if telling.spawn(move || tell(&told)).is_err() {
+            on_used(&url);
+        }
         true
     }
 }

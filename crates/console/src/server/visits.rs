@@ -2,7 +2,7 @@
 //! longer, from the address that has most of them. Others can keep nobody out by connecting and saying nothing, least of all from another host.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,12 +35,23 @@ impl Inner {
     /// Ends the first connection from wherever most come from.
     fn end_one(&mut self) {
         let mut from: HashMap<IpAddr, usize> = HashMap::new();
-        self.strangers.iter().for_each(|stranger| *from.entry(stranger.from).or_default() += 1);
+        self.strangers.iter().for_each(|stranger| *from.entry(network_of(stranger.from)).or_default() += 1);
         let most = from.values().copied().max();
-        let first = self.strangers.iter().position(|stranger| from.get(&stranger.from).copied() == most);
+        let first =
+            self.strangers.iter().position(|stranger| from.get(&network_of(stranger.from)).copied() == most);
         if let Some(stranger) = first.and_then(|place| self.strangers.remove(place)) {
             stranger.task.abort();
         }
+    }
+}
+
+/// Whoever has one IPv6 address has all of its network's.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64)))
+        }
+        other => other,
     }
 }
 

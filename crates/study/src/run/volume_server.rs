@@ -61,6 +61,15 @@ pub(super) struct VolumeServer {
     measured_from: Mutex<Option<(Instant, Duration)>>,
     /// What had gone to and from each volume by then.
     moved_before: Mutex<BTreeMap<String, Traffic>>,
+    last_seen: Mutex<LastSeen>,
+}
+
+/// What the pool last told of itself while somebody watched.
+#[derive(Default)]
+struct LastSeen {
+    volumes: Vec<LayerActivity>,
+    /// Devices by name, and what is the matter with each.
+    not_in_use: BTreeMap<String, String>,
 }
 
 impl VolumeServer {
@@ -100,6 +109,7 @@ impl VolumeServer {
             secrets,
             measured_from: Mutex::new(None),
             moved_before: Mutex::default(),
+            last_seen: Mutex::default(),
         })
     }
 
@@ -150,16 +160,20 @@ impl VolumeServer {
             Reply::Glance { devices } => devices,
             other => return Err(unexpected("how its devices stand", &other)),
         };
-        let Ok(Reply::State(state)) = connection.ask(&Verb::List) else { return Ok((devices, Vec::new())) };
-        for member in state.members.iter().filter(|member| member.state != MemberState::InUse) {
-            if let Some(device) = devices.iter_mut().find(|device| device.id.name == member.name) {
-                device.state = Some(member.state.in_words().to_owned());
-            }
+        let mut last_seen = self.last_seen.lock();
+        // One that is late has not become whole, nor has it lost anything.
+        if let Ok(Reply::State(state)) = connection.ask(&Verb::List) {
+            let before = self.moved_before.lock();
+            let volumes = state.volumes.into_iter();
+            last_seen.volumes = volumes.map(|volume| live_volume(before.get(&volume.name), volume)).collect();
+            let not_in_use = state.members.into_iter().filter(|member| member.state != MemberState::InUse);
+            last_seen.not_in_use =
+                not_in_use.map(|member| (member.name, member.state.in_words().to_owned())).collect();
         }
-        let before = self.moved_before.lock();
-        let volumes = state.volumes.into_iter();
-        let volumes = volumes.map(|volume| live_volume(before.get(&volume.name), volume)).collect();
-        Ok((devices, volumes))
+        for device in &mut devices {
+            device.state = last_seen.not_in_use.get(&device.id.name).cloned();
+        }
+        Ok((devices, last_seen.volumes.clone()))
     }
 
     /// What the volumes hold, and what that takes.

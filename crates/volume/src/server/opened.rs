@@ -44,6 +44,8 @@ pub struct OpenPool {
     stack: Option<Stack>,
     /// Of the modelled devices.
     faults: Option<KnownFaults>,
+    /// One change of these at a time: what a power cut makes sure of must hold until it is done. Resyncs don't wait for it, nor it for them.
+    faulting: Mutex<()>,
     is_closed: AtomicBool,
     _lock: Lock,
 }
@@ -130,6 +132,7 @@ impl OpenPool {
             members: names,
             stack,
             faults,
+            faulting: Mutex::new(()),
             is_closed: AtomicBool::new(false),
             _lock: lock,
         })
@@ -219,11 +222,13 @@ impl OpenPool {
 
     pub(super) fn inject(&self, device: &str, fault: Fault) -> Result<(), ServerError> {
         let (stack, faults) = self.modelled()?;
+        let _one_at_a_time = self.faulting.lock();
         faults.inject(stack, device, fault)
     }
 
     pub(super) fn clear_faults(&self, device: Option<&str>) -> Result<(), ServerError> {
         let (stack, faults) = self.modelled()?;
+        let _one_at_a_time = self.faulting.lock();
         faults.clear(stack, device)
     }
 

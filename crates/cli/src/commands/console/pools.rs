@@ -103,7 +103,7 @@ pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Res
         FaultAction::PowerCut => {
             let [name] = names.as_slice() else {
                 return Err(
-                    "a pool outlives that one of its devices loses its power, not that all do: name one"
+                    "a pool survives the loss of power of one device, not of all: name one"
                         .to_owned(),
                 );
             };

@@ -1,6 +1,6 @@
 //! The power of a pool's modelled devices, one at a time: all of them at once would take the server's memory with them.
 
-use underlay_storage::faults::{FaultError, PowerCut, Survival};
+use underlay_storage::faults::{Fault, FaultError, PowerCut, Survival};
 use underlay_storage::stack::Stack;
 
 use super::OpenPool;
@@ -11,6 +11,7 @@ impl OpenPool {
     /// A device that has vanished is there again with what it held, and one without power has it again. Other faults stay.
     pub(in crate::server) fn bring_back(&self, device: &str) -> Result<(), ServerError> {
         let (stack, faults) = self.modelled()?;
+        let _one_at_a_time = self.faulting.lock();
         faults.bring_back(stack, device)?;
         if stack.faults().iter().any(|one| one.device == device && !one.powered) {
             // While the pool takes what the device has lost for written, it stays dark: this has it left out.
@@ -23,64 +24,84 @@ impl OpenPool {
     /// Cuts the power of one device: what it has not made durable may be lost, and the pool goes on with the other copies.
     pub(in crate::server) fn cut_power(&self, device: &str, cut: PowerCut) -> Result<Survival, ServerError> {
         let (stack, _) = self.modelled()?;
-        self.check_can_lose(device)?;
-        let survival = stack.cut_power(&[device], cut).map_err(|error| match error {
-            FaultError::NotArmed { device } => ServerError::Mistake(format!(
-                "{device} is not armed for power cuts: write `power_cut = true` into the pool's file, so that what it needs to lose \
-                 writes is kept from the start"
-            )),
-            other => ServerError::Mistake(other.to_string()),
-        })?;
-        // Whatever the device had to make durable it fails now, and is left out for it, before anybody could bring it back.
+        let _one_at_a_time = self.faulting.lock();
+        let member = self.check_can_lose(device)?;
+        // Before anything is lost. A device that lies about its flushes loses what the pool takes for durable, so no flush would show it;
+        // and whoever kills this process now must not find the device in use.
+        if !self.pool.leave_out(member) {
+            return Err(not_now(device, "the pool could not note that it goes on without it"));
+        }
+        let survival = stack
+            .cut_power(&[device], cut)
+            .map_err(|error| ServerError::Mistake(format!("{error}; bring {device} up to date again")))?;
+        self.pool.check_journal();
+        // Requests that were under way have failed there and are answered by the others.
         let _ = self.pool.flush();
         Ok(survival)
     }
 
-    /// A pool outlives what a device forgets where the others have all of it.
-    fn check_can_lose(&self, device: &str) -> Result<(), ServerError> {
-        let refused = |problem: String| {
-            Err(ServerError::Mistake(format!(
-                "the power of {device} can't be cut while the pool is served: {problem}"
-            )))
+    /// A pool outlives what a device forgets where the others have all of it. The number of the device.
+    fn check_can_lose(&self, device: &str) -> Result<usize, ServerError> {
+        let refused = |problem: String| Err(not_now(device, &problem));
+        let faults = self.modelled()?.0.faults();
+        let Some(number) = faults.iter().position(|one| one.device == device) else {
+            let known = faults.into_iter().map(|one| one.device).collect();
+            let unknown = FaultError::UnknownDevice { name: device.to_owned(), known };
+            return Err(ServerError::Mistake(unknown.to_string()));
         };
+        if !faults[number].power_cut_armed {
+            return Err(ServerError::Mistake(format!(
+                "{device} is not armed for power cuts: write `power_cut = true` into the pool's file, so that data that unflushed \
+                 writes replace is kept"
+            )));
+        }
         let mut members = self.members.iter().zip(self.pool.info().members);
         let lacking = members.find(|(_, member)| member.state != MemberState::InUse);
         if let Some((other, member)) = lacking {
             return refused(format!(
-                "{other} is {}, and nothing else may go before it is back",
+                "{other} is {}, and no other device may be cut off until it is back",
                 member.state.in_words()
             ));
         }
-        let dark = self.stack.iter().flat_map(Stack::faults).find(|one| !one.powered);
-        if let Some(dark) = dark {
+        if let Some(dark) = faults.iter().find(|one| !one.powered) {
             return refused(format!(
-                "{} has no power, and nothing else may go before it is back",
+                "{} has no power, and no other device may be cut off until it is back",
                 dark.device
             ));
         }
+        // One that nobody has asked since it was unplugged is in use still, and one that lies has less than the pool believes.
+        let is_harmless = |fault: &Fault| matches!(fault, Fault::Slow { .. } | Fault::Spikes { .. });
+        let mut others = faults.iter().enumerate().filter(|(other, _)| *other != number);
+        if let Some((_, faulty)) =
+            others.find(|(_, one)| one.faults.iter().any(|active| !is_harmless(&active.fault)))
+        {
+            return refused(format!("{} has a fault that loses data: clear it first", faulty.device));
+        }
         match self.pool.list().into_iter().find(|volume| !volume.mirror || volume.degraded) {
             Some(volume) if volume.mirror => refused(format!(
-                "some of volume '{}' has one copy: bring its devices up to date first",
+                "some of volume '{}' has one copy: bring its devices up to date first, or delete its snapshots if that changes nothing",
                 volume.name
             )),
             Some(volume) => refused(format!(
                 "volume '{}' is not mirrored, and its hosts could not know what is lost of it",
                 volume.name
             )),
-            None => Ok(()),
+            None => Ok(number),
         }
     }
 }
 
+fn not_now(device: &str, problem: &str) -> ServerError {
+    ServerError::Mistake(format!("the power of {device} can't be cut while the pool is served: {problem}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use underlay_storage::device::{BlockDevice as _, Request};
-    use underlay_storage::faults::Fault;
-
     use super::super::tests::modelled;
     use super::*;
     use crate::pool::{Volume, VolumeSpec};
     use crate::pool_file::VolumeFile;
+    use underlay_storage::device::{BlockDevice as _, Request};
 
     const CUT: PowerCut = PowerCut { seed: 1, torn: true, reordered: true };
 
@@ -119,6 +140,49 @@ mod tests {
         assert_eq!(states(&pool), [MemberState::InUse; 2]);
         pool.cut_power(one, CUT).unwrap();
         assert_eq!(read(), vec![9; 8192]);
+    }
+
+    #[test]
+    fn a_device_that_lied_about_flushes_is_out_once_its_power_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = modelled(folder.path());
+        let pool = OpenPool::open(&file).unwrap();
+        let (data, liar) = (volume(&pool, "data", true), "ssd-sata.1");
+        pool.inject(liar, Fault::IgnoreFlushes).unwrap();
+        for byte in [1, 2] {
+            let request = Request::Write { offset_bytes: 0, data: vec![byte; 8192], fua: false };
+            data.execute(request).unwrap();
+            pool.pool.flush().unwrap();
+        }
+        pool.cut_power(liar, CUT).unwrap();
+        assert_eq!(states(&pool), [MemberState::InUse, MemberState::Out]);
+        pool.bring_back(liar).unwrap();
+        assert_eq!(states(&pool)[1], MemberState::Out, "what it lost, it still lacks");
+        let read =
+            |data: &Volume| data.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
+        // Whichever copy is asked.
+        assert!((0..20).all(|_| read(&data) == vec![2; 8192]));
+        // A crash forgets nothing of it.
+        drop((data, pool));
+        let pool = OpenPool::open(&file).unwrap();
+        assert_eq!(states(&pool)[1], MemberState::Out);
+        let data = pool.volume("data").unwrap();
+        assert!((0..20).all(|_| read(&data) == vec![2; 8192]));
+    }
+
+    #[test]
+    fn while_another_device_is_gone_no_power_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = OpenPool::open(&modelled(folder.path())).unwrap();
+        let data = volume(&pool, "data", true);
+        let request = Request::Write { offset_bytes: 0, data: vec![1; 8192], fua: false };
+        data.execute(request).unwrap();
+        // Nobody has asked it since.
+        pool.inject("ssd-sata.0", Fault::Vanish).unwrap();
+        let problem = pool.cut_power("ssd-sata.1", CUT).unwrap_err().to_string();
+        assert!(problem.contains("ssd-sata.0 has a fault"), "{problem}");
+        assert!(pool.faults().unwrap()[1].powered);
+        assert_eq!(states(&pool), [MemberState::InUse; 2]);
     }
 
     #[test]
