@@ -257,7 +257,7 @@ fn advice_on_memory_has_a_curve_and_a_price() {
     assert!(text.contains("(least)"), "{text}");
     // The catalogue's price, with its date, unless another one is given.
     let catalogue_usd = found["usd_per_gib"].as_f64().unwrap();
-    assert!(found["price_source"].as_str().unwrap().starts_with("2018"), "{found}");
+    assert!(found["price_source"].as_str().unwrap().starts_with("2025-11"), "{found}");
     let given = json(&playground, &[&asked[..], &["--usd-per-gib", "4"]].concat());
     let interval = |found: &serde_json::Value| found["break_even"][0]["interval_s"].as_f64().unwrap();
     assert_eq!(given["usd_per_gib"], 4.0);
