@@ -121,6 +121,26 @@ fn caches_and_pools_are_answered_and_what_is_not_known_of_layers_is_refused() {
 }
 
 #[test]
+fn jobs_and_commands_are_refused_with_the_reason() {
+    let playground = Playground::new();
+    let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    for (study, reason, words) in [
+        ("mapreduce-ssd.toml", "work", "a batch job"),
+        ("sqlite.toml", "work", "a command"),
+        // It could be answered, from a run of fio.
+        ("fio.toml", "system", "measure it"),
+    ] {
+        let study = studies.join(study);
+        let found = json_of("predict", &playground, &["predict", study.to_str().unwrap(), "--from", RUN]);
+        for cell in found["cells"].as_array().unwrap() {
+            let refused = &cell["refused"];
+            assert_eq!(refused["reason"], reason, "{cell}");
+            assert!(refused["why"].as_str().unwrap().contains(words), "{cell}");
+        }
+    }
+}
+
+#[test]
 fn a_run_is_explained() {
     let playground = Playground::new();
     let found = json_of("explain", &playground, &["explain", RUN, "--only", "mix=c"]);

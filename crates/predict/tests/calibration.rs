@@ -178,7 +178,12 @@ proptest! {
 fn a_median_between_two_kinds_may_be_of_either() {
     let of_mix = |reads: f64| Demand {
         classes: vec![
-            Class { share: 0.5, reads, name: "read".to_owned(), ..demand(&point("x", Vec::new(), 4e5, 16)).classes[0].clone() },
+            Class {
+                share: 0.5,
+                reads,
+                name: "read".to_owned(),
+                ..demand(&point("x", Vec::new(), 4e5, 16)).classes[0].clone()
+            },
             Class {
                 share: 0.5,
                 reads: 0.0,

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use support::{point, record, storage};
+use support::{measured, point, record, storage};
 use underlay_predict::demand::{Background, Class, Demand};
 use underlay_predict::validation::held_out;
 use underlay_predict::{Calibration, Change, DeviceJob, MeasuredCell, PAST_MEMORY, Point, Refusal};
@@ -91,8 +91,7 @@ fn a_device_is_answered_from_others() {
         (DeviceJob { writes: true, sequential: true, ..reads }, 1),
     ] {
         let media = [("hdd", "hdd-7200-sata"), ("ssd", "ssd-sata"), ("nvme", "nvme-9300-max")];
-        let cells: Vec<_> =
-            media.iter().map(|(name, medium)| cell(name, medium, threads, job)).collect();
+        let cells: Vec<_> = media.iter().map(|(name, medium)| cell(name, medium, threads, job)).collect();
         let all = held_out(&Calibration::new(cells));
         assert_eq!(all.len(), 3);
         for one in &all {
@@ -116,13 +115,23 @@ fn memory_is_no_help_and_other_sizes_are_answered() {
     let job = DeviceJob { writes: false, sequential: false, block_bytes: BLOCK_BYTES };
     let known = cell("ssd", "ssd-sata", 16, job);
     let calibration = Calibration::new(vec![known.clone()]);
-    let [throughput, ..] =
-        calibration.what_if(&known, Change { memory: 2.0, ..Change::NONE }).unwrap();
+    let [throughput, ..] = calibration.what_if(&known, Change { memory: 2.0, ..Change::NONE }).unwrap();
     assert!((throughput.value - 1.0).abs() < 0.02, "{throughput:?}");
     let mut larger = asked("ssd", "ssd-sata", 16);
     larger.records *= 3.0;
     larger.memory_bytes *= 3.0;
     assert!(calibration.predict(&larger).is_ok());
+}
+
+#[test]
+fn a_system_says_nothing_of_a_job() {
+    let job = DeviceJob { writes: false, sequential: false, block_bytes: BLOCK_BYTES };
+    let of_system = point("ssd", storage("ssd-sata", 1), 4e5, 16);
+    let requests = record(&of_system, &demand(job), 1.0);
+    assert!(MeasuredCell::of_job(of_system.clone(), &[&requests], job).is_err());
+    let known = Calibration::new(vec![Arc::new(measured(of_system, &[requests]))]);
+    let refusal = known.predict(&asked("nvme", "nvme-9300-max", 16)).unwrap_err();
+    assert!(matches!(refusal, Refusal::Mix { .. }), "{refusal}");
 }
 
 #[test]
@@ -140,7 +149,9 @@ fn figures_that_no_run_has_are_refused() {
         assert!(matches!(refusal, Refusal::Record { .. }), "{value}: {refusal}");
     }
     assert!(refused(&|record| record.benchmark = None).to_string().contains("benchmark"));
-    assert!(refused(&|record| record.benchmark.as_mut().unwrap().figures.clear()).to_string().contains("write"));
+    assert!(
+        refused(&|record| record.benchmark.as_mut().unwrap().figures.clear()).to_string().contains("write")
+    );
     // A file system's log beside the job's own writes.
     assert!(refused(&|record| record.devices[0].totals.flushes *= 2).to_string().contains("flushes"));
     assert!(matches!(

@@ -64,8 +64,9 @@ impl FioJob {
             return Err(format!("{jobs} jobs of fio at once"));
         }
         let known = ["rw", "bs", "direct", "ioengine", "iodepth", "numjobs", "fsync", "fdatasync"];
-        if let Some((key, _)) =
-            options.iter().find(|(key, _)| !known.contains(&key.as_str()) && !HARMLESS.contains(&key.as_str()))
+        if let Some((key, _)) = options
+            .iter()
+            .find(|(key, _)| !known.contains(&key.as_str()) && !HARMLESS.contains(&key.as_str()))
         {
             return Err(format!("fio's option `{key}`"));
         }
@@ -136,13 +137,18 @@ mod tests {
     use super::*;
 
     fn parsed(options: &str) -> Result<FioJob, String> {
-        FioJob::parse(&format!("; by hand\n[one]\nfilename={{data}}/file\n{options}\nruntime={{duration_s}}\n"))
+        FioJob::parse(&format!(
+            "; by hand\n[one]\nfilename={{data}}/file\n{options}\nruntime={{duration_s}}\n"
+        ))
     }
 
     #[test]
     fn a_job_says_what_each_of_its_operations_asks_for() {
         let reads = parsed("rw=randread\nbs=8k\ndirect=1\nioengine=libaio\niodepth=16\nnumjobs=2").unwrap();
-        assert_eq!((reads.writes, reads.sequential, reads.block_bytes, reads.at_once), (false, false, 8192, 32));
+        assert_eq!(
+            (reads.writes, reads.sequential, reads.block_bytes, reads.at_once),
+            (false, false, 8192, 32)
+        );
         let single = parsed("readwrite=read\nblocksize=1M\ndirect=1\nioengine=psync\niodepth=16").unwrap();
         assert_eq!((single.sequential, single.block_bytes, single.at_once), (true, 1 << 20, 1));
         let log = parsed("rw=write\nbs=8k\nfdatasync=1").unwrap();

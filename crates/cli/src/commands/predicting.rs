@@ -161,7 +161,9 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
         (CellWork::Requests(size), Some(requests)) => (size, requests),
         (CellWork::Benchmark(benchmark), _) => return point_of_job(study, entry, benchmark),
         _ => {
-            return refused("a batch job: nothing tells how many of its tasks ran at a time, or what they waited for");
+            return refused(
+                "a batch job: nothing tells how many of its tasks ran at a time, or what they waited for",
+            );
         }
     };
     let arrivals = match &requests.rate {

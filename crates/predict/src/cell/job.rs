@@ -125,7 +125,8 @@ impl Raw {
             return Err(refused("it took as long as no run does".to_owned()));
         }
         let operations = throughput_per_s * benchmark.duration_s;
-        let cpu_us = record.cpu.as_ref().map_or(0.0, |cpu| cpu.used_cpus * benchmark.wall_s * 1e6 / operations);
+        let cpu_us =
+            record.cpu.as_ref().map_or(0.0, |cpu| cpu.used_cpus * benchmark.wall_s * 1e6 / operations);
         let busy = record
             .devices
             .iter()
