@@ -121,6 +121,26 @@ fn caches_and_pools_are_answered_and_what_is_not_known_of_layers_is_refused() {
 }
 
 #[test]
+fn jobs_and_commands_are_refused_with_the_reason() {
+    let playground = Playground::new();
+    let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    for (study, reason, words) in [
+        ("mapreduce-ssd.toml", "work", "a batch job"),
+        ("sqlite.toml", "work", "a command"),
+        // It could be answered, from a run of fio.
+        ("fio.toml", "system", "measure it"),
+    ] {
+        let study = studies.join(study);
+        let found = json_of("predict", &playground, &["predict", study.to_str().unwrap(), "--from", RUN]);
+        for cell in found["cells"].as_array().unwrap() {
+            let refused = &cell["refused"];
+            assert_eq!(refused["reason"], reason, "{cell}");
+            assert!(refused["why"].as_str().unwrap().contains(words), "{cell}");
+        }
+    }
+}
+
+#[test]
 fn a_run_is_explained() {
     let playground = Playground::new();
     let found = json_of("explain", &playground, &["explain", RUN, "--only", "mix=c"]);
@@ -257,7 +277,7 @@ fn advice_on_memory_has_a_curve_and_a_price() {
     assert!(text.contains("(least)"), "{text}");
     // The catalogue's price, with its date, unless another one is given.
     let catalogue_usd = found["usd_per_gib"].as_f64().unwrap();
-    assert!(found["price_source"].as_str().unwrap().starts_with("2018"), "{found}");
+    assert!(found["price_source"].as_str().unwrap().starts_with("2025-11"), "{found}");
     let given = json(&playground, &[&asked[..], &["--usd-per-gib", "4"]].concat());
     let interval = |found: &serde_json::Value| found["break_even"][0]["interval_s"].as_f64().unwrap();
     assert_eq!(given["usd_per_gib"], 4.0);

@@ -160,10 +160,13 @@ fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
             100.0 * busy
         )
     } else {
+        let waits_for = match cell.demand.reads() {
+            reads if reads > 0.0 => format!("{reads:.2} reads an operation"),
+            _ => "writes wait for their flush".to_owned(),
+        };
         format!(
-            "The latency of {storage}: {} of an operation's time is the device's own, one request after the other; {:.2} reads an operation.",
+            "The latency of {storage}: {} of an operation's time is the device's own, one request after the other; {waits_for}.",
             percent(shares.device_service_us),
-            cell.demand.reads()
         )
     }
 }

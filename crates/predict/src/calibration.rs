@@ -6,7 +6,10 @@
 //! leaving measured cells out, and makes the interval.
 
 mod cached;
+mod correction;
 mod demand;
+mod doubt;
+mod reads;
 mod residuals;
 
 use std::sync::Arc;
@@ -25,6 +28,9 @@ use crate::simulation::Arrivals;
 pub use residuals::LeftOut;
 
 use cached::Cached;
+use correction::{correction, nearest};
+use demand::Asked;
+use doubt::Doubt;
 use residuals::{Errors, student_t};
 
 /// Data : memory may be so many times what was measured, either way.
@@ -162,6 +168,7 @@ struct Raw<'a> {
     sources: Vec<&'a MeasuredCell>,
     outcome: Outcome,
     demand: Demand,
+    doubt: Doubt,
     /// How often cache devices answer; absent without one.
     cached: Option<Cached>,
     assumptions: Vec<String>,
@@ -269,7 +276,7 @@ impl Calibration {
         let mut demand = cell.demand.clone();
         if change.memory != 1.0 {
             let alike = self.alike(point);
-            let of = |memory: f64| demand::demand(point, &sources, &alike, memory).map(|(demand, _)| demand);
+            let of = |memory: f64| demand::demand(point, &sources, &alike, memory).map(|asked| asked.demand);
             let (now, then) = (of(1.0)?, of(change.memory)?);
             let of_reads = then.reads() / now.reads().max(1e-9);
             let of_cpu = then.cpu_us() / now.cpu_us().max(1e-9);
@@ -321,7 +328,8 @@ impl Calibration {
         if let Some(what) = &question.not_modelled {
             return Err(Refusal::Layer { what: what.clone() });
         }
-        let (demand, mut assumptions) = demand::demand(question, &sources, &self.alike(question), 1.0)?;
+        let Asked { demand, reads, mut assumptions } =
+            demand::demand(question, &sources, &self.alike(question), 1.0)?;
         let curve = demand::miss_curve(question, &sources);
         let cached = cached::cached(question, &demand, curve.as_ref(), 1.0)?;
         if cached.is_some_and(|cached| cached.later.is_some()) {
@@ -343,7 +351,14 @@ impl Calibration {
                     .to_owned(),
             );
         }
-        Ok(Raw { sources, outcome, demand, cached, assumptions })
+        // A measurement of it would be as long as those that there are.
+        let length_s = sources
+            .iter()
+            .map(|cell| cell.operations / cell.figures.throughput_per_s.value.max(1e-9))
+            .sum::<f64>()
+            / sources.len().max(1) as f64;
+        let doubt = Doubt::of_answer(&reads, &demand, length_s * outcome.throughput_per_s);
+        Ok(Raw { sources, outcome, demand, doubt, cached, assumptions })
     }
 
     /// The measured cells of the same system and mix.
@@ -409,7 +424,7 @@ impl Calibration {
                 _ => Estimate { value, low: value / 2.0, high: f64::INFINITY },
             };
         }
-        let value = simulated * correction(question, &raw.outcome, &raw.sources, metric);
+        let Estimate { value, low, high } = corrected(question, raw, metric);
         // Errors of different kinds add up; each is at least what repetitions differ by.
         let distance = nearest(question, &raw.outcome, &raw.sources);
         let of_kinds: f64 = errors.iter().map(|errors| errors.squared(metric, distance)).sum();
@@ -422,13 +437,7 @@ impl Calibration {
         let error = (of_kinds + repetitions + LEAST_ERROR * LEAST_ERROR).sqrt();
         let degrees = errors.iter().map(|errors| errors.count(metric)).min().unwrap_or(8);
         let width = (student_t(degrees) * error).min(5.0).exp();
-        let (mut low, mut high) = (value / width, value * width);
-        if metric == Metric::P50 && simulated > 0.0 {
-            let (below, above) = raw.outcome.around_p50_us;
-            low *= (below / simulated).min(1.0);
-            high *= (above / simulated).max(1.0);
-        }
-        Estimate { value, low, high }
+        Estimate { value, low: low / width, high: high * width }
     }
 
     /// How wrong answers are where what is new of the question is left out.
@@ -457,14 +466,21 @@ impl Calibration {
         self.errors[kind as usize].get_or_init(|| residuals::errors(self, kind))
     }
 
-    /// The answer without an interval, and how far the nearest cell is: what leaving out is about.
-    fn value(&self, question: &Point) -> Result<([f64; 4], f64), Refusal> {
+    /// The answer with no more of an interval than what it may as well be, and how far the nearest cell is: what leaving out is about.
+    fn value(&self, question: &Point) -> Result<([Estimate; 4], f64), Refusal> {
         let raw = self.simulate(question)?;
-        let values = Metric::ALL.map(|metric| {
-            metric.simulated(&raw.outcome) * correction(question, &raw.outcome, &raw.sources, metric)
-        });
+        let values = Metric::ALL.map(|metric| corrected(question, &raw, metric));
         Ok((values, nearest(question, &raw.outcome, &raw.sources)))
     }
+}
+
+/// A simulated figure with its correction, and what it may as well be, each end with a correction of its own.
+fn corrected(question: &Point, raw: &Raw<'_>, metric: Metric) -> Estimate {
+    let outcome = &raw.outcome;
+    let of = |simulated: f64| simulated * correction(question, outcome, &raw.sources, metric, simulated);
+    let value = of(metric.simulated(outcome));
+    let (below, above) = raw.doubt.around(metric, outcome);
+    Estimate { value, low: of(below).min(value), high: of(above).max(value) }
 }
 
 /// The same with a cache device that answers less and more than is reckoned with; nothing without one.
@@ -500,50 +516,6 @@ fn at_once(question: &Point, sources: &[&MeasuredCell]) -> Option<u32> {
     let (cores, measured) = (question.cores?, sources.first()?);
     let (of_cores, at_once) = (measured.point.cores?, measured.cores_at_once?);
     Some((f64::from(cores) * f64::from(at_once) / f64::from(of_cores)).round().max(1.0) as u32)
-}
-
-/// What to multiply a simulated figure by, from what measured and simulated differ by in cells that are near: in how fast their storage is,
-/// in size and in load.
-///
-/// Time that the simulation misses is added where the question is slower than the cell (a lock held for 100 µs is nothing beside a disk), and
-/// is in proportion where it is faster: nothing takes longer than all of it.
-fn correction(question: &Point, outcome: &Outcome, sources: &[&MeasuredCell], metric: Metric) -> f64 {
-    if metric == Metric::Throughput {
-        return 1.0 / correction(question, outcome, sources, Metric::Mean);
-    }
-    let asked = metric.simulated(outcome);
-    let (mut up, mut down) = (0.0, 0.0);
-    for cell in sources {
-        let Ok(own) = cell.simulated() else { continue };
-        let simulated = metric.simulated(own);
-        let missed_us = metric.measured(cell) - simulated;
-        let ratio = 1.0 + missed_us / simulated.max(asked);
-        if !ratio.is_finite() || ratio <= 0.0 {
-            continue;
-        }
-        let weight = 1.0 / (0.1 + distance(question, outcome, cell, own));
-        up += weight * ratio.ln();
-        down += weight;
-    }
-    if down > 0.0 { (up / down).clamp(-3.0, 3.0).exp() } else { 1.0 }
-}
-
-/// How far the nearest of the cells is, as a logarithm.
-fn nearest(question: &Point, outcome: &Outcome, sources: &[&MeasuredCell]) -> f64 {
-    let distances = sources.iter().filter_map(|cell| {
-        let own = cell.simulated().ok()?;
-        Some(distance(question, outcome, cell, own))
-    });
-    let squared = distances.fold(f64::INFINITY, f64::min);
-    if squared.is_finite() { squared.sqrt() } else { 0.0 }
-}
-
-/// How far a measured cell is from the question: squares of logarithms.
-fn distance(question: &Point, outcome: &Outcome, cell: &MeasuredCell, own: &Outcome) -> f64 {
-    let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
-    apart(outcome.mean_us, own.mean_us)
-        + apart(question.data_to_memory(), cell.point.data_to_memory())
-        + 0.5 * apart(f64::from(question.threads), f64::from(cell.point.threads))
 }
 
 fn check_reach(question: &Point, sources: &[&MeasuredCell], change: Change) -> Result<(), Refusal> {

@@ -1,5 +1,7 @@
 //! Measured cells: what they were about, what was measured, and what an operation asked for.
 
+mod job;
+
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -11,6 +13,8 @@ use crate::layers::{self, Asked, Fan};
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
 use crate::simulation::{self, Arrivals, Scenario};
+
+pub use job::{DeviceJob, PAST_MEMORY};
 
 /// Everything that an answer depends on. Sizes are those of the machine that it was measured on, after `scale.data`; times are
 /// modelled times.
@@ -401,6 +405,7 @@ fn demand(raws: &[Raw], point: &Point, block_bytes: Option<f64>) -> Demand {
                         false => 0.0,
                     },
                     read_bytes: waited_bytes,
+                    is_sequential: false,
                     writes: writes(name),
                     commits: commits && writes(name),
                 }

@@ -25,6 +25,8 @@ pub struct Class {
     /// Reads of devices that follow one another: each waits for the one before.
     pub reads: f64,
     pub read_bytes: f64,
+    /// Its reads follow one another on the device, whoever's they are; else they are anywhere.
+    pub is_sequential: bool,
     /// Whether it changes data, and so leaves work for the background.
     pub writes: bool,
     /// Whether it is answered only after a flush, which it shares with all that wait at that time.

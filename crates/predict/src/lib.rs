@@ -17,7 +17,7 @@ pub mod simulation;
 pub mod validation;
 
 pub use calibration::{Calibration, Change, LeftOut, Metric, Prediction};
-pub use cell::{MeasuredCell, Point};
+pub use cell::{DeviceJob, MeasuredCell, PAST_MEMORY, Point};
 pub use cpu::divide_cpu_time;
 pub use refusal::Refusal;
 pub use underlay_record::Estimate;

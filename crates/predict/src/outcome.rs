@@ -1,6 +1,11 @@
 //! What came of a simulation, and where the time of an operation went.
 
+mod latencies;
+
 use underlay_record::TimeShares;
+
+pub use latencies::Latencies;
+pub(crate) use latencies::Latency;
 
 /// Where the time of an operation went, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,6 +36,8 @@ impl Parts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finished {
     pub total_ns: f64,
+    /// What of it was waiting for reads.
+    pub reads_ns: f64,
     pub parts: Parts,
 }
 
@@ -40,10 +47,8 @@ pub struct Outcome {
     pub throughput_per_s: f64,
     pub mean_us: f64,
     pub p50_us: f64,
-    /// What is so near to the median that chance decides which it is: from the 45th to the 55th percentile. Between a read of a disk and an
-    /// update that waits for nothing lies a factor of thousands.
-    pub around_p50_us: (f64, f64),
     pub p99_us: f64,
+    pub latencies: Latencies,
     /// Of the busiest device: the share of the time in which it had a request.
     pub device_busy: f64,
     /// The mean number of requests at the busiest device.
@@ -74,10 +79,8 @@ impl Outcome {
         finished.sort_by(|a, b| a.total_ns.total_cmp(&b.total_ns));
         let count = finished.len();
         let mean_us = finished.iter().map(|one| one.total_ns).sum::<f64>() / count.max(1) as f64 / 1e3;
-        let quantile_us = |share: f64| match count {
-            0 => f64::INFINITY,
-            _ => finished[((count - 1) as f64 * share).round() as usize].total_ns / 1e3,
-        };
+        let latency = |one: &Finished| Latency { total_us: one.total_ns / 1e3, reads_us: one.reads_ns / 1e3 };
+        let latencies = Latencies::new(finished.iter().map(latency).collect());
         // What an operation at a percentile went through is the mean over its neighbours.
         let around = |share: f64, width: f64| {
             let at = |share: f64| ((count as f64) * share.clamp(0.0, 1.0)) as usize;
@@ -89,9 +92,9 @@ impl Outcome {
         Outcome {
             throughput_per_s: count as f64 / (span_ns as f64 / 1e9),
             mean_us: if count == 0 { f64::INFINITY } else { mean_us },
-            p50_us: quantile_us(0.5),
-            around_p50_us: (quantile_us(0.45), quantile_us(0.55)),
-            p99_us: quantile_us(0.99),
+            p50_us: latencies.quantile_us(0.5),
+            p99_us: latencies.quantile_us(0.99),
+            latencies,
             device_busy: busiest.0.min(1.0),
             device_queue: busiest.1,
             cpu_busy,

@@ -28,7 +28,7 @@ pub enum Refusal {
     Threads { threads: u32, from: u32, to: u32 },
     #[error("{what} is not modelled here: run the study for it")]
     Layer { what: String },
-    #[error("{what}: only requests are predicted, not jobs and benchmarks")]
+    #[error("{what}: run the study for it")]
     Work { what: String },
     #[error("the system was measured with {measured} nodes or servers, and the question has {asked}")]
     Nodes { measured: u32, asked: u32 },

@@ -124,6 +124,7 @@ struct Under {
     reads_left: u32,
     slice_ns: f64,
     since_ns: u64,
+    reads_ns: u64,
     parts: Parts,
 }
 
@@ -145,6 +146,8 @@ struct Simulation<'a> {
     /// Those of the commit under way, and those that wait for the next.
     committing: Vec<usize>,
     to_commit: Vec<usize>,
+    /// Where reads in order go on.
+    next_read_bytes: u64,
     /// When operations were to start that wait for a client.
     waiting: VecDeque<u64>,
     idle_clients: u32,
@@ -208,6 +211,7 @@ pub fn simulate_on(mut bank: Bank, scenario: Scenario<'_>) -> Result<Outcome, Re
         stalled: VecDeque::new(),
         committing: Vec::new(),
         to_commit: Vec::new(),
+        next_read_bytes: 0,
         waiting: VecDeque::new(),
         idle_clients: threads,
         idle_read_ns,
@@ -326,6 +330,7 @@ impl Simulation<'_> {
             reads_left: reads,
             slice_ns,
             since_ns: self.now_ns,
+            reads_ns: 0,
             parts: Parts { client_ns: (self.now_ns - began_ns) as f64, ..Parts::default() },
         };
         let place = match self.free.pop() {
@@ -371,12 +376,18 @@ impl Simulation<'_> {
         self.operations[place].since_ns = self.now_ns;
         if self.operations[place].reads_left > 0 {
             self.operations[place].reads_left -= 1;
-            let volume = self.volume();
-            let offset_bytes = self.place_in(volume);
+            let (length_bytes, is_sequential) = (class.read_bytes as u64, class.is_sequential);
+            let (volume, offset_bytes) = match is_sequential {
+                true => (0, self.in_order(length_bytes)),
+                false => {
+                    let volume = self.volume();
+                    (volume, self.place_in(volume))
+                }
+            };
             let request = VolumeRequest {
                 operation: Operation::Read,
                 offset_bytes,
-                length_bytes: class.read_bytes as u64,
+                length_bytes,
                 cached: self.scenario.cached,
             };
             self.bank.submit(Owner::Read(place).tag(), volume, request, self.now_ns);
@@ -415,7 +426,8 @@ impl Simulation<'_> {
         std::mem::swap(&mut self.committing, &mut self.to_commit);
         let each = self.scenario.demand.commit_bytes.unwrap_or(0.0);
         // A log's blocks are written whole, however many operations are in them.
-        let offset_bytes = self.backlog.log_offset(4096);
+        let block_bytes = (each as u64).next_multiple_of(4096).max(4096);
+        let offset_bytes = self.backlog.log_offset(block_bytes) % self.bank.capacity_bytes(0).max(1);
         let request = VolumeRequest {
             operation: Operation::Write,
             offset_bytes,
@@ -438,6 +450,17 @@ impl Simulation<'_> {
         let share = self.scenario.footprint_bytes as f64 * self.bank.share(volume);
         let range = (share as u64).clamp(1, self.bank.capacity_bytes(volume));
         self.random.random_range(0..range)
+    }
+
+    /// Where the next read of those is that go through the data in order.
+    fn in_order(&mut self, length_bytes: u64) -> u64 {
+        let at = self.next_read_bytes;
+        let end = self.scenario.footprint_bytes.min(self.bank.capacity_bytes(0));
+        self.next_read_bytes = at.saturating_add(length_bytes);
+        if self.next_read_bytes > end.saturating_sub(length_bytes) {
+            self.next_read_bytes = 0;
+        }
+        at
     }
 
     fn work_off(&mut self) {
@@ -468,6 +491,7 @@ impl Simulation<'_> {
             Owner::Read(place) => {
                 let idle_ns = self.idle_read_ns;
                 let one = &mut self.operations[place];
+                one.reads_ns += self.now_ns - one.since_ns;
                 one.parts.add_device((self.now_ns - one.since_ns) as f64, network_ns as f64, idle_ns);
                 self.compute(place);
             }
@@ -502,12 +526,13 @@ impl Simulation<'_> {
     }
 
     fn finish(&mut self, place: usize) {
-        let Under { began_ns, parts, .. } = self.operations[place];
+        let Under { began_ns, parts, reads_ns, .. } = self.operations[place];
         self.free.push(place);
         self.count_inside(-1);
         self.over += 1;
         if self.over > self.warmup {
-            self.finished.push(Finished { total_ns: (self.now_ns - began_ns) as f64, parts });
+            let total_ns = (self.now_ns - began_ns) as f64;
+            self.finished.push(Finished { total_ns, reads_ns: reads_ns as f64, parts });
         } else if self.over == self.warmup {
             self.measured_from_ns = self.now_ns;
             self.waited_then = self.waiting.len();

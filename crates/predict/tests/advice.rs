@@ -20,6 +20,7 @@ fn cell(point: Point) -> Arc<MeasuredCell> {
         cpu_us: 40.0,
         reads: 1.2 * miss,
         read_bytes: 4096.0,
+        is_sequential: false,
         writes: false,
         commits: false,
     };

@@ -22,6 +22,7 @@ fn demand(point: &Point) -> Demand {
         cpu_us: 40.0,
         reads,
         read_bytes: 4096.0,
+        is_sequential: false,
         writes: false,
         commits: false,
     };
@@ -170,4 +171,44 @@ proptest! {
             }
         }
     }
+}
+
+/// Half of the operations read, and nearly each of these waits: the median is of one kind or of the other, as chance has it.
+#[test]
+fn a_median_between_two_kinds_may_be_of_either() {
+    let of_mix = |reads: f64| Demand {
+        classes: vec![
+            Class {
+                share: 0.5,
+                reads,
+                name: "read".to_owned(),
+                ..demand(&point("x", Vec::new(), 4e5, 16)).classes[0].clone()
+            },
+            Class {
+                share: 0.5,
+                reads: 0.0,
+                writes: true,
+                name: "update".to_owned(),
+                ..demand(&point("x", Vec::new(), 4e5, 16)).classes[0].clone()
+            },
+        ],
+        ..demand(&point("x", Vec::new(), 4e5, 16))
+    };
+    let measured_on = |name: &str, medium: &str, reads: f64| {
+        let point = point(name, storage(medium, 1), 4e5, 16);
+        let record = record(&point, &of_mix(reads), 1.0);
+        let mut cell = measured(point, &[record]);
+        // The records of these tests have one kind of operation.
+        cell.demand = of_mix(reads);
+        Arc::new(cell)
+    };
+    let sharp = [measured_on("ssd", "ssd-sata", 0.2), measured_on("nvme", "nvme-9300-max", 0.2)];
+    let torn = [measured_on("ssd", "ssd-sata", 0.97), measured_on("nvme", "nvme-9300-max", 0.97)];
+    let width = |cells: [Arc<MeasuredCell>; 2]| {
+        let question = point("hdd", storage("hdd-7200-sata", 1), 4e5, 16);
+        let p50_us = Calibration::new(cells.to_vec()).predict(&question).unwrap().p50_us;
+        p50_us.high / p50_us.low
+    };
+    assert!(width(sharp.clone()) < 20.0, "{}", width(sharp));
+    assert!(width(torn.clone()) > 100.0, "{}", width(torn));
 }

@@ -21,6 +21,7 @@ fn reading(reads: f64) -> Demand {
         cpu_us: 20.0,
         reads,
         read_bytes: 4096.0,
+        is_sequential: false,
         writes: false,
         commits: false,
     };
@@ -35,6 +36,7 @@ fn writing(request_bytes: f64, commits: bool) -> Demand {
         cpu_us: 20.0,
         reads: 0.0,
         read_bytes: 4096.0,
+        is_sequential: false,
         writes: true,
         commits,
     };

@@ -66,6 +66,7 @@ fn demand(cpu_us: f64, reads: f64) -> Demand {
         cpu_us,
         reads,
         read_bytes: 4096.0,
+        is_sequential: false,
         writes: false,
         commits: false,
     };

@@ -3,6 +3,7 @@
 pub mod advice;
 pub mod estimate;
 mod fill;
+pub mod fio_job;
 pub mod machine;
 pub mod modelled;
 pub mod plan;

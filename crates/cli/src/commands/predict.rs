@@ -31,7 +31,7 @@ pub(super) struct Answers {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Refused {
+pub(super) struct Refused {
     cell: String,
     why: String,
     #[serde(flatten)]
@@ -51,12 +51,30 @@ impl Refused {
     fn of(cell: &str, refusal: &Refusal) -> Refused {
         Refused { cell: cell.to_owned(), why: refusal.to_string(), refusal: refusal.clone() }
     }
+
+    /// Measured cells that nothing can be learnt from.
+    fn left_out(sources: &Sources) -> Vec<Refused> {
+        sources.left_out.iter().map(|(cell, refusal)| Refused::of(cell, refusal)).collect()
+    }
+}
+
+/// A line for each reason, with the cells that it holds for.
+fn print_refused<'a>(refused: impl IntoIterator<Item = &'a Refused>) {
+    let mut told: Vec<(&str, Vec<String>)> = Vec::new();
+    for one in refused {
+        match told.iter_mut().find(|(why, _)| *why == one.why) {
+            Some((_, cells)) => cells.push(one.cell.clone()),
+            None => told.push((&one.why, vec![one.cell.clone()])),
+        }
+    }
+    for (why, cells) in told {
+        output::print(&output::beside("  ", 2, &format!("{}: {why}", quantity::list(&cells, 3))));
+    }
 }
 
 pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure> {
     let Some(study) = &arguments.study else {
-        held_out::held_out(&arguments.from, arguments.json)?;
-        return Ok(ExitCode::SUCCESS);
+        return held_out::held_out(&arguments.from, arguments.json);
     };
     let form = Form { short: arguments.short, overrides: &arguments.selection.set };
     let study = read_study(study, form)?;
@@ -76,7 +94,7 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure>
     let answers = Answers {
         study: study.name.clone(),
         measured_cells: sources.cells.len(),
-        left_out: sources.left_out.iter().map(|(cell, refusal)| Refused::of(cell, refusal)).collect(),
+        left_out: Refused::left_out(&sources),
         cells,
     };
     match arguments.json {
@@ -173,18 +191,7 @@ fn print(answers: &Answers, sources: &Sources) {
     }
     if !refused.is_empty() {
         output::print(&format!("\n{} refused:", quantity::plural(refused.len(), "cell")));
-        // Cells with one reason are told together.
-        let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
-        for one in &refused {
-            match told.iter_mut().find(|(why, _)| *why == one.why) {
-                Some((_, cells)) => cells.push(&one.cell),
-                None => told.push((&one.why, vec![&one.cell])),
-            }
-        }
-        for (why, cells) in told {
-            let names: Vec<String> = cells.iter().map(|&cell| cell.to_owned()).collect();
-            output::print(&output::beside("  ", 2, &format!("{}: {why}", quantity::list(&names, 3))));
-        }
+        print_refused(refused);
     }
     if !sources.left_out.is_empty() {
         let (cell, why) = &sources.left_out[0];

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use underlay_predict::attribution;
 use underlay_predict::simulation::Arrivals;
-use underlay_predict::{Calibration, MeasuredCell, Point, Refusal};
+use underlay_predict::{Calibration, DeviceJob, MeasuredCell, PAST_MEMORY, Point, Refusal};
 use underlay_record::{Cell, Explained, NotExplained, RunRecord};
 use underlay_report::load::LoadedRun;
+use underlay_study::fio_job::FioJob;
 use underlay_study::modelled;
 use underlay_study::plan::{self, CellWork, Entry};
-use underlay_study::spec::Study;
+use underlay_study::spec::{BenchmarkSpec, Study};
 
 use super::load_run::load;
 use super::which_run::run_directory;
@@ -57,19 +58,25 @@ impl Sources {
 }
 
 /// Reads runs. What of them can't be used is told.
-pub(super) fn sources(directories: &[PathBuf]) -> Result<Sources, Failure> {
+pub(super) fn read(directories: &[PathBuf]) -> Result<Sources, Failure> {
     let mut sources = Sources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
     for directory in directories {
         let run = source_run(directory)?;
         measured_cells(&run.loaded, &run.study, &mut sources);
         sources.runs.push(run);
     }
+    Ok(sources)
+}
+
+/// The same of runs that must have something to learn from.
+pub(super) fn sources(directories: &[PathBuf]) -> Result<Sources, Failure> {
+    let sources = read(directories)?;
     if sources.cells.is_empty() {
         let reasons: Vec<String> =
             sources.left_out.iter().take(3).map(|(cell, why)| format!("  {cell}: {why}")).collect();
         let reasons = if reasons.is_empty() { String::new() } else { format!("\n{}", reasons.join("\n")) };
         return Err(Failure::Mistake(format!(
-            "there is nothing to predict from: no cell of requests was measured on modelled storage{reasons}"
+            "there is nothing to predict from: no cell of requests or of fio was measured on modelled storage{reasons}"
         )));
     }
     Ok(sources)
@@ -88,14 +95,18 @@ fn source_run(directory: &Path) -> Result<SourceRun, Failure> {
     Ok(SourceRun { loaded, study })
 }
 
-/// Where the time of a run's operations went, for its report. Empty where its storages aren't modelled, or it is of jobs alone.
+/// Where the time of a run's operations went, for its report. Empty where its storages aren't modelled, or it is of jobs and commands alone.
 pub(super) fn explained(loaded: &LoadedRun) -> Explained {
     let Ok(study) = modelled::study_of_run(&loaded.run) else { return Explained::default() };
     let mut sources = Sources { runs: Vec::new(), cells: Vec::new(), left_out: Vec::new() };
     measured_cells(loaded, &study, &mut sources);
     let asks: Vec<String> = plan::entries(&study)
         .into_iter()
-        .filter(|entry| entry.cell.requests().is_some())
+        .filter(|entry| match entry.asked {
+            CellWork::Requests(_) => true,
+            CellWork::Benchmark(benchmark) => benchmark.is_fio,
+            CellWork::Job(_) => false,
+        })
         .map(|entry| entry.cell.id.clone())
         .collect();
     sources.explained(|cell| asks.iter().any(|id| id == cell))
@@ -115,9 +126,14 @@ fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut Sources) {
     let mut cells = Vec::new();
     for entry in plan::entries(study) {
         let Some(records) = by_cell.get(entry.cell.id.as_str()) else { continue };
-        let measured = point(study, &entry).and_then(|point| {
-            let block_bytes = block_bytes.get(entry.cell.system.as_str()).copied().flatten();
-            MeasuredCell::new(point, records, block_bytes)
+        let measured = point(study, &entry).and_then(|point| match entry.asked {
+            CellWork::Benchmark(benchmark) => {
+                MeasuredCell::of_job(point, records, device_job(&fio_job(benchmark)?))
+            }
+            _ => {
+                let block_bytes = block_bytes.get(entry.cell.system.as_str()).copied().flatten();
+                MeasuredCell::new(point, records, block_bytes)
+            }
         });
         let usable = measured.and_then(|cell| match &cell.point.not_modelled {
             Some(what) => Err(Refusal::Layer { what: what.clone() }),
@@ -140,8 +156,15 @@ pub(super) fn questions(study: &Study) -> Vec<(Cell, Result<Point, Refusal>)> {
 /// A cell of a study as a point.
 pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> {
     let Entry { cell, system, workload, .. } = entry;
-    let (CellWork::Requests(size), Some(requests)) = (entry.asked, cell.requests()) else {
-        return Err(Refusal::Work { what: cell.id.clone() });
+    let refused = |what: &str| Err(Refusal::Work { what: what.to_owned() });
+    let (size, requests) = match (entry.asked, cell.requests()) {
+        (CellWork::Requests(size), Some(requests)) => (size, requests),
+        (CellWork::Benchmark(benchmark), _) => return point_of_job(study, entry, benchmark),
+        _ => {
+            return refused(
+                "a batch job: nothing tells how many of its tasks ran at a time, or what they waited for",
+            );
+        }
     };
     let arrivals = match &requests.rate {
         underlay_record::Rate::Unthrottled => Arrivals::Closed,
@@ -150,10 +173,10 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
             underlay_workload::Arrivals::Poisson => Arrivals::Poisson { per_s: *per_s },
         },
         underlay_record::Rate::Changing { .. } => {
-            return Err(Refusal::Work { what: format!("{} has a rate that changes", cell.id) });
+            return refused("a rate that changes: only steady ones are predicted");
         }
         underlay_record::Rate::Highest { .. } => {
-            return Err(Refusal::Work { what: format!("{} looks for a rate", cell.id) });
+            return refused("a search for the highest rate: only given ones are predicted");
         }
     };
     let servers = system.servers.max(1);
@@ -183,6 +206,57 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
         volumes: storage.volumes,
         shares_devices: storage.shares_devices,
         filled_by: Some(modelled::filling_operations(study, entry, records)),
+        not_modelled,
+        assumed: storage.assumed,
+    })
+}
+
+/// What a job of fio asks for.
+fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, Refusal> {
+    let refused = |what: String| Refusal::Work { what };
+    let job = benchmark.plan.job.as_deref().filter(|_| benchmark.is_fio).ok_or_else(|| {
+        refused("a command: nothing tells how many of its operations are under way at a time".to_owned())
+    })?;
+    if benchmark.data_bytes == 0 {
+        return Err(refused("a job of fio without `data`: nothing tells how large its file is".to_owned()));
+    }
+    FioJob::parse(job).map_err(|what| refused(format!("{what}: not known well enough to be predicted")))
+}
+
+fn device_job(job: &FioJob) -> DeviceJob {
+    DeviceJob { writes: job.writes, sequential: job.sequential, block_bytes: job.block_bytes as f64 }
+}
+
+/// A cell of fio's as a point: memory has no part in it.
+fn point_of_job(study: &Study, entry: &Entry<'_>, benchmark: &BenchmarkSpec) -> Result<Point, Refusal> {
+    let job = fio_job(benchmark)?;
+    let Entry { cell, system, .. } = entry;
+    let (storage, not_modelled) = match modelled::storage_of(study, entry) {
+        Ok(storage) if storage.volumes.iter().map(|volume| volume.directories.max(1)).sum::<u32>() > 1 => {
+            (storage, Some("a storage of several directories, of which a job of fio uses one".to_owned()))
+        }
+        Ok(storage) => (storage, None),
+        Err(what) => (modelled::Modelled::default(), Some(what)),
+    };
+    let data_bytes = study.bytes_here(benchmark.data_bytes) as f64;
+    Ok(Point {
+        id: cell.id.clone(),
+        system: system.kind.clone(),
+        settings: BTreeMap::from([("job".to_owned(), job.in_words())]),
+        nodes: 1,
+        servers: 1,
+        mix: cell.workload.clone(),
+        distribution: PAST_MEMORY.to_owned(),
+        threads: job.at_once,
+        arrivals: Arrivals::Closed,
+        records: data_bytes / job.block_bytes as f64,
+        record_bytes: job.block_bytes as f64,
+        memory_bytes: data_bytes,
+        cores: study.machine.map(|machine| machine.cores),
+        storage: entry.storage.name.clone(),
+        volumes: storage.volumes,
+        shares_devices: storage.shares_devices,
+        filled_by: None,
         not_modelled,
         assumed: storage.assumed,
     })

@@ -74,9 +74,12 @@ impl Second {
                 self.occupied(&classes, |class| full(class.popularity, t1, time, 0.0).held, time)
             })
         };
-        let of = |class: &Class, rewritten: f64| match is_filling {
-            true => young(class.popularity, t1, stay, rewritten),
-            false => full(class.popularity, t1, stay, rewritten),
+        let of = |class: &Class, rewritten: f64| {
+            let nothing_left = young(class.popularity, t1, age, rewritten);
+            match is_filling {
+                true => nothing_left,
+                false => full(class.popularity, t1, stay, rewritten).at_most(nothing_left),
+            }
         };
         let mean_held = mean_held(&classes, |class| of(class, 0.0).held, all);
         let extra = (self.blocks_a_read - 1.0).clamp(0.0, 1.0);
@@ -113,6 +116,13 @@ fn mean_held(classes: &[Class], held: impl Fn(&Class) -> f64, all: f64) -> f64 {
 struct Kept {
     found: f64,
     held: f64,
+}
+
+impl Kept {
+    /// Where blocks were pushed out there are no more than where none was.
+    fn at_most(self, other: Kept) -> Kept {
+        Kept { found: self.found.min(other.found), held: self.held.min(other.held) }
+    }
 }
 
 /// The distance of two misses of the first cache.
@@ -397,6 +407,22 @@ mod tests {
         assert!((of(Second { second_share: 10.0, ..plain }) - 1.0).abs() < 1e-6);
         assert_eq!(of(Second { second_share: 0.0, ..plain }), 0.0);
         assert_eq!(of(Second { first_share: 1.0, ..plain }), 0.0);
+    }
+
+    #[test]
+    fn a_device_that_is_just_full_answers_no_more_than_a_larger_one_that_is_not() {
+        let one = Second {
+            blocks: Blocks::new(Law::Zipfian, 9_778_380_581.5, 1_000.0, 4096.0),
+            first_share: 0.0,
+            second_share: 0.6127,
+            blocks_a_read: 1.443,
+            passing_blocks: 1.487,
+            rewritten_share: 0.0,
+            age_requests: Some(790_299_283.0),
+        };
+        let larger = Second { second_share: 0.955, ..one }.answered();
+        assert!(larger.is_filling && !one.answered().is_filling);
+        assert!(larger.of_misses >= one.answered().of_misses, "{:?} {larger:?}", one.answered());
     }
 
     proptest! {

@@ -2,20 +2,29 @@
 
 use std::collections::BTreeMap;
 
+use super::reads::{Reads, reads};
 use crate::cache::{CachePoint, Law, MissCurve};
 use crate::cell::{MeasuredCell, Point};
 use crate::cpu::CpuTime;
 use crate::demand::{Background, Class, Demand};
 use crate::refusal::Refusal;
 
-/// The demand, and what had to be assumed. `alike` are all cells of the system, whatever their mix: they tell what CPU time goes into
-/// what. `memory` is how many times the question's memory there is.
+/// What an operation of the question asks for.
+pub(super) struct Asked {
+    pub demand: Demand,
+    pub reads: Reads,
+    /// What had to be assumed, each a sentence.
+    pub assumptions: Vec<String>,
+}
+
+/// `alike` are all cells of the system, whatever their mix: they tell what CPU time goes into what. `memory` is how many times the question's
+/// memory there is.
 pub(super) fn demand(
     question: &Point,
     sources: &[&MeasuredCell],
     alike: &[&MeasuredCell],
     memory: f64,
-) -> Result<(Demand, Vec<String>), Refusal> {
+) -> Result<Asked, Refusal> {
     let weights: Vec<f64> = sources.iter().map(|cell| weight(question, cell)).collect();
     let mean = |of: &dyn Fn(&MeasuredCell) -> f64| {
         let sum: f64 = sources.iter().zip(&weights).map(|(cell, weight)| weight * of(cell)).sum();
@@ -23,9 +32,9 @@ pub(super) fn demand(
     };
     let mut assumptions = Vec::new();
     let memory_bytes = question.memory_bytes * memory;
-    let reads = reads(question, sources, memory_bytes, &mean, &mut assumptions)?;
+    let reads = reads(question, sources, alike, memory_bytes, &mean, &mut assumptions)?;
     let measured_reads = mean(&|cell| cell.demand.reads());
-    let factor = if measured_reads > 0.0 { reads / measured_reads } else { 0.0 };
+    let factor = if measured_reads > 0.0 { reads.value / measured_reads } else { 0.0 };
     // What a read costs is the same in every mix; what else an operation does is told best by its own mix.
     let cpu = CpuTime::fit(alike.iter().map(|cell| {
         let own = if cell.point.mix == question.mix { OWN_MIX } else { 1.0 };
@@ -80,7 +89,7 @@ pub(super) fn demand(
         },
         commit_bytes: commits.then(|| mean(&|cell| cell.demand.commit_bytes.unwrap_or(4096.0))),
     };
-    Ok((demand, assumptions))
+    Ok(Asked { demand, reads, assumptions })
 }
 
 /// Cells of a like size and load say more, and so do those in which much was measured.
@@ -92,7 +101,7 @@ fn weight(question: &Point, cell: &MeasuredCell) -> f64 {
 }
 
 /// Counts of few operations are known badly; beyond many it is other things that differ.
-fn precision(cell: &MeasuredCell) -> f64 {
+pub(super) fn precision(cell: &MeasuredCell) -> f64 {
     cell.operations / (cell.operations + MANY_OPERATIONS)
 }
 
@@ -100,45 +109,13 @@ fn precision(cell: &MeasuredCell) -> f64 {
 const OWN_MIX: f64 = 4.0;
 const MANY_OPERATIONS: f64 = 10_000.0;
 
-/// The weighted mean of a figure over the sources.
-type Mean<'a> = &'a dyn Fn(&dyn Fn(&MeasuredCell) -> f64) -> f64;
-
-/// Reads that an operation waits for.
-fn reads(
-    question: &Point,
-    sources: &[&MeasuredCell],
-    memory_bytes: f64,
-    mean: Mean<'_>,
-    assumptions: &mut Vec<String>,
-) -> Result<f64, Refusal> {
-    let ratio = question.data_bytes() / memory_bytes.max(1.0);
-    let same_size = || sources.iter().filter(|cell| (cell.point.data_to_memory() / ratio - 1.0).abs() < 0.02);
-    // Measured is better than any curve.
-    if same_size().next().is_some() {
-        let sum: f64 = same_size().map(|cell| precision(cell) * cell.demand.reads()).sum();
-        return Ok(sum / same_size().map(|cell| precision(cell)).sum::<f64>().max(f64::MIN_POSITIVE));
-    }
-    let Some(curve) = miss_curve(question, sources) else {
-        return Err(Refusal::Distribution { distribution: question.distribution.clone() });
-    };
-    if curve.is_assumed {
-        assumptions.push(format!(
-            "one size was measured, so nothing tells how much of the memory caches data: {:.0} % is assumed",
-            100.0 * curve.useful_share
-        ));
-    }
-    // Zipf's law depends on the number of records, so each size is taken as it is, with its own memory.
-    let reads = curve.reads(question.records, question.record_bytes, memory_bytes);
-    let nearest = mean(&|cell| {
-        let own = curve.reads(cell.point.records, cell.point.record_bytes, cell.point.memory_bytes);
-        if own > 0.02 { (cell.demand.reads() / own).clamp(0.5, 2.0).ln() } else { 0.0 }
-    });
-    Ok(reads * nearest.exp())
-}
-
 /// The curve through what was measured; `None` for a law that is not modelled.
 pub(crate) fn miss_curve(question: &Point, sources: &[&MeasuredCell]) -> Option<MissCurve> {
-    let law = Law::of(&question.distribution)?;
+    miss_curve_of(&question.distribution, sources)
+}
+
+pub(super) fn miss_curve_of(distribution: &str, sources: &[&MeasuredCell]) -> Option<MissCurve> {
+    let law = Law::of(distribution)?;
     let points: Vec<CachePoint> = sources
         .iter()
         .map(|cell| CachePoint {

@@ -79,7 +79,14 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> Errors {
         let others = without(calibration.cells(), &cell.point, kind);
         let Ok((values, distance)) = others.value(&cell.point) else { continue };
         for metric in Metric::ALL {
-            let error = (values[metric.index()] / metric.measured(cell)).ln();
+            let measured = metric.measured(cell);
+            let found = values[metric.index()];
+            // What is within what the answer may as well be is no error.
+            let error = match measured {
+                _ if found.low > measured => (found.low / measured).ln(),
+                _ if found.high < measured => (found.high / measured).ln(),
+                _ => 0.0,
+            };
             if error.is_finite() {
                 errors.of[metric.index()].push(error / (1.0 + distance / NEAR));
             }

@@ -31,10 +31,13 @@ pub(super) fn idle_times(bank: &mut Bank, scenario: &Scenario<'_>, random: &mut 
     let of_reads = scenario.demand.classes.iter().find(|class| class.reads > 0.0);
     let read_ns = of_reads.map_or(0.0, |class| {
         let mut sum_ns = 0.0;
-        for _ in 0..IDLE_READS {
+        for index in 0..IDLE_READS {
             let request = VolumeRequest {
                 operation: Operation::Read,
-                offset_bytes: random.random_range(0..range),
+                offset_bytes: match class.is_sequential {
+                    true => (index * class.read_bytes as u64) % range,
+                    false => random.random_range(0..range),
+                },
                 length_bytes: class.read_bytes as u64,
                 cached: scenario.cached,
             };

@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn the_price_of_a_gib_has_a_source_and_a_date() {
         let memory = memory();
-        assert_eq!(memory.usd_per_gib(), memory.price.usd / 16.0);
+        assert_eq!(memory.usd_per_gib(), memory.price.usd / 32.0);
         assert!(
-            memory.price_source().starts_with("2018, an estimate: R. Appuswamy"),
+            memory.price_source().starts_with("2025-11: Samsung's contract price"),
             "{}",
             memory.price_source()
         );
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_price_without_a_source_is_a_mistake() {
         let (name, text) = files::MEMORY;
-        let wrong = text.replace("source = \"rule\"\nestimate", "estimate");
+        let wrong = text.replace("date = \"2025-11\"\nsource = \"contract\"", "date = \"2025-11\"");
         assert_ne!(wrong, text);
         assert!(Memory::parse(name, &wrong).unwrap_err().to_string().contains("source"));
     }

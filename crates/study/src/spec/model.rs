@@ -356,6 +356,8 @@ pub struct JobSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchmarkSpec {
     pub plan: BenchmarkPlan,
+    /// Its kind is `fio`: `plan.job` is the text of a job file.
+    pub is_fio: bool,
     /// What the system is loaded with, on the modelled machine, unscaled; 0 where the study does not say.
     pub data_bytes: u64,
 }

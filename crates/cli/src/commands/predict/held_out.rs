@@ -1,6 +1,7 @@
 //! `underlay predict --held-out`: how wrong predictions from these runs are.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -9,8 +10,9 @@ use serde::Serialize;
 use underlay_predict::validation::{self, Compared, HeldOut};
 use underlay_report::quantity;
 
+use super::{Refused, print_refused};
 use crate::commands::predicting;
-use crate::exit_codes::Failure;
+use crate::exit_codes::{Failure, INCOMPLETE};
 use crate::output;
 
 /// What scripts get.
@@ -21,6 +23,8 @@ pub(in crate::commands) struct Answer {
     measured_cells: usize,
     /// Those whose own certificate doubts them.
     doubtful_cells: usize,
+    /// Measured cells that nothing can be learnt from.
+    left_out: Vec<Refused>,
     summaries: Vec<Summary>,
     cells: Vec<HeldOut>,
 }
@@ -49,19 +53,15 @@ struct Errors {
     covered: Option<f64>,
 }
 
-pub(super) fn held_out(directories: &[PathBuf], json: bool) -> Result<(), Failure> {
-    let sources = predicting::sources(directories)?;
+pub(super) fn held_out(directories: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
+    let sources = predicting::read(directories)?;
     let cells = validation::held_out(&sources.calibration());
-    if cells.is_empty() {
-        return Err(Failure::Mistake(
-            "nothing can be left out: these runs have one storage, one size and one number of threads"
-                .to_owned(),
-        ));
-    }
+    let code = if cells.is_empty() { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS };
     let answer = Answer {
         from: sources.runs.iter().map(|run| run.study.name.clone()).collect(),
         measured_cells: sources.cells.len(),
         doubtful_cells: sources.cells.iter().filter(|cell| cell.is_doubtful).count(),
+        left_out: Refused::left_out(&sources),
         summaries: summaries(&cells),
         cells,
     };
@@ -69,7 +69,7 @@ pub(super) fn held_out(directories: &[PathBuf], json: bool) -> Result<(), Failur
         true => output::print(&serde_json::to_string_pretty(&answer).expect("an answer is plain data")),
         false => print(&answer),
     }
-    Ok(())
+    Ok(code)
 }
 
 fn summaries(cells: &[HeldOut]) -> Vec<Summary> {
@@ -129,6 +129,19 @@ fn median(values: &mut [f64]) -> Option<f64> {
 }
 
 fn print(answer: &Answer) {
+    if answer.cells.is_empty() {
+        output::print("Nothing can be left out: nothing would be left to predict from.");
+    } else {
+        print_errors(answer);
+    }
+    if !answer.left_out.is_empty() {
+        let cells = quantity::plural(answer.left_out.len(), "measured cell");
+        output::print(&format!("\n{cells} can't be learnt from:"));
+        print_refused(&answer.left_out);
+    }
+}
+
+fn print_errors(answer: &Answer) {
     let mut table = new_table(&[
         "left out",
         "cell",

@@ -16,6 +16,8 @@ const MAX_NAME: usize = 40;
 const MAX_UNIT: usize = 24;
 /// Where fio writes its figures.
 const FIO_OUTPUT: &str = "{scratch}/fio.json";
+/// What a user's own configuration says would make figures differ between machines.
+const FIO_RUN: &str = "fio --output-format=json --output={scratch}/fio.json {job} && cat {scratch}/fio.json";
 
 /// A benchmark with the place that later checks point at.
 #[derive(Clone)]
@@ -53,7 +55,7 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
         None => Vec::new(),
     };
     let plan = BenchmarkPlan { run: run?, job, in_budget, limit: limit?, figures: figures?, marks };
-    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? } })
+    Some(BenchmarkSite { spec: BenchmarkSpec { plan, is_fio: false, data_bytes: data_bytes? } })
 }
 
 /// `kind = "fio"`
@@ -75,11 +77,9 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
         field.invalid("expected a job with `rw = read`, `randwrite` or another kind of access", findings);
         return None;
     }
-    // What a user's own configuration says would make figures differ between machines.
-    let run = format!("fio --output-format=json --output={FIO_OUTPUT} {{job}} && cat {FIO_OUTPUT}");
-    let marks = Vec::new();
+    let (run, marks) = (FIO_RUN.to_owned(), Vec::new());
     let plan = BenchmarkPlan { run, job: Some(job), in_budget: Some(true), limit: limit?, figures, marks };
-    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? } })
+    Some(BenchmarkSite { spec: BenchmarkSpec { plan, is_fio: true, data_bytes: data_bytes? } })
 }
 
 fn read_limits(section: &mut Section<'_>, findings: &mut Diagnostics) -> (Option<Duration>, Option<u64>) {

@@ -1,0 +1,64 @@
+//! What simulated figures are to be multiplied by, from what measured and simulated differ by in cells that are near.
+
+use super::doubt::Doubt;
+use super::{Metric, UNKNOWN_ERROR};
+use crate::cell::{MeasuredCell, Point};
+use crate::outcome::Outcome;
+
+/// What to multiply a figure by that was simulated to be `asked`, from what measured and simulated differ by in cells that are near: in how fast
+/// their storage is, in size and in load.
+///
+/// Time that the simulation misses is added where the question is slower than the cell (a lock held for 100 µs is nothing beside a disk), and
+/// is in proportion where it is faster: nothing takes longer than all of it. A cell whose figure is between two kinds of operations tells
+/// little: what it differs by may be what lies between them.
+pub(super) fn correction(
+    question: &Point,
+    outcome: &Outcome,
+    sources: &[&MeasuredCell],
+    metric: Metric,
+    asked: f64,
+) -> f64 {
+    if metric == Metric::Throughput {
+        return 1.0 / correction(question, outcome, sources, Metric::Mean, outcome.mean_us);
+    }
+    let (mut up, mut down, mut best) = (0.0, 0.0, 0.0f64);
+    for cell in sources {
+        let Ok(own) = cell.simulated() else { continue };
+        let simulated = metric.simulated(own);
+        let missed_us = metric.measured(cell) - simulated;
+        let ratio = 1.0 + missed_us / simulated.max(asked);
+        if !ratio.is_finite() || ratio <= 0.0 {
+            continue;
+        }
+        let doubt = Doubt::of_measured(cell).deviation(metric, own) / UNKNOWN_ERROR;
+        let told = 1.0 / (1.0 + doubt * doubt);
+        // What a median misses is missed of its kind of operation, whatever the other kind takes.
+        let latencies = match metric {
+            Metric::P50 => (asked, simulated),
+            _ => (outcome.mean_us, own.mean_us),
+        };
+        let weight = told / (0.1 + distance(question, cell, latencies));
+        up += weight * ratio.ln();
+        down += weight;
+        best = best.max(told);
+    }
+    if down > 0.0 { (best * up / down).clamp(-3.0, 3.0).exp() } else { 1.0 }
+}
+
+/// How far the nearest of the cells is, as a logarithm.
+pub(super) fn nearest(question: &Point, outcome: &Outcome, sources: &[&MeasuredCell]) -> f64 {
+    let distances = sources.iter().filter_map(|cell| {
+        let own = cell.simulated().ok()?;
+        Some(distance(question, cell, (outcome.mean_us, own.mean_us)))
+    });
+    let squared = distances.fold(f64::INFINITY, f64::min);
+    if squared.is_finite() { squared.sqrt() } else { 0.0 }
+}
+
+/// How far a measured cell is from the question, of both of which a latency was simulated: squares of logarithms.
+fn distance(question: &Point, cell: &MeasuredCell, latencies: (f64, f64)) -> f64 {
+    let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
+    apart(latencies.0, latencies.1)
+        + apart(question.data_to_memory(), cell.point.data_to_memory())
+        + 0.5 * apart(f64::from(question.threads), f64::from(cell.point.threads))
+}

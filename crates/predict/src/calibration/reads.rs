@@ -1,0 +1,150 @@
+//! Reads that an operation waits for, from cells of the same or another size, and how far they may be from that.
+
+use super::demand::{miss_curve, miss_curve_of, precision};
+use super::residuals::student_t;
+use super::{LeftOut, UNREPEATED};
+use crate::cache::MissCurve;
+use crate::cell::{MeasuredCell, PAST_MEMORY, Point};
+use crate::refusal::Refusal;
+
+/// Reads below this are as good as none.
+const FEW_READS: f64 = 0.03;
+/// Where nothing tells which part of the memory caches data: from so many times the usual one, to so many times.
+const ASSUMED_FROM: f64 = 0.5;
+const ASSUMED_TO: f64 = 1.5;
+
+/// The weighted mean of a figure over the sources.
+pub(super) type Mean<'a> = &'a dyn Fn(&dyn Fn(&MeasuredCell) -> f64) -> f64;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reads {
+    pub value: f64,
+    /// It is so many times as many, at least and at most, with a probability of 95 %.
+    pub fewer: f64,
+    pub more: f64,
+}
+
+impl Reads {
+    /// `down` and `up` are how far the logarithm may be off.
+    fn within(value: f64, down: f64, up: f64) -> Reads {
+        Reads { value, fewer: (-down).exp(), more: up.exp() }
+    }
+}
+
+/// `alike` are all cells of the system, whatever their mix: they tell how far reads scatter.
+pub(super) fn reads(
+    question: &Point,
+    sources: &[&MeasuredCell],
+    alike: &[&MeasuredCell],
+    memory_bytes: f64,
+    mean: Mean<'_>,
+    assumptions: &mut Vec<String>,
+) -> Result<Reads, Refusal> {
+    let ratio = question.data_bytes() / memory_bytes.max(1.0);
+    let same_size: Vec<&MeasuredCell> = sources
+        .iter()
+        .copied()
+        .filter(|cell| {
+            cell.point.distribution == PAST_MEMORY || (cell.point.data_to_memory() / ratio - 1.0).abs() < 0.02
+        })
+        .collect();
+    let scatter = scatter(alike);
+    // Measured is better than any curve.
+    if !same_size.is_empty() {
+        let weight: f64 = same_size.iter().map(|cell| precision(cell)).sum();
+        let sum: f64 = same_size.iter().map(|cell| precision(cell) * cell.demand.reads()).sum();
+        let off = scatter * (1.0 + 1.0 / same_size.len() as f64).sqrt();
+        return Ok(Reads::within(sum / weight.max(f64::MIN_POSITIVE), off, off));
+    }
+    let Some(curve) = miss_curve(question, sources) else {
+        return Err(Refusal::Distribution { distribution: question.distribution.clone() });
+    };
+    // Zipf's law depends on the number of records, so each size is taken as it is, with its own memory.
+    let by = |curve: &MissCurve| {
+        let reads = curve.reads(question.records, question.record_bytes, memory_bytes);
+        let nearest = mean(&|cell| {
+            let own = curve.reads(cell.point.records, cell.point.record_bytes, cell.point.memory_bytes);
+            if own > 0.02 { (cell.demand.reads() / own).clamp(0.5, 2.0).ln() } else { 0.0 }
+        });
+        reads * nearest.exp()
+    };
+    let value = by(&curve);
+    let (down, up) = if curve.is_assumed {
+        assumptions.push(format!(
+            "one size was measured, so nothing tells how much of the memory caches data: {:.0} % is assumed",
+            100.0 * curve.useful_share
+        ));
+        let off = |times: f64| {
+            let other = by(&MissCurve { useful_share: times * curve.useful_share, ..curve });
+            (other.max(1e-3) / value.max(1e-3)).ln()
+        };
+        let (one, other) = (off(ASSUMED_FROM), off(ASSUMED_TO));
+        (-one.min(other).min(0.0), one.max(other).max(0.0))
+    } else {
+        let off = of_other_sizes(question, sources);
+        (off, off)
+    };
+    Ok(Reads::within(value, down.hypot(scatter), up.hypot(scatter)))
+}
+
+/// How far the reads of cells of one mix and size are from each other, with a probability of 95 %: storages and loads make them differ.
+fn scatter(alike: &[&MeasuredCell]) -> f64 {
+    let is_same = |a: &Point, b: &Point| {
+        a.mix == b.mix && a.distribution == b.distribution && LeftOut::Size.leaves_out(a, b)
+    };
+    let mut groups: Vec<(&Point, Vec<f64>)> = Vec::new();
+    for cell in alike.iter().filter(|cell| cell.demand.reads() > FEW_READS) {
+        let log = cell.demand.reads().ln();
+        match groups.iter_mut().find(|(first, _)| is_same(first, &cell.point)) {
+            Some((_, logs)) => logs.push(log),
+            None => groups.push((&cell.point, vec![log])),
+        }
+    }
+    let (mut squares, mut degrees) = (0.0, 0usize);
+    for (_, logs) in &groups {
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
+        degrees += logs.len() - 1;
+    }
+    match degrees {
+        0 => student_t(usize::MAX) * UNREPEATED,
+        _ => student_t(degrees) * (squares / degrees as f64).sqrt(),
+    }
+}
+
+/// How far off the curve is of a size that it does not know, with a probability of 95 %: each measured size from the others.
+fn of_other_sizes(question: &Point, sources: &[&MeasuredCell]) -> f64 {
+    let mut sizes: Vec<&Point> = Vec::new();
+    let (mut squares, mut count) = (0.0, 0usize);
+    for cell in sources.iter().filter(|cell| cell.demand.reads() > FEW_READS) {
+        let others: Vec<&MeasuredCell> = sources
+            .iter()
+            .copied()
+            .filter(|other| !LeftOut::Size.leaves_out(&cell.point, &other.point))
+            .collect();
+        let Some(curve) = miss_curve_of(&question.distribution, &others) else { continue };
+        let reads = |cell: &MeasuredCell| {
+            curve.reads(cell.point.records, cell.point.record_bytes, cell.point.memory_bytes)
+        };
+        // As the answer is brought to the cells that it is from.
+        let known: Vec<f64> = others
+            .iter()
+            .filter(|other| reads(other) > 0.02)
+            .map(|other| (other.demand.reads() / reads(other)).clamp(0.5, 2.0).ln())
+            .collect();
+        let nearest = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        let found = reads(cell) * nearest.exp();
+        if found > FEW_READS {
+            squares += (found / cell.demand.reads()).ln().powi(2);
+            count += 1;
+        }
+        if !sizes.iter().any(|size| LeftOut::Size.leaves_out(size, &cell.point)) {
+            sizes.push(&cell.point);
+        }
+    }
+    match count {
+        0 => 0.0,
+        // Cells of one size share its error.
+        _ => student_t(sizes.len()) * (squares / count as f64).sqrt(),
+    }
+}

@@ -1,0 +1,170 @@
+//! Cells of a benchmark whose every operation is one request to a device, as fio's are: its own description says what it asks for, and its
+//! figures what came of it.
+
+use std::sync::OnceLock;
+
+use underlay_record::{CellStatus, RunRecord};
+
+use super::{Figure, Figures, MeasuredCell, Point};
+use crate::demand::{Background, Class, Demand};
+use crate::layers;
+use crate::refusal::Refusal;
+
+/// What each operation of it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceJob {
+    /// A write that waits for its flush; else a read that passes memory by.
+    pub writes: bool,
+    /// Each follows the one before on the device.
+    pub sequential: bool,
+    pub block_bytes: f64,
+}
+
+/// The distribution of requests that no memory answers: what is read is the same at any size.
+pub const PAST_MEMORY: &str = "past memory";
+
+/// A repetition: figures in microseconds, and for one operation.
+#[derive(Clone, Copy, Debug)]
+struct Raw {
+    operations: f64,
+    throughput_per_s: f64,
+    p50_us: f64,
+    p99_us: f64,
+    cpu_us: f64,
+    busy: f64,
+    due_cpus: Option<f64>,
+    is_doubtful: bool,
+}
+
+impl MeasuredCell {
+    /// A cell from the records of a benchmark's repetitions; those that failed are left out.
+    ///
+    /// # Errors
+    /// When none of them has figures, or one has figures that no run has.
+    pub fn of_job(point: Point, records: &[&RunRecord], job: DeviceJob) -> Result<MeasuredCell, Refusal> {
+        if !layers::cache_devices(&point.volumes).is_empty() {
+            let what = "a cache device that fio fills while it is measured".to_owned();
+            return Err(Refusal::Layer { what });
+        }
+        let raws: Vec<Raw> = records
+            .iter()
+            .filter(|record| record.status == CellStatus::Completed)
+            .map(|record| Raw::of(record, job))
+            .collect::<Result<_, _>>()?;
+        if raws.is_empty() {
+            let what = format!("{} has no repetition that was measured", point.id);
+            return Err(Refusal::Record { what });
+        }
+        let figure = |of: &dyn Fn(&Raw) -> f64| Figure::of(&raws.iter().map(of).collect::<Vec<_>>());
+        let mean = |of: fn(&Raw) -> f64| raws.iter().map(of).sum::<f64>() / raws.len() as f64;
+        let at_once = f64::from(point.threads);
+        let class = Class {
+            name: if job.writes { "write" } else { "read" }.to_owned(),
+            share: 1.0,
+            cpu_us: mean(|raw| raw.cpu_us),
+            reads: if job.writes { 0.0 } else { 1.0 },
+            read_bytes: job.block_bytes,
+            is_sequential: job.sequential,
+            writes: job.writes,
+            commits: job.writes,
+        };
+        Ok(MeasuredCell {
+            repetitions: raws.len(),
+            operations: raws.iter().map(|raw| raw.operations).sum(),
+            figures: Figures {
+                throughput_per_s: figure(&|raw| raw.throughput_per_s),
+                // So many are always under way (Little's law): fio's own mean leaves out what it does between them.
+                mean_us: figure(&|raw| at_once * 1e6 / raw.throughput_per_s),
+                p50_us: figure(&|raw| raw.p50_us),
+                p99_us: figure(&|raw| raw.p99_us),
+            },
+            device_busy: mean(|raw| raw.busy),
+            demand: Demand {
+                classes: vec![class],
+                background: Background::default(),
+                commit_bytes: job.writes.then_some(job.block_bytes),
+            },
+            all_reads: if job.writes { 0.0 } else { 1.0 },
+            cores_at_once: raws[0].due_cpus.map(|cpus| (cpus - 0.01).ceil().clamp(1.0, 4096.0) as u32),
+            cached: 0.0,
+            is_doubtful: raws.iter().any(|raw| raw.is_doubtful),
+            point,
+            own: OnceLock::new(),
+        })
+    }
+}
+
+impl Raw {
+    fn of(record: &RunRecord, job: DeviceJob) -> Result<Raw, Refusal> {
+        let refused = |what: String| Refusal::Record { what: format!("{}: {what}", record.cell.id) };
+        let Some(benchmark) = &record.benchmark else {
+            return Err(refused("it has no figures of a benchmark".to_owned()));
+        };
+        let figure = |name: &str, unit: &str, most: f64| {
+            let found = benchmark.figures.iter().find(|one| one.name == name && one.unit == unit);
+            let value = found.map_or(f64::NAN, |one| one.value);
+            match value > 0.0 && value <= most {
+                true => Ok(value),
+                false => Err(refused(format!("it has no figure `{name}` in {unit}, or one that no run has"))),
+            }
+        };
+        let us = |name: &str| figure(name, "ns", 3.6e12).map(|ns| ns / 1e3);
+        let (kind, latency) = match job.writes {
+            true => ("write", ["write p50", "write p99", "sync p50", "sync p99"]),
+            false => ("read", ["read p50", "read p99", "", ""]),
+        };
+        let throughput_per_s = figure(&format!("{kind} operations"), "operations/s", 1e12)?;
+        // A write and then its flush: the flush is nearly all of it.
+        let (mut p50_us, mut p99_us) = (us(latency[0])?, us(latency[1])?);
+        if job.writes {
+            p50_us += us(latency[2])?;
+            p99_us += us(latency[3])?;
+            flushed_each(record, job).map_err(refused)?;
+        }
+        if !(benchmark.duration_s > 0.0 && benchmark.duration_s < 1e9 && benchmark.wall_s < 1e9) {
+            return Err(refused("it took as long as no run does".to_owned()));
+        }
+        let operations = throughput_per_s * benchmark.duration_s;
+        let cpu_us =
+            record.cpu.as_ref().map_or(0.0, |cpu| cpu.used_cpus * benchmark.wall_s * 1e6 / operations);
+        let busy = record
+            .devices
+            .iter()
+            .map(|device| device.totals.busy_us / 1e6 / device.duration_s.max(1e-9))
+            .fold(0.0, f64::max);
+        if !(0.0..=1e9).contains(&cpu_us) || !(0.0..=1e3).contains(&busy) {
+            return Err(refused("it has figures that no run has".to_owned()));
+        }
+        Ok(Raw {
+            operations,
+            throughput_per_s,
+            p50_us,
+            p99_us,
+            cpu_us,
+            busy,
+            due_cpus: record.cpu.as_ref().map(|cpu| cpu.due_cpus).filter(|cpus| (0.0..=1e6).contains(cpus)),
+            is_doubtful: record
+                .certificate
+                .as_ref()
+                .is_some_and(|one| one.verdict == underlay_record::Verdict::Doubtful),
+        })
+    }
+}
+
+/// Whether the devices saw one write and one flush for each operation, and not a file system's log beside them.
+fn flushed_each(record: &RunRecord, job: DeviceJob) -> Result<(), String> {
+    let sum = |of: fn(&underlay_record::DeviceTotals) -> u64| {
+        record.devices.iter().map(|device| of(&device.totals) as f64).sum::<f64>()
+    };
+    let (writes, bytes) = (sum(|totals| totals.writes), sum(|totals| totals.write_bytes));
+    let flushes = sum(|totals| totals.flushes);
+    let is_near = |value: f64, expected: f64| (value / expected.max(1.0) - 1.0).abs() < 0.1;
+    match is_near(bytes, writes * job.block_bytes) && (record.devices.len() > 1 || is_near(flushes, writes)) {
+        true => Ok(()),
+        false => Err(format!(
+            "its devices had {writes} writes of {:.0} bytes and {flushes} flushes, where the job waits for one flush of each of its {} bytes",
+            bytes / writes.max(1.0),
+            job.block_bytes
+        )),
+    }
+}

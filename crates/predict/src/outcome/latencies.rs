@@ -1,0 +1,95 @@
+//! Latencies of a simulation's operations, and what a percentile would be if more or fewer of them had waited for reads.
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Latency {
+    pub total_us: f64,
+    /// What of it was waiting for reads.
+    pub reads_us: f64,
+}
+
+/// Those of all measured operations, the shortest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Latencies(Vec<Latency>);
+
+impl Latencies {
+    pub(crate) fn new(mut all: Vec<Latency>) -> Latencies {
+        all.sort_by(|a, b| a.total_us.total_cmp(&b.total_us));
+        Latencies(all)
+    }
+
+    /// The latency that this share of the operations (0 to 1) stays within.
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        match self.0.len() {
+            0 => f64::INFINITY,
+            count => self.0[((count - 1) as f64 * share.clamp(0.0, 1.0)).round() as usize].total_us,
+        }
+    }
+
+    /// The same if `times` as many had waited for reads, but no more than the share `most` of all. Those that no longer wait take what
+    /// they took beside their reads.
+    pub fn quantile_with_us(&self, share: f64, times: f64, most: f64) -> f64 {
+        let waiting = self.0.iter().filter(|one| one.reads_us > 0.0).count() as f64;
+        let now = waiting / self.0.len().max(1) as f64;
+        let then = (now * times).clamp(0.0, most.max(now).min(1.0));
+        if now <= 0.0 || (then - now).abs() < 1e-9 {
+            return self.quantile_us(share);
+        }
+        let of_waiting = then / now;
+        let of_others = if then > now && now < 1.0 { (1.0 - then) / (1.0 - now) } else { 1.0 };
+        let mut weighted: Vec<(f64, f64)> = Vec::with_capacity(2 * self.0.len());
+        for one in &self.0 {
+            if one.reads_us > 0.0 {
+                weighted.push((one.total_us, of_waiting));
+                if of_waiting < 1.0 {
+                    weighted.push((one.total_us - one.reads_us, 1.0 - of_waiting));
+                }
+            } else {
+                weighted.push((one.total_us, of_others));
+            }
+        }
+        weighted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut left = share.clamp(0.0, 1.0) * weighted.iter().map(|one| one.1).sum::<f64>();
+        for &(us, weight) in &weighted {
+            left -= weight;
+            if left <= 0.0 {
+                return us;
+            }
+        }
+        weighted.last().map_or(f64::INFINITY, |last| last.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 45 reads of 1 ms in a hundred operations, the others a microsecond.
+    fn mix() -> Latencies {
+        let one = |index| match index < 45 {
+            true => Latency { total_us: 1_000.0 + f64::from(index), reads_us: 995.0 },
+            false => Latency { total_us: 1.0, reads_us: 0.0 },
+        };
+        Latencies::new((0..100).map(one).collect())
+    }
+
+    #[test]
+    fn the_median_is_of_the_other_kind_when_a_few_more_wait() {
+        let mix = mix();
+        assert_eq!(mix.quantile_us(0.5), 1.0);
+        assert_eq!(mix.quantile_with_us(0.5, 1.1, 1.0), 1.0);
+        assert!(mix.quantile_with_us(0.5, 1.2, 1.0) > 900.0);
+        // Only half of the operations read at all.
+        assert_eq!(mix.quantile_with_us(0.49, 3.0, 0.5), 1.0);
+        assert!(mix.quantile_with_us(0.9, 0.1, 1.0) < 60.0);
+        assert!(mix.quantile_us(0.99) > 900.0);
+    }
+
+    #[test]
+    fn nothing_is_asked_of_nothing() {
+        assert_eq!(Latencies::default().quantile_us(0.5), f64::INFINITY);
+        assert_eq!(Latencies::default().quantile_with_us(0.5, 2.0, 1.0), f64::INFINITY);
+        let alone = Latencies::new(vec![Latency { total_us: 7.0, reads_us: 7.0 }]);
+        assert_eq!(alone.quantile_with_us(0.5, 0.0, 1.0), 0.0);
+    }
+}

@@ -1,0 +1,182 @@
+//! What a job of fio asks of a device, read from its text: a prediction needs to know it exactly, and refuses what it doesn't.
+
+/// A job whose every operation is one request that passes the page cache by, or one write and its flush.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FioJob {
+    /// It writes, and waits for the flush of each write; else it reads.
+    pub writes: bool,
+    /// Each request follows the one before on the device.
+    pub sequential: bool,
+    pub block_bytes: u64,
+    /// Requests under way at a time.
+    pub at_once: u32,
+    pub engine: String,
+}
+
+/// Those that wait for one request before they send the next.
+const ONE_AT_A_TIME: [&str; 6] = ["psync", "sync", "pvsync", "pvsync2", "vsync", "preadv2"];
+const SEVERAL: [&str; 3] = ["libaio", "io_uring", "posixaio"];
+/// What changes nothing of what a request asks for.
+const HARMLESS: [&str; 15] = [
+    "filename",
+    "directory",
+    "time_based",
+    "runtime",
+    "ramp_time",
+    "group_reporting",
+    "thread",
+    "name",
+    "description",
+    "randrepeat",
+    "norandommap",
+    "randseed",
+    "invalidate",
+    "allow_file_create",
+    "end_fsync",
+];
+
+impl FioJob {
+    /// Reads the text of a job file.
+    ///
+    /// # Errors
+    /// What of it is not known well enough, in words.
+    pub fn parse(text: &str) -> Result<FioJob, String> {
+        let mut jobs = 0u32;
+        let mut options: Vec<(String, String)> = Vec::new();
+        for line in text.lines().map(str::trim) {
+            if line.is_empty() || line.starts_with(['#', ';']) {
+                continue;
+            }
+            if let Some(section) = line.strip_prefix('[') {
+                jobs += u32::from(!section.trim_end_matches(']').trim().eq_ignore_ascii_case("global"));
+                continue;
+            }
+            let (key, value) = line.split_once('=').unwrap_or((line, "1"));
+            let key = match key.trim() {
+                "readwrite" => "rw",
+                "blocksize" => "bs",
+                key => key,
+            };
+            options.retain(|(known, _)| known != key);
+            options.push((key.to_owned(), value.trim().to_owned()));
+        }
+        if jobs != 1 {
+            return Err(format!("{jobs} jobs of fio at once"));
+        }
+        let known = ["rw", "bs", "direct", "ioengine", "iodepth", "numjobs", "fsync", "fdatasync"];
+        if let Some((key, _)) = options
+            .iter()
+            .find(|(key, _)| !known.contains(&key.as_str()) && !HARMLESS.contains(&key.as_str()))
+        {
+            return Err(format!("fio's option `{key}`"));
+        }
+        let of = |key: &str| options.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+        let number = |key: &str, default: u32| match of(key) {
+            None => Ok(default),
+            Some(value) => value.parse::<u32>().map_err(|_| format!("fio's `{key}={value}`")),
+        };
+        let (writes, sequential) = match of("rw").unwrap_or("read") {
+            "read" => (false, true),
+            "randread" => (false, false),
+            "write" => (true, true),
+            other => return Err(format!("fio's `rw={other}`")),
+        };
+        let block = of("bs").unwrap_or("4k");
+        let block_bytes = bytes(block).ok_or_else(|| format!("fio's `bs={block}`"))?;
+        let engine = of("ioengine").unwrap_or("psync").to_owned();
+        let (depth, jobs) = (number("iodepth", 1)?, number("numjobs", 1)?);
+        let each = match engine.as_str() {
+            one if ONE_AT_A_TIME.contains(&one) => 1,
+            one if SEVERAL.contains(&one) => depth,
+            _ => return Err(format!("fio's `ioengine={engine}`")),
+        };
+        let at_once = each.saturating_mul(jobs);
+        if at_once == 0 {
+            return Err("a job of fio without requests".to_owned());
+        }
+        let flushed = number("fsync", 0)?.max(number("fdatasync", 0)?);
+        let direct = number("direct", 0)? == 1;
+        if !writes && !direct {
+            return Err("fio's reads through the page cache, without `direct=1`".to_owned());
+        }
+        if writes && (flushed != 1 || at_once != 1) {
+            return Err("fio's writes, but for those of one job that waits for the flush of each".to_owned());
+        }
+        if sequential && jobs > 1 {
+            return Err("several jobs of fio that each go through the file in order".to_owned());
+        }
+        Ok(FioJob { writes, sequential, block_bytes, at_once, engine })
+    }
+
+    /// `randread of 8192 bytes by libaio`: jobs that differ in this say nothing about each other.
+    pub fn in_words(&self) -> String {
+        let kind = match (self.writes, self.sequential) {
+            (true, _) => "flushed write",
+            (false, true) => "read",
+            (false, false) => "randread",
+        };
+        format!("{kind} of {} bytes by {}", self.block_bytes, self.engine)
+    }
+}
+
+/// `8k`, in fio's units: powers of two.
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        _ => return None,
+    };
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(factor)?;
+    (512..=1 << 28).contains(&bytes).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(options: &str) -> Result<FioJob, String> {
+        FioJob::parse(&format!(
+            "; by hand\n[one]\nfilename={{data}}/file\n{options}\nruntime={{duration_s}}\n"
+        ))
+    }
+
+    #[test]
+    fn a_job_says_what_each_of_its_operations_asks_for() {
+        let reads = parsed("rw=randread\nbs=8k\ndirect=1\nioengine=libaio\niodepth=16\nnumjobs=2").unwrap();
+        assert_eq!(
+            (reads.writes, reads.sequential, reads.block_bytes, reads.at_once),
+            (false, false, 8192, 32)
+        );
+        let single = parsed("readwrite=read\nblocksize=1M\ndirect=1\nioengine=psync\niodepth=16").unwrap();
+        assert_eq!((single.sequential, single.block_bytes, single.at_once), (true, 1 << 20, 1));
+        let log = parsed("rw=write\nbs=8k\nfdatasync=1").unwrap();
+        assert!(log.writes && log.at_once == 1 && log.in_words().contains("8192"), "{log:?}");
+        let global = FioJob::parse("[global]\ndirect=1\nrw=randread\n[one]\nfilename=x\nbs=4096").unwrap();
+        assert_eq!((global.block_bytes, global.at_once), (4096, 1));
+    }
+
+    #[test]
+    fn what_is_not_known_exactly_is_refused_by_name() {
+        for (options, words) in [
+            ("rw=randread", "page cache"),
+            ("rw=randrw\ndirect=1", "rw=randrw"),
+            ("rw=randread\ndirect=1\nbs=4k,8k", "bs=4k,8k"),
+            ("rw=randread\ndirect=1\nbs=4k-8k", "bs=4k-8k"),
+            ("rw=randread\ndirect=1\nrate_iops=100", "`rate_iops`"),
+            ("rw=randread\ndirect=1\nioengine=mmap", "ioengine=mmap"),
+            ("rw=randread\ndirect=1\niodepth=many", "iodepth=many"),
+            ("rw=randread\ndirect=1\nnumjobs=0", "without requests"),
+            ("rw=write\ndirect=1", "flush"),
+            ("rw=write\nfsync=1\nioengine=libaio\niodepth=4", "flush"),
+            ("rw=read\ndirect=1\nnumjobs=2", "in order"),
+            ("rw=randread\ndirect=1\n[two]\nrw=read", "2 jobs"),
+            ("rw=randread\ndirect=1\nbs=\u{e9}k", "bs="),
+        ] {
+            let refused = parsed(options).unwrap_err();
+            assert!(refused.contains(words), "{options}: {refused}");
+        }
+        assert!(FioJob::parse("").unwrap_err().contains("0 jobs"));
+    }
+}
