@@ -4,7 +4,7 @@ use underlay_systems::parts::Part;
 use underlay_systems::system::Running;
 
 /// Every node is a part, every part is a process or more, whatever one uses is another, and where something is kept there is a directory.
-pub fn hold(parts: &[Part], running: &dyn Running) {
+pub(crate) fn hold(parts: &[Part], running: &dyn Running) {
     let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
     assert!(!names.is_empty(), "it tells of no parts");
     let mut different = names.clone();

@@ -103,8 +103,7 @@ pub(super) fn fault(id: &str, device: Option<&str>, action: &FaultAction) -> Res
         FaultAction::PowerCut => {
             let [name] = names.as_slice() else {
                 return Err(
-                    "a pool survives the loss of power of one device, not of all: name one"
-                        .to_owned(),
+                    "a pool survives the loss of power of one device, not of all: name one".to_owned()
                 );
             };
             let cut = PowerCut { seed: 1, torn: false, reordered: false };

@@ -1,7 +1,6 @@
 //! The power of a pool's modelled devices, one at a time: all of them at once would take the server's memory with them.
 
 use underlay_storage::faults::{Fault, FaultError, PowerCut, Survival};
-use underlay_storage::stack::Stack;
 
 use super::OpenPool;
 use crate::pool::{MemberState, PoolError};
