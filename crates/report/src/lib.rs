@@ -15,7 +15,7 @@ pub mod quantity;
 pub mod statistics;
 
 pub use cell::{directories, steadiness};
-pub use comparison::node_events::node_event_in_words;
+pub use comparison::node_events::{node_event_in_words, node_event_so_far};
 pub use comparison::{Comparison, ab, background, prices, rates};
 pub use findings::{answer, claims, reference};
 pub use load::{LoadError, LoadedRun, RunDirectory};

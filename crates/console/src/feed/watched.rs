@@ -6,7 +6,7 @@ use underlay_record::{
     CellEnd, CellState, DeviceId, FeedEntry, FeedLine, LiveSample, NodeEventRecord, NodeState, PartsRecord,
     StorageRecord, TopologyRecord,
 };
-use underlay_report::node_event_in_words;
+use underlay_report::node_event_so_far;
 
 use super::History;
 use super::event::{Event, EventKind};
@@ -108,14 +108,19 @@ impl Watched {
             FeedEntry::CellEnded(end) => self.cell_ended(at_s, end),
             FeedEntry::Sample(sample) => self.sample(at_s, *sample, bytes),
             FeedEntry::Node { index, event } => {
-                let what = node_event_in_words(&event);
+                let what = node_event_so_far(&event);
+                // Figures of it become known one after the other, and most of them are not in its words.
+                let is_told =
+                    self.node_events.get(index).is_some_and(|known| node_event_so_far(known) == what);
                 if index <= self.node_events.len() && index < MAX_NODE_EVENTS && bytes < MAX_WORDS {
                     match self.node_events.get_mut(index) {
                         Some(known) => *known = *event,
                         None => self.node_events.push(*event),
                     }
                 }
-                self.event(at_s, EventKind::Node, what, true);
+                if !is_told {
+                    self.event(at_s, EventKind::Node, what, true);
+                }
             }
             FeedEntry::Fault { device: DeviceId { name, .. }, what, began } => {
                 let what =
@@ -250,6 +255,29 @@ mod tests {
         let watched = taken([begun(7), planned(0), begun(7), planned(0)]);
         let starts = watched.events.iter().filter(|event| event.what.starts_with("started")).count();
         assert_eq!(starts, 1, "{:?}", watched.events);
+    }
+
+    #[test]
+    fn what_becomes_known_of_a_node_is_told_once() {
+        let away = NodeEventRecord {
+            node: Some("node2".to_owned()),
+            chosen: "node2".to_owned(),
+            away_s: Some(4.7),
+            ..NodeEventRecord::default()
+        };
+        let back = NodeEventRecord { start_s: Some(6.0), served_s: Some(7.0), ..away.clone() };
+        let ended = NodeEventRecord { ended_s: Some(4.8), ..away.clone() };
+        let node = |event: &NodeEventRecord| FeedEntry::Node { index: 0, event: Box::new(event.clone()) };
+        let watched = taken([
+            node(&away),
+            node(&ended),
+            node(&back),
+            FeedEntry::CellStarted { position: 1 },
+            node(&back),
+        ]);
+        let told: Vec<&str> = watched.events.iter().map(|event| event.what.as_str()).collect();
+        let words = [node_event_so_far(&away), node_event_so_far(&back)];
+        assert_eq!(told, [&words[0], &words[1], "started", &words[1]]);
     }
 
     #[test]

@@ -28,6 +28,15 @@ pub(crate) fn by_row<'a>(comparison: &'a Comparison<'a>) -> Vec<(&'a Row<'a>, Ve
 
 /// Which node went, how, and when it was back: `shard1-node1 (master) killed at 5.0 s, back at 9.1 s`.
 pub fn node_event_in_words(event: &NodeEventRecord) -> String {
+    match (event.away_s, event.served_s, event.start_s) {
+        (Some(_), None, Some(_)) => format!("{} and not back", node_event_so_far(event)),
+        (Some(_), None, None) => format!("{}, stayed away", node_event_so_far(event)),
+        _ => node_event_so_far(event),
+    }
+}
+
+/// The same while the cell still runs: the node may yet come back.
+pub fn node_event_so_far(event: &NodeEventRecord) -> String {
     let node = event.node.as_deref().unwrap_or(&event.chosen);
     let role = event.role.map_or_else(String::new, |role| format!(" ({role})"));
     let Some(away_s) = event.away_s else {
@@ -39,8 +48,8 @@ pub fn node_event_in_words(event: &NodeEventRecord) -> String {
     };
     let back = match (event.served_s, event.start_s) {
         (Some(served_s), _) => format!(", back at {}", seconds(served_s)),
-        (None, Some(start_s)) => format!(", told to start at {} and not back", seconds(start_s)),
-        (None, None) => ", stayed away".to_owned(),
+        (None, Some(start_s)) => format!(", told to start at {}", seconds(start_s)),
+        (None, None) => String::new(),
     };
     format!("{node}{role} {how} at {}{back}", seconds(away_s))
 }
@@ -130,6 +139,7 @@ mod tests {
         event.start_s = None;
         event.effect.as_mut().unwrap().failover_s = None;
         assert!(node_event_in_words(&event).ends_with("stayed away"));
+        assert_eq!(node_event_so_far(&event), "shard1-node1 (master) killed at 5.00 s");
         assert_eq!(figures(&event)[0], "not seen");
         event.away_s = None;
         assert_eq!(node_event_in_words(&event), "shard1-node1: nothing happened");
