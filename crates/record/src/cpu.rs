@@ -91,7 +91,7 @@ pub struct CpuRecord {
     /// The share of their time that was neither idle nor stolen.
     pub emulation_busy_share: f64,
     pub emulation_stolen_share: f64,
-    /// The CPU time that a fixed computation of ours took on the system's CPUs, on average, once every 0.1 s: to be compared with other
+    /// Mean CPU time of a fixed computation of ours, run every 0.1 s on the system's CPUs: to be compared with other
     /// cells of the run. A core that a hypervisor shares with another guest takes longer. Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_probe_us: Option<f64>,

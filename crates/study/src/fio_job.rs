@@ -15,7 +15,9 @@ pub struct FioJob {
 
 /// Those that wait for one request before they send the next.
 const ONE_AT_A_TIME: [&str; 6] = ["psync", "sync", "pvsync", "pvsync2", "vsync", "preadv2"];
-const SEVERAL: [&str; 3] = ["libaio", "io_uring", "posixaio"];
+/// Not `posixaio`, which has one request at a time under way on each file.
+const SEVERAL: [&str; 2] = ["libaio", "io_uring"];
+const KNOWN: [&str; 8] = ["rw", "bs", "direct", "ioengine", "iodepth", "numjobs", "fsync", "fdatasync"];
 /// What changes nothing of what a request asks for.
 const HARMLESS: [&str; 15] = [
     "filename",
@@ -48,7 +50,11 @@ impl FioJob {
                 continue;
             }
             if let Some(section) = line.strip_prefix('[') {
-                jobs += u32::from(!section.trim_end_matches(']').trim().eq_ignore_ascii_case("global"));
+                let is_global = section.trim_end_matches(']').trim().eq_ignore_ascii_case("global");
+                if is_global && jobs > 0 {
+                    return Err("a `[global]` behind fio's job, which it says nothing of".to_owned());
+                }
+                jobs += u32::from(!is_global);
                 continue;
             }
             let (key, value) = line.split_once('=').unwrap_or((line, "1"));
@@ -57,20 +63,20 @@ impl FioJob {
                 "blocksize" => "bs",
                 key => key,
             };
+            // Before it is kept: so there are never more than the known ones.
+            if !KNOWN.contains(&key) && !HARMLESS.contains(&key) {
+                return Err(format!("fio's option `{key}`"));
+            }
             options.retain(|(known, _)| known != key);
             options.push((key.to_owned(), value.trim().to_owned()));
         }
         if jobs != 1 {
             return Err(format!("{jobs} jobs of fio at once"));
         }
-        let known = ["rw", "bs", "direct", "ioengine", "iodepth", "numjobs", "fsync", "fdatasync"];
-        if let Some((key, _)) = options
-            .iter()
-            .find(|(key, _)| !known.contains(&key.as_str()) && !HARMLESS.contains(&key.as_str()))
-        {
-            return Err(format!("fio's option `{key}`"));
-        }
         let of = |key: &str| options.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+        if ["filename", "directory"].into_iter().filter_map(of).any(|value| value.contains(':')) {
+            return Err("a job of fio on several files".to_owned());
+        }
         let number = |key: &str, default: u32| match of(key) {
             None => Ok(default),
             Some(value) => value.parse::<u32>().map_err(|_| format!("fio's `{key}={value}`")),
@@ -100,7 +106,7 @@ impl FioJob {
             return Err("fio's reads through the page cache, without `direct=1`".to_owned());
         }
         if writes && (flushed != 1 || at_once != 1) {
-            return Err("fio's writes, but for those of one job that waits for the flush of each".to_owned());
+            return Err("fio's writes, unless a single job flushes after each one".to_owned());
         }
         if sequential && jobs > 1 {
             return Err("several jobs of fio that each go through the file in order".to_owned());
@@ -172,6 +178,9 @@ mod tests {
             ("rw=write\nfsync=1\nioengine=libaio\niodepth=4", "flush"),
             ("rw=read\ndirect=1\nnumjobs=2", "in order"),
             ("rw=randread\ndirect=1\n[two]\nrw=read", "2 jobs"),
+            ("rw=randread\n[global]\ndirect=1", "[global]"),
+            ("rw=read\ndirect=1\nfilename=one:two", "several files"),
+            ("rw=randread\ndirect=1\nioengine=posixaio\niodepth=16", "posixaio"),
             ("rw=randread\ndirect=1\nbs=\u{e9}k", "bs="),
         ] {
             let refused = parsed(options).unwrap_err();

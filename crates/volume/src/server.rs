@@ -158,6 +158,12 @@ impl Service {
     }
 
     fn obey(&self, command: Command) -> Reply {
+        // At once where it can't be: a resync may take hours, and nobody expects a cut after that.
+        if let Command::CutPower { device, .. } = &command
+            && let Err(refused) = self.pool.check_can_lose(device)
+        {
+            return refused.into_reply();
+        }
         let _one_at_a_time = command.changes().then(|| self.changing.lock());
         self.try_obey(command).unwrap_or_else(ServerError::into_reply)
     }

@@ -83,6 +83,7 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> Errors {
             let found = values[metric.index()];
             // What is within what the answer may as well be is no error.
             let error = match measured {
+                _ if !(measured > 0.0 && found.value.is_finite()) => f64::NAN,
                 _ if found.low > measured => (found.low / measured).ln(),
                 _ if found.high < measured => (found.high / measured).ln(),
                 _ => 0.0,

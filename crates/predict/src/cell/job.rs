@@ -122,7 +122,7 @@ impl Raw {
             flushed_each(record, job).map_err(refused)?;
         }
         if !(benchmark.duration_s > 0.0 && benchmark.duration_s < 1e9 && benchmark.wall_s < 1e9) {
-            return Err(refused("it took as long as no run does".to_owned()));
+            return Err(refused("its duration is one that no run has".to_owned()));
         }
         let operations = throughput_per_s * benchmark.duration_s;
         let cpu_us =
@@ -162,7 +162,7 @@ fn flushed_each(record: &RunRecord, job: DeviceJob) -> Result<(), String> {
     match is_near(bytes, writes * job.block_bytes) && (record.devices.len() > 1 || is_near(flushes, writes)) {
         true => Ok(()),
         false => Err(format!(
-            "its devices had {writes} writes of {:.0} bytes and {flushes} flushes, where the job waits for one flush of each of its {} bytes",
+            "its devices had {writes} writes of {:.0} bytes and {flushes} flushes, where the job makes one flush after each write of {} bytes",
             bytes / writes.max(1.0),
             job.block_bytes
         )),

@@ -42,7 +42,7 @@ impl Latencies {
             if one.reads_us > 0.0 {
                 weighted.push((one.total_us, of_waiting));
                 if of_waiting < 1.0 {
-                    weighted.push((one.total_us - one.reads_us, 1.0 - of_waiting));
+                    weighted.push(((one.total_us - one.reads_us).max(0.0), 1.0 - of_waiting));
                 }
             } else {
                 weighted.push((one.total_us, of_others));

@@ -44,7 +44,7 @@ pub struct OpenPool {
     stack: Option<Stack>,
     /// Of the modelled devices.
     faults: Option<KnownFaults>,
-    /// One change of these at a time: what a power cut makes sure of must hold until it is done. Resyncs don't wait for it, nor it for them.
+    /// One change of these at a time: what a power cut makes sure of must hold until it is done. A resync doesn't wait for it.
     faulting: Mutex<()>,
     is_closed: AtomicBool,
     _lock: Lock,
@@ -222,6 +222,12 @@ impl OpenPool {
 
     pub(super) fn inject(&self, device: &str, fault: Fault) -> Result<(), ServerError> {
         let (stack, faults) = self.modelled()?;
+        // What the pool's journal takes for durable it never writes again, so a power cut would leave its two copies unlike.
+        if matches!(fault, Fault::IgnoreFlushes) {
+            return Err(ServerError::Mistake(format!(
+                "{device} belongs to a pool, whose devices can't ignore flushes: try this fault on the devices of a mount"
+            )));
+        }
         let _one_at_a_time = self.faulting.lock();
         faults.inject(stack, device, fault)
     }

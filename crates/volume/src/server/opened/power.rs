@@ -3,7 +3,7 @@
 use underlay_storage::faults::{Fault, FaultError, PowerCut, Survival};
 
 use super::OpenPool;
-use crate::pool::{MemberState, PoolError};
+use crate::pool::MemberState;
 use crate::server::error::ServerError;
 
 impl OpenPool {
@@ -13,8 +13,10 @@ impl OpenPool {
         let _one_at_a_time = self.faulting.lock();
         faults.bring_back(stack, device)?;
         if stack.faults().iter().any(|one| one.device == device && !one.powered) {
-            // While the pool takes what the device has lost for written, it stays dark: this has it left out.
-            self.pool.flush().map_err(PoolError::Device)?;
+            // It was left out when it lost its power, and so is its copy of the journal after this. Another device that fails meanwhile
+            // must not keep it dark.
+            self.pool.check_journal();
+            let _ = self.pool.flush();
             stack.restore_power();
         }
         Ok(())
@@ -25,22 +27,23 @@ impl OpenPool {
         let (stack, _) = self.modelled()?;
         let _one_at_a_time = self.faulting.lock();
         let member = self.check_can_lose(device)?;
-        // Before anything is lost. A device that lies about its flushes loses what the pool takes for durable, so no flush would show it;
-        // and whoever kills this process now must not find the device in use.
+        // Before anything is lost: whoever opens the pool after this process was killed must not find the device in use.
         if !self.pool.leave_out(member) {
-            return Err(not_now(device, "the pool could not note that it goes on without it"));
+            return Err(not_now(device, "the pool could not record that it goes on without it"));
         }
-        let survival = stack
-            .cut_power(&[device], cut)
-            .map_err(|error| ServerError::Mistake(format!("{error}; bring {device} up to date again")))?;
+        let survival = stack.cut_power(&[device], cut);
+        // Whatever came of it. Requests that were under way have failed there and are answered by the others.
         self.pool.check_journal();
-        // Requests that were under way have failed there and are answered by the others.
         let _ = self.pool.flush();
-        Ok(survival)
+        survival.map_err(|error| {
+            ServerError::Failed(format!(
+                "{error}. The pool has left {device} out: bring it back, then resync it"
+            ))
+        })
     }
 
     /// A pool outlives what a device forgets where the others have all of it. The number of the device.
-    fn check_can_lose(&self, device: &str) -> Result<usize, ServerError> {
+    pub(in crate::server) fn check_can_lose(&self, device: &str) -> Result<usize, ServerError> {
         let refused = |problem: String| Err(not_now(device, &problem));
         let faults = self.modelled()?.0.faults();
         let Some(number) = faults.iter().position(|one| one.device == device) else {
@@ -50,8 +53,8 @@ impl OpenPool {
         };
         if !faults[number].power_cut_armed {
             return Err(ServerError::Mistake(format!(
-                "{device} is not armed for power cuts: write `power_cut = true` into the pool's file, so that data that unflushed \
-                 writes replace is kept"
+                "{device} is not armed for power cuts: write `power_cut = true` into the pool's file, so that what unflushed writes \
+                 overwrite is kept"
             )));
         }
         let mut members = self.members.iter().zip(self.pool.info().members);
@@ -74,15 +77,18 @@ impl OpenPool {
         if let Some((_, faulty)) =
             others.find(|(_, one)| one.faults.iter().any(|active| !is_harmless(&active.fault)))
         {
-            return refused(format!("{} has a fault that loses data: clear it first", faulty.device));
+            return refused(format!("{} has a fault that can lose data: clear it first", faulty.device));
+        }
+        if !self.pool.journal_is_whole() {
+            return refused("its journal has only one copy: bring its devices up to date first".to_owned());
         }
         match self.pool.list().into_iter().find(|volume| !volume.mirror || volume.degraded) {
             Some(volume) if volume.mirror => refused(format!(
-                "some of volume '{}' has one copy: bring its devices up to date first, or delete its snapshots if that changes nothing",
+                "part of volume '{}' has only one copy: bring its devices up to date first, or delete its snapshots if that changes nothing",
                 volume.name
             )),
             Some(volume) => refused(format!(
-                "volume '{}' is not mirrored, and its hosts could not know what is lost of it",
+                "volume '{}' is not mirrored, and its hosts would not learn what they have lost",
                 volume.name
             )),
             None => Ok(number),
@@ -142,31 +148,38 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_lied_about_flushes_is_out_once_its_power_is_cut() {
+    fn a_device_that_was_cut_off_is_out_whether_or_not_anything_was_written() {
         let folder = tempfile::tempdir().unwrap();
         let file = modelled(folder.path());
         let pool = OpenPool::open(&file).unwrap();
-        let (data, liar) = (volume(&pool, "data", true), "ssd-sata.1");
-        pool.inject(liar, Fault::IgnoreFlushes).unwrap();
-        for byte in [1, 2] {
-            let request = Request::Write { offset_bytes: 0, data: vec![byte; 8192], fua: false };
-            data.execute(request).unwrap();
-            pool.pool.flush().unwrap();
-        }
-        pool.cut_power(liar, CUT).unwrap();
+        let (data, cut_off) = (volume(&pool, "data", true), "ssd-sata.1");
+        let request = Request::Write { offset_bytes: 0, data: vec![2; 8192], fua: false };
+        data.execute(request).unwrap();
+        // Nothing is left that a flush would ask the device for.
+        pool.pool.flush().unwrap();
+        pool.cut_power(cut_off, CUT).unwrap();
         assert_eq!(states(&pool), [MemberState::InUse, MemberState::Out]);
-        pool.bring_back(liar).unwrap();
-        assert_eq!(states(&pool)[1], MemberState::Out, "what it lost, it still lacks");
-        let read =
-            |data: &Volume| data.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
-        // Whichever copy is asked.
-        assert!((0..20).all(|_| read(&data) == vec![2; 8192]));
-        // A crash forgets nothing of it.
+        // Another one that fails meanwhile keeps nobody in the dark.
+        pool.inject("ssd-sata.0", Fault::Vanish).unwrap();
+        pool.bring_back(cut_off).unwrap();
+        assert!(pool.faults().unwrap()[1].powered);
+        pool.bring_back("ssd-sata.0").unwrap();
+        assert_eq!(states(&pool)[1], MemberState::Out, "what it may have lost, it still lacks");
+        // Closing forgets nothing of it.
         drop((data, pool));
         let pool = OpenPool::open(&file).unwrap();
         assert_eq!(states(&pool)[1], MemberState::Out);
         let data = pool.volume("data").unwrap();
-        assert!((0..20).all(|_| read(&data) == vec![2; 8192]));
+        let read = || data.execute(Request::Read { offset_bytes: 0, buffer: vec![0; 8192] }).unwrap();
+        assert!((0..20).all(|_| read() == vec![2; 8192]));
+    }
+
+    #[test]
+    fn no_device_of_a_pool_ignores_flushes() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = OpenPool::open(&modelled(folder.path())).unwrap();
+        let refused = pool.inject("ssd-sata.1", Fault::IgnoreFlushes).unwrap_err();
+        assert!(refused.is_mistake() && refused.to_string().contains("belongs to a pool"), "{refused}");
     }
 
     #[test]
