@@ -9,4 +9,5 @@ mod watched;
 pub(crate) use event::{Event, EventKind};
 pub(crate) use history::{History, Moment};
 pub(crate) use tail::Tail;
+pub(crate) use turns::bare;
 pub(crate) use watched::{CellView, Watched};

@@ -217,6 +217,17 @@ impl Folder {
     pub fn remove_file(&self, name: &str) -> io::Result<()> {
         write::unlink(self.descriptor.as_fd(), OsStr::new(name))
     }
+
+    /// Removes a file of that name, if there is one.
+    ///
+    /// # Errors
+    /// When it can't be removed.
+    pub fn remove_if_there(&self, name: &str) -> io::Result<()> {
+        match self.remove_file(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn denied(problem: &str) -> io::Error {

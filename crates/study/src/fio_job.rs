@@ -125,6 +125,23 @@ impl FioJob {
     }
 }
 
+/// Whether a job makes flushes of its own between its writes: fio then tells what they took.
+pub(crate) fn has_syncs(job: &str) -> bool {
+    let is_sync = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        let every = value.trim().parse::<u64>().ok()?;
+        Some(matches!(key.trim(), "fsync" | "fdatasync") && every > 0)
+    };
+    job.lines().any(|line| is_sync(line) == Some(true))
+}
+
+/// Whether a job waits for its writes to be durable, by flushes or as each write of an `O_SYNC` file does.
+pub(crate) fn waits_for_writes(job: &str) -> bool {
+    let is_synced =
+        |(key, value): (&str, &str)| key.trim() == "sync" && !matches!(value.trim(), "0" | "none");
+    has_syncs(job) || job.lines().filter_map(|line| line.split_once('=')).any(is_synced)
+}
+
 /// `8k`, in fio's units: powers of two.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -161,6 +178,13 @@ mod tests {
         assert!(log.writes && log.at_once == 1 && log.in_words().contains("8192"), "{log:?}");
         let global = FioJob::parse("[global]\ndirect=1\nrw=randread\n[one]\nfilename=x\nbs=4096").unwrap();
         assert_eq!((global.block_bytes, global.at_once), (4096, 1));
+    }
+
+    #[test]
+    fn a_flush_at_the_end_is_no_log() {
+        assert!(waits_for_writes("[log]\nrw=write\n fdatasync = 1\n") && waits_for_writes("sync=dsync"));
+        let fill = "[fill]\nend_fsync=1\nfdatasync=0\nsync=none\n# fsync=1\n";
+        assert!(!waits_for_writes(fill) && !waits_for_writes(""));
     }
 
     #[test]

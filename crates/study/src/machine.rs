@@ -6,6 +6,7 @@ mod factor;
 mod fastest;
 mod placement;
 
+pub(crate) use capacity::thread_time;
 pub use factor::{Chosen, choose, factor_for, least_factor, left_at_wall_time, next_factor, weigh};
 pub use placement::{Placement, Share};
 

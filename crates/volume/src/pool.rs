@@ -298,10 +298,7 @@ impl Pool {
 
     /// Whether both copies of the journal are up to date.
     pub(crate) fn journal_is_whole(&self) -> bool {
-        self.core.journal_mirror.as_ref().is_none_or(|mirror| {
-            let health = mirror.health();
-            health.out == 0 && health.resyncing == 0
-        })
+        self.core.journal_mirror.as_ref().is_none_or(|mirror| mirror.health().is_whole())
     }
 
     /// Compares the maps, the journal's tables and the space. Requests wait meanwhile.

@@ -158,7 +158,8 @@ fn states(before: Option<&LiveSample>, now: &LiveSample) -> Vec<Turn> {
     turned
 }
 
-fn bare(gauge: &str) -> &str {
+/// A gauge's name without what says that it is of this moment.
+pub(crate) fn bare(gauge: &str) -> &str {
     gauge.strip_prefix("current_").unwrap_or(gauge)
 }
 

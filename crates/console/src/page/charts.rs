@@ -7,7 +7,7 @@ use underlay_report::quantity;
 
 use super::Span;
 use super::words::{ticks, time_of_day};
-use crate::feed::{Event, EventKind, Moment};
+use crate::feed::{Event, EventKind, Moment, bare};
 use crate::hub::FollowedRun;
 
 /// A chart: what its element is called, its title, and what it shows.
@@ -384,7 +384,7 @@ fn gauges(all: &[Moment]) -> Vec<TimeLine> {
     names.sort_unstable();
     names.dedup();
     let of = |(colour, name): (usize, &&String)| {
-        let words = name.strip_prefix("current_").unwrap_or(name).replace('_', " ");
+        let words = bare(name).replace('_', " ");
         line(all, colour + 1, &words, |sample| sample.gauges.get(*name).copied())
     };
     // What is always nothing, or a size among counts, would only hide the rest.

@@ -92,6 +92,13 @@ pub struct MirrorHealth {
     pub resynced_bytes: u64,
 }
 
+impl MirrorHealth {
+    /// All members have all data.
+    pub fn is_whole(&self) -> bool {
+        self.out == 0 && self.resyncing == 0
+    }
+}
+
 struct Inner {
     members: Vec<Member>,
     geometry: Geometry,

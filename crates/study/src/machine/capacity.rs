@@ -43,7 +43,8 @@ fn capacity_of(cpu: u32) -> Result<Capacity, AttachError> {
     Ok(Capacity { cpu, left: used.min(1.0 - stolen).clamp(0.0, 1.0) })
 }
 
-fn thread_time() -> Duration {
+/// The CPU time that the calling thread has had.
+pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -9,6 +9,7 @@ use underlay_storage::predict::{self, ClosedLoop, Pattern};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
 
 use super::placement::Placement;
+use crate::fio_job::waits_for_writes;
 use crate::spec::{StorageSource, StorageSpec, Study};
 
 /// More threads and devices than these make a trial long, and show no more.
@@ -63,7 +64,7 @@ impl Trial {
         let mut loads = vec![Load::reads(threads.min(MAX_THREADS))];
         if has_benchmark {
             // The slow requests of a database that writes a log are the reads beside it. fio may write nothing but the log.
-            let is_all = benchmarks().any(|one| one.plan.job.as_deref().is_some_and(flushes));
+            let is_all = benchmarks().any(|one| one.plan.job.as_deref().is_some_and(waits_for_writes));
             loads.push(Load::log(is_all.then_some(WRITES_P99_TOLERANCE)));
         }
         let storages = study.storages.iter().chain(&study.role_storages);
@@ -137,13 +138,6 @@ impl Trial {
     }
 }
 
-/// Whether a job of fio waits for flushes while it writes.
-fn flushes(job: &str) -> bool {
-    job.lines().filter_map(|line| line.split_once('=')).any(|(key, value)| {
-        matches!(key.trim(), "sync" | "fsync" | "fdatasync") && !matches!(value.trim(), "0" | "none")
-    })
-}
-
 fn fastest_medium(storage: &StorageSpec) -> Option<&Medium> {
     storage
         .devices()
@@ -188,12 +182,6 @@ mod tests {
         let devices = trial.volume.devices();
         assert_eq!(devices.len(), 1);
         assert_eq!(devices[0].medium.as_ref().map(|medium| medium.name.as_str()), Some("nvme-9300-max"));
-    }
-
-    #[test]
-    fn a_flush_at_the_end_is_no_log() {
-        assert!(flushes("[log]\nrw=write\n fdatasync = 1\n") && flushes("sync=dsync"));
-        assert!(!flushes("[fill]\nend_fsync=1\nfdatasync=0\nsync=none\n# fsync=1\n") && !flushes(""));
     }
 
     #[test]

@@ -10,8 +10,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use underlay_attach::{Confined, Processors};
+
+use crate::machine::thread_time;
 
 /// Less than a thousandth of a CPU: the computation takes some 50 µs.
 const EVERY: Duration = Duration::from_millis(100);
@@ -84,7 +85,7 @@ impl Drop for SpeedProbe {
 
 /// Does the computation, and says what CPU time this thread had for it: what others had in between is not its matter.
 fn computed() -> Duration {
-    let began = cpu_time();
+    let began = thread_time();
     let mut lanes: [u64; LANES] = std::array::from_fn(|lane| black_box(lane as u64));
     for round in 0..ROUNDS {
         for lane in &mut lanes {
@@ -92,12 +93,7 @@ fn computed() -> Duration {
         }
     }
     black_box(lanes);
-    cpu_time().saturating_sub(began)
-}
-
-fn cpu_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+    thread_time().saturating_sub(began)
 }
 
 #[cfg(test)]

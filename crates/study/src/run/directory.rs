@@ -176,12 +176,8 @@ impl RunDirectory {
         for planned in &run.plan {
             let record = Path::new(&planned.file);
             for name in [record, &record.with_extension("parquet"), &record.with_extension("log")] {
-                match self.cells.remove_file(&name.to_string_lossy()) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => {
-                        return Err(cannot("remove", &self.records().join(name), &error));
-                    }
-                    _ => {}
-                }
+                let removed = self.cells.remove_if_there(&name.to_string_lossy());
+                removed.map_err(|error| cannot("remove", &self.records().join(name), &error))?;
             }
         }
         Ok(())

@@ -7,7 +7,6 @@ mod writer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::time::{ClockId, clock_gettime};
 use underlay_attach::Registry;
 use underlay_attach::registry::ProcessId;
 use underlay_files::Folder;
@@ -19,6 +18,7 @@ use underlay_record::{
 use underlay_sync::{Condvar, Mutex};
 
 use super::{Live, LiveSource, Observer, RunError, RunOutcome};
+use crate::machine::thread_time;
 pub(super) use source::CellSource;
 use writer::Writer;
 
@@ -215,11 +215,6 @@ impl Cost {
         *self = now;
         share
     }
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
 /// Wakes a sampler before its time.

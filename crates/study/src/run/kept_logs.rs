@@ -1,6 +1,5 @@
 //! A program's logs, kept beside the record of its cell.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use underlay_files::{Access, Folder};
@@ -26,10 +25,7 @@ impl KeptLogs {
         let name = Path::new(&plan.planned.file).with_extension("log");
         let name = name.to_string_lossy();
         let kept = Folder::open(&self.records).and_then(|folder| match text.is_empty() {
-            true => match folder.remove_file(&name) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            },
+            true => folder.remove_if_there(&name),
             false => folder.replace(&name, Access::Readable, text.as_bytes()),
         });
         kept.map_err(|error| format!("the logs of this cell were not kept: {error}"))
@@ -44,8 +40,9 @@ impl KeptLogs {
         outcome: Result<T, CellError>,
     ) -> Result<T, CellError> {
         let Err(CellError::Failed(reason)) = outcome else { return outcome };
-        let logs = system.logs_left(scratch);
-        let kept = self.keep(plan, &logs);
-        Err(CellError::Failed(kept.err().map_or(reason.clone(), |problem| format!("{reason}\n{problem}"))))
+        Err(CellError::Failed(match self.keep(plan, &system.logs_left(scratch)) {
+            Ok(()) => reason,
+            Err(problem) => format!("{reason}\n{problem}"),
+        }))
     }
 }

@@ -77,7 +77,7 @@ impl Core {
             // A flush makes it look for members that are out.
             mirror.execute(Request::Flush)?;
             let health = mirror.health();
-            if health.out == 0 && health.resyncing == 0 {
+            if health.is_whole() {
                 return Ok(());
             }
             // While it is being brought up to date it may take its time.

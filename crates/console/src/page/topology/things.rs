@@ -9,6 +9,7 @@ use underlay_record::{
 use underlay_report::quantity;
 
 use super::drawing::{Column, Line, Thing, Way};
+use crate::feed::bare;
 use crate::host::Storage;
 
 /// What layers of this kind are: they stand on all devices of their pool.
@@ -131,9 +132,13 @@ impl Ground<'_> {
         self.nodes.iter().find(|node| node.name == server.name)
     }
 
+    /// A node that is known not to serve.
+    fn is_away(&self, server: &ServerPart) -> bool {
+        self.state_of(server).is_some_and(|state| state.condition != NodeCondition::Serving)
+    }
+
     fn is_bad(&self, machine: &Machine<'_>) -> bool {
-        let mut states = machine.servers.iter().filter_map(|server| self.state_of(server));
-        states.any(|state| state.condition != NodeCondition::Serving)
+        machine.servers.iter().any(|server| self.is_away(server))
     }
 
     fn server_in_words(&self, server: &ServerPart) -> String {
@@ -151,9 +156,7 @@ impl Ground<'_> {
                 let what = several.first().map_or("server", |server| server.what.as_str());
                 let line = |server: &&ServerPart| Line {
                     text: format!("{}: {}", server.name, self.server_in_words(server)),
-                    is_bad: self
-                        .state_of(server)
-                        .is_some_and(|state| state.condition != NodeCondition::Serving),
+                    is_bad: self.is_away(server),
                 };
                 (quantity::plural(several.len(), what), several.iter().map(line).collect())
             }
@@ -182,9 +185,7 @@ impl Ground<'_> {
     /// By the gauges, which follow elections; else as it was when the system had started.
     fn role_of(&self, shard: &ShardRecord, copy: &CopyRecord) -> Option<NodeRole> {
         let gauge = format!("master_of_shard_{}", shard.shard);
-        let told = |(name, value): (&String, &f64)| {
-            (name.strip_prefix("current_").unwrap_or(name) == gauge).then_some(*value)
-        };
+        let told = |(name, value): (&String, &f64)| (bare(name) == gauge).then_some(*value);
         let Some(master) = self.sample.gauges.iter().find_map(told) else { return copy.role };
         let number = copy.node.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse::<f64>();
         Some(if number == Ok(master) { NodeRole::Master } else { NodeRole::Replica })

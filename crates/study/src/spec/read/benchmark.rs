@@ -8,6 +8,7 @@ use underlay_record::{Better, Dilation};
 use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, MarkPlan, Reading, Take};
 use underlay_systems::command::placeholders;
 
+use crate::fio_job::has_syncs;
 use crate::spec::model::BenchmarkSpec;
 
 /// On this machine's clock.
@@ -16,8 +17,6 @@ const MAX_NAME: usize = 40;
 const MAX_UNIT: usize = 24;
 /// Where fio writes its figures.
 const FIO_OUTPUT: &str = "{scratch}/fio.json";
-/// What a user's own configuration says would make figures differ between machines.
-const FIO_RUN: &str = "fio --output-format=json --output={scratch}/fio.json {job} && cat {scratch}/fio.json";
 
 /// A benchmark with the place that later checks point at.
 #[derive(Clone)]
@@ -77,7 +76,8 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
         field.invalid("expected a job with `rw = read`, `randwrite` or another kind of access", findings);
         return None;
     }
-    let (run, marks) = (FIO_RUN.to_owned(), Vec::new());
+    let run = format!("fio --output-format=json --output={FIO_OUTPUT} {{job}} && cat {FIO_OUTPUT}");
+    let marks = Vec::new();
     let plan = BenchmarkPlan { run, job: Some(job), in_budget: Some(true), limit: limit?, figures, marks };
     Some(BenchmarkSite { spec: BenchmarkSpec { plan, is_fio: true, data_bytes: data_bytes? } })
 }
@@ -154,16 +154,6 @@ fn fio_figure(
 ) -> FigurePlan {
     let (unit, file) = (unit.to_owned(), Some(FIO_OUTPUT.to_owned()));
     FigurePlan { name, unit, better, slow_motion, file, reading: Reading::Json(path), progress: None, take }
-}
-
-/// Whether a job waits for its writes: that is what a log is judged by.
-fn has_syncs(job: &str) -> bool {
-    let is_sync = |line: &str| {
-        let (key, value) = line.split_once('=')?;
-        let every = value.trim().parse::<u64>().ok()?;
-        Some(matches!(key.trim(), "fsync" | "fdatasync") && every > 0)
-    };
-    job.lines().any(|line| is_sync(line) == Some(true))
 }
 
 fn sync_figures() -> Vec<FigurePlan> {
