@@ -109,6 +109,7 @@ impl Ceph {
                 .within(|| TcpStream::connect_timeout(&MONITOR, CONNECT_LIMIT).is_ok())
                 .unwrap_or(false))
         })?;
+        wait_for_quorum(&programs, limit, &|| monitor.check(STARTING))?;
         let manager = programs.start("manager", "ceph-mgr", &["--id", "a"], resources)?;
         let mut osds = Vec::new();
         for number in 0..plan.osds.len() {
@@ -280,11 +281,27 @@ fn prepare(plan: &Plan, id: &str) -> Result<(), SystemError> {
     write_private(&path, &text).map_err(|error| failed(&path, error))
 }
 
+/// Waits until the monitor has elected itself. Before that it accepts connections, but refuses some commands (`EPERM`).
+fn wait_for_quorum(
+    programs: &Programs,
+    limit: Duration,
+    check: &dyn Fn() -> Result<(), SystemError>,
+) -> Result<(), SystemError> {
+    let began = Instant::now();
+    loop {
+        check()?;
+        match programs.run(STARTING, limit, "ceph", &["quorum_status"]) {
+            Ok(_) => return Ok(()),
+            Err(error) if began.elapsed() > limit => return Err(error),
+            Err(_) => std::thread::sleep(POLL),
+        }
+    }
+}
+
 /// Makes the empty store of an OSD and puts the OSD on the cluster's map.
 fn make_osd(programs: &Programs, plan: &Plan, number: usize, limit: Duration) -> Result<(), SystemError> {
     let id = uuid(plan.system)?;
     let (name, number_text) = (format!("osd.{number}"), number.to_string());
-    // The first command waits for the monitor.
     let given = programs.run(STARTING, limit, "ceph", &["osd", "new", &id])?;
     if given.trim() != number_text {
         let problem = format!("Ceph gave an OSD the number {:?} and not {number}", given.trim());
