@@ -408,7 +408,15 @@ impl ChildState {
                 "{process} was killed (SIGKILL), but not by underlay: either by hand, or because the machine ran out of memory"
             ),
             Some(signal) => format!("{process} was killed by signal {signal}"),
-            None => format!("{process} exited with status {}", status.code().unwrap_or_default()),
+            None => {
+                let ended = format!("{process} exited with status {}", status.code().unwrap_or_default());
+                match self.log_tail().as_deref().and_then(java_memory_that_ran_out) {
+                    Some(which) => format!(
+                        "{ended}, because Java ran out of memory ({which}): give the system more memory, or a larger share of it to Java"
+                    ),
+                    None => ended,
+                }
+            }
         }
     }
 
@@ -436,6 +444,11 @@ impl ChildState {
         let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n");
         (!tail.trim().is_empty()).then_some(tail)
     }
+}
+
+/// What Java says, as its last words, when it ends for want of memory (`-XX:+ExitOnOutOfMemoryError`).
+fn java_memory_that_ran_out(last_words: &str) -> Option<&str> {
+    last_words.lines().find_map(|line| line.trim().strip_prefix("Terminating due to java.lang.OutOfMemoryError: "))
 }
 
 /// The CPUs as the kernel takes them.
