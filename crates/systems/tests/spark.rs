@@ -1,6 +1,7 @@
 //! The real Spark on a real Ceph, started once, with each committer; and on HDFS. What they need must be there:
 //! `scripts/install-packages test`.
 
+mod endpoint;
 mod parts;
 
 use std::path::Path;
@@ -104,6 +105,8 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     assert!(kmeans.committer.is_none() && kmeans.input_bytes > 0, "{kmeans:#?}");
 
     nodes_go_and_come_back(&cluster);
+
+    endpoint::hold(&cluster, &folder.path().join("scratch"), &job("terasort"));
 
     // A job that is stopped fails, and the next one runs.
     let stopped = cluster.run_job(&job("terasort"), &|_| false).unwrap().unwrap_err().to_string();

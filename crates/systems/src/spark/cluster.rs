@@ -386,13 +386,15 @@ impl Running for Cluster {
 impl Nodes for Cluster {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let mut states = self.servers.workers.states(Some(NodeRole::Worker));
-        states.extend(self.store.nodes().list()?);
+        if let Some(nodes) = self.store.nodes() {
+            states.extend(nodes.list()?);
+        }
         Ok(states)
     }
 
     fn stop(&self, name: &str) -> Result<(), SystemError> {
-        if self.store.has_node(name) {
-            return self.store.nodes().stop(name);
+        if let Some(nodes) = self.store.nodes_with(name) {
+            return nodes.stop(name);
         }
         self.servers.workers.stop(name, "stopping a worker", |worker| {
             // Spark has no other way: executors go with their worker.
@@ -402,15 +404,15 @@ impl Nodes for Cluster {
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
-        if self.store.has_node(name) {
-            return self.store.nodes().kill(name);
+        if let Some(nodes) = self.store.nodes_with(name) {
+            return nodes.kill(name);
         }
         self.servers.workers.kill(name, "killing a worker")
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
-        if self.store.has_node(name) {
-            return self.store.nodes().start(name, process_back);
+        if let Some(nodes) = self.store.nodes_with(name) {
+            return nodes.start(name, process_back);
         }
         self.servers.start_again(name, process_back)
     }

@@ -88,7 +88,7 @@ impl Session<'_> {
         let mut properties: BTreeMap<String, String> =
             own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         properties.extend(self.store.clone());
-        if config.store == StoreKind::S3a {
+        if config.kind() != StoreKind::Hdfs {
             const CLOUD: &str = "org.apache.spark.internal.io.cloud";
             let buffers: Vec<String> = self.buffers.iter().map(|path| path.display().to_string()).collect();
             let staging = self.buffers.first().map(|path| path.join("staging")).unwrap_or_default();

@@ -12,6 +12,7 @@ use super::cluster::{Cluster, Remote, State};
 use super::config::{Config, SETTINGS};
 use super::defaults::Session;
 use super::driver::{Driver, write_sources};
+use super::elsewhere::Elsewhere;
 use super::environment::{self, environment};
 use super::event_log::EventLog;
 use super::jobs::JOBS;
@@ -49,12 +50,19 @@ const QUERIES: &str = "spark-sql_2.12-3.5.7-tests.jar";
 
 /// The system `spark`. Its programs come from the cache, and Ceph's from the distribution.
 #[derive(Clone, Copy, Debug)]
-pub struct Spark;
+pub struct Spark {
+    variable: fn(&str) -> Option<String>,
+}
 
 /// The one that studies name.
-pub static INSTALLED: Spark = Spark;
+pub static INSTALLED: Spark = Spark::with_variables(|name| std::env::var(name).ok());
 
 impl Spark {
+    /// Takes the keys of a store elsewhere from these variables instead of the environment.
+    pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Spark {
+        Spark { variable }
+    }
+
     /// Like [`System::start`], but returns the concrete type.
     ///
     /// # Errors
@@ -105,7 +113,15 @@ impl Spark {
             Some(remote) => (&remote.namespace, FAR),
             None => (&namespace, Ipv4Addr::LOCALHOST),
         };
-        let store = Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?;
+        let store = match &config.endpoint {
+            Some(endpoint) => {
+                let of_jobs = (environment.python.as_path(), jobs.as_path());
+                let reached =
+                    Elsewhere::reach((&config, endpoint), settings, self.variable, &namespace, of_jobs)?;
+                Store::Elsewhere(Box::new(reached))
+            }
+            None => Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
+        };
         let servers = Servers::start(ServerPlan {
             java,
             environment,
@@ -136,7 +152,8 @@ impl Spark {
         let driver = Driver::start(plan, &jobs, &configuration, store.hadoop_configuration())?;
         let requests = match &store {
             Store::Ceph(ceph) => Some(ceph.request_log()),
-            Store::Hdfs(_) => None,
+            // Only the store itself could count them.
+            Store::Hdfs(_) | Store::Elsewhere(_) => None,
         };
         let bin = cluster_environment.python.parent().unwrap_or(std::path::Path::new("/"));
         let tools = [
@@ -194,8 +211,8 @@ fn check_path(path: &std::path::Path) -> Result<(), SystemError> {
 
 /// Checks what can't be fetched, before anything is.
 fn check_programs(config: &Config) -> Result<(), SystemError> {
-    match config.store {
-        StoreKind::Hdfs => Ok(()),
+    match config.kind() {
+        StoreKind::Hdfs | StoreKind::Elsewhere => Ok(()),
         StoreKind::S3a => Ceph::check_installed(NAME),
     }
 }
@@ -250,7 +267,8 @@ impl System for Spark {
             roles: &[NodeRole::Worker],
             shard: None,
         });
-        let store = match config.store {
+        let store = match config.kind() {
+            StoreKind::Elsewhere => Vec::new(),
             StoreKind::Hdfs => hdfs::planned_nodes(count(config.datanodes)),
             // Without the setting it depends on the storage.
             StoreKind::S3a => config.osds.map(|osds| ceph::planned_nodes(count(osds))).unwrap_or_default(),
@@ -270,7 +288,7 @@ impl System for Spark {
         away: usize,
     ) -> Option<String> {
         let config = Config::resolve(settings, None, None).ok()?;
-        (away as u64 >= config.copies()).then(|| {
+        (config.endpoint.is_none() && away as u64 >= config.copies()).then(|| {
             format!(
                 "objects and blocks have {} copies: jobs wait for what is on {away} nodes of the store while these are away",
                 config.copies()
