@@ -29,7 +29,7 @@ settings! {
         "session_token_variable" => session_token_variable: Option<String> = None, Optional(Word(endpoint::variable)),
             "the environment variable that has the token of a session at the endpoint: none";
         "committer" => committer: Committer = Committer::FileV1, COMMITTERS,
-            "how tasks' output becomes that of the job: file-v1 (default) or file-v2; with s3a also directory or magic";
+            "how tasks' output becomes that of the job: file-v1 (default), file-v2, or iceberg, a table instead of files; with s3a also directory or magic";
         "workers" => workers: u64 = 1, Whole(1..=16), "Spark's worker processes: 1";
         "executors" => executors: u64 = 2, Whole(1..=64), "over all workers: 2";
         "executor_cores" => executor_cores: u64 = 1, Whole(1..=64), "tasks that an executor runs at once: 1";
@@ -69,6 +69,8 @@ pub enum Committer {
     Directory,
     /// Tasks upload while they write, and the job completes the uploads.
     Magic,
+    /// None: rows go to a table of Apache Iceberg, and its catalog has an entry changed.
+    Iceberg,
 }
 
 const COMMITTERS: OneOf<Committer> = OneOf(&[
@@ -76,6 +78,7 @@ const COMMITTERS: OneOf<Committer> = OneOf(&[
     ("file-v2", Committer::FileV2),
     ("directory", Committer::Directory),
     ("magic", Committer::Magic),
+    ("iceberg", Committer::Iceberg),
 ]);
 
 impl Committer {
@@ -87,7 +90,7 @@ impl Committer {
     /// As S3A names it in its settings.
     fn own_name(self) -> &'static str {
         match self {
-            Committer::FileV1 | Committer::FileV2 => "file",
+            Committer::FileV1 | Committer::FileV2 | Committer::Iceberg => "file",
             Committer::Directory => "directory",
             Committer::Magic => "magic",
         }
@@ -149,7 +152,7 @@ impl Config {
             mistake(
                 "committer",
                 format!(
-                    "expected file-v1 or file-v2: {} commits to S3A alone (store = \"s3a\")",
+                    "expected file-v1, file-v2 or iceberg: {} commits to S3A alone (store = \"s3a\")",
                     config.committer.name()
                 ),
             );
@@ -339,7 +342,7 @@ mod tests {
             found.into_iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n")
         };
         for (pairs, expected) in [
-            (&[("committer", "magic")][..], "committer: expected file-v1 or file-v2"),
+            (&[("committer", "magic")][..], "committer: expected file-v1, file-v2 or iceberg"),
             (&[("osds", "2")], "osds: expected not to be set: the store is hdfs"),
             (&[("store", "s3a"), ("datanodes", "2")], "datanodes: expected not to be set"),
             (&[("store", "s3a"), ("replication", "3")], "replication: expected at most 2"),

@@ -33,6 +33,7 @@ const SOURCES: &[(&str, &str)] = &[
     source!("rows.py"),
     source!("serve.py"),
     source!("store.py"),
+    source!("tables.py"),
     source!("teragen.py"),
     source!("terasort.py"),
     source!("teravalidate.py"),

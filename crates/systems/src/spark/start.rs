@@ -9,7 +9,7 @@ use underlay_sync::Mutex;
 
 use super::NAME;
 use super::cluster::{Cluster, Remote, State};
-use super::config::{Config, SETTINGS};
+use super::config::{Committer, Config, SETTINGS};
 use super::defaults::Session;
 use super::driver::{Driver, write_sources};
 use super::elsewhere::Elsewhere;
@@ -20,7 +20,7 @@ use super::memory::StoreKind;
 use super::parts::parts;
 use super::servers::{ServerPlan, Servers, worker_name};
 use super::store::Store;
-use crate::artifacts::{self, HADOOP, SPARK};
+use crate::artifacts::{self, HADOOP, ICEBERG, SPARK};
 use crate::ceph::{self, Ceph};
 use crate::hdfs;
 use crate::java::Java;
@@ -86,6 +86,10 @@ impl Spark {
         let java = Java::find(NAME)?;
         let environment = environment(&|_| {})?;
         let library = SPARK.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let iceberg = match config.committer {
+            Committer::Iceberg => Some(ICEBERG.directory(&|_| {}).map_err(|error| error.of_system(NAME))?),
+            _ => None,
+        };
         let scratch = paths.scratch.join(NAME);
         check_path(&scratch)?;
         let slow_motion = settings.slow_motion.max(1.0);
@@ -138,6 +142,7 @@ impl Spark {
             config: &config,
             resources,
             library: &library,
+            iceberg: iceberg.as_deref().map(|jars| (jars, store.url("tables"))),
             python: &plan.environment.python,
             jobs: &jobs,
             events: &events,
@@ -234,7 +239,11 @@ impl System for Spark {
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
-        let programs = [("hadoop-aws", &SPARK, "hadoop-aws"), ("hadoop", &HADOOP, "hadoop-common")];
+        let programs = [
+            ("hadoop-aws", &SPARK, "hadoop-aws"),
+            ("hadoop", &HADOOP, "hadoop-common"),
+            ("iceberg", &ICEBERG, "iceberg-spark-runtime-3.5_2.12"),
+        ];
         let mut versions = artifacts::versions(NAME, &programs);
         versions.extend(environment::version().map(|version| (NAME.to_owned(), version.to_owned())));
         versions.extend(Ceph::version().map(|version| ("ceph".to_owned(), version)));
@@ -300,7 +309,8 @@ impl System for Spark {
         Java::find(NAME)?;
         environment(progress)?;
         SPARK.directory(progress).map_err(|error| error.of_system(NAME))?;
-        // Which store a study needs is not known here; HDFS's programs are the smaller part.
+        // Which store and which committer a study needs is not known here; HDFS's programs and Iceberg are the smaller part.
+        ICEBERG.directory(progress).map_err(|error| error.of_system(NAME))?;
         HADOOP.directory(progress).map_err(|error| error.of_system(NAME)).map(drop)
     }
 
