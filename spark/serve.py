@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import files
 import kmeans
+import tables
 import teragen
 import terasort
 import teravalidate
@@ -98,6 +99,9 @@ class Service:
         try:
             if what == "verify":
                 return _CHECKS[job](self.spark, options, request["result"])
+            table = job in _COMMITTED and tables.is_table(options["output"])
+            if table:
+                tables.prepare(self.spark)
             began = time.time()
             result = _STEPS[job](self.spark, options)
             ended = time.time()
@@ -105,7 +109,8 @@ class Service:
             context._jsc.sc().listenerBus().waitUntilEmpty()
             if job in _COMMITTED:
                 # No part of the job: these requests come after its end.
-                result = {**result, **files.committed(self.spark, options["output"])}
+                told = tables.committed(self.spark, options["output"], began) if table else files.committed(self.spark, options["output"])
+                result = {**result, **told}
             return {"began_s": began, "ended_s": ended, "result": result}
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)

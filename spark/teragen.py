@@ -1,19 +1,20 @@
 """Writes rows of 100 bytes."""
 
 import rows
+import tables
 
 
 def run(spark, options):
     frame = rows.generated(
         spark, options["rows"], options["seed"], options["compressibility"], options["partitions"]
     )
-    frame.write.mode("overwrite").text(options["output"])
+    tables.write(frame, options["output"])
     return {}
 
 
 def verify(spark, options):
     """That every row is there, as it was generated."""
-    found = rows.summed(spark.read.text(options["output"]))
+    found = rows.summed(tables.read(spark, options["output"]))
     wanted = rows.expected(spark, options)
     if found != wanted:
         raise ValueError(f"wrote {found['rows']} rows with the checksum {found['checksum']:x}, not "

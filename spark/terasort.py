@@ -3,14 +3,15 @@
 from pyspark.sql import functions as F
 
 import rows
+import tables
 
 
 def run(spark, options):
     # Of the length that the rows have: as many parts as are asked for, whatever adaptive execution would make of them.
-    lines = spark.read.text(options["input"])
+    lines = tables.read(spark, options["input"])
     key = F.substring("value", 1, rows.KEY_BYTES)
     ordered = lines.repartitionByRange(options["partitions"], key).sortWithinPartitions(key)
-    ordered.write.mode("overwrite").text(options["output"])
+    tables.write(ordered, options["output"])
     return {}
 
 
@@ -19,7 +20,7 @@ def verify(spark, options):
     order = rows.order(spark, options["output"])
     if order["out_of_order"]:
         raise ValueError(f"{order['out_of_order']} of {order['rows']} rows are out of order")
-    found = rows.summed(spark.read.text(options["output"]))
+    found = rows.summed(tables.read(spark, options["output"]))
     wanted = rows.expected(spark, options)
     if found != wanted or order["rows"] != wanted["rows"]:
         raise ValueError(f"the output has {found['rows']} rows with the checksum {found['checksum']:x}, and the input "

@@ -27,6 +27,7 @@ pub mod jvm;
 pub mod may_connect;
 pub mod memory_plan;
 mod mount_namespace;
+mod network_door;
 mod network_link;
 pub mod network_namespace;
 pub mod nodes;

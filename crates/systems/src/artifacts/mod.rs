@@ -51,6 +51,13 @@ pub(crate) static SPARK: ArtifactList = ArtifactList {
     locked: include_str!("spark/locked.txt"),
 };
 
+/// Apache Iceberg for Spark, and the database in memory that its catalog is kept in.
+pub(crate) static ICEBERG: ArtifactList = ArtifactList {
+    name: "iceberg",
+    pom: include_str!("iceberg/pom.xml"),
+    locked: include_str!("iceberg/locked.txt"),
+};
+
 /// Berkeley DB Java Edition, which depends on nothing else.
 pub(crate) static JE: ArtifactList =
     ArtifactList { name: "je", pom: include_str!("je/pom.xml"), locked: include_str!("je/locked.txt") };

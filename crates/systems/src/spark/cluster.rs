@@ -27,6 +27,9 @@ const END_POLL: Duration = Duration::from_millis(20);
 /// How long a store may take to write down what it has answered.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
 
+/// Before the name of a table.
+const TABLES: &str = "iceberg.underlay.";
+
 /// A Spark cluster with the store below it.
 #[derive(Debug)]
 pub struct Cluster {
@@ -82,6 +85,8 @@ pub(super) struct State {
     pub requests: Option<RequestLog>,
     /// The outputs that are there, each with what it was made from.
     made: BTreeMap<&'static str, String>,
+    /// Those of them that are tables, or will be.
+    tables: BTreeSet<&'static str>,
     /// Jobs so far.
     groups: u64,
     /// Requests so far that only mark the store's log.
@@ -92,7 +97,26 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(committer: Committer, events: EventLog, requests: Option<RequestLog>) -> State {
-        State { committer, events, requests, made: BTreeMap::new(), groups: 0, marks: 0, result: Value::Null }
+        State {
+            committer,
+            events,
+            requests,
+            made: BTreeMap::new(),
+            tables: BTreeSet::new(),
+            groups: 0,
+            marks: 0,
+            result: Value::Null,
+        }
+    }
+
+    /// `step` is about to write. Whatever becomes of it, what was there is gone.
+    fn begins(&mut self, step: &Step, committer: Committer) {
+        let Some(output) = step.output else { return };
+        self.made.remove(output);
+        match committer {
+            Committer::Iceberg => self.tables.insert(output),
+            _ => self.tables.remove(output),
+        };
     }
 }
 
@@ -145,11 +169,15 @@ impl Cluster {
         })
     }
 
-    fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str) -> Value {
+    fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str, state: &State) -> Value {
+        let place = |name: &str| match state.tables.contains(name) {
+            true => json!(format!("{TABLES}{name}")),
+            false => json!(self.store.url(name)),
+        };
         let mut options: BTreeMap<&str, Value> = step.options.clone();
         options.extend(self.tools.clone());
-        options.extend(step.input.map(|name| ("input", json!(self.store.url(name)))));
-        options.extend(step.output.map(|name| ("output", json!(self.store.url(name)))));
+        options.extend(step.input.map(|name| ("input", place(name))));
+        options.extend(step.output.map(|name| ("output", place(name))));
         json!({ "do": what, "job": step.job, "options": options, "settings": committer.settings(), "group": group })
     }
 
@@ -206,7 +234,9 @@ impl Cluster {
             return Ok(());
         }
         self.make_input(&maker, job, watch, state)?;
-        let request = self.request_of("run", &maker, self.store.committer_of_inputs(), "input");
+        let committer = self.store.committer_of_inputs();
+        state.begins(&maker, committer);
+        let request = self.request_of("run", &maker, committer, "input", state);
         self.run(&maker, &request, job.limit, watch, state)?;
         Ok(())
     }
@@ -220,10 +250,6 @@ impl Cluster {
         watch: JobWatch<'_>,
         state: &mut State,
     ) -> Result<Value, SystemError> {
-        if let Some(output) = step.output {
-            // Whatever becomes of it, what was there is gone.
-            state.made.remove(output);
-        }
         let answer = self.ask(step, request, limit, watch)?;
         if let Some(output) = step.output {
             state.made.insert(output, step.fingerprint());
@@ -242,7 +268,9 @@ impl Cluster {
         state.events.read().map_err(lost)?;
         self.requests_so_far(step.during, state)?;
         state.groups += 1;
-        let request = self.request_of("run", &step, state.committer, &format!("job {}", state.groups));
+        let committer = state.committer;
+        state.begins(&step, committer);
+        let request = self.request_of("run", &step, state.committer, &format!("job {}", state.groups), state);
         let answer = self.run(&step, &request, job.limit, watch, state)?;
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
@@ -262,7 +290,7 @@ impl Cluster {
             return Ok(());
         }
         let state = self.state.lock();
-        let mut request = self.request_of("verify", &step, state.committer, "verification");
+        let mut request = self.request_of("verify", &step, state.committer, "verification", &state);
         request["result"] = state.result.clone();
         self.ask(&step, &request, job.limit, watch).map(drop)
     }
@@ -386,13 +414,15 @@ impl Running for Cluster {
 impl Nodes for Cluster {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let mut states = self.servers.workers.states(Some(NodeRole::Worker));
-        states.extend(self.store.nodes().list()?);
+        if let Some(nodes) = self.store.nodes() {
+            states.extend(nodes.list()?);
+        }
         Ok(states)
     }
 
     fn stop(&self, name: &str) -> Result<(), SystemError> {
-        if self.store.has_node(name) {
-            return self.store.nodes().stop(name);
+        if let Some(nodes) = self.store.nodes_with(name) {
+            return nodes.stop(name);
         }
         self.servers.workers.stop(name, "stopping a worker", |worker| {
             // Spark has no other way: executors go with their worker.
@@ -402,15 +432,15 @@ impl Nodes for Cluster {
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
-        if self.store.has_node(name) {
-            return self.store.nodes().kill(name);
+        if let Some(nodes) = self.store.nodes_with(name) {
+            return nodes.kill(name);
         }
         self.servers.workers.kill(name, "killing a worker")
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
-        if self.store.has_node(name) {
-            return self.store.nodes().start(name, process_back);
+        if let Some(nodes) = self.store.nodes_with(name) {
+            return nodes.start(name, process_back);
         }
         self.servers.start_again(name, process_back)
     }

@@ -3,18 +3,33 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::endpoint::{self, Endpoint};
 use super::memory::{Demand, Division, MIB, MIN_HEAP_BYTES, StoreKind};
 use crate::network_link::{MAX_IN_FLIGHT_BYTES, Shape};
-use crate::setting::{Kind as _, Mistakes, OneOf, Optional, Own, Whole, settings, too_small};
+use crate::setting::{BOOLEAN, Kind as _, Mistakes, OneOf, Optional, Own, Whole, Word, settings, too_small};
 
 settings! {
     /// Every setting with its value in force.
     #[derive(Clone, Debug, PartialEq)]
     pub(crate) struct Config {
         "store" => store: StoreKind = StoreKind::Hdfs, STORES,
-            "what jobs read and write: hdfs (default), or s3a: Ceph through S3A";
+            "what jobs read and write: hdfs (default), or s3a: Ceph through S3A, or the store at endpoint";
+        "endpoint" => endpoint: Option<Endpoint> = None, Optional(Own { read: Endpoint::read, show: Endpoint::show }),
+            "an S3 store that is there already, such as https://s3.example.com: none, Ceph is started";
+        "bucket" => bucket: Option<String> = None, Optional(Word(endpoint::bucket)), "of the endpoint: it must exist";
+        "region" => region: Option<String> = None, Optional(Word(endpoint::region)), "of the endpoint: us-east-1";
+        "path_style" => path_style: bool = true, BOOLEAN,
+            "whether the endpoint's bucket is in the path of a request (true, default) or in the host's name";
+        "signatures" => signs_v2: bool = false, OneOf(&[("v4", false), ("v2", true)]),
+            "how requests to the endpoint are signed: v4 (default) or v2";
+        "access_key_variable" => access_key_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+            "the environment variable that has the access key of the endpoint";
+        "secret_key_variable" => secret_key_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+            "the environment variable that has the secret key of the endpoint";
+        "session_token_variable" => session_token_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+            "the environment variable that has the token of a session at the endpoint: none";
         "committer" => committer: Committer = Committer::FileV1, COMMITTERS,
-            "how tasks' output becomes that of the job: file-v1 (default) or file-v2; with s3a also directory or magic";
+            "how tasks' output becomes that of the job: file-v1 (default), file-v2, or iceberg, a table instead of files; with s3a also directory or magic";
         "workers" => workers: u64 = 1, Whole(1..=16), "Spark's worker processes: 1";
         "executors" => executors: u64 = 2, Whole(1..=64), "over all workers: 2";
         "executor_cores" => executor_cores: u64 = 1, Whole(1..=64), "tasks that an executor runs at once: 1";
@@ -54,6 +69,8 @@ pub enum Committer {
     Directory,
     /// Tasks upload while they write, and the job completes the uploads.
     Magic,
+    /// None: rows go to a table of Apache Iceberg, and its catalog has an entry changed.
+    Iceberg,
 }
 
 const COMMITTERS: OneOf<Committer> = OneOf(&[
@@ -61,6 +78,7 @@ const COMMITTERS: OneOf<Committer> = OneOf(&[
     ("file-v2", Committer::FileV2),
     ("directory", Committer::Directory),
     ("magic", Committer::Magic),
+    ("iceberg", Committer::Iceberg),
 ]);
 
 impl Committer {
@@ -72,7 +90,7 @@ impl Committer {
     /// As S3A names it in its settings.
     fn own_name(self) -> &'static str {
         match self {
-            Committer::FileV1 | Committer::FileV2 => "file",
+            Committer::FileV1 | Committer::FileV2 | Committer::Iceberg => "file",
             Committer::Directory => "directory",
             Committer::Magic => "magic",
         }
@@ -102,13 +120,31 @@ impl Config {
             config.osds = config.osds.or(u64::try_from(directories).ok());
         }
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
-        let (other, stored_on) = match config.store {
-            StoreKind::Hdfs => (["osds", "store_cache", "bluestore"].as_slice(), Some(config.datanodes)),
-            StoreKind::S3a => (["datanodes"].as_slice(), config.osds),
+        let kind = config.kind();
+        let stored_on = match kind {
+            StoreKind::Hdfs => Some(config.datanodes),
+            StoreKind::S3a => config.osds,
+            StoreKind::Elsewhere => None,
         };
-        for key in other.iter().filter(|key| values.contains_key(**key)) {
-            let store = STORES.show(&config.store);
+        for key in others(kind).iter().filter(|key| values.contains_key(**key)) {
+            let store = match kind {
+                StoreKind::Elsewhere => "at an endpoint".to_owned(),
+                _ => STORES.show(&config.store),
+            };
             mistake(key, format!("expected not to be set: the store is {store}"));
+        }
+        if config.endpoint.is_some() && config.store == StoreKind::Hdfs {
+            mistake("endpoint", "expected not to be set without store = \"s3a\"".to_owned());
+        }
+        for key in OF_ENDPOINT {
+            if !values.contains_key("endpoint") && values.contains_key(*key) {
+                mistake(key, "expected not to be set without endpoint".to_owned());
+            }
+        }
+        for key in ["bucket", "access_key_variable", "secret_key_variable"] {
+            if kind == StoreKind::Elsewhere && !values.contains_key(key) {
+                mistake(key, "expected to be set beside endpoint".to_owned());
+            }
         }
         if config.store == StoreKind::Hdfs
             && matches!(config.committer, Committer::Directory | Committer::Magic)
@@ -116,7 +152,7 @@ impl Config {
             mistake(
                 "committer",
                 format!(
-                    "expected file-v1 or file-v2: {} commits to S3A alone (store = \"s3a\")",
+                    "expected file-v1, file-v2 or iceberg: {} commits to S3A alone (store = \"s3a\")",
                     config.committer.name()
                 ),
             );
@@ -153,9 +189,18 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
+    /// What is started for jobs to read and write, if anything is.
+    pub(super) fn kind(&self) -> StoreKind {
+        match (self.store, &self.endpoint) {
+            (StoreKind::S3a, Some(_)) => StoreKind::Elsewhere,
+            (store, _) => store,
+        }
+    }
+
     /// DataNodes or OSDs.
     pub(super) fn nodes_of_store(&self) -> u64 {
-        match self.store {
+        match self.kind() {
+            StoreKind::Elsewhere => 0,
             StoreKind::Hdfs => self.datanodes,
             StoreKind::S3a => self.osds.unwrap_or(1),
         }
@@ -176,7 +221,7 @@ impl Config {
             workers: self.workers,
             executors: self.executors,
             executor_bytes: self.executor_bytes,
-            store: self.store,
+            store: self.kind(),
             store_nodes: self.nodes_of_store(),
             store_cache_bytes: self.store_cache_bytes,
         }
@@ -193,15 +238,45 @@ impl Config {
         let division = self.division();
         applied.insert("executor_memory".to_owned(), division.executor_heap_bytes.to_string());
         applied.insert("replication".to_owned(), self.copies().to_string());
-        let others: &[&str] = match self.store {
-            StoreKind::Hdfs => &["osds", "store_cache", "bluestore"],
-            StoreKind::S3a => {
-                applied.insert("store_cache".to_owned(), division.ceph.cache_bytes.to_string());
-                &["datanodes"]
-            }
-        };
-        applied.retain(|name, _| !others.contains(&name.as_str()));
+        let kind = self.kind();
+        if kind == StoreKind::S3a {
+            applied.insert("store_cache".to_owned(), division.ceph.cache_bytes.to_string());
+        }
+        let is_elsewhere = kind == StoreKind::Elsewhere;
+        applied.retain(|name, _| {
+            let name = name.as_str();
+            !others(kind).contains(&name)
+                && (is_elsewhere || name != "endpoint" && !OF_ENDPOINT.contains(&name))
+        });
         applied
+    }
+}
+
+/// What goes with an endpoint alone.
+const OF_ENDPOINT: &[&str] = &[
+    "bucket",
+    "region",
+    "path_style",
+    "signatures",
+    "access_key_variable",
+    "secret_key_variable",
+    "session_token_variable",
+];
+
+/// What goes with other stores.
+fn others(kind: StoreKind) -> &'static [&'static str] {
+    match kind {
+        StoreKind::Hdfs => &["osds", "store_cache", "bluestore"],
+        StoreKind::S3a => &["datanodes"],
+        StoreKind::Elsewhere => &[
+            "datanodes",
+            "osds",
+            "store_cache",
+            "bluestore",
+            "replication",
+            "link_bandwidth",
+            "link_latency",
+        ],
     }
 }
 
@@ -267,7 +342,7 @@ mod tests {
             found.into_iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n")
         };
         for (pairs, expected) in [
-            (&[("committer", "magic")][..], "committer: expected file-v1 or file-v2"),
+            (&[("committer", "magic")][..], "committer: expected file-v1, file-v2 or iceberg"),
             (&[("osds", "2")], "osds: expected not to be set: the store is hdfs"),
             (&[("store", "s3a"), ("datanodes", "2")], "datanodes: expected not to be set"),
             (&[("store", "s3a"), ("replication", "3")], "replication: expected at most 2"),
@@ -279,6 +354,13 @@ mod tests {
             (&[("workers", "3")], "workers: expected at most the number of executors, 2"),
             (&[("executor_memory", "100 MiB")], "executor_memory: expected at least 512 MiB"),
             (&[("store", "disk")], "expected one of hdfs, s3a"),
+            (&[("endpoint", "https://a.example")], "endpoint: expected not to be set without store"),
+            (&[("store", "s3a"), ("bucket", "abc")], "bucket: expected not to be set without endpoint"),
+            (&[("store", "s3a"), ("endpoint", "https://a.example")], "bucket: expected to be set"),
+            (
+                &[("store", "s3a"), ("endpoint", "https://a.example"), ("osds", "2")],
+                "osds: expected not to be set: the store is at an endpoint",
+            ),
         ] {
             let told = mistakes(pairs, None);
             assert!(told.contains(expected), "{told}");

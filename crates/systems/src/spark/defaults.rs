@@ -19,6 +19,8 @@ pub(super) struct Session<'a> {
     pub resources: &'a Resources,
     /// The jars of Maven's list.
     pub library: &'a Path,
+    /// Those of Iceberg, and where its tables go, if the study writes any.
+    pub iceberg: Option<(&'a Path, String)>,
     pub python: &'a Path,
     /// The folder of the jobs' sources, which executors import too.
     pub jobs: &'a Path,
@@ -46,7 +48,10 @@ impl Session<'_> {
 
     fn properties(&self) -> BTreeMap<String, String> {
         let config = self.config;
-        let jars = format!("{}/*", self.library.display());
+        let mut jars = format!("{}/*", self.library.display());
+        if let Some((iceberg, _)) = &self.iceberg {
+            jars = format!("{jars}:{}/*", iceberg.display());
+        }
         let mebibytes = |bytes: u64| format!("{}m", bytes / MIB);
         let mut java = format!("-XX:+UseSerialGC -XX:-UsePerfData -Xss512k {}", hosts_option(self.hosts));
         // Java does not look at TMPDIR.
@@ -88,7 +93,21 @@ impl Session<'_> {
         let mut properties: BTreeMap<String, String> =
             own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         properties.extend(self.store.clone());
-        if config.store == StoreKind::S3a {
+        if let Some((_, warehouse)) = &self.iceberg {
+            let catalog = [
+                ("", "org.apache.iceberg.spark.SparkCatalog"),
+                (".catalog-impl", "org.apache.iceberg.jdbc.JdbcCatalog"),
+                // In the driver's memory: its commit is a change of a row, where a catalog of files would rename one.
+                (".uri", "jdbc:h2:mem:iceberg;DB_CLOSE_DELAY=-1;DATABASE_TO_UPPER=false"),
+                (".jdbc.schema-version", "V1"),
+                (".warehouse", warehouse.as_str()),
+                (".cache-enabled", "false"),
+            ];
+            properties.extend(
+                catalog.map(|(name, value)| (format!("spark.sql.catalog.iceberg{name}"), value.to_owned())),
+            );
+        }
+        if config.kind() != StoreKind::Hdfs {
             const CLOUD: &str = "org.apache.spark.internal.io.cloud";
             let buffers: Vec<String> = self.buffers.iter().map(|path| path.display().to_string()).collect();
             let staging = self.buffers.first().map(|path| path.join("staging")).unwrap_or_default();
@@ -124,6 +143,7 @@ mod tests {
             config: &config,
             resources: &Resources { modelled_cores: Some(16), ..Resources::unlimited() },
             library: Path::new("/cache/spark"),
+            iceberg: Some((Path::new("/cache/iceberg"), "s3a://b/tables".to_owned())),
             python: Path::new("/cache/python/bin/python"),
             jobs: Path::new("/scratch/jobs"),
             events: Path::new("/scratch/events"),
@@ -144,6 +164,8 @@ mod tests {
             "spark.hadoop.fs.s3a.committer.staging.tmp.path file:///fast/spark-local/staging\n",
             "spark.hadoop.fs.s3a.endpoint http://127.0.0.1:7480\n",
             "PathOutputCommitProtocol\n",
+            "spark.executor.extraClassPath /cache/spark/*:/cache/iceberg/*\n",
+            "spark.sql.catalog.iceberg.warehouse s3a://b/tables\n",
         ] {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }

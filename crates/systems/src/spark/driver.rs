@@ -32,6 +32,8 @@ const SOURCES: &[(&str, &str)] = &[
     source!("kmeans.py"),
     source!("rows.py"),
     source!("serve.py"),
+    source!("store.py"),
+    source!("tables.py"),
     source!("teragen.py"),
     source!("terasort.py"),
     source!("teravalidate.py"),

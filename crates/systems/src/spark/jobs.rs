@@ -176,6 +176,9 @@ pub(super) fn record(
     if committer.is_some() {
         counters.insert("job_commit_wall_ms".to_owned(), (events.job_commit_s * 1e3).round());
     }
+    for name in ["committed_files", "committed_records"] {
+        counters.extend(result[name].as_f64().map(|count| (name.to_owned(), count)));
+    }
     if let Some(answers) = result["answers"].as_object() {
         let empty = answers.values().filter(|rows| rows.as_array().is_some_and(Vec::is_empty)).count();
         counters.insert("queries_without_rows".to_owned(), empty as f64);

@@ -27,6 +27,8 @@ const CACHE_SHARE: u64 = 4;
 pub(crate) enum StoreKind {
     Hdfs,
     S3a,
+    /// S3 at an endpoint: nothing is started.
+    Elsewhere,
 }
 
 /// What the budget has to cover.
@@ -67,6 +69,7 @@ impl Demand {
         let store = match self.store {
             StoreKind::Hdfs => Heaps::of(0).resident_bytes(self.store_nodes),
             StoreKind::S3a => ceph::Memory::min_bytes(self.store_nodes),
+            StoreKind::Elsewhere => 0,
         };
         spark + store
     }
@@ -94,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_is_divided_fits_into_the_budget() {
-        for store in [StoreKind::Hdfs, StoreKind::S3a] {
+        for store in [StoreKind::Hdfs, StoreKind::S3a, StoreKind::Elsewhere] {
             for (workers, executors, store_nodes) in [(1, 1, 1), (2, 4, 3), (1, 8, 7)] {
                 let demand = Demand {
                     budget_bytes: 0,
@@ -110,7 +113,7 @@ mod tests {
                     let demand = Demand { budget_bytes, ..demand };
                     let division = Division::of(demand);
                     let caches = match store {
-                        StoreKind::Hdfs => 0,
+                        StoreKind::Hdfs | StoreKind::Elsewhere => 0,
                         StoreKind::S3a => (division.ceph.cache_bytes - 64 * MIB) * store_nodes,
                     };
                     let used = demand.fixed_bytes() + executors * division.executor_heap_bytes + caches;

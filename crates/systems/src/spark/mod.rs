@@ -4,6 +4,8 @@ mod cluster;
 mod config;
 mod defaults;
 mod driver;
+mod elsewhere;
+mod endpoint;
 mod environment;
 mod event_log;
 mod jobs;

@@ -11,7 +11,8 @@ use crate::{ceph, hdfs};
 /// The parts of the store, and how many of them, from the end, workers send requests to.
 fn of_store(config: &Config, paths: &StoragePaths) -> Result<(Vec<Part>, usize), SystemError> {
     let nodes = config.nodes_of_store();
-    Ok(match config.store {
+    Ok(match config.kind() {
+        StoreKind::Elsewhere => (vec![Part::new("endpoint", "S3 store")], 1),
         StoreKind::Hdfs => {
             let data: Vec<_> =
                 paths.data.iter().map(|path| (path.clone(), hdfs::StorageType::Disk)).collect();

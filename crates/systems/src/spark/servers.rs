@@ -70,6 +70,12 @@ impl ServerPlan {
         self.scratch.join("hosts")
     }
 
+    fn names(&self) -> String {
+        let config = &self.config;
+        let of_store = config.endpoint.as_ref().zip(config.bucket.as_deref());
+        hosts() + &of_store.map(|(endpoint, bucket)| endpoint.names(bucket)).unwrap_or_default()
+    }
+
     fn server(&self, name: &str, class: &str) -> JavaServer {
         JavaServer {
             system: NAME,
@@ -145,7 +151,7 @@ impl Servers {
             SystemError::starting(NAME, format!("can't write to {}: {error}", plan.scratch.display()))
         };
         std::fs::create_dir_all(&plan.scratch)
-            .and_then(|()| std::fs::write(plan.hosts(), hosts()))
+            .and_then(|()| std::fs::write(plan.hosts(), plan.names()))
             .map_err(failed)?;
         let mut master = plan.server("Master", MASTER_CLASS);
         master.arguments = [

@@ -9,9 +9,10 @@ use underlay_sync::Mutex;
 
 use super::NAME;
 use super::cluster::{Cluster, Remote, State};
-use super::config::{Config, SETTINGS};
+use super::config::{Committer, Config, SETTINGS};
 use super::defaults::Session;
 use super::driver::{Driver, write_sources};
+use super::elsewhere::Elsewhere;
 use super::environment::{self, environment};
 use super::event_log::EventLog;
 use super::jobs::JOBS;
@@ -19,7 +20,7 @@ use super::memory::StoreKind;
 use super::parts::parts;
 use super::servers::{ServerPlan, Servers, worker_name};
 use super::store::Store;
-use crate::artifacts::{self, HADOOP, SPARK};
+use crate::artifacts::{self, HADOOP, ICEBERG, SPARK};
 use crate::ceph::{self, Ceph};
 use crate::hdfs;
 use crate::java::Java;
@@ -49,12 +50,19 @@ const QUERIES: &str = "spark-sql_2.12-3.5.7-tests.jar";
 
 /// The system `spark`. Its programs come from the cache, and Ceph's from the distribution.
 #[derive(Clone, Copy, Debug)]
-pub struct Spark;
+pub struct Spark {
+    variable: fn(&str) -> Option<String>,
+}
 
 /// The one that studies name.
-pub static INSTALLED: Spark = Spark;
+pub static INSTALLED: Spark = Spark::with_variables(|name| std::env::var(name).ok());
 
 impl Spark {
+    /// Takes the keys of a store elsewhere from these variables instead of the environment.
+    pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Spark {
+        Spark { variable }
+    }
+
     /// Like [`System::start`], but returns the concrete type.
     ///
     /// # Errors
@@ -78,6 +86,10 @@ impl Spark {
         let java = Java::find(NAME)?;
         let environment = environment(&|_| {})?;
         let library = SPARK.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let iceberg = match config.committer {
+            Committer::Iceberg => Some(ICEBERG.directory(&|_| {}).map_err(|error| error.of_system(NAME))?),
+            _ => None,
+        };
         let scratch = paths.scratch.join(NAME);
         check_path(&scratch)?;
         let slow_motion = settings.slow_motion.max(1.0);
@@ -105,7 +117,15 @@ impl Spark {
             Some(remote) => (&remote.namespace, FAR),
             None => (&namespace, Ipv4Addr::LOCALHOST),
         };
-        let store = Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?;
+        let store = match &config.endpoint {
+            Some(endpoint) => {
+                let of_jobs = (environment.python.as_path(), jobs.as_path());
+                let reached =
+                    Elsewhere::reach((&config, endpoint), settings, self.variable, &namespace, of_jobs)?;
+                Store::Elsewhere(Box::new(reached))
+            }
+            None => Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
+        };
         let servers = Servers::start(ServerPlan {
             java,
             environment,
@@ -122,6 +142,7 @@ impl Spark {
             config: &config,
             resources,
             library: &library,
+            iceberg: iceberg.as_deref().map(|jars| (jars, store.url("tables"))),
             python: &plan.environment.python,
             jobs: &jobs,
             events: &events,
@@ -136,7 +157,8 @@ impl Spark {
         let driver = Driver::start(plan, &jobs, &configuration, store.hadoop_configuration())?;
         let requests = match &store {
             Store::Ceph(ceph) => Some(ceph.request_log()),
-            Store::Hdfs(_) => None,
+            // Only the store itself could count them.
+            Store::Hdfs(_) | Store::Elsewhere(_) => None,
         };
         let bin = cluster_environment.python.parent().unwrap_or(std::path::Path::new("/"));
         let tools = [
@@ -194,8 +216,8 @@ fn check_path(path: &std::path::Path) -> Result<(), SystemError> {
 
 /// Checks what can't be fetched, before anything is.
 fn check_programs(config: &Config) -> Result<(), SystemError> {
-    match config.store {
-        StoreKind::Hdfs => Ok(()),
+    match config.kind() {
+        StoreKind::Hdfs | StoreKind::Elsewhere => Ok(()),
         StoreKind::S3a => Ceph::check_installed(NAME),
     }
 }
@@ -217,7 +239,11 @@ impl System for Spark {
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
-        let programs = [("hadoop-aws", &SPARK, "hadoop-aws"), ("hadoop", &HADOOP, "hadoop-common")];
+        let programs = [
+            ("hadoop-aws", &SPARK, "hadoop-aws"),
+            ("hadoop", &HADOOP, "hadoop-common"),
+            ("iceberg", &ICEBERG, "iceberg-spark-runtime-3.5_2.12"),
+        ];
         let mut versions = artifacts::versions(NAME, &programs);
         versions.extend(environment::version().map(|version| (NAME.to_owned(), version.to_owned())));
         versions.extend(Ceph::version().map(|version| ("ceph".to_owned(), version)));
@@ -250,7 +276,8 @@ impl System for Spark {
             roles: &[NodeRole::Worker],
             shard: None,
         });
-        let store = match config.store {
+        let store = match config.kind() {
+            StoreKind::Elsewhere => Vec::new(),
             StoreKind::Hdfs => hdfs::planned_nodes(count(config.datanodes)),
             // Without the setting it depends on the storage.
             StoreKind::S3a => config.osds.map(|osds| ceph::planned_nodes(count(osds))).unwrap_or_default(),
@@ -270,7 +297,7 @@ impl System for Spark {
         away: usize,
     ) -> Option<String> {
         let config = Config::resolve(settings, None, None).ok()?;
-        (away as u64 >= config.copies()).then(|| {
+        (config.endpoint.is_none() && away as u64 >= config.copies()).then(|| {
             format!(
                 "objects and blocks have {} copies: jobs wait for what is on {away} nodes of the store while these are away",
                 config.copies()
@@ -282,7 +309,8 @@ impl System for Spark {
         Java::find(NAME)?;
         environment(progress)?;
         SPARK.directory(progress).map_err(|error| error.of_system(NAME))?;
-        // Which store a study needs is not known here; HDFS's programs are the smaller part.
+        // Which store and which committer a study needs is not known here; HDFS's programs and Iceberg are the smaller part.
+        ICEBERG.directory(progress).map_err(|error| error.of_system(NAME))?;
         HADOOP.directory(progress).map_err(|error| error.of_system(NAME)).map(drop)
     }
 

@@ -1,4 +1,4 @@
-//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark.
+//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, or an S3 store that was there already.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,6 +9,7 @@ use underlay_record::NodeState;
 
 use super::NAME;
 use super::config::{Committer, Config};
+use super::elsewhere::Elsewhere;
 use super::memory::StoreKind;
 use crate::ceph::{self, Ceph};
 use crate::hdfs::{Hdfs, Plan, StorageType, VolumeChoosing};
@@ -23,10 +24,11 @@ pub(super) const BUCKET: &str = "underlay";
 pub(super) enum Store {
     Hdfs(Box<Hdfs>),
     Ceph(Box<Ceph>),
+    Elsewhere(Box<Elsewhere>),
 }
 
 impl Store {
-    /// Starts the store of `config` on the storage of `paths`, whose own directories must exist, where clients find it at `address`.
+    /// Starts the store of `config`, which is not one elsewhere, on the storage of `paths`, whose own directories must exist, where clients find it at `address`.
     pub(super) fn start(
         config: &Config,
         paths: &StoragePaths,
@@ -38,7 +40,8 @@ impl Store {
         let first = first_data_directory(NAME, &paths.data)?;
         paths.data.iter().chain(paths.roles.values()).try_for_each(|path| check_attached(NAME, path))?;
         let division = config.division();
-        match config.store {
+        match config.kind() {
+            StoreKind::Elsewhere => Err(SystemError::starting(NAME, "a store elsewhere can't be started")),
             StoreKind::Hdfs => {
                 let data: Vec<_> = paths.data.iter().cloned().map(|path| (path, StorageType::Disk)).collect();
                 let datanodes = u32::try_from(config.datanodes).unwrap_or(u32::MAX);
@@ -89,12 +92,17 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => format!("{}/underlay/{name}", hdfs.uri()),
             Store::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
+            Store::Elsewhere(store) => store.url(name),
         }
     }
 
     /// What a session must be told to reach it.
     pub(super) fn settings(&self, address: Ipv4Addr) -> BTreeMap<String, String> {
-        let Store::Ceph(ceph) = self else { return BTreeMap::new() };
+        let ceph = match self {
+            Store::Hdfs(_) => return BTreeMap::new(),
+            Store::Elsewhere(store) => return store.settings(),
+            Store::Ceph(ceph) => ceph,
+        };
         let keys = ceph.keys();
         [
             ("endpoint", format!("http://{address}:{}", ceph.gateway_port())),
@@ -112,7 +120,7 @@ impl Store {
     pub(super) fn hadoop_configuration(&self) -> Option<&Path> {
         match self {
             Store::Hdfs(hdfs) => Some(hdfs.configuration_directory()),
-            Store::Ceph(_) => None,
+            Store::Ceph(_) | Store::Elsewhere(_) => None,
         }
     }
 
@@ -120,26 +128,31 @@ impl Store {
     pub(super) fn committer_of_inputs(&self) -> Committer {
         match self {
             Store::Hdfs(_) => Committer::FileV1,
-            Store::Ceph(_) => Committer::Magic,
+            Store::Ceph(_) | Store::Elsewhere(_) => Committer::Magic,
         }
     }
 
-    pub(super) fn nodes(&self) -> &dyn Nodes {
+    /// `None` where nothing was started.
+    pub(super) fn nodes(&self) -> Option<&dyn Nodes> {
         match self {
-            Store::Hdfs(hdfs) => &**hdfs,
-            Store::Ceph(ceph) => &**ceph,
+            Store::Hdfs(hdfs) => Some(&**hdfs),
+            Store::Ceph(ceph) => Some(&**ceph),
+            Store::Elsewhere(_) => None,
         }
     }
 
-    pub(super) fn has_node(&self, name: &str) -> bool {
-        let states: Vec<NodeState> = self.nodes().list().unwrap_or_default();
-        states.iter().any(|node| node.name == name)
+    /// The nodes that `name` is one of.
+    pub(super) fn nodes_with(&self, name: &str) -> Option<&dyn Nodes> {
+        let nodes = self.nodes()?;
+        let states: Vec<NodeState> = nodes.list().unwrap_or_default();
+        states.iter().any(|node| node.name == name).then_some(nodes)
     }
 
     pub(super) fn health(&self) -> Result<(), SystemError> {
         match self {
             Store::Hdfs(hdfs) => hdfs.health(),
             Store::Ceph(ceph) => ceph.health(),
+            Store::Elsewhere(store) => store.health(),
         }
     }
 
@@ -147,6 +160,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.figures(),
             Store::Ceph(ceph) => Ok(ceph.figures()),
+            Store::Elsewhere(store) => Ok(store.figures()),
         }
     }
 
@@ -155,6 +169,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.processes(),
             Store::Ceph(ceph) => ceph.processes(),
+            Store::Elsewhere(_) => Vec::new(),
         }
     }
 
@@ -162,7 +177,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.settle(limit),
             // Whatever it has acknowledged is on its devices.
-            Store::Ceph(_) => Ok(()),
+            Store::Ceph(_) | Store::Elsewhere(_) => Ok(()),
         }
     }
 
@@ -170,6 +185,8 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.kill_namenode(),
             Store::Ceph(ceph) => ceph.abort(),
+            // Ours is nothing there but the connections, which go with the driver.
+            Store::Elsewhere(_) => {}
         }
     }
 
@@ -177,6 +194,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.stop(),
             Store::Ceph(ceph) => ceph.stop(),
+            Store::Elsewhere(store) => store.stop(),
         }
     }
 }
