@@ -106,7 +106,7 @@ impl NetworkDoor {
 impl Drop for NetworkDoor {
     fn drop(&mut self) {
         self.passage.ended.store(true, Ordering::Relaxed);
-        // Whoever waits in accept is told so.
+        // Ends the wait in accept.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(porter) = self.porter.take() {
             // A panic of that thread has been printed already, and a drop can't return it.
