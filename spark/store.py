@@ -16,6 +16,8 @@ from email.utils import formatdate
 
 _ANSWER_S = 10.0
 _MAX_ANSWER_BYTES = 8 << 20
+# A store that goes on listing what was deleted would be asked for ever.
+_ROUNDS = 1000
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _STATUS_OF_SUCCESS = range(200, 300)
 
@@ -36,9 +38,14 @@ def _quote(text, safe="-_.~"):
     return urllib.parse.quote(text, safe=safe)
 
 
+class Unfit(Exception):
+    """The bucket can't be used, though the store would let us."""
+
+
 class Store:
     def __init__(self, told):
         self.told = told
+        self.connection = None
         default = 443 if told["https"] else 80
         name = told["host"] if told["path_style"] else f"{told['bucket']}.{told['host']}"
         self.name = name
@@ -52,16 +59,36 @@ class Store:
         asked = "&".join(f"{_quote(name)}={_quote(value)}" for name, value in sorted(query))
         sign = self._signed_v2 if self.told["signatures"] == "v2" else self._signed_v4
         headers = sign(method, path, query, asked, body)
-        connection = http.client.HTTPConnection(self.told["host"], self.told["port"], timeout=_ANSWER_S)
-        connection.sock = self._connected()
+        target = f"{path}?{asked}" if asked else path
         try:
-            connection.request(method, f"{path}?{asked}" if asked else path, body=body, headers=headers)
-            answer = connection.getresponse()
-            text = answer.read(_MAX_ANSWER_BYTES)
-            if answer.status not in _STATUS_OF_SUCCESS:
-                raise Refused(answer.status, _code(text) or answer.reason, answer.getheader("x-amz-bucket-region") or "")
-            return text
-        finally:
+            answer, text = self._answer(method, target, body, headers, self.connection is not None)
+        except BaseException:
+            self.close()
+            raise
+        if answer.will_close or len(text) == _MAX_ANSWER_BYTES:
+            self.close()
+        if answer.status not in _STATUS_OF_SUCCESS:
+            raise Refused(answer.status, (_code(text) or answer.reason)[:100], (answer.getheader("x-amz-bucket-region") or "")[:40])
+        return text
+
+    def _answer(self, method, target, body, headers, again):
+        try:
+            if self.connection is None:
+                self.connection = http.client.HTTPConnection(self.told["host"], self.told["port"], timeout=_ANSWER_S)
+                self.connection.sock = self._connected()
+            self.connection.request(method, target, body=body, headers=headers)
+            answer = self.connection.getresponse()
+            return answer, answer.read(_MAX_ANSWER_BYTES)
+        except (http.client.HTTPException, ConnectionError):
+            # The store may have closed a connection that was idle.
+            self.close()
+            if not again:
+                raise
+            return self._answer(method, target, body, headers, False)
+
+    def close(self):
+        connection, self.connection = self.connection, None
+        if connection is not None:
             connection.close()
 
     def _connected(self):
@@ -102,7 +129,7 @@ class Store:
             extra = f"x-amz-security-token:{self.told['token']}\n"
         resource = path if self.told["path_style"] else f"/{self.told['bucket']}{path}"
         # Only these change what is asked for.
-        special = "&".join(name if not value else f"{name}={value}" for name, value in sorted(query) if name in ("uploads", "uploadId"))
+        special = "&".join(name if not value else f"{name}={value}" for name, value in sorted(query) if name in ("uploads", "uploadId", "versioning"))
         resource = f"{resource}?{special}" if special else resource
         text = f"{method}\n\n\n{date}\n{extra}{resource}"
         digest = hmac.new(self.told["secret"].encode(), text.encode(), hashlib.sha1).digest()
@@ -123,38 +150,86 @@ def _code(text):
         return ""
 
 
+def _text(element, name):
+    return next((part.text or "" for part in element if part.tag == name), "")
+
+
 def check(store, prefix):
-    """That there is the bucket, and that the key may list it, write to it and delete from it."""
+    """That there is the bucket, that it forgets what is deleted, and that the key may list it, write to it and delete from it."""
     store.request("GET", query=[("list-type", "2"), ("max-keys", "1"), ("prefix", prefix)])
-    store.request("PUT", f"{prefix}probe", body=b"underlay")
-    store.request("DELETE", f"{prefix}probe")
+    try:
+        versions = _elements(store.request("GET", query=[("versioning", "")]))
+        if any(element.tag == "Status" and element.text for element in versions):
+            raise Unfit("its bucket keeps old versions, which deleting doesn't remove: use a bucket that never had versions")
+    except Refused:
+        # Not every key may ask this, and not every store knows it.
+        pass
+    probe = f"{prefix}probe"
+    try:
+        store.request("PUT", probe, body=b"underlay")
+    except Refused:
+        raise
+    except Exception as error:
+        # It may have been carried out all the same.
+        _forget(store, probe, error)
+        raise
+    try:
+        store.request("DELETE", probe)
+    except Exception as error:
+        _forget(store, probe, error)
+        raise
     return {}
 
 
+def _forget(store, probe, why):
+    try:
+        store.request("DELETE", probe)
+    except Exception:
+        raise Unfit(f"{why}; '{probe}' may be left in the bucket") from None
+
+
+def _uploads(store, prefix, asked):
+    """Keys and ids of the uploads that begin like `prefix`, from all pages of the list."""
+    markers = []
+    for _ in range(_ROUNDS):
+        listed = list(_elements(store.request("GET", query=[("uploads", ""), ("prefix", asked), *markers])))
+        for upload in listed:
+            if upload.tag == "Upload" and _text(upload, "Key").startswith(prefix):
+                yield _text(upload, "Key"), _text(upload, "UploadId")
+        root = listed[0]
+        if _text(root, "IsTruncated") != "true":
+            return
+        markers = [("key-marker", _text(root, "NextKeyMarker")), ("upload-id-marker", _text(root, "NextUploadIdMarker"))]
+
+
 def clear(store, prefix):
-    """Deletes every object whose key begins like this, and every upload that was not completed."""
-    deleted = 0
-    while True:
-        # From the start each time: what was listed is gone.
+    """Deletes every object whose key begins like this, and every upload that was not completed, until a list has none."""
+    deleted = aborted = 0
+    for _ in range(_ROUNDS):
+        # Some stores list uploads by whole keys alone, and none by a prefix.
+        uploads = list(_uploads(store, prefix, prefix)) or list(_uploads(store, prefix, ""))
+        for key, upload in uploads:
+            _gone(store, key, [("uploadId", upload)])
+        aborted += len(uploads)
         listed = list(_elements(store.request("GET", query=[("list-type", "2"), ("prefix", prefix)])))
-        keys = [element.text for element in listed if element.tag == "Key"]
+        keys = [element.text or "" for element in listed if element.tag == "Key"]
         for key in keys:
             if not key.startswith(prefix):
                 raise ValueError("the store lists keys that were not asked for")
-            store.request("DELETE", key)
+            _gone(store, key, [])
         deleted += len(keys)
-        if not keys:
-            break
-    uploads = ElementTree.fromstring(store.request("GET", query=[("uploads", ""), ("prefix", prefix)]))
-    aborted = 0
-    for upload in uploads.iter():
-        if upload.tag.rsplit("}", 1)[-1] != "Upload":
-            continue
-        fields = {field.tag.rsplit("}", 1)[-1]: field.text for field in upload}
-        if fields["Key"].startswith(prefix):
-            store.request("DELETE", fields["Key"], query=[("uploadId", fields["UploadId"])])
-            aborted += 1
-    return {"deleted": deleted, "aborted": aborted}
+        if not keys and not uploads:
+            return {"deleted": deleted, "aborted": aborted}
+    raise ValueError("the store goes on listing what was deleted")
+
+
+def _gone(store, key, query):
+    try:
+        store.request("DELETE", key, query=query)
+    except Refused as refused:
+        # Somebody was faster: the store itself, for an upload that was completed.
+        if refused.status != 404:
+            raise
 
 
 def main():
@@ -170,8 +245,8 @@ def main():
         answer = {"problem": f"no TLS with it: {error.reason or error}"}
     except (http.client.HTTPException, ConnectionError):
         answer = {"problem": "it closes connections without an answer"}
-    except (OSError, ValueError, ElementTree.ParseError) as error:
-        answer = {"problem": str(error) or type(error).__name__}
+    except Exception as error:
+        answer = {"problem": (str(error) or type(error).__name__)[:1000]}
     print(json.dumps(answer))
 
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,9 +20,11 @@ pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 1, 1, 1);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// A client that opens more at once has forgotten to close them.
 const MAX_CONNECTIONS: usize = 1024;
-const PART_BYTES: usize = 128 << 10;
+const PART_BYTES: usize = 32 << 10;
 /// Attempts that failed for this long, and none that didn't, are no accident.
 const GONE: Duration = Duration::from_secs(20);
+/// Two failures that are further apart than an attempt takes are two accidents.
+const APART: Duration = Duration::from_secs(15);
 
 /// What is behind a door.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ struct Passage {
     ended: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
+    /// Connections with a thread, also those whose other end is not connected yet.
+    attended: AtomicUsize,
     /// Both ends of each connection, by a number.
     open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
     failures: Mutex<Option<Failures>>,
@@ -73,6 +77,7 @@ impl NetworkDoor {
             ended: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            attended: AtomicUsize::new(0),
             open: Mutex::default(),
             failures: Mutex::default(),
         });
@@ -118,6 +123,22 @@ impl Drop for NetworkDoor {
     }
 }
 
+/// A connection that counts until this is dropped.
+struct Attended(Arc<Passage>);
+
+impl Attended {
+    fn one_more(passage: &Arc<Passage>) -> Attended {
+        passage.attended.fetch_add(1, Ordering::Relaxed);
+        Attended(Arc::clone(passage))
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        self.0.attended.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Passage {
     fn attend(self: Arc<Self>, listener: &TcpListener) {
         for number in 0.. {
@@ -130,15 +151,15 @@ impl Passage {
                 std::thread::sleep(Duration::from_millis(10));
                 continue;
             };
-            if self.open.lock().len() >= MAX_CONNECTIONS {
+            // Beyond the limit, and without a thread, the client finds its connection closed, as with a store that has too many.
+            if self.attended.load(Ordering::Relaxed) >= MAX_CONNECTIONS {
                 continue;
             }
-            let passage = Arc::clone(&self);
-            // Without a thread the client finds its connection closed, as with a store that has too many.
+            let attended = Attended::one_more(&self);
             let _ = std::thread::Builder::new()
                 .name("door-connection".to_owned())
                 .stack_size(256 << 10)
-                .spawn(move || passage.connect(number, near));
+                .spawn(move || Arc::clone(&attended.0).connect(number, near));
         }
     }
 
@@ -151,7 +172,8 @@ impl Passage {
             Err(error) => {
                 let (now, why) = (Instant::now(), error.to_string());
                 let mut failures = self.failures.lock();
-                let first = failures.as_ref().map_or(now, |failures| failures.first);
+                let lasts = failures.as_ref().filter(|failures| now.duration_since(failures.last) < APART);
+                let first = lasts.map_or(now, |failures| failures.first);
                 *failures = Some(Failures { first, last: now, why });
                 return;
             }

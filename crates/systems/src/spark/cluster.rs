@@ -252,7 +252,9 @@ impl Cluster {
     ) -> Result<Value, SystemError> {
         let answer = self.ask(step, request, limit, watch)?;
         if let Some(output) = step.output {
-            state.made.insert(output, step.fingerprint());
+            // Nobody asks for an input as a table: it is made anew as files, whichever job wrote it before.
+            let kind = if state.tables.contains(output) { ", as a table" } else { "" };
+            state.made.insert(output, step.fingerprint() + kind);
         }
         Ok(answer)
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use crate::system::{Settings, SystemError};
 
 const PROGRAM: &str = "store.py";
 const CHECK_LIMIT: Duration = Duration::from_secs(40);
-/// Objects are deleted one by one.
-const CLEAR_LIMIT: Duration = Duration::from_secs(300);
+/// Objects are deleted one by one: thousands, from a store that may be far away.
+const CLEAR_LIMIT: Duration = Duration::from_secs(3600);
 const END_LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
@@ -130,8 +131,10 @@ impl Elsewhere {
         }
         if let Some(token) = &self.token {
             add("session.token", token);
-            add("aws.credentials.provider", "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider");
         }
+        // Only these keys: by default S3A tries other providers first.
+        let provider = if self.token.is_some() { "Temporary" } else { "Simple" };
+        add("aws.credentials.provider", &format!("org.apache.hadoop.fs.s3a.{provider}AWSCredentialsProvider"));
         settings
     }
 
@@ -156,17 +159,23 @@ impl Elsewhere {
     }
 
     fn clear(&mut self) -> Result<(), SystemError> {
-        if std::mem::replace(&mut self.is_clear, true) {
+        if self.is_clear {
             return Ok(());
         }
         let began = Instant::now();
         while !self.namespace.processes().is_empty() && began.elapsed() < END_LIMIT {
             std::thread::sleep(POLL);
         }
-        self.ask("clear", CLEAR_LIMIT).map(drop).map_err(|problem| {
+        let failed = |problem: &str| {
             let problem = format!("what jobs wrote may still be at {}: {problem}", self.url(""));
             SystemError::failed(NAME, "stopping", problem)
-        })
+        };
+        if !self.namespace.processes().is_empty() {
+            return Err(failed("processes that may write there have not ended"));
+        }
+        self.ask("clear", CLEAR_LIMIT).map_err(|problem| failed(&problem))?;
+        self.is_clear = true;
+        Ok(())
     }
 
     /// One run of the program beside the jobs. An error says what the store did.
@@ -217,6 +226,8 @@ impl Elsewhere {
         command.arg("-I").arg(self.jobs.join(PROGRAM)).current_dir("/");
         without_variables_of_the_user(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // Ctrl-C on a terminal must not end what clears away.
+        command.process_group(0);
         self.namespace.enter(&mut command);
         let mut child = command.spawn()?;
         let (mut input, output) = (child.stdin.take(), child.stdout.take());
@@ -248,7 +259,13 @@ impl Elsewhere {
 
 impl Drop for Elsewhere {
     fn drop(&mut self) {
-        // Whoever wanted to know called `stop`.
-        let _ = self.clear();
+        if self.is_clear {
+            return;
+        }
+        // The way of a run that failed or was stopped: nobody else says what is left in a bucket that isn't ours.
+        eprintln!("deleting what jobs wrote at {}", self.url(""));
+        if let Err(error) = self.clear() {
+            eprintln!("{error}");
+        }
     }
 }

@@ -111,11 +111,15 @@ pub(super) fn region(text: &str) -> Result<String, String> {
 
 /// The name of a variable, never what it has: a study is read by more people than a key should be.
 pub(super) fn variable(text: &str) -> Result<String, String> {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-    match text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') && text.chars().all(plain) {
+    let plain = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
+    // Keys have small letters or no underscore, so that none passes for a name and is printed.
+    match text.starts_with(|first: char| first.is_ascii_uppercase())
+        && text.contains('_')
+        && text.chars().all(plain)
+    {
         true => Ok(text.to_owned()),
         // Without the text, which may be the key itself.
-        false => Err("expected the name of an environment variable, such as S3_SECRET_KEY: what is written here does not stay secret".to_owned()),
+        false => Err("expected the name of an environment variable in capitals with an underscore, such as S3_SECRET_KEY: what is written here does not stay secret".to_owned()),
     }
 }
 
@@ -184,6 +188,7 @@ mod tests {
     fn a_key_in_the_study_is_refused_and_not_repeated() {
         let told = variable("AKIA+secret/key=").unwrap_err();
         assert!(!told.contains("AKIA"), "{told}");
+        assert!(variable("AKIAIOSFODNN7EXAMPLE").is_err() && variable("wJalr_XUtnFEMI").is_err());
         assert_eq!(variable("S3_KEY").unwrap(), "S3_KEY");
         assert!(bucket("My_Bucket").is_err() && bucket("10.0.0.1").is_err() && bucket("my-bucket").is_ok());
     }

@@ -23,8 +23,9 @@ const ASK: &str = "import sys, venv, ensurepip; print('%d %d %s' % (*sys.version
 const LIMIT: Duration = Duration::from_secs(1800);
 /// By these pip would install elsewhere, or nothing.
 const OTHER_PLACES: [&str; 5] = ["PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_DRY_RUN"];
-/// What users may have set for Python and for other installations of Spark.
-const PREFIXES: [&str; 4] = ["PYTHON", "PYSPARK_", "SPARK_", "HADOOP_"];
+/// What users may have set for Python and for other installations of Spark. From `AWS_` Spark would take a session's token, and send it to
+/// the study's store.
+const PREFIXES: [&str; 5] = ["PYTHON", "PYSPARK_", "SPARK_", "HADOOP_", "AWS_"];
 
 /// An environment that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
