@@ -27,6 +27,9 @@ const MAX_FILE_BUFFER_BYTES: u64 = 512 * MIB;
 const MAX_COMMITLOG_BYTES: u64 = 8 * GIB;
 /// From this heap size on, a concurrent collector (G1) is worth its overhead.
 const CONCURRENT_COLLECTOR_BYTES: u64 = GIB;
+/// From this heap size on, scans of compressed tables read ahead: a thread that scans or compacts keeps 256 KiB for each SSTable. Some
+/// dozens of SSTables ended nodes of 160 and 190 MiB with an OutOfMemoryError.
+const READ_AHEAD_HEAP_BYTES: u64 = GIB;
 
 /// What the threads that Cassandra makes for a processor may need of the heap: 48 of them ended a node of 160 MiB with an
 /// OutOfMemoryError while it settled.
@@ -49,6 +52,7 @@ pub(super) struct Division {
     pub commitlog_segment_bytes: u64,
     pub commitlog_bytes: u64,
     pub concurrent_collector: bool,
+    pub scans_read_ahead: bool,
 }
 
 impl Division {
@@ -79,6 +83,7 @@ impl Division {
             commitlog_segment_bytes,
             commitlog_bytes: node_bytes.clamp(4 * commitlog_segment_bytes, MAX_COMMITLOG_BYTES) / MIB * MIB,
             concurrent_collector: heap_bytes >= CONCURRENT_COLLECTOR_BYTES,
+            scans_read_ahead: heap_bytes >= READ_AHEAD_HEAP_BYTES,
         }
     }
 

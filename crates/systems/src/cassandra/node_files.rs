@@ -146,6 +146,9 @@ impl NodePlan<'_> {
             ("native_transport_timeout", stretched(12_000.0)),
             ("hints_flush_period", stretched(10_000.0)),
         ]);
+        if !division.scans_read_ahead {
+            keys.push(("compressed_read_ahead_buffer_size", json!("0KiB")));
+        }
         let mut text = String::from("# Written by underlay for one run; changes are lost.\n");
         for (key, value) in keys {
             let _ = writeln!(text, "{key}: {value}");
