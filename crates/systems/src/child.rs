@@ -448,7 +448,9 @@ impl ChildState {
 
 /// What Java says, as its last words, when it ends for want of memory (`-XX:+ExitOnOutOfMemoryError`).
 fn java_memory_that_ran_out(last_words: &str) -> Option<&str> {
-    last_words.lines().find_map(|line| line.trim().strip_prefix("Terminating due to java.lang.OutOfMemoryError: "))
+    last_words
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Terminating due to java.lang.OutOfMemoryError: "))
 }
 
 /// The CPUs as the kernel takes them.

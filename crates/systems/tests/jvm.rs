@@ -335,7 +335,10 @@ fn a_child_out_of_memory_ends_and_says_so() {
     let lost = (0..64u32).find_map(|number| client.insert(&number.to_be_bytes(), &record).err()).unwrap();
     assert!(matches!(lost, ClientError::Lost(_)), "{lost}");
     let text = bench.child.health().unwrap_err().to_string();
-    assert!(text.contains("exited with status 3, because Java ran out of memory (Java heap space)"), "{text}");
+    assert!(
+        text.contains("exited with status 3, because Java ran out of memory (Java heap space)"),
+        "{text}"
+    );
 }
 
 #[test]

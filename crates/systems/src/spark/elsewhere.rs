@@ -74,9 +74,9 @@ impl Elsewhere {
                 endpoint.show()
             )));
         }
-        let (keys, token) = endpoint::keys(config, variable)?;
         let names = [&config.access_key_variable, &config.secret_key_variable]
             .map(|name| name.as_deref().unwrap_or_default());
+        let (keys, token) = endpoint::keys(names, config.session_token_variable.as_deref(), variable)?;
         let allowed = settings.may_connect.check(NAME, ("endpoint", &[endpoint.place()]), Some(names))?;
         let behind = match allowed {
             Some((_, addresses)) => Behind::Addresses(addresses),
@@ -134,7 +134,10 @@ impl Elsewhere {
         }
         // Only these keys: by default S3A tries other providers first.
         let provider = if self.token.is_some() { "Temporary" } else { "Simple" };
-        add("aws.credentials.provider", &format!("org.apache.hadoop.fs.s3a.{provider}AWSCredentialsProvider"));
+        add(
+            "aws.credentials.provider",
+            &format!("org.apache.hadoop.fs.s3a.{provider}AWSCredentialsProvider"),
+        );
         settings
     }
 

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::NAME;
-use super::config::Config;
 use crate::ceph::Keys;
 use crate::credentials::missing;
 use crate::network_door::ADDRESS;
@@ -123,12 +122,13 @@ pub(super) fn variable(text: &str) -> Result<String, String> {
     }
 }
 
-/// What the variables of `config` have: the keys, and the token of a session.
+/// What environment variables have: the two keys, and the token of a session.
 ///
 /// # Errors
 /// Which variable is not set, or has something that is no key.
 pub(super) fn keys(
-    config: &Config,
+    [access, secret]: [&str; 2],
+    token: Option<&str>,
     read: impl Fn(&str) -> Option<String>,
 ) -> Result<(Keys, Option<String>), SystemError> {
     let value = |name: &str| {
@@ -144,9 +144,8 @@ pub(super) fn keys(
             )),
         }
     };
-    let [access, secret] = [&config.access_key_variable, &config.secret_key_variable]
-        .map(|name| value(name.as_deref().unwrap_or_default()));
-    let token = config.session_token_variable.as_deref().map(value).transpose()?;
+    let [access, secret] = [access, secret].map(value);
+    let token = token.map(value).transpose()?;
     Ok((Keys { access: access?, secret: secret? }, token))
 }
 
@@ -195,16 +194,12 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_not_set_is_named() {
-        let config = Config {
-            access_key_variable: Some("A".to_owned()),
-            secret_key_variable: Some("B".to_owned()),
-            ..Config::default()
-        };
+        let names = ["A", "B"];
         let with =
-            |value: &'static str| keys(&config, move |name| (name != value).then(|| format!("of{name}")));
+            |value: &'static str| keys(names, None, move |name| (name != value).then(|| format!("of{name}")));
         assert_eq!(with("").unwrap().0.secret, "ofB");
         assert!(with("B").unwrap_err().to_string().contains("the environment variable B"));
-        let odd = keys(&config, |_| Some("a b".to_owned())).unwrap_err().to_string();
+        let odd = keys(names, None, |_| Some("a b".to_owned())).unwrap_err().to_string();
         assert!(odd.contains("variable A") && !odd.contains("a b"), "{odd}");
     }
 }
