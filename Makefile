@@ -20,7 +20,7 @@ MEMBER_KILLS = 20
 .PHONY: quickstart build gateway gateway-kills test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
 
 help:
-	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes and the build)"
+	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make quick        the fast loop: unit tests and the command line, without root"
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"

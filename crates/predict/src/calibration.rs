@@ -9,6 +9,7 @@ mod cached;
 mod correction;
 mod demand;
 mod doubt;
+mod measured;
 mod reads;
 mod residuals;
 
@@ -250,7 +251,7 @@ impl Calibration {
     /// When nothing of them was measured, or the distribution has no curve.
     pub fn miss_curve(&self, question: &Point) -> Result<crate::cache::MissCurve, Refusal> {
         let sources = self.sources(question)?;
-        demand::miss_curve(question, &sources)
+        measured::miss_curve(question, &sources)
             .ok_or_else(|| Refusal::Distribution { distribution: question.distribution.clone() })
     }
 
@@ -288,7 +289,7 @@ impl Calibration {
         let mut cached = cell.cached;
         if change.memory != 1.0 && cached > 0.0 {
             // More memory keeps from the device what it would have answered.
-            let curve = demand::miss_curve(point, &sources);
+            let curve = measured::miss_curve(point, &sources);
             let of = |memory: f64| cached::cached(point, &demand, curve.as_ref(), memory);
             let share = |found: Option<Cached>| found.map_or(0.0, |cached| cached.share);
             let (now, then) = (share(of(1.0)?), share(of(change.memory)?));
@@ -330,7 +331,7 @@ impl Calibration {
         }
         let Asked { demand, reads, mut assumptions } =
             demand::demand(question, &sources, &self.alike(question), 1.0)?;
-        let curve = demand::miss_curve(question, &sources);
+        let curve = measured::miss_curve(question, &sources);
         let cached = cached::cached(question, &demand, curve.as_ref(), 1.0)?;
         if cached.is_some_and(|cached| cached.later.is_some()) {
             assumptions.push(

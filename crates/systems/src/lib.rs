@@ -42,6 +42,7 @@ mod program;
 pub mod rocksdb;
 mod setting;
 pub mod spark;
+mod storage_paths;
 pub mod system;
 mod unprivileged;
 pub mod wire;

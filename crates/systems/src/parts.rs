@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::system::{NodePaths, StoragePaths};
+use crate::storage_paths::NodePaths;
 
 /// A process of a system, or a few that do one thing together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,15 +60,5 @@ impl Part {
     pub(crate) fn keeping_all(self, node: &NodePaths) -> Part {
         let part = self.keeping_in("data", &node.data);
         node.roles.iter().fold(part, |part, (role, directory)| part.keeping(role, directory))
-    }
-}
-
-impl StoragePaths {
-    /// What the node of this number has, from 0: storage of its own, or what all share.
-    pub(crate) fn of_node(&self, number: usize) -> NodePaths {
-        match number.checked_sub(1).and_then(|further| self.further_nodes.get(further)) {
-            Some(own) => own.clone(),
-            None => NodePaths { data: self.data.clone(), roles: self.roles.clone() },
-        }
     }
 }

@@ -13,27 +13,7 @@ use crate::may_connect::MayConnect;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{Nodes, PlannedNode};
 use crate::parts::Part;
-
-/// Where a system may keep its data: one directory per volume of the cell's storage.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoragePaths {
-    pub data: Vec<PathBuf>,
-    /// Separate directories for parts of what it stores, by the role's name in [`Capabilities::roles`]. A role that is missing
-    /// here goes to the first data directory.
-    pub roles: BTreeMap<String, PathBuf>,
-    /// The storage of the second and each later node, for a system of several nodes. Empty: the nodes share `data` and
-    /// `roles`, with a directory each.
-    pub further_nodes: Vec<NodePaths>,
-    /// For everything that isn't data, such as logs, sockets and configuration. Not on the storage under test.
-    pub scratch: PathBuf,
-}
-
-/// The storage of one node among several: see [`StoragePaths`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodePaths {
-    pub data: Vec<PathBuf>,
-    pub roles: BTreeMap<String, PathBuf>,
-}
+pub use crate::storage_paths::{NodePaths, StoragePaths};
 
 /// The first of `system`'s data directories.
 ///

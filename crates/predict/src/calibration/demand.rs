@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::measured::precision;
 use super::reads::{Reads, reads};
-use crate::cache::{CachePoint, Law, MissCurve};
 use crate::cell::{MeasuredCell, Point};
 use crate::cpu::CpuTime;
 use crate::demand::{Background, Class, Demand};
@@ -100,30 +100,5 @@ fn weight(question: &Point, cell: &MeasuredCell) -> f64 {
     precision(cell) / (0.05 + size + 0.5 * threads)
 }
 
-/// Counts of few operations are known badly; beyond many it is other things that differ.
-pub(super) fn precision(cell: &MeasuredCell) -> f64 {
-    cell.operations / (cell.operations + MANY_OPERATIONS)
-}
-
 /// How many times more a cell of the question's own mix says of CPU time.
 const OWN_MIX: f64 = 4.0;
-const MANY_OPERATIONS: f64 = 10_000.0;
-
-/// The curve through what was measured; `None` for a law that is not modelled.
-pub(crate) fn miss_curve(question: &Point, sources: &[&MeasuredCell]) -> Option<MissCurve> {
-    miss_curve_of(&question.distribution, sources)
-}
-
-pub(super) fn miss_curve_of(distribution: &str, sources: &[&MeasuredCell]) -> Option<MissCurve> {
-    let law = Law::of(distribution)?;
-    let points: Vec<CachePoint> = sources
-        .iter()
-        .map(|cell| CachePoint {
-            records: cell.point.records,
-            record_bytes: cell.point.record_bytes,
-            memory_bytes: cell.point.memory_bytes,
-            reads: cell.demand.reads(),
-        })
-        .collect();
-    MissCurve::fit(law, &points)
-}

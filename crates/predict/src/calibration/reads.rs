@@ -1,6 +1,6 @@
 //! Reads that an operation waits for, from cells of the same or another size, and how far they may be from that.
 
-use super::demand::{miss_curve, miss_curve_of, precision};
+use super::measured::{miss_curve, miss_curve_of, precision};
 use super::residuals::student_t;
 use super::{LeftOut, UNREPEATED};
 use crate::cache::MissCurve;

@@ -11,12 +11,13 @@ use underlay_workload::Aftermath;
 use underlay_workload::machine_use::MachineSnapshot;
 
 use super::attached::Storages;
-use super::cell::{Bench, Observed, explain, find_system, prepare, scratch_of};
+use super::cell::{Bench, Observed, explain, find_system, prepare};
 use super::cell_folder::CellFolder;
 use super::cell_plan::CellPlan;
 use super::certificate::{Evidence, certify};
 use super::cpu::CpuMeter;
 use super::dataset::Datasets;
+use super::directory::scratch_of;
 use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
 use super::kept_logs::KeptLogs;

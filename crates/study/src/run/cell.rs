@@ -23,6 +23,7 @@ use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Evidence, Searching, certify};
 use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
+use super::directory::scratch_of;
 use super::drive::{self, Keep};
 use super::events::{self, TIMELINE_PARTS};
 use super::feed::{self, CellSource};
@@ -545,11 +546,6 @@ pub(super) fn explain(reason: String, session: &Session, storages: &Storages) ->
         text.push_str(&format!("\n{error}"));
     }
     CellError::Failed(text)
-}
-
-/// The folder, below the cell's, of a server's files that are not on its storage.
-pub(super) fn scratch_of(server: usize) -> String {
-    format!("scratch-{server}")
 }
 
 /// The system of a cell, if this program has it.

@@ -16,9 +16,9 @@ use underlay_storage::stack::Pace;
 use underlay_systems::system::{LoadRequest, Settings, StoragePaths, System};
 
 use super::attached::{Storages, images_folder};
-use super::cell::scratch_of;
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
+use super::directory::scratch_of;
 use super::kept_logs::KeptLogs;
 use super::prepared::{Data, Prepared};
 use super::tree_copy::copy_tree;

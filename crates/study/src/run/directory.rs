@@ -16,6 +16,11 @@ const LOCK: &str = "lock";
 const MAX_HEAD_BYTES: u64 = 64 << 20;
 const MAX_RECORD_BYTES: u64 = 256 << 20;
 
+/// The folder, below a cell's, of a server's files that are not on its storage.
+pub(super) fn scratch_of(server: usize) -> String {
+    format!("scratch-{server}")
+}
+
 /// An open run, held by one process at a time.
 pub struct RunDirectory {
     /// Files are reached by it: nobody puts another directory in the place of its path.

@@ -7,7 +7,6 @@ mod job_client;
 mod jobs;
 mod local_directories;
 mod memory;
-mod parts;
 mod site;
 mod start;
 mod yarn;

@@ -14,7 +14,6 @@ use super::cluster::{Cluster, Servers};
 use super::config::{Config, SETTINGS, StoragePolicy};
 use super::job_client::{JobClient, Place, SOURCES};
 use super::jobs::JOBS;
-use super::parts::parts;
 use super::site::{HEARTBEAT_MS, Site};
 use super::yarn::{Yarn, YarnPlan};
 use crate::artifacts::{self, HADOOP};
@@ -186,6 +185,17 @@ fn container_options(
     options.extend(resources.java_option());
     options.push(format!("@{}", file.display()));
     Ok(options)
+}
+
+/// What a cluster consists of: YARN, whose one NodeManager runs the tasks, above HDFS.
+fn parts(directories: &Directories, config: &Config) -> Vec<Part> {
+    let Ok(datanodes) = directories.datanodes(config) else { return Vec::new() };
+    let of_hdfs = crate::hdfs::parts(&directories.name, &datanodes);
+    let node_manager = Part::new("nodemanager", "NodeManager")
+        .keeping_in("intermediate data", &directories.local)
+        .using(&of_hdfs);
+    let resource_manager = Part::new("resourcemanager", "ResourceManager").using([&node_manager]);
+    [resource_manager, node_manager].into_iter().chain(of_hdfs).collect()
 }
 
 /// Where everything is stored.

@@ -1,0 +1,30 @@
+//! What measured cells say by themselves, whatever is asked of them.
+
+use crate::cache::{CachePoint, Law, MissCurve};
+use crate::cell::{MeasuredCell, Point};
+
+const MANY_OPERATIONS: f64 = 10_000.0;
+
+/// Counts of few operations are known badly; beyond many it is other things that differ.
+pub(super) fn precision(cell: &MeasuredCell) -> f64 {
+    cell.operations / (cell.operations + MANY_OPERATIONS)
+}
+
+/// The curve through what was measured; `None` for a law that is not modelled.
+pub(crate) fn miss_curve(question: &Point, sources: &[&MeasuredCell]) -> Option<MissCurve> {
+    miss_curve_of(&question.distribution, sources)
+}
+
+pub(super) fn miss_curve_of(distribution: &str, sources: &[&MeasuredCell]) -> Option<MissCurve> {
+    let law = Law::of(distribution)?;
+    let points: Vec<CachePoint> = sources
+        .iter()
+        .map(|cell| CachePoint {
+            records: cell.point.records,
+            record_bytes: cell.point.record_bytes,
+            memory_bytes: cell.point.memory_bytes,
+            reads: cell.demand.reads(),
+        })
+        .collect();
+    MissCurve::fit(law, &points)
+}
