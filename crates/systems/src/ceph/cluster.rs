@@ -109,7 +109,9 @@ impl Ceph {
                 .within(|| TcpStream::connect_timeout(&MONITOR, CONNECT_LIMIT).is_ok())
                 .unwrap_or(false))
         })?;
-        wait_for_quorum(&programs, limit, &|| monitor.check(STARTING))?;
+        // Before it has elected itself it refuses some commands (`EPERM`).
+        let has_quorum = || Ok(run("ceph", &["quorum_status"]).is_ok());
+        monitor.state().wait_until(STARTING, "in a quorum", limit, POLL, &has_quorum)?;
         let manager = programs.start("manager", "ceph-mgr", &["--id", "a"], resources)?;
         let mut osds = Vec::new();
         for number in 0..plan.osds.len() {
@@ -279,23 +281,6 @@ fn prepare(plan: &Plan, id: &str) -> Result<(), SystemError> {
     let path: PathBuf = plan.scratch.join("ceph.conf");
     let text = configuration::text(plan, id, &plan.block_bytes()?);
     write_private(&path, &text).map_err(|error| failed(&path, error))
-}
-
-/// Waits until the monitor has elected itself. Before that it accepts connections, but refuses some commands (`EPERM`).
-fn wait_for_quorum(
-    programs: &Programs,
-    limit: Duration,
-    check: &dyn Fn() -> Result<(), SystemError>,
-) -> Result<(), SystemError> {
-    let began = Instant::now();
-    loop {
-        check()?;
-        match programs.run(STARTING, limit, "ceph", &["quorum_status"]) {
-            Ok(_) => return Ok(()),
-            Err(error) if began.elapsed() > limit => return Err(error),
-            Err(_) => std::thread::sleep(POLL),
-        }
-    }
 }
 
 /// Makes the empty store of an OSD and puts the OSD on the cluster's map.
