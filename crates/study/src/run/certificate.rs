@@ -78,7 +78,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         false => "run on a host with more idle CPUs, or name fewer `cores` in [machine]".to_owned(),
     };
     match evidence.cpu {
-        Some(cpu) => checks.extend(processors::checks(cpu, &slower)),
+        Some(cpu) => checks.extend(processors::checks(cpu, evidence.measured.map(in_flight), &slower)),
         // Nobody knows how much of it the system would have had.
         None => checks.push(steal_check(steal)),
     }
@@ -86,6 +86,12 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         checks.extend(searching::failed_checks(searching, evidence.time_scale, &slower));
     }
     latencies.certificate(checks, evidence.floor_us, steal)
+}
+
+/// How many operations were under way on average, by Little's law: from when each was really sent.
+fn in_flight(measured: &Measured) -> f64 {
+    let of_all: f64 = measured.by_operation.values().map(|one| one.count as f64 * one.service.us.mean).sum();
+    of_all / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
 }
 
 /// Fewer requests than this tell nothing of percentiles.
