@@ -239,6 +239,11 @@ pub trait System: Send + Sync {
     fn loads_per_s(&self) -> f64 {
         50_000.0
     }
+    /// How many operations it does until it has compiled what it runs most, where that happens while it runs. Before, an operation takes
+    /// many times the CPU time that it takes afterwards.
+    fn operations_to_compile(&self, _settings: &BTreeMap<String, String>) -> u64 {
+        0
+    }
     /// Settings for loading data, unless the study sets them itself. They should make the files depend only on the data and not
     /// on when background work ran. Most have none.
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {

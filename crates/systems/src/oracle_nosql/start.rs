@@ -19,6 +19,7 @@ use super::reports::Topology;
 use super::storage_node::{Plan, STORE, StorageNode, at_once, endpoint};
 use super::store::{Deployed, Started};
 use crate::java::Java;
+use crate::je::engine::OPERATIONS_TO_COMPILE;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::Part;
@@ -85,6 +86,13 @@ impl System for OracleNosql {
 
     fn start_and_stop(&self) -> Duration {
         Duration::from_secs(90)
+    }
+
+    fn operations_to_compile(&self, settings: &BTreeMap<String, String>) -> u64 {
+        match Config::resolve(settings, None) {
+            Ok(config) if config.existing().is_none() => config.replication_nodes() * OPERATIONS_TO_COMPILE,
+            _ => 0,
+        }
     }
 
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
