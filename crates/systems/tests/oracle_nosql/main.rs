@@ -2,6 +2,8 @@
 //! the server.
 
 mod existing;
+#[path = "../je/kills.rs"]
+mod kills;
 #[path = "../cassandra/ledger.rs"]
 mod ledger;
 #[path = "../je/operations.rs"]
@@ -82,6 +84,28 @@ fn without_an_installation_it_says_how_to_get_one() {
         );
     }
     assert!(!system.versions().contains_key("oracle-nosql"));
+}
+
+/// What the documentation of JE says of `NO_SYNC`: writes that were acknowledged wait in memory, and end with the processes.
+#[test]
+fn without_sync_a_kill_of_all_copies_takes_what_was_acknowledged_last() {
+    if !is_installed() {
+        return;
+    }
+    let pairs = |durability| [("partitions", "5"), ("durability", durability)];
+    let left = |durability: &str| {
+        let directory = TempDir::new().unwrap();
+        let start = || try_start(directory.path(), &pairs(durability), 700 * MIB);
+        let store = start().unwrap_or_else(|error| panic!("{error}"));
+        kills::write_and_abort(store.as_ref());
+        drop(store);
+        let store = start().unwrap_or_else(|error| panic!("{error}"));
+        let left = kills::left(store.as_ref());
+        store.stop().unwrap();
+        left
+    };
+    assert_eq!(left("WRITE_NO_SYNC"), kills::WRITES);
+    assert!(left("NO_SYNC") < kills::WRITES);
 }
 
 #[test]
