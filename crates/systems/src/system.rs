@@ -226,6 +226,13 @@ pub trait System: Send + Sync {
     fn prepare(&self, _progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Ok(())
     }
+    /// Whether what only the user can supply is there. Most need nothing that can't be fetched.
+    ///
+    /// # Errors
+    /// What is missing, and how to supply it.
+    fn supplied(&self) -> Result<(), SystemError> {
+        Ok(())
+    }
     /// What it makes on a storage that it is given, with all that it keeps there.
     fn folder_on(&self, storage: &Path) -> PathBuf {
         storage.join(self.name())

@@ -20,10 +20,12 @@ use super::storage_node::{Plan, STORE, StorageNode, at_once, endpoint};
 use super::store::{Deployed, Started};
 use crate::java::Java;
 use crate::je::engine::OPERATIONS_TO_COMPILE;
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::Part;
 use crate::pid_namespace::{Mounts, contained};
+use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
@@ -137,6 +139,20 @@ impl System for OracleNosql {
         Config::resolve(settings, None).map_or(1, |config| config.replication())
     }
 
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        let config = match Config::resolve(settings, Some(budget_bytes)) {
+            Ok(config) => config,
+            Err(mistakes) => return about_memory(mistakes).map(Err),
+        };
+        // Of a store that runs already nothing is known.
+        config.existing().is_none().then(|| Ok(config.memory()))
+    }
+
     fn without_nodes(
         &self,
         settings: &BTreeMap<String, String>,
@@ -144,6 +160,10 @@ impl System for OracleNosql {
         away: usize,
     ) -> Option<String> {
         Config::resolve(settings, None).ok()?.without(away as u64)
+    }
+
+    fn supplied(&self) -> Result<(), SystemError> {
+        self.home().map(drop)
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
