@@ -109,12 +109,26 @@ fn without_sync_a_kill_of_all_copies_takes_what_was_acknowledged_last() {
 }
 
 #[test]
+fn a_store_that_does_not_answer_is_named() {
+    if !is_installed() {
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let paths = StoragePaths { scratch: directory.path().join("scratch"), ..StoragePaths::default() };
+    let nobody = settings(&[("helpers", "127.0.0.1:9"), ("store", "none")]);
+    let error = INSTALLED.start(&paths, &Resources::of(0), &nobody).err().unwrap().to_string();
+    assert!(error.contains("127.0.0.1:9"), "{error}");
+}
+
+#[test]
 fn fields_are_minor_keys_on_a_store_of_one_node() {
     if !is_installed() {
         return;
     }
     let directory = TempDir::new().unwrap();
     let pairs = [("fields", "minor"), ("partitions", "5")];
+    // Its ports are those of a network of its own: whoever has them on this host does not matter. Somebody else may have it already.
+    let _taken = std::net::TcpListener::bind("127.0.0.1:5000");
     let store = try_start(directory.path(), &pairs, 700 * MIB).unwrap_or_else(|error| panic!("{error}"));
     operations::mean_what_they_mean_in_a_map(store.as_ref(), false);
     let mut client = store.connect().unwrap();
