@@ -229,7 +229,7 @@ fn a_study_of_a_database_that_nobody_supplied_makes_nothing_and_says_how_to_supp
     assert_eq!(files(playground.folder.path()), ["mine.toml"]);
 
     let text = std::fs::read_to_string(playground.path("mine.toml")).unwrap();
-    playground.write("small.toml", &text.replace("fixed_memory = \"1.6 GB\"", "fixed_memory = \"600 MB\""));
+    playground.write("small.toml", &text.replace("fixed_memory = \"1.4 GB\"", "fixed_memory = \"600 MB\""));
     let refused = playground.output(&["check", "small.toml"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
     let said = stderr(&refused);
