@@ -228,7 +228,7 @@ impl System for OracleNosql {
             admin.wait(&plan, (DURING, limit), &all, &check, &|status| status.is_healthy(shards, copies))
         };
         match &former {
-            None => drop(admin.deploy(&plan, &parameters).map_err(explained)?),
+            None => drop(admin.deploy(&plan, &parameters, &check).map_err(explained)?),
             Some(former) => {
                 wait()?;
                 if former.parameters != parameters.all() {
