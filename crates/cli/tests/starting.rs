@@ -221,7 +221,8 @@ fn what_is_no_study_is_said_to_be_none() {
 fn a_study_of_a_database_that_nobody_supplied_makes_nothing_and_says_how_to_supply_it() {
     let playground = Playground::new();
     playground.output(&["new", "mine", "--like", "oracle-nosql-flash"]);
-    let refused = playground.underlay(&["run", "mine.toml", "--short"]).env_remove("KVHOME").output().unwrap();
+    let refused =
+        playground.underlay(&["run", "mine.toml", "--short"]).env_remove("KVHOME").output().unwrap();
     assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
     let said = stderr(&refused);
     assert!(said.contains("KVHOME is not set") && said.contains("lib/kvclient.jar"), "{said}");

@@ -92,10 +92,10 @@ fn without_sync_a_kill_of_all_copies_takes_what_was_acknowledged_last() {
     if !is_installed() {
         return;
     }
-    let pairs = |durability| [("partitions", "5"), ("durability", durability)];
     let left = |durability: &str| {
         let directory = TempDir::new().unwrap();
-        let start = || try_start(directory.path(), &pairs(durability), 700 * MIB);
+        let pairs = [("partitions", "5"), ("durability", durability)];
+        let start = || try_start(directory.path(), &pairs, 700 * MIB);
         let store = start().unwrap_or_else(|error| panic!("{error}"));
         kills::write_and_abort(store.as_ref());
         drop(store);
