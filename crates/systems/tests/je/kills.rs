@@ -12,32 +12,32 @@ use crate::whole_record;
 /// Of master and replicas: `SYNC`, or what this variable says.
 const DURABILITY_VARIABLE: &str = "UNDERLAY_KILLS_DURABILITY";
 /// Small records, which JE has room for in its buffers.
-pub const WRITES: usize = 200;
+pub(crate) const WRITES: usize = 200;
 
-pub fn chosen_durability() -> String {
+pub(crate) fn chosen_durability() -> String {
     std::env::var(DURABILITY_VARIABLE).unwrap_or_else(|_| "SYNC".to_owned())
 }
 
-pub fn settings(durability: &str) -> [(&str, &str); 2] {
+pub(crate) fn settings(durability: &str) -> [(&str, &str); 2] {
     [("durability", durability), ("replica_durability", durability)]
 }
 
 /// How long it took after each kill until all shards took writes.
 #[derive(Default)]
-pub struct Times {
+pub(crate) struct Times {
     of_replicas: Vec<Duration>,
     of_masters: Vec<Duration>,
 }
 
 impl Times {
-    pub fn add(&mut self, role: NodeRole, took: Duration) {
+    pub(crate) fn add(&mut self, role: NodeRole, took: Duration) {
         match role {
             NodeRole::Master => self.of_masters.push(took),
             _ => self.of_replicas.push(took),
         }
     }
 
-    pub fn in_words(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         let shown = |times: &[Duration]| {
             let mut times = times.to_vec();
             times.sort();
@@ -62,7 +62,7 @@ fn keys() -> impl Iterator<Item = String> {
 }
 
 /// Writes, which are all acknowledged, and kills all processes at once.
-pub fn write_and_abort(store: &dyn Running) {
+pub(crate) fn write_and_abort(store: &dyn Running) {
     let mut client = store.connect().unwrap();
     for key in keys() {
         assert_eq!(client.insert(key.as_bytes(), &whole_record(&key)), Ok(Outcome::Found));
@@ -71,7 +71,7 @@ pub fn write_and_abort(store: &dyn Running) {
 }
 
 /// How many of them are there.
-pub fn left(store: &dyn Running) -> usize {
+pub(crate) fn left(store: &dyn Running) -> usize {
     let (mut client, mut values) = (store.connect().unwrap(), FieldValues::default());
     let is_there = |key: &String| match client.read(key.as_bytes(), Fields::All, &mut values) {
         Ok(Outcome::Found) => values == whole_record(key),
