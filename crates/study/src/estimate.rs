@@ -62,8 +62,13 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
         let mut each = start_and_stop + AROUND_A_CELL;
         if study.run.cache == Cache::Warm && !matches!(requests.mix.as_str(), "load" | "delete") {
             let of_one = records / servers.max(1);
-            let budget = study.budget_here(entry.system);
-            let operations = fill::operations(entry.system, budget, of_one * record_bytes, of_one) * servers;
+            let sizes = fill::Sizes {
+                budget_bytes: study.budget_here(entry.system),
+                data_bytes: of_one * record_bytes,
+                records: of_one,
+            };
+            let of_one = fill::operations(entry.system, entry.storage, study.is_slowed(), sizes);
+            let operations = of_one * servers;
             each += seconds(operations as f64 / (loads_per_s * FILL_TO_LOAD));
         }
         estimate.starting += each * repetitions;

@@ -503,8 +503,12 @@ impl Bench {
     ) -> Result<Option<String>, CellError> {
         // Load and delete change the data set: doing them to fill caches would use up what is measured.
         if plan.study.run.cache == Cache::Warm && !plan.cell().visits_every_record() {
-            let each =
-                fill::operations(plan.system, plan.budget_bytes, plan.data_bytes_here, plan.records_here);
+            let sizes = fill::Sizes {
+                budget_bytes: plan.budget_bytes,
+                data_bytes: plan.data_bytes_here,
+                records: plan.records_here,
+            };
+            let each = fill::operations(plan.system, &plan.storage, plan.scale.time > 1.0, sizes);
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
             let filled =
