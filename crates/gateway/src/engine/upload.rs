@@ -9,7 +9,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
 use super::copy::SourceConditions;
-use super::parts::{CompletedPart, is_splintered, joined, listed_parts, slice, whole_checksums};
+use super::parts::{
+    CompletedPart, checksums_of_parts, is_splintered, joined, listed_parts, slice, whole_checksums,
+};
 use super::read::pieces;
 use super::shared::{check_headers, no_place, only_of};
 use super::write::{Conditions, For, Stored, Verify, check_target, whole};
@@ -253,6 +255,7 @@ impl Engine {
             )));
         }
         let checksums = whole_checksums(&begun, &found, &expected)?;
+        let part_checksums = checksums_of_parts(&begun, &found);
         let record = ObjectRecord {
             version: self.number(),
             size_bytes: size,
@@ -263,6 +266,7 @@ impl Engine {
             tags: begun.tags,
             checksums,
             part_sizes_bytes: found.iter().map(|(_, part)| part.size_bytes).collect(),
+            part_checksums,
             only_listed: false,
         };
         if record.extents.len() > MOST_EXTENTS {

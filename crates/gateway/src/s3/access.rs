@@ -38,6 +38,11 @@ impl Permissions {
         Permissions { keys: keys.iter().map(of).collect() }
     }
 
+    /// Of an access key.
+    pub(super) fn secret(&self, id: &str) -> Option<&str> {
+        self.keys.get(id).map(|(secret, _)| secret.as_str()).filter(|secret| !secret.is_empty())
+    }
+
     fn may(&self, credentials: Option<&Credentials>, allows: impl Fn(&Grant) -> bool) -> S3Result<()> {
         let grants = credentials.and_then(|credentials| self.keys.get(&credentials.access_key));
         match grants {
@@ -85,9 +90,9 @@ pub(super) struct Secrets(pub(super) Arc<Permissions>);
 #[async_trait]
 impl S3Auth for Secrets {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        match self.0.keys.get(access_key) {
-            Some((secret, _)) if !secret.is_empty() => Ok(SecretKey::from(secret.clone())),
-            _ => Err(S3Error::with_message(
+        match self.0.secret(access_key) {
+            Some(secret) => Ok(SecretKey::from(secret.to_owned())),
+            None => Err(S3Error::with_message(
                 S3ErrorCode::InvalidAccessKeyId,
                 "this gateway has no such access key",
             )),
@@ -112,6 +117,13 @@ impl S3Access for Access {
                 || context.uri().query().is_some_and(|query| {
                     query.split('&').any(|pair| pair.split('=').next() == Some("AWSAccessKeyId"))
                 });
+        // A client that names an owner wants nothing done to anybody else's bucket.
+        for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
+            let mut named = context.headers().get_all(name).iter();
+            if named.any(|value| !value.to_str().is_ok_and(super::acl::is_owner)) {
+                return Err(denied("the bucket's owner is another one than the request expects"));
+            }
+        }
         match key_id {
             _ if is_old => Err(denied("this gateway takes signatures of version 4 only")),
             None => Err(denied("the request has to be signed")),

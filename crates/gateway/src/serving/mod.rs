@@ -4,6 +4,7 @@ mod access_log;
 mod admin;
 mod connection;
 mod metrics;
+mod request_ids;
 mod tls;
 mod top;
 
@@ -21,11 +22,12 @@ use tokio::sync::Semaphore;
 
 use crate::config::{Config, Secrets};
 use crate::engine::{Engine, Setup};
-use crate::s3::{Permissions, service};
+use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
 use access_log::AccessLog;
 use connection::Connections;
 use metrics::Requests;
+use request_ids::RequestIds;
 
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
@@ -101,7 +103,9 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
 
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
     let connections = Arc::new(Connections {
-        service: service(Arc::clone(&engine), permissions),
+        service: service(Arc::clone(&engine), Arc::clone(&permissions)),
+        forms: Forms::new(Arc::clone(&engine), permissions),
+        ids: RequestIds::new()?,
         requests: Arc::clone(&requests),
         slots: Arc::new(Semaphore::new(config.limits.requests)),
         access_log,

@@ -257,7 +257,7 @@ def access():
     fails("AccessDenied", reader.list_objects_v2, Bucket=bucket)
     fails("AccessDenied", reader.copy_object, Bucket=bucket, Key="open/c", CopySource={"Bucket": bucket, "Key": "signed/put"})
     errors = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "open/a", "Size": 1}]})["Errors"]
-    assert errors[0]["Code"] == "NotImplemented" and body("open/a") == b"for all"
+    assert errors[0]["Code"] == "PreconditionFailed" and body("open/a") == b"for all"
     errors = reader.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "open/a"}]})["Errors"]
     assert errors[0]["Code"] == "AccessDenied" and body("open/a") == b"for all"
     skew()
@@ -340,7 +340,20 @@ def buckets():
     s3.head_bucket(Bucket=bucket)
     fails("404", s3.head_bucket, Bucket="no-such-bucket")
     s3.create_bucket(Bucket="made-here")
-    fails("BucketAlreadyOwnedByYou", s3.create_bucket, Bucket="made-here")
+    s3.put_object(Bucket="made-here", Key="stays", Body=b"1")
+    s3.create_bucket(Bucket="made-here")
+    s3.delete_object(Bucket="made-here", Key="stays")
+    fails("NotImplemented", s3.create_bucket, Bucket="for-all", ACL="public-read")
+    fails("InvalidBucketName", s3.create_bucket, Bucket="a-.b")
+    first = s3.list_buckets(MaxBuckets=1)
+    second = s3.list_buckets(MaxBuckets=1000, ContinuationToken=first["ContinuationToken"])
+    paged = [entry["Name"] for entry in first["Buckets"] + second["Buckets"]]
+    assert paged == [entry["Name"] for entry in s3.list_buckets()["Buckets"]] and "ContinuationToken" not in second
+    owner = s3.get_bucket_acl(Bucket="made-here")["Owner"]["ID"]
+    s3.head_bucket(Bucket="made-here", ExpectedBucketOwner=owner)
+    fails("403", s3.head_bucket, Bucket="made-here", ExpectedBucketOwner="111122223333")
+    s3.put_bucket_acl(Bucket="made-here", ACL="private")
+    fails("NotImplemented", s3.put_bucket_acl, Bucket="made-here", ACL="public-read")
     fails("InvalidRequest", s3.create_bucket, Bucket="not-empty")
     s3.put_object(Bucket="made-here", Key="dir/a", Body=b"1")
     fails("BucketNotEmpty", s3.delete_bucket, Bucket="made-here")
@@ -350,6 +363,7 @@ def buckets():
     fails("404", s3.head_bucket, Bucket="made-here")
     fails("NotImplemented", s3.get_bucket_policy, Bucket=bucket)
     fails("NotImplemented", s3.put_object, Bucket=bucket, Key="enc", Body=b"x", ServerSideEncryption="aws:kms", SSEKMSKeyId="k")
+    fails("NotImplemented", s3.put_object, Bucket=bucket, Key="enc", Body=b"x", ServerSideEncryption="AES256")
 
 
 def everything():

@@ -94,7 +94,7 @@ async fn of_clients_that_replace_one_version_where_others_write_one_succeeds() {
         let rivals = (0..8).map(|rival| {
             let (engine, etag) = (std::sync::Arc::clone(&engine), first.etag.clone());
             tokio::spawn(async move {
-                let conditions = Conditions { if_match: Some(etag), if_none_match: false };
+                let conditions = Conditions { if_match: Some(etag), ..Conditions::default() };
                 put(&engine, "a", &content(1000 + rival, 100), conditions).await
             })
         });
