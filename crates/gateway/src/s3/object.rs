@@ -187,23 +187,29 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
     check_version(input.version_id.as_deref())?;
     refuse_unknown!(input, sse_customer_algorithm, sse_customer_key);
     let resolved = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?;
-    let record = resolved.record.clone();
+    let record = &resolved.record;
     check_read(
-        &record,
+        record,
         input.if_match.as_ref(),
         input.if_none_match.as_ref(),
         input.if_modified_since.as_ref(),
         input.if_unmodified_since.as_ref(),
     )?;
-    let (range, is_part, parts) = asked_range(&record, input.range.as_ref(), input.part_number)?;
-    let body = front.engine.body(&input.bucket, &input.key, resolved, range.clone());
-    let body = StreamBody::new(body.map(|piece| piece.map(Frame::data)));
-    let mut output = GetObjectOutput {
-        body: Some(StreamingBlob::from(Body::http_body_unsync(body))),
-        ..GetObjectOutput::default()
-    };
-    describe!(output, record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
+    let (range, is_part, parts) = asked_range(record, input.range.as_ref(), input.part_number)?;
+    let mut output = GetObjectOutput::default();
+    describe!(output, *record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
     output.tag_count = i32::try_from(record.tags.len()).ok().filter(|count| *count > 0);
+    let body = match front.engine.is_short(&range) {
+        // With a status that tells how it went.
+        true => Body::from(
+            front.engine.read(&input.bucket, &input.key, &resolved, range).await.map_err(error)?,
+        ),
+        false => {
+            let body = front.engine.body(&input.bucket, &input.key, resolved, range);
+            Body::http_body_unsync(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
+        }
+    };
+    output.body = Some(StreamingBlob::from(body));
     Ok(S3Response::with_status(output, status(is_part)))
 }
 

@@ -3,6 +3,7 @@
 mod access_log;
 mod admin;
 mod connection;
+mod descriptors;
 mod metrics;
 mod request_ids;
 mod tls;
@@ -76,6 +77,7 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, String> {
 /// # Errors
 /// When something that it needs is not there.
 pub(crate) async fn serve(config: Config) -> Result<(), String> {
+    descriptors::make_room_for(config.limits.connections)?;
     let secrets = Secrets::read(&config)?;
     let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
     // Both are taken before the work begins: a port that is in use shows at once.
