@@ -198,7 +198,7 @@ mod tests {
             assert!(read(wrong.as_bytes(), "--xyz").is_err(), "{wrong}");
         }
         let field = "--xyz\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n";
-        assert!(read(field.repeat(101).as_bytes(), "--xyz").is_err());
+        assert!(read(field.repeat(102).as_bytes(), "--xyz").is_err());
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Incoming {
     /// The file, up to the boundary behind it. Fields behind that don't count; they are read, so that the connection can be used again.
     async fn file(&mut self, boundary: &str, most_bytes: usize) -> S3Result<Bytes> {
         let end = format!("\r\n{boundary}");
-        let mut looked_at = 0;
+        let mut looked_at = 0_usize;
         let file = loop {
             // The mark may have begun in what was looked at.
             let from = looked_at.saturating_sub(end.len());
@@ -263,7 +263,7 @@ fn check_policy(
     for condition in &policy.conditions {
         match condition {
             PostPolicyCondition::Eq { field, value } => {
-                if value_of(field) != Some(value) {
+                if value_of(field) != Some(value.as_str()) {
                     return Err(refused(field));
                 }
                 named.push(field.as_str());
