@@ -135,6 +135,17 @@ impl S3Access for Access {
 /// A week, as of S3.
 const MAX_LIFETIME_S: u32 = 604_800;
 
+/// Why a request is refused before anything else is looked at: a presigned URL that is good for no time that S3 knows. `s3s` would say that
+/// it makes no sense, and clients take only 403 for "ask for another one".
+pub(crate) fn refused_at_once(uri: &Uri) -> Option<S3Error> {
+    let query = Url::parse(&format!("http://gateway/?{}", uri.query()?)).ok()?;
+    let is_wrong = query.query_pairs().any(|(name, value)| {
+        name.eq_ignore_ascii_case("X-Amz-Expires")
+            && !value.parse::<u32>().is_ok_and(|s| (1..=MAX_LIFETIME_S).contains(&s))
+    });
+    is_wrong.then(|| denied("a presigned URL is good for 1 to 604800 seconds: X-Amz-Expires"))
+}
+
 /// Whether the signature covers what decides what the request does: the host, and every `x-amz-` header. `s3s` verifies the headers
 /// that the signature names and lets others be added: `x-amz-copy-source` would make a presigned upload a copy of anything
 /// that its signer may read.
@@ -151,9 +162,8 @@ fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     };
     let is_presigned =
         !values_of("X-Amz-Signature").is_empty() || !values_of("X-Amz-SignedHeaders").is_empty();
-    let is_lifetime = |text: &String| text.parse::<u32>().is_ok_and(|s| (1..=MAX_LIFETIME_S).contains(&s));
-    if !values_of("X-Amz-Expires").iter().all(is_lifetime) {
-        return Err(denied("a presigned URL is good for 1 to 604800 seconds: X-Amz-Expires"));
+    if let Some(refused) = refused_at_once(uri) {
+        return Err(refused);
     }
     let of_header: Vec<_> = headers.get_all("authorization").iter().collect();
     let list = match (is_presigned, of_header.as_slice()) {

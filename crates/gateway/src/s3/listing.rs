@@ -37,6 +37,14 @@ impl Encoding {
         }
     }
 
+    /// In the first form of a listing clients expect the prefix as they sent it; what XML can't have is encoded all the same.
+    fn prefix(&self, text: String) -> String {
+        match text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n')) {
+            true => self.name(text),
+            false => text,
+        }
+    }
+
     fn name(&self, text: String) -> String {
         if !self.0 {
             return text;
@@ -114,7 +122,7 @@ pub(super) async fn objects(
     let (contents, common_prefixes) = split(listing, &encoding, Some(&owner));
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),
-        prefix: Some(encoding.name(asked.prefix)),
+        prefix: Some(encoding.prefix(asked.prefix)),
         marker: Some(encoding.name(input.marker.unwrap_or_default())),
         max_keys: Some(given),
         is_truncated: Some(is_truncated),

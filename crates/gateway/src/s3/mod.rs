@@ -12,7 +12,8 @@ mod object;
 mod post;
 mod tagging;
 
-pub(crate) use access::{Note, Permissions};
+pub(crate) use access::{Note, Permissions, refused_at_once};
+pub(crate) use answers::put_right;
 pub(crate) use post::Forms;
 
 use std::sync::Arc;

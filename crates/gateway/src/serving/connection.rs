@@ -24,7 +24,7 @@ use tokio_openssl::SslStream;
 use super::access_log::{AccessLog, Line};
 use super::metrics::Requests;
 use super::request_ids::{RequestId, RequestIds};
-use crate::s3::{Forms, Note};
+use crate::s3::{Forms, Note, put_right, refused_at_once};
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
@@ -117,10 +117,12 @@ impl Connections {
             Ok(slot) => {
                 let received = |body| Body::http_body(Received { body, is_read: Arc::clone(&is_read) });
                 let request = request.map(received);
-                let response = match is_form {
-                    true => self.forms.answer(request).await,
-                    false => self.service.call(request).await?,
+                let mut response = match refused_at_once(request.uri()) {
+                    _ if is_form => self.forms.answer(request).await,
+                    Some(refused) => refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)))?,
+                    None => self.service.call(request).await?,
                 };
+                put_right(&note.0.lock().operation, &mut response);
                 (response, Some(slot))
             }
         };
