@@ -170,8 +170,7 @@ fn get(settings: &Settings) {
                         }
                         request.push_str("\r\n");
                         // The first answer of each connection is looked at.
-                        let wanted =
-                            latencies.is_empty().then(|| pattern(object, offset, length as usize));
+                        let wanted = latencies.is_empty().then(|| pattern(object, offset, length as usize));
                         let sent = Instant::now();
                         let got = exchange(&mut stream, request.as_bytes(), &mut buffer, wanted.as_deref());
                         assert_eq!(got, length);

@@ -43,7 +43,10 @@ impl std::fmt::Display for Names {
 }
 
 fn none<T>() -> Result<T> {
-    Err(object_store::Error::NotImplemented { operation: "anything".to_owned(), implementer: "names".to_owned() })
+    Err(object_store::Error::NotImplemented {
+        operation: "anything".to_owned(),
+        implementer: "names".to_owned(),
+    })
 }
 
 #[async_trait]
@@ -143,7 +146,12 @@ async fn main() {
     let list_s = begun.elapsed().as_secs_f64();
     assert_eq!(listed, count);
     let begun = Instant::now();
-    let request = ListRequest { delimiter: Some("/".to_owned()), prefix: "warehouse/sales.db/orders/".to_owned(), most: 1000, after: None };
+    let request = ListRequest {
+        delimiter: Some("/".to_owned()),
+        prefix: "warehouse/sales.db/orders/".to_owned(),
+        most: 1000,
+        after: None,
+    };
     let days = engine.list("lake", &request).await.unwrap().entries.len();
     let days_ms = begun.elapsed().as_secs_f64() * 1e3;
     println!(

@@ -53,44 +53,105 @@ pub fn boundary_of(content_type: &str) -> Result<String> {
     }
 }
 
-/// Reads the beginning of a form: nothing as long as its file has not begun, and then where that begins.
+/// Reads a form as it comes. It goes on where it stopped: a client that sends one byte at a time costs no more than another.
+pub struct Reader {
+    first: String,
+    between: String,
+    /// Of what has been taken in.
+    at: usize,
+    /// So far there is no mark.
+    looked_at: usize,
+    /// Its value is being waited for.
+    part: Option<Part>,
+    form: Form,
+}
+
+impl Reader {
+    /// `boundary` as of [`boundary_of`].
+    pub fn new(boundary: &str) -> Reader {
+        Reader {
+            // The first boundary has nothing before it; each further one has the end of a line.
+            first: format!("{boundary}\r\n"),
+            between: format!("\r\n{boundary}"),
+            at: 0,
+            looked_at: 0,
+            part: None,
+            form: Form::default(),
+        }
+    }
+
+    /// `bytes` are all that came, from the beginning on. Nothing as long as the file has not begun, and then where that begins.
+    ///
+    /// # Errors
+    /// When it is no form.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<(Form, usize)>> {
+        if self.at == 0 {
+            if !bytes.starts_with(self.first.as_bytes()) {
+                return match self.first.as_bytes().starts_with(bytes) {
+                    true => Ok(None),
+                    false => Err(malformed("it does not begin with its boundary")),
+                };
+            }
+            self.go_to(self.first.len());
+        }
+        loop {
+            match self.part.take() {
+                None => {
+                    let Some(end) = self.find(bytes, b"\r\n\r\n") else { return Ok(None) };
+                    let part = part_of(&bytes[self.at..end])?;
+                    self.go_to(end + 4);
+                    if part.name == "file" {
+                        let mut form = std::mem::take(&mut self.form);
+                        form.file_name = base_name(&part.file_name.unwrap_or_default()).to_owned();
+                        form.file_type = part.kind;
+                        return Ok(Some((form, self.at)));
+                    }
+                    self.part = Some(part);
+                }
+                Some(part) => {
+                    let between = self.between.clone();
+                    let end = self.find(bytes, between.as_bytes());
+                    let after = end.and_then(|end| bytes.get(end + between.len()..end + between.len() + 2));
+                    let (Some(end), Some(after)) = (end, after) else {
+                        self.part = Some(part);
+                        return Ok(None);
+                    };
+                    if after != b"\r\n" {
+                        return Err(malformed("it has no file, whose field has to be the last that counts"));
+                    }
+                    let value = std::str::from_utf8(&bytes[self.at..end])
+                        .map_err(|_| malformed("a field is not UTF-8"))?
+                        .to_owned();
+                    self.form.fields.push((part.name, value));
+                    if self.form.fields.len() > MOST_FIELDS {
+                        return Err(malformed("it has more than 100 fields"));
+                    }
+                    self.go_to(end + between.len() + 2);
+                }
+            }
+        }
+    }
+
+    fn go_to(&mut self, at: usize) {
+        (self.at, self.looked_at) = (at, at);
+    }
+
+    /// Where `what` begins, behind what was taken in.
+    fn find(&mut self, bytes: &[u8], what: &[u8]) -> Option<usize> {
+        // It may have begun in what was looked at.
+        let from = self.looked_at.saturating_sub(what.len()).max(self.at);
+        let found = find(&bytes[from..], what).map(|at| from + at);
+        self.looked_at = found.unwrap_or(bytes.len());
+        found
+    }
+}
+
+/// Reads the beginning of a form that is there at once.
 ///
 /// # Errors
 /// When it is no form.
 pub fn read(bytes: &[u8], boundary: &str) -> Result<Option<(Form, usize)>> {
-    // The first boundary has nothing before it; each further one has the end of a line.
-    let (first, between) = (format!("{boundary}\r\n"), format!("\r\n{boundary}"));
-    if !bytes.starts_with(first.as_bytes()) {
-        return match first.as_bytes().starts_with(bytes) {
-            true => Ok(None),
-            false => Err(malformed("it does not begin with its boundary")),
-        };
-    }
-    let (mut at, mut form) = (first.len(), Form::default());
-    loop {
-        let Some(length) = find(&bytes[at..], b"\r\n\r\n") else { return Ok(None) };
-        let part = part_of(&bytes[at..at + length])?;
-        at += length + 4;
-        if part.name == "file" {
-            form.file_name = base_name(&part.file_name.unwrap_or_default()).to_owned();
-            form.file_type = part.kind;
-            return Ok(Some((form, at)));
-        }
-        let Some(length) = find(&bytes[at..], between.as_bytes()) else { return Ok(None) };
-        let value = std::str::from_utf8(&bytes[at..at + length])
-            .map_err(|_| malformed("a field is not UTF-8"))?
-            .to_owned();
-        at += length + between.len();
-        form.fields.push((part.name, value));
-        if form.fields.len() > MOST_FIELDS {
-            return Err(malformed("it has more than 100 fields"));
-        }
-        match bytes.get(at..at + 2) {
-            Some(b"\r\n") => at += 2,
-            Some(_) => return Err(malformed("it has no file, whose field has to be the last that counts")),
-            None => return Ok(None),
-        }
-    }
+    Reader::new(boundary).read(bytes)
 }
 
 /// Where `what` begins.
@@ -184,10 +245,13 @@ mod tests {
         assert_eq!(form.field("policy"), Some("MTIz\r\n--not the end"));
         assert_eq!((form.file_name.as_str(), form.file_type.as_deref()), ("a \"b\".txt", Some("text/plain")));
         assert!(FORM[at..].starts_with("the bytes"));
-        // However little of it is there, it is no mistake.
+        // However little of it is there, it is no mistake; and byte by byte it is the same form.
+        let mut reader = Reader::new("--xyz");
         for end in 0..at {
             assert_eq!(read(&FORM.as_bytes()[..end], "--xyz").unwrap(), None, "{end}");
+            assert_eq!(reader.read(&FORM.as_bytes()[..end]).unwrap(), None, "{end}");
         }
+        assert_eq!(reader.read(FORM.as_bytes()).unwrap(), Some((form, at)));
     }
 
     #[test]

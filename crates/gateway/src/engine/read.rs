@@ -191,12 +191,7 @@ impl Engine {
         Ok(joined(self.piece_apart(name, resolved, range).await?))
     }
 
-    async fn piece_apart(
-        &self,
-        name: &Name,
-        resolved: &Resolved,
-        range: Range<u64>,
-    ) -> Result<Vec<Bytes>> {
+    async fn piece_apart(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Vec<Bytes>> {
         match self.runs_apart(&resolved.runs, range.clone()).await {
             Err(Error::PreconditionFailed | Error::NoSuchKey) => {}
             outcome => return outcome,

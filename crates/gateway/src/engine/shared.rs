@@ -181,8 +181,9 @@ pub(super) async fn only_of(state: &BucketState, key: &str, conditions: &Conditi
     if !conditions.is_about_former() {
         return Ok(Only::Always);
     }
-    if let Conditions { if_match: Some(wanted), unless_etag: None, size_bytes: None, modified_s: None, .. } =
-        conditions
+    if let Conditions {
+        if_match: Some(wanted), unless_etag: None, size_bytes: None, modified_s: None, ..
+    } = conditions
         && wanted != "*"
         && state.backend.kind == Kind::S3
     {

@@ -135,9 +135,21 @@ impl S3Access for Access {
 /// A week, as of S3.
 const MAX_LIFETIME_S: u32 = 604_800;
 
-/// Why a request is refused before anything else is looked at: a presigned URL that is good for no time that S3 knows. `s3s` would say that
-/// it makes no sense, and clients take only 403 for "ask for another one".
-pub(crate) fn refused_at_once(uri: &Uri) -> Option<S3Error> {
+/// Why a request is refused before anything else is looked at: a body of no known length, which S3 does not implement either, or a
+/// presigned URL that is good for no time that S3 knows.
+pub(crate) fn refused_at_once(headers: &HeaderMap, uri: &Uri) -> Option<S3Error> {
+    if headers.contains_key(hyper::header::TRANSFER_ENCODING)
+        && !headers.contains_key("x-amz-decoded-content-length")
+        && headers.contains_key("x-amz-content-sha256")
+    {
+        let why = "a body needs a length, by Content-Length or x-amz-decoded-content-length";
+        return Some(S3Error::with_message(S3ErrorCode::NotImplemented, why));
+    }
+    refused_lifetime(uri)
+}
+
+/// `s3s` would say of such a URL that it makes no sense, and clients take only 403 for "ask for another one".
+fn refused_lifetime(uri: &Uri) -> Option<S3Error> {
     let query = Url::parse(&format!("http://gateway/?{}", uri.query()?)).ok()?;
     let is_wrong = query.query_pairs().any(|(name, value)| {
         name.eq_ignore_ascii_case("X-Amz-Expires")
@@ -162,7 +174,7 @@ fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     };
     let is_presigned =
         !values_of("X-Amz-Signature").is_empty() || !values_of("X-Amz-SignedHeaders").is_empty();
-    if let Some(refused) = refused_at_once(uri) {
+    if let Some(refused) = refused_lifetime(uri) {
         return Err(refused);
     }
     let of_header: Vec<_> = headers.get_all("authorization").iter().collect();

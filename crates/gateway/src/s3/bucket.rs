@@ -27,9 +27,9 @@ pub(super) async fn list(front: &Front, request: S3Request<ListBucketsInput>) ->
     };
     let after = match input.continuation_token.as_deref().filter(|token| !token.is_empty()) {
         None => None,
-        Some(token) => Some(
-            position(token).ok_or_else(|| invalid("the continuation token is none of this gateway's"))?,
-        ),
+        Some(token) => {
+            Some(position(token).ok_or_else(|| invalid("the continuation token is none of this gateway's"))?)
+        }
     };
     let mut buckets: Vec<(String, i64)> = front
         .engine
@@ -69,14 +69,7 @@ pub(super) async fn create(
     front.permissions.own(request.credentials.as_ref(), &bucket)?;
     check_labels(&bucket)?;
     acl::check_canned(input.acl.as_ref().map(BucketCannedACL::as_str))?;
-    refuse_unknown!(
-        input,
-        grant_full_control,
-        grant_read,
-        grant_read_acp,
-        grant_write,
-        grant_write_acp
-    );
+    refuse_unknown!(input, grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp);
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(error(Error::NotImplemented("this gateway locks no objects".to_owned())));
     }

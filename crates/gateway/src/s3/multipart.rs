@@ -164,8 +164,11 @@ pub(super) async fn complete(
     front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     let mut parts = Vec::new();
     for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {
+        let number = part_number(part.part_number.unwrap_or(0))?;
+        // Who sent a part twice may list both: the later one counts.
+        parts.pop_if(|last: &mut Listed| last.number == number);
         parts.push(Listed {
-            number: part_number(part.part_number.unwrap_or(0))?,
+            number,
             etag: part.e_tag.as_ref().map(|etag| etag.value().to_owned()).unwrap_or_default(),
             checksums: checksums_of!(part),
         });

@@ -6,9 +6,9 @@ use hyper::body::Frame;
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::{Front, acl};
 use super::answers::{checksums_of, coverage, error, etag, ms, time, with_checksums};
 use super::input::{self, Promised, check_version, conditions, etag_text};
+use super::{Front, acl};
 use crate::digests::ALGORITHMS;
 use crate::engine::{Conditions, CopyRequest, PutRequest, SourceConditions};
 use crate::errors::Error;
@@ -120,10 +120,7 @@ fn asked_range(
         let count = record.part_sizes_bytes.len().max(1);
         let at = usize::try_from(part).ok().filter(|part| (1..=count).contains(part));
         let Some(at) = at else {
-            let code = S3ErrorCode::Custom("InvalidPartNumber".into());
-            let mut answer = S3Error::with_message(code, "the object has no such part");
-            answer.set_status_code(hyper::StatusCode::RANGE_NOT_SATISFIABLE);
-            return Err(answer);
+            return Err(error(Error::InvalidPart("the object has no such part".to_owned())));
         };
         if record.part_sizes_bytes.is_empty() {
             return Ok((0..size, false, None));
@@ -198,12 +195,16 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
     let (range, is_part, parts) = asked_range(record, input.range.as_ref(), input.part_number)?;
     let mut output = GetObjectOutput::default();
     describe!(output, *record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
+    if let Some(checksums) = checksums_of_part(record, input.part_number, input.checksum_mode.as_ref()) {
+        with_checksums!(output, checksums);
+        output.checksum_type = coverage(&checksums);
+    }
     output.tag_count = i32::try_from(record.tags.len()).ok().filter(|count| *count > 0);
     let body = match front.engine.is_short(&range) {
         // With a status that tells how it went.
-        true => Body::from(
-            front.engine.read(&input.bucket, &input.key, &resolved, range).await.map_err(error)?,
-        ),
+        true => {
+            Body::from(front.engine.read(&input.bucket, &input.key, &resolved, range).await.map_err(error)?)
+        }
         false => {
             let body = front.engine.body(&input.bucket, &input.key, resolved, range);
             Body::http_body_unsync(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
@@ -228,7 +229,39 @@ pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> 
     let (range, is_part, parts) = asked_range(&record, input.range.as_ref(), input.part_number)?;
     let mut output = HeadObjectOutput::default();
     describe!(output, record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
-    Ok(S3Response::with_status(output, status(is_part)))
+    if let Some(checksums) = checksums_of_part(&record, input.part_number, input.checksum_mode.as_ref()) {
+        with_checksums!(output, checksums);
+        output.checksum_type = coverage(&checksums);
+    }
+    let mut response = S3Response::with_status(output, status(is_part));
+    if !record.tags.is_empty() {
+        // `s3s` has no field for it here.
+        response.headers.insert("x-amz-tagging-count", record.tags.len().into());
+    }
+    Ok(response)
+}
+
+/// Of the part that a request asks for, in the algorithm of the whole object's.
+fn checksums_of_part(
+    record: &ObjectRecord,
+    part: Option<i32>,
+    mode: Option<&ChecksumMode>,
+) -> Option<crate::model::Checksums> {
+    let at = usize::try_from(part?).ok()?.checked_sub(1)?;
+    if !wants_checksums(mode) {
+        return None;
+    }
+    part_checksums(record, at)
+}
+
+/// Of a part, counted from zero.
+fn part_checksums(record: &ObjectRecord, at: usize) -> Option<crate::model::Checksums> {
+    let algorithm = ALGORITHMS.into_iter().find(|algorithm| record.checksums.get(*algorithm).is_some())?;
+    let checksum = record.part_checksums.get(at).filter(|checksum| !checksum.is_empty())?;
+    let mut checksums =
+        crate::model::Checksums { coverage: record.checksums.coverage, ..crate::model::Checksums::default() };
+    checksums.set(algorithm, checksum.clone());
+    Some(checksums)
 }
 
 pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
@@ -465,7 +498,6 @@ fn parts_of(
     let given = most.unwrap_or(MOST_PARTS_A_PAGE).min(MOST_PARTS_A_PAGE);
     let most = usize::try_from(given).map_err(|_| super::answers::invalid("max-parts can't be negative"))?;
     let skipped = usize::try_from(marker.unwrap_or(0)).unwrap_or(0);
-    let algorithm = ALGORITHMS.into_iter().find(|algorithm| record.checksums.get(*algorithm).is_some());
     let parts: Vec<ObjectPart> = record
         .part_sizes_bytes
         .iter()
@@ -473,11 +505,7 @@ fn parts_of(
         .skip(skipped)
         .take(most)
         .map(|(at, size_bytes)| {
-            let mut checksums = crate::model::Checksums::default();
-            let checksum = record.part_checksums.get(at).filter(|checksum| !checksum.is_empty());
-            if let (Some(algorithm), Some(checksum)) = (algorithm, checksum) {
-                checksums.set(algorithm, checksum.clone());
-            }
+            let checksums = part_checksums(record, at).unwrap_or_default();
             let mut part = ObjectPart {
                 part_number: i32::try_from(at + 1).ok(),
                 size: i64::try_from(*size_bytes).ok(),

@@ -2,6 +2,7 @@
 //! byte of the file is taken.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,27 +22,32 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
 
 use super::access::{Note, Noted, Permissions, denied};
+use super::acl;
 use super::answers::{error, invalid, ms};
 use super::input::{Promised, check_tags, metadata};
 use super::object::encoding_of;
-use super::acl;
 use crate::digests::{ALGORITHMS, Algorithm};
 use crate::engine::{Conditions, Engine, PutRequest, Stored};
 use crate::errors::Error;
-use crate::form::{self, Form, MOST_HEAD_BYTES};
+use crate::form::{self, Form, MOST_HEAD_BYTES, Reader};
 use crate::model::{Checksums, Headers, now_ms};
 
 /// A file is kept in memory until all of it is there, since no form says how long it is.
 const MOST_FILE_BYTES: usize = 16 << 20;
 /// So many files at once: with the one above it bounds the memory.
 const FILES: usize = 8;
-/// A client that sends nothing for so long is given up.
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
+/// Forms that are received at once, most of them from nobody knows whom: they have places of their own, so that they take none from others.
+const FORMS: usize = 32;
+/// A client that sends nothing for so long is given up, and so is one whose fields or whose file are not there after so long.
+const SILENCE: Duration = Duration::from_secs(30);
+const FIELDS_IN: Duration = Duration::from_secs(30);
+const FILE_IN: Duration = Duration::from_secs(300);
 
 /// See the module.
 pub(crate) struct Forms {
     engine: Arc<Engine>,
     permissions: Arc<Permissions>,
+    places: Semaphore,
     files: Semaphore,
 }
 
@@ -68,8 +74,9 @@ impl Incoming {
 
     /// Fields first. What is left in the buffer is the file's beginning.
     async fn form(&mut self, boundary: &str) -> S3Result<Form> {
+        let mut reader = Reader::new(boundary);
         loop {
-            if let Some((form, at)) = form::read(&self.buffer, boundary).map_err(error)? {
+            if let Some((form, at)) = reader.read(&self.buffer).map_err(error)? {
                 drop(self.buffer.split_to(at));
                 return Ok(form);
             }
@@ -109,13 +116,26 @@ impl Incoming {
     }
 }
 
+fn too_many() -> S3Error {
+    error(Error::Busy("too many forms are being received: try again".to_owned()))
+}
+
+async fn in_time<T>(limit: Duration, work: impl Future<Output = S3Result<T>>) -> S3Result<T> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let why = format!("not all of the form came within {} s", limit.as_secs());
+        Err(error(Error::IncompleteBody(why)))
+    })
+}
+
 fn too_large() -> S3Error {
-    error(Error::TooLarge("the file is longer than the policy or this gateway (16 MiB by a form) lets it be".to_owned()))
+    error(Error::TooLarge(
+        "the file is longer than the policy or this gateway (16 MiB by a form) lets it be".to_owned(),
+    ))
 }
 
 impl Forms {
     pub(crate) fn new(engine: Arc<Engine>, permissions: Arc<Permissions>) -> Forms {
-        Forms { engine, permissions, files: Semaphore::new(FILES) }
+        Forms { engine, permissions, places: Semaphore::new(FORMS), files: Semaphore::new(FILES) }
     }
 
     /// Answers an upload by a form.
@@ -139,40 +159,36 @@ impl Forms {
                 "a form is sent to a bucket: POST /bucket",
             ));
         }
-        let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        let length =
+            parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if length.is_some_and(|length| length > (MOST_HEAD_BYTES + MOST_FILE_BYTES) as u64) {
             return Err(too_large());
         }
         let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let boundary = form::boundary_of(content_type.unwrap_or_default()).map_err(error)?;
         let mut incoming = Incoming { body, buffer: BytesMut::new() };
-        let form = incoming.form(&boundary).await?;
+        let Ok(_place) = self.places.try_acquire() else { return Err(too_many()) };
+        let form = in_time(FIELDS_IN, incoming.form(&boundary)).await?;
         let by = self.signer(&form)?;
         if let Some(note) = parts.extensions.get::<Note>() {
-            *note.0.lock() =
-                Noted { operation: "PostObject".to_owned(), key_id: by.access_key.clone() };
+            *note.0.lock() = Noted { operation: "PostObject".to_owned(), key_id: by.access_key.clone() };
         }
         let key = form.field("key").unwrap_or_default().replace("${filename}", &form.file_name);
         if key.is_empty() {
             return Err(invalid("the form has no field `key`"));
         }
-        let policy = PostPolicy::from_base64(form.field("policy").unwrap_or_default()).map_err(|why| {
-            S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("the policy can't be read: {why}"))
-        })?;
+        let policy = policy_of(form.field("policy").unwrap_or_default())?;
         let most_bytes = check_policy(&policy, &form, &bucket, &key, now_ms())?;
         self.permissions.write(Some(&by), &bucket, &key)?;
         let (put, promised) = put_of(&form)?;
         let success = Success::of(&form)?;
 
-        let Ok(_place) = self.files.try_acquire() else {
-            return Err(error(Error::Busy("too many forms are being received: try again".to_owned())));
-        };
-        let file = incoming.file(&boundary, most_bytes.min(MOST_FILE_BYTES)).await?;
+        let Ok(_room) = self.files.try_acquire() else { return Err(too_many()) };
+        let file = in_time(FILE_IN, incoming.file(&boundary, most_bytes.min(MOST_FILE_BYTES))).await?;
         check_least(&policy, file.len())?;
         let put = PutRequest { size_bytes: file.len() as u64, ..put };
         let body = futures_util::stream::iter([Ok(file)]).boxed();
-        let stored =
-            self.engine.put(&bucket, &key, put, body, promised.verify()).await.map_err(error)?;
+        let stored = self.engine.put(&bucket, &key, put, body, promised.verify()).await.map_err(error)?;
         success.answer(&bucket, &key, &stored)
     }
 
@@ -192,7 +208,9 @@ impl Forms {
                 let [id, date, region, service @ "s3", "aws4_request"] =
                     credential.split('/').collect::<Vec<_>>()[..]
                 else {
-                    return Err(invalid("the form's x-amz-credential is not KEY/DATE/REGION/s3/aws4_request"));
+                    return Err(invalid(
+                        "the form's x-amz-credential is not KEY/DATE/REGION/s3/aws4_request",
+                    ));
                 };
                 if !field("x-amz-date")?.starts_with(date) || date.len() != 8 {
                     return Err(invalid("the form's x-amz-date is another day's than its x-amz-credential"));
@@ -226,6 +244,24 @@ impl Forms {
     }
 }
 
+fn policy_of(text: &str) -> S3Result<PostPolicy> {
+    let wrong = |why: String| {
+        S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("the policy can't be read: {why}"))
+    };
+    let policy = PostPolicy::from_base64(text).map_err(|why| wrong(why.to_string()))?;
+    // `s3s` reads times that S3 does not.
+    let document: serde_json::Value = STANDARD
+        .decode(text)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .ok_or_else(|| wrong("it is no JSON".to_owned()))?;
+    let expiration = document["expiration"].as_str().unwrap_or_default();
+    match expiration.as_bytes() {
+        [begin @ .., b'Z'] if begin.get(10) == Some(&b'T') => Ok(policy),
+        _ => Err(wrong("its expiration is not written as 2030-01-01T00:00:00Z".to_owned())),
+    }
+}
+
 fn hmac(digest: MessageDigest, key: &[u8], text: &[u8]) -> S3Result<Vec<u8>> {
     PKey::hmac(key)
         .and_then(|key| Signer::new(digest, &key)?.sign_oneshot_to_vec(text))
@@ -238,13 +274,7 @@ fn is_same(wanted: &str, given: &str) -> bool {
 }
 
 /// Whether the form is what its policy allows, and how long the file may be.
-fn check_policy(
-    policy: &PostPolicy,
-    form: &Form,
-    bucket: &str,
-    key: &str,
-    now_ms: i64,
-) -> S3Result<usize> {
+fn check_policy(policy: &PostPolicy, form: &Form, bucket: &str, key: &str, now_ms: i64) -> S3Result<usize> {
     if ms(&policy.expiration) <= now_ms {
         return Err(denied("the policy of the form has expired"));
     }
@@ -320,11 +350,14 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
     acl::check_canned(form.field("acl"))?;
     let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned);
     if let Some((name, _)) = form.fields.iter().find(|(name, _)| name.starts_with("x-amz-server-side-")) {
-        return Err(error(Error::NotImplemented(format!("this gateway can't do what the form asks for: {name}"))));
+        return Err(error(Error::NotImplemented(format!(
+            "this gateway can't do what the form asks for: {name}"
+        ))));
     }
-    let user = form.fields.iter().filter_map(|(name, value)| {
-        Some((name.strip_prefix("x-amz-meta-")?.to_owned(), value.clone()))
-    });
+    let user = form
+        .fields
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("x-amz-meta-")?.to_owned(), value.clone())));
     let headers = Headers {
         content_type: text("content-type").or_else(|| form.file_type.clone()),
         cache_control: text("cache-control"),
@@ -341,7 +374,9 @@ fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
                 S3Error::with_message(S3ErrorCode::MalformedXML, "the field `tagging` is not what S3 takes")
             })?;
             let pairs = tagging.tag_set.into_iter();
-            check_tags(pairs.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect())?
+            check_tags(
+                pairs.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect(),
+            )?
         }
     };
     let mut checksums = Checksums::default();
@@ -449,7 +484,9 @@ mod tests {
 
     #[test]
     fn a_policy_has_to_speak_of_every_field() {
-        let rules = policy(r#"{"bucket": "lake"}, ["starts-with", "$key", "a/"], {"acl": "private"}, ["content-length-range", 1, 9]"#);
+        let rules = policy(
+            r#"{"bucket": "lake"}, ["starts-with", "$key", "a/"], {"acl": "private"}, ["content-length-range", 1, 9]"#,
+        );
         let ask = |fields: &[(&str, &str)], bucket: &str, key: &str| {
             check_policy(&rules, &form(fields), bucket, key, 0).map_err(|why| why.code().as_str().to_owned())
         };

@@ -110,20 +110,24 @@ impl Connections {
         // A presigned URL has its signature in the query, which is as good as a password.
         let path = beginning(request.uri().path());
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
-        let slot = Arc::clone(&self.slots).try_acquire_owned();
-        let is_form = is_form(&request);
-        let (mut response, slot) = match slot {
-            Err(_) => (too_many(), None),
-            Ok(slot) => {
-                let received = |body| Body::http_body(Received { body, is_read: Arc::clone(&is_read) });
-                let request = request.map(received);
-                let mut response = match refused_at_once(request.uri()) {
-                    _ if is_form => self.forms.answer(request).await,
-                    Some(refused) => refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)))?,
-                    None => self.service.call(request).await?,
-                };
-                put_right(&note.0.lock().operation, &mut response);
-                (response, Some(slot))
+        let received = |body| Body::http_body(Received { body, is_read: Arc::clone(&is_read) });
+        let (mut response, slot) = if is_form(&request) {
+            // They are received before anybody knows whose they are, and have places of their own.
+            (self.forms.answer(request.map(received)).await, None)
+        } else {
+            match Arc::clone(&self.slots).try_acquire_owned() {
+                Err(_) => (too_many(), None),
+                Ok(slot) => {
+                    let request = request.map(received);
+                    let mut response = match refused_at_once(request.headers(), request.uri()) {
+                        Some(refused) => {
+                            refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)))?
+                        }
+                        None => self.service.call(request).await?,
+                    };
+                    put_right(&note.0.lock().operation, &mut response);
+                    (response, Some(slot))
+                }
             }
         };
         let id = self.ids.draw();

@@ -71,7 +71,10 @@ mod tests {
         *response.status_mut() = StatusCode::NOT_FOUND;
         first.put_into(&mut response);
         let text = String::from_utf8(response.body().bytes().unwrap().to_vec()).unwrap();
-        assert_eq!(text, format!("<Error><Code>NoSuchKey</Code><RequestId>{}</RequestId></Error>", first.as_str()));
+        assert_eq!(
+            text,
+            format!("<Error><Code>NoSuchKey</Code><RequestId>{}</RequestId></Error>", first.as_str())
+        );
         assert_eq!(response.headers()[HEADER], *first.as_str());
         // What is no error stays as it is.
         let mut fine = Response::new(Body::from("<Error></Error>".to_owned()));

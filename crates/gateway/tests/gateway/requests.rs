@@ -166,7 +166,11 @@ fn ten_thousand_connections_take_little_memory_and_shut_nobody_out() {
     let answer = exchange(&program, asked.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     let taken = resident_bytes(program.id()).saturating_sub(before);
-    assert!(taken < (CONNECTIONS as u64) * (32 << 10), "{} KiB a connection", (taken >> 10) / CONNECTIONS as u64);
+    assert!(
+        taken < (CONNECTIONS as u64) * (32 << 10),
+        "{} KiB a connection",
+        (taken >> 10) / CONNECTIONS as u64
+    );
     drop(waiting);
     assert!(exchange(&program, asked.as_bytes()).starts_with("HTTP/1.1 403"));
     let (status, log) = program.stop();
