@@ -23,7 +23,8 @@ use tokio_openssl::SslStream;
 
 use super::access_log::{AccessLog, Line};
 use super::metrics::Requests;
-use crate::s3::Note;
+use super::request_ids::{RequestId, RequestIds};
+use crate::s3::{Forms, Note, put_right, refused_at_once};
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
@@ -39,6 +40,8 @@ const FORM: &[u8] = b"multipart/form-data";
 /// What all connections share.
 pub(super) struct Connections {
     pub(super) service: S3Service,
+    pub(super) forms: Forms,
+    pub(super) ids: RequestIds,
     pub(super) requests: Arc<Requests>,
     pub(super) slots: Arc<Semaphore>,
     pub(super) access_log: AccessLog,
@@ -107,15 +110,28 @@ impl Connections {
         // A presigned URL has its signature in the query, which is as good as a password.
         let path = beginning(request.uri().path());
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
-        let slot = Arc::clone(&self.slots).try_acquire_owned();
-        let (mut response, slot) = match slot {
-            _ if is_form(&request) => (no_forms(), None),
-            Err(_) => (too_many(), None),
-            Ok(slot) => {
-                let received = |body| Body::http_body(Received { body, is_read: Arc::clone(&is_read) });
-                (self.service.call(request.map(received)).await?, Some(slot))
+        let received = |body| Body::http_body(Received { body, is_read: Arc::clone(&is_read) });
+        let (mut response, slot) = if is_form(&request) {
+            // They are received before anybody knows whose they are, and have places of their own.
+            (self.forms.answer(request.map(received)).await, None)
+        } else {
+            match Arc::clone(&self.slots).try_acquire_owned() {
+                Err(_) => (too_many(), None),
+                Ok(slot) => {
+                    let request = request.map(received);
+                    let mut response = match refused_at_once(request.headers(), request.uri()) {
+                        Some(refused) => {
+                            refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)))?
+                        }
+                        None => self.service.call(request).await?,
+                    };
+                    put_right(&note.0.lock().operation, &mut response);
+                    (response, Some(slot))
+                }
             }
         };
+        let id = self.ids.draw();
+        id.put_into(&mut response);
         if !is_read.load(Ordering::Acquire) {
             // A client that waits for `100 Continue` sends no body now, and one that doesn't sends it: what comes next may be either. Taken
             // for the rest of the body it would cut off the beginning of the next request.
@@ -129,6 +145,7 @@ impl Connections {
             sent_bytes: 0,
             begun,
             head: head_ns,
+            id,
             method,
             path,
             peer,
@@ -200,11 +217,6 @@ fn is_form<T>(request: &Request<T>) -> bool {
         })
 }
 
-fn no_forms() -> Response<Body> {
-    let message = "this gateway takes no uploads by forms (POST Object): use PUT, or a presigned URL";
-    refused(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
-}
-
 fn refused(status: StatusCode, code: &str, message: &str) -> Response<Body> {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>"
@@ -222,6 +234,7 @@ struct Answer {
     sent_bytes: u64,
     begun: Instant,
     head: Duration,
+    id: RequestId,
     method: hyper::Method,
     path: String,
     peer: SocketAddr,
@@ -266,6 +279,7 @@ impl Drop for Answer {
         self.connections.requests.sent(self.sent_bytes);
         let noted = self.note.0.lock().clone();
         self.connections.access_log.write(&Line {
+            id: &self.id,
             peer: self.peer,
             key_id: &noted.key_id,
             operation: &noted.operation,

@@ -3,7 +3,9 @@
 mod access_log;
 mod admin;
 mod connection;
+mod descriptors;
 mod metrics;
+mod request_ids;
 mod tls;
 mod top;
 
@@ -21,11 +23,12 @@ use tokio::sync::Semaphore;
 
 use crate::config::{Config, Secrets};
 use crate::engine::{Engine, Setup};
-use crate::s3::{Permissions, service};
+use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
 use access_log::AccessLog;
 use connection::Connections;
 use metrics::Requests;
+use request_ids::RequestIds;
 
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
@@ -74,6 +77,7 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, String> {
 /// # Errors
 /// When something that it needs is not there.
 pub(crate) async fn serve(config: Config) -> Result<(), String> {
+    descriptors::make_room_for(config.limits.connections)?;
     let secrets = Secrets::read(&config)?;
     let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
     // Both are taken before the work begins: a port that is in use shows at once.
@@ -101,7 +105,9 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
 
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
     let connections = Arc::new(Connections {
-        service: service(Arc::clone(&engine), permissions),
+        service: service(Arc::clone(&engine), Arc::clone(&permissions)),
+        forms: Forms::new(Arc::clone(&engine), permissions),
+        ids: RequestIds::new()?,
         requests: Arc::clone(&requests),
         slots: Arc::new(Semaphore::new(config.limits.requests)),
         access_log,
