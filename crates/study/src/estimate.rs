@@ -29,6 +29,8 @@ impl WallEstimate {
 
 /// Images are cloned and written out at about this speed where the file system can't share blocks.
 const COPY_BYTES_PER_S: f64 = 150e6;
+/// What commands load: databases with their indexes a third of it, files several times as much.
+const COMMANDS_LOAD_BYTES_PER_S: f64 = 50e6;
 /// Operations that fill caches in fast-forward, against those that load: reads of what is in memory already.
 const FILL_TO_LOAD: f64 = 0.6;
 /// Attaching, cloning, dropping caches.
@@ -52,9 +54,19 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
         if !cells.iter().any(|cell| cell.id == entry.cell.id) {
             continue;
         }
-        let Some(requests) = entry.cell.requests() else { continue };
         let kind = underlay_systems::find(&entry.system.kind);
         let start_and_stop = kind.map_or(Duration::ZERO, |kind| kind.start_and_stop());
+        if let plan::CellWork::Benchmark(benchmark) = entry.asked {
+            estimate.starting += (start_and_stop + AROUND_A_CELL) * repetitions;
+            let is_loaded = entry.system.settings.contains_key("load");
+            if is_loaded && loaded.insert(plan::dataset_key_of(study, &entry)) {
+                let bytes = study.bytes_here(benchmark.data_bytes) as f64;
+                let moving = seconds(bytes / COMMANDS_LOAD_BYTES_PER_S + bytes / COPY_BYTES_PER_S);
+                estimate.loading += start_and_stop + moving + AROUND_A_CELL;
+            }
+            continue;
+        }
+        let Some(requests) = entry.cell.requests() else { continue };
         let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
         let servers = u64::from(entry.system.servers);
         let records = study.records_here(requests.records / servers.max(1)) * servers;
