@@ -25,6 +25,12 @@ impl WallEstimate {
     pub fn total(&self) -> Duration {
         self.measuring + self.loading + self.starting + self.trying
     }
+
+    /// Of a study at a factor that is yet to be found.
+    #[must_use]
+    pub fn with_a_trial(self) -> WallEstimate {
+        WallEstimate { trying: OWN_OVERHEAD + TRIAL, ..self }
+    }
 }
 
 /// Images are cloned and written out at about this speed where the file system can't share blocks.
@@ -39,16 +45,20 @@ const OWN_OVERHEAD: Duration = Duration::from_secs(6);
 /// Two or three factors of slow motion are tried.
 const TRIAL: Duration = Duration::from_secs(25);
 
-/// The estimate for these of a study's cells, each so many times. Batch jobs take as long as they take, and count for nothing.
+/// The estimate for these of a study's cells, each so many times. Batch jobs take as long as they take, and count for nothing. Where the study
+/// leaves the factor of slow motion open, it is tried.
 pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
     let all = plan::expand(study).len().max(1);
     let share = cells.len() as f64 / all as f64;
     let mut estimate = WallEstimate {
         // Cells of one study take about as long as each other.
         measuring: plan::measuring_wall(study).mul_f64(share * f64::from(repetitions)),
-        trying: OWN_OVERHEAD + if study.leaves_time_open { TRIAL } else { Duration::ZERO },
+        trying: OWN_OVERHEAD,
         ..WallEstimate::default()
     };
+    if study.leaves_time_open {
+        estimate = estimate.with_a_trial();
+    }
     let mut loaded = BTreeSet::new();
     for entry in plan::entries(study) {
         if !cells.iter().any(|cell| cell.id == entry.cell.id) {
