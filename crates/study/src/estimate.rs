@@ -134,4 +134,22 @@ mod tests {
         assert_eq!(part.measuring, Duration::from_secs(80));
         assert!(part.loading < estimate.loading);
     }
+
+    const COMMANDS: &str = "name = \"x\"\n[system.files]\nkind = \"command\"\nmemory = \"1 GiB\"\nversion = \"fio --version\"\n\
+        load = \"fio --name=fill\"\n\
+        [storage.ssd]\ndevices = [{ medium = \"ssd-sata\" }]\n[storage.nvme]\ndevices = [{ medium = \"nvme-9300-max\" }]\n\
+        [workload.w]\nkind = \"fio\"\ndata = \"30 GB\"\njob = \"[w]\\nrw=randread\\nbs=4k\\ndirect=1\\n\"\n\
+        [run]\nwarmup = \"1 s\"\nduration = \"4 s\"\nrepetitions = 1\n[scale]\ntime = 10\ndata = 10\n";
+
+    #[test]
+    fn benchmarks_warm_up_start_and_load_too() {
+        let study = Study::parse("x.toml", COMMANDS, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let cells = plan::expand(&study);
+        let estimate = wall(&study, &cells, 3);
+        assert_eq!(estimate.measuring, Duration::from_secs(2 * 3 * 5));
+        assert!(estimate.starting >= AROUND_A_CELL * 6, "{estimate:?}");
+        // Each storage is loaded with 3 GB.
+        assert!((100.0..300.0).contains(&estimate.loading.as_secs_f64()), "{estimate:?}");
+        assert!(estimate.with_a_trial().total() > estimate.total() + TRIAL / 2);
+    }
 }
