@@ -265,7 +265,7 @@ fn a_link_above_a_stripe_is_what_its_members_share() {
     };
     // Each volume admits 1,049 MB/s; the first requests' latency is part of the time.
     let (alone, shared) = (mb_s(None), mb_s(Some(1250.0)));
-    assert!(alone > 1700.0, "{alone}");
+    assert!(alone > 1500.0, "{alone}");
     assert!(shared > 1000.0 && shared <= 1250.0, "{shared}");
 }
 

@@ -136,9 +136,9 @@ mod tests {
     }
 
     const COMMANDS: &str = "name = \"x\"\n[system.files]\nkind = \"command\"\nmemory = \"1 GiB\"\nversion = \"fio --version\"\n\
-        load = \"fio --name=fill\"\n\
+        load = \"fio --name=fill --directory={data}\"\n\
         [storage.ssd]\ndevices = [{ medium = \"ssd-sata\" }]\n[storage.nvme]\ndevices = [{ medium = \"nvme-9300-max\" }]\n\
-        [workload.w]\nkind = \"fio\"\ndata = \"30 GB\"\njob = \"[w]\\nrw=randread\\nbs=4k\\ndirect=1\\n\"\n\
+        [workload.w]\nkind = \"fio\"\ndata = \"30 GB\"\njob = \"[w]\\ndirectory={data}\\nrw=randread\\nbs=4k\\ndirect=1\\n\"\n\
         [run]\nwarmup = \"1 s\"\nduration = \"4 s\"\nrepetitions = 1\n[scale]\ntime = 10\ndata = 10\n";
 
     #[test]

@@ -68,8 +68,6 @@ fn covered_in_words(covered: &Covered) -> String {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::InputVerdict;
-
     use super::*;
 
     #[test]

@@ -13,13 +13,13 @@ const TOLERANCE: f64 = 0.05;
 const SEED: u64 = 1;
 
 /// The published figures of a medium, those that have a source, and what its model makes of them.
-pub struct Held<'a> {
+pub(super) struct Held<'a> {
     medium: &'a Medium,
     figures: Vec<(&'a Published, OnceCell<Option<f64>>)>,
 }
 
 impl<'a> Held<'a> {
-    pub fn by_sources_of(medium: &'a Medium) -> Held<'a> {
+    pub(super) fn by_sources_of(medium: &'a Medium) -> Held<'a> {
         let sourced = medium.published.iter().filter(|published| !published.estimate);
         // The seeks of a disk are its parameters; a burst takes its time even here.
         let told = sourced.filter(|published| {
@@ -35,7 +35,7 @@ impl<'a> Held<'a> {
     }
 
     /// Whether the changed medium misses a figure that this one has.
-    pub fn is_contradicted_by(&self, changed: &Medium) -> bool {
+    pub(super) fn is_contradicted_by(&self, changed: &Medium) -> bool {
         self.figures.iter().any(|(published, known)| {
             let brief = |medium| predict::published_in_brief(medium, published, SEED);
             let before = *known.get_or_init(|| brief(self.medium));

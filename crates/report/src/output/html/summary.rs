@@ -41,19 +41,20 @@ fn in_words(time: &str) -> String {
 pub(super) fn warnings_box(page: &Page) -> Markup {
     let (grave, notes): (Vec<_>, Vec<_>) =
         page.warnings.iter().partition(|warning| warning.severity == Severity::Doubtful);
+    let (of_inputs, doubts): (Vec<_>, Vec<_>) =
+        grave.into_iter().partition(|warning| warning.is_about_inputs());
     html! {
-        @let (inputs, doubts): (Vec<_>, Vec<_>) = grave.into_iter().partition(|warning| warning.is_about_inputs());
         @if !doubts.is_empty() {
             aside.box.doubt role="alert" {
                 h2 { "⚠ Doubtful: don't rely on these figures before reading this" }
                 (warning_list(&doubts))
             }
         }
-        @if !inputs.is_empty() {
+        @if !of_inputs.is_empty() {
             aside.box {
                 h2 { "⚠ Uncertain inputs: read these ratios as the models'" }
                 p { "This is no fault of the measurement: what real devices do under such a load is published only in part." }
-                (warning_list(&inputs))
+                (warning_list(&of_inputs))
             }
         }
         @if !notes.is_empty() {
