@@ -239,8 +239,8 @@ impl System for OracleNosql {
             }
         }
         wait()?;
-        let topology: Topology = admin.topology(&plan, DURING).map_err(explained)?;
-        let status = admin.verify(&plan, DURING).map_err(explained)?;
+        let topology: Topology = admin.topology(&plan, DURING, &check).map_err(explained)?;
+        let status = admin.verify(&plan, DURING, &check).map_err(explained)?;
         formed::note(&plan.config, &places, &parameters.all())?;
         let own = Existing {
             helpers: (1..=plan.config.nodes).map(|number| endpoint(number).to_string()).collect(),
