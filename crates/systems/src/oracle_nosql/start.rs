@@ -293,9 +293,6 @@ impl OracleNosql {
     }
 }
 
-/// The administration keeps its own database beside the logs, and writes nothing while the disk has less than 5 GiB free (JE's
-/// default for `je.freeDisk`, which no parameter of the administration changes): it would never become ready, and not say why.
-const ADMINISTRATION_FREE_BYTES: u64 = 5 << 30;
 /// What logs and statistics take until a cell ends.
 const LOGS_BYTES: u64 = 512 << 20;
 
@@ -307,14 +304,13 @@ fn check_host_space(scratch: &Path) -> Result<(), SystemError> {
 }
 
 fn enough_space(scratch: &Path, free_bytes: u64) -> Result<(), SystemError> {
-    let needed_bytes = ADMINISTRATION_FREE_BYTES + LOGS_BYTES;
-    if free_bytes >= needed_bytes {
+    if free_bytes >= LOGS_BYTES {
         return Ok(());
     }
     let problem = format!(
-        "its administration needs {} MiB free on the disk of this host that holds {}, which has {} MiB: free some, or move the run's \
+        "its logs need {} MiB free on the disk of this host that holds {}, which has {} MiB: free some, or move the run's \
          work with `--work`",
-        needed_bytes >> 20,
+        LOGS_BYTES >> 20,
         scratch.display(),
         free_bytes >> 20
     );
@@ -328,9 +324,9 @@ mod tests {
     #[test]
     fn a_host_that_is_nearly_full_is_told_so_before_anything_starts() {
         let scratch = Path::new("/runs/one/work");
-        assert!(enough_space(scratch, 6 << 30).is_ok());
-        let refused = enough_space(scratch, 5 << 30).unwrap_err().to_string();
-        assert!(refused.contains("5632 MiB free") && refused.contains("/runs/one/work"), "{refused}");
+        assert!(enough_space(scratch, 1 << 30).is_ok());
+        let refused = enough_space(scratch, 256 << 20).unwrap_err().to_string();
+        assert!(refused.contains("512 MiB free") && refused.contains("/runs/one/work"), "{refused}");
         // A directory that is yet to be made is on the disk of the one above it.
         let told =
             check_host_space(&std::env::temp_dir().join("none/at/all")).err().map(|error| error.to_string());
