@@ -199,7 +199,6 @@ mod tests {
         goes: BTreeMap<u32, (bool, u32)>,
         commands: Cell<u32>,
         away_for: Cell<u32>,
-        configured: Cell<bool>,
         done: RefCell<Vec<String>>,
         pauses: Cell<u32>,
     }
