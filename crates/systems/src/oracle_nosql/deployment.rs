@@ -150,7 +150,8 @@ fn script<'a>(steps: impl Iterator<Item = &'a Step>) -> String {
 }
 
 fn is_whole(topology: &Topology, config: &Config) -> bool {
-    topology.shards.len() as u64 == config.shards()
+    (1..=config.nodes).all(|number| Part::Node(number).is_in(topology))
+        && topology.shards.len() as u64 == config.shards()
         && replication_nodes(topology) == config.replication_nodes()
 }
 
@@ -208,6 +209,12 @@ mod tests {
             self.done.borrow().iter().any(|one| one.starts_with(start))
         }
 
+        fn has_node(&self, number: Option<char>) -> bool {
+            number.is_some_and(|number| {
+                self.has(&format!("plan deploy-sn -znname underlay -host 127.0.0.{number} "))
+            })
+        }
+
         fn carry_out(&self, command: &str) -> Result<&'static str, &'static str> {
             if self.done.borrow().iter().any(|one| one == command) && !command.contains("-policy") {
                 return Err("Error: it already exists");
@@ -216,6 +223,9 @@ mod tests {
                 ["configure", _] => "",
                 ["plan", "deploy-sn"] => "plan deploy-zone",
                 ["plan", "deploy-admin"] | ["pool", "create"] => "plan deploy-sn",
+                ["pool", "join"] if !self.has_node(command.chars().last()) => {
+                    return Err("Error: no such storage node");
+                }
                 ["pool", "join"] => "pool create",
                 ["topology", "create"] => "pool join -name underlay -sn sn3",
                 ["plan", "deploy-topology"] | ["topology", _] => "topology create",
@@ -262,9 +272,7 @@ mod tests {
                 return Ok("Cannot connect to any admins.\n".to_owned());
             }
             let zones = if self.has("plan deploy-zone") { r#"{ "resourceId": "zn1" }"# } else { "" };
-            let nodes = (1..=3).filter(|number| {
-                self.has(&format!("plan deploy-sn -znname underlay -host 127.0.0.{number} "))
-            });
+            let nodes = ('1'..='3').filter(|&number| self.has_node(Some(number)));
             let nodes: Vec<String> =
                 nodes.map(|number| format!(r#"{{ "resourceId": "sn{number}" }}"#)).collect();
             let rns: Vec<String> = (1..=3)
@@ -341,6 +349,14 @@ mod tests {
         let error = deploy(&fake, &config(), &parameters()).unwrap_err().to_string();
         assert!(error.contains("it already exists"), "{error}");
         assert_eq!(fake.pauses.get(), 0);
+    }
+
+    /// A shrunk failure: the second storage node's command was lost, and the commands behind it were not.
+    #[test]
+    fn a_store_that_lacks_a_node_is_not_whole() {
+        let fake = Fake { goes: BTreeMap::from([(7, (false, 0))]), ..Fake::default() };
+        let topology = deploy(&fake, &config(), &parameters()).unwrap();
+        assert_eq!(topology.sns.len(), 3);
     }
 
     proptest! {
