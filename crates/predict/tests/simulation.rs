@@ -234,7 +234,7 @@ proptest! {
         };
         let (slow, fast) = (at(1.0), at(speed));
         // Two draws of 40,000 exponential times differ by 0.6 % (a standard deviation) where CPU time is the limit.
-        prop_assert!(fast.throughput_per_s > 0.96 * slow.throughput_per_s, "{slow:?} {fast:?}");
+        prop_assert!(fast.throughput_per_s > 0.97 * slow.throughput_per_s, "{slow:?} {fast:?}");
     }
 
     #[test]

@@ -29,6 +29,12 @@ pub(crate) struct Browser {
     _profile: tempfile::TempDir,
 }
 
+/// Whether an expression failed because its page went.
+fn is_going(error: &Value) -> bool {
+    let text = error["message"].as_str().unwrap_or_default();
+    GOING.iter().any(|one| text.contains(one))
+}
+
 /// Whether there is a browser. In CI, that there is none is a failure; elsewhere it is said.
 pub(crate) fn is_there() -> bool {
     let found = NAMES.iter().any(|name| program(name).is_some());
@@ -129,10 +135,9 @@ impl Browser {
         loop {
             let answer = self.message();
             if answer["id"] == id {
-                return if answer["error"].is_null() {
-                    Ok(answer["result"].clone())
-                } else {
-                    Err(answer["error"].clone())
+                return match &answer["error"] {
+                    Value::Null => Ok(answer["result"].clone()),
+                    error => Err(error.clone()),
                 };
             }
             self.note(&answer);
@@ -183,13 +188,7 @@ impl Browser {
         let parameters = json!({ "expression": expression, "returnByValue": true });
         match self.try_call("Runtime.evaluate", parameters) {
             Ok(answer) => answer["result"]["value"].clone(),
-            Err(error)
-                if GOING
-                    .iter()
-                    .any(|one| error["message"].as_str().is_some_and(|text| text.contains(one))) =>
-            {
-                Value::Null
-            }
+            Err(error) if is_going(&error) => Value::Null,
             Err(error) => panic!("{expression}: {error}"),
         }
     }

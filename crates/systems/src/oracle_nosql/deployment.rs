@@ -108,11 +108,10 @@ enum Part {
 impl Part {
     fn is_in(self, topology: &Topology) -> bool {
         match self {
-            // Only what isn't shown by a later part: with shards, all before them is there.
-            Part::Nothing => !topology.shards.is_empty(),
             Part::Zone => !topology.zns.is_empty(),
             Part::Node(number) => topology.sns.iter().any(|node| node.resource_id == name(number)),
-            Part::Shards => !topology.shards.is_empty(),
+            // With shards, all that they need has been carried out, shown or not.
+            Part::Nothing | Part::Shards => !topology.shards.is_empty(),
         }
     }
 }
