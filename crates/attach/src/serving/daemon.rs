@@ -216,8 +216,10 @@ pub fn become_a_disk() {
 /// programs of other terminals the session's own counts. Only who leads a session may speak for it: other processes
 /// share theirs with a user's shell.
 fn go_first_as_a_session() {
-    let own = rustix::process::getpid();
-    if rustix::process::getsid(None).is_ok_and(|leader| leader == own) {
+    // SAFETY: it takes and gives numbers only. In a container the leader may be outside of it, and its number is then 0, which
+    // rustix's type of process numbers can't be.
+    let leader = unsafe { libc::getsid(0) };
+    if leader == rustix::process::getpid().as_raw_pid() {
         let _ = std::fs::write("/proc/self/autogroup", "-10");
     }
 }
