@@ -256,6 +256,11 @@ pub trait System: Send + Sync {
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
+    /// Whether its timeouts are stored with its data, where changing them takes longer than loading in slow motion's would: it is
+    /// loaded with those that its cells have.
+    fn keeps_timeouts(&self) -> bool {
+        false
+    }
     /// What slow motion by this factor changes since some of the system's own clocks can't follow it: ticks, heartbeats, limits per
     /// second, timeouts that have a maximum. A sentence each.
     fn left_at_wall_time(&self, _settings: &BTreeMap<String, String>, _slow_motion: f64) -> Vec<String> {

@@ -130,7 +130,8 @@ impl Datasets {
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
         // At this machine's own speed, whatever the cells' is.
-        let mut settings = Settings { slow_motion: 1.0, ..settings(plan) };
+        let slow_motion = if system.keeps_timeouts() { plan.scale.time } else { 1.0 };
+        let mut settings = Settings { slow_motion, ..settings(plan) };
         if !plan.storage.is_elsewhere() {
             for &(key, value) in system.settings_for_loading() {
                 settings.values.entry(key.to_owned()).or_insert_with(|| value.to_owned());

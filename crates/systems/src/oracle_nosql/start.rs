@@ -104,6 +104,10 @@ impl System for OracleNosql {
         &[("durability", "NO_SYNC"), ("replica_durability", "NO_SYNC")]
     }
 
+    fn keeps_timeouts(&self) -> bool {
+        true
+    }
+
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
         Config::resolve(settings, None).err().unwrap_or_default()
     }
