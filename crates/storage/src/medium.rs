@@ -41,7 +41,7 @@ pub struct Finished {
 /// A model is pure: it is seeded, never sleeps, never reads a clock and does no I/O, so the same model
 /// paces a running program and answers in virtual time. It may reorder. The caller's duties:
 ///
-/// - `now` never goes back over the calls of `submit` and `complete`;
+/// - `now` never goes back over the calls of `submit` and `complete`, but for `submit` where [`takes_late`](MediumModel::takes_late) allows it;
 /// - before `submit(.., now)`, every event up to `now` has been taken by `complete(now, ..)`;
 /// - a request lies inside `capacity_bytes` and its length is not zero (but for a flush).
 ///
@@ -51,6 +51,13 @@ pub trait MediumModel: Send {
     fn capacity_bytes(&self) -> u64;
 
     fn submit(&mut self, request: ModelRequest, now: Time);
+
+    /// Whether `submit` may be told of a request that came before the last `complete`. It finds busy what was given to those that were told
+    /// of before it, and all else as it was when it came: so each part of the device must know since when it has been free.
+    /// Models whose state is that of one instant can't.
+    fn takes_late(&self) -> bool {
+        false
+    }
 
     /// When to call `complete` next: the instant of the model's next internal event, `None` when nothing is
     /// under way. An event need not finish a request (a write buffer that drains, say).

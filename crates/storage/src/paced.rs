@@ -62,7 +62,8 @@ impl PathCost {
 ///
 /// A program waits for more than the device: its request's way here and the answer's way back. Told how long that
 /// takes ([`Paced::set_path`]), the device dates requests back by as much, so that the program waits as long as the
-/// model says. It can't go back behind what the model has done: of many requests at once some come late.
+/// model says. Of a model that doesn't [take late requests](MediumModel::takes_late) it can't go back behind what that has done: of many
+/// requests at once some come late.
 ///
 /// A `Paced` is a handle: clones are the same device.
 #[derive(Clone)]
@@ -492,7 +493,9 @@ impl Core {
             // Another thread may have carried the model past this request's arrival while its data moved.
             // To the model it comes now; to its caller it is late by as much.
             let arrived = in_flight.submitted.max(state.model_now);
-            let now = in_flight.submitted.before(self.path(in_flight.length_bytes)).max(state.model_now);
+            let began = in_flight.submitted.before(self.path(in_flight.length_bytes));
+            let takes_late = state.model.as_ref().is_some_and(|model| model.takes_late());
+            let now = if takes_late { began } else { began.max(state.model_now) };
             in_flight.given = now;
             state.activity.note(&request, arrived);
             state.activity.arrived(arrived);

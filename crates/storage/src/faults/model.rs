@@ -61,6 +61,11 @@ struct Rate {
 }
 
 impl Rate {
+    /// Nothing is rounded.
+    fn is_exact(&self) -> bool {
+        self.factor == 1.0
+    }
+
     fn inside(&self, outside: Time) -> Time {
         let span_ns = outside.as_ns().saturating_sub(self.outside.as_ns());
         let slowed_ns = if self.factor == 1.0 { span_ns } else { (span_ns as f64 / self.factor) as u64 };
@@ -99,6 +104,12 @@ impl FaultyModel {
         }
     }
 
+    /// When something happens outside that happens `inside`. Rounding must not carry it to before what has been told already.
+    fn told(&self, inside: Time) -> Time {
+        let outside = self.rate.outside(inside);
+        if self.rate.is_exact() { outside } else { outside.max(self.now) }
+    }
+
     /// Takes what has been told since, as of `now`, up to which everything is over.
     fn adopt(&mut self, now: Time) {
         let generation = self.shared.generation.load(Ordering::SeqCst);
@@ -130,8 +141,9 @@ impl MediumModel for FaultyModel {
     }
 
     fn submit(&mut self, request: ModelRequest, now: Time) {
-        self.adopt(now);
+        // One that is late is no reason to go back.
         self.now = self.now.max(now);
+        self.adopt(self.now);
         let mut extra = Duration::ZERO;
         for Spike { fault, random, .. } in &mut self.spikes {
             if let Fault::Spikes { operations, rate, latency_us, .. } = fault
@@ -147,23 +159,28 @@ impl MediumModel for FaultyModel {
         self.inner.submit(request, self.rate.inside(now));
     }
 
+    fn takes_late(&self) -> bool {
+        self.rate.is_exact() && self.inner.takes_late()
+    }
+
     fn next_completion(&self) -> Option<Time> {
-        let inside = self.inner.next_completion().map(|inside| self.rate.outside(inside).max(self.now));
+        let inside = self.inner.next_completion().map(|inside| self.told(inside));
         let late = self.late.first().map(|(at, _)| *at);
         inside.into_iter().chain(late).min()
     }
 
     fn complete(&mut self, now: Time, finished: &mut Vec<Finished>) {
         let began = finished.len();
-        self.inner.complete(self.rate.inside(now), &mut self.finished);
-        for Finished { id, at } in self.finished.drain(..) {
-            // Rounding must not carry an answer to before what has been told already.
-            let at = self.rate.outside(at).max(self.now).min(now);
+        let mut done = std::mem::take(&mut self.finished);
+        self.inner.complete(self.rate.inside(now), &mut done);
+        for Finished { id, at } in done.drain(..) {
+            let at = self.told(at).min(now);
             match self.spiked.remove(&id) {
                 Some(extra) => drop(self.late.insert((at + extra, id))),
                 None => finished.push(Finished { id, at }),
             }
         }
+        self.finished = done;
         while let Some(&(at, id)) = self.late.first().filter(|(at, _)| *at <= now) {
             self.late.pop_first();
             finished.push(Finished { id, at });

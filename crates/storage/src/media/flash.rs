@@ -382,6 +382,11 @@ impl MediumModel for FlashModel {
         self.push(start_ns + command_ns, Event::Arrive(Command::of(request)));
     }
 
+    /// Dies, channels, controller and interface each know until when they are busy.
+    fn takes_late(&self) -> bool {
+        true
+    }
+
     fn next_completion(&self) -> Option<Time> {
         self.events.peek().map(|Reverse((at_ns, _, _))| Time::from_ns(*at_ns))
     }

@@ -123,6 +123,11 @@ impl MediumModel for NetworkModel {
         }
     }
 
+    /// Lines and target know until when they are busy.
+    fn takes_late(&self) -> bool {
+        self.inner.takes_late()
+    }
+
     fn next_completion(&self) -> Option<Time> {
         let event = self.events.peek().map(|Reverse((at_ns, _, _))| Time::from_ns(*at_ns));
         [event, self.inner.next_completion()].into_iter().flatten().min()

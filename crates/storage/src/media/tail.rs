@@ -64,6 +64,10 @@ impl MediumModel for TailModel {
         self.inner.submit(request, now);
     }
 
+    fn takes_late(&self) -> bool {
+        self.inner.takes_late()
+    }
+
     fn next_completion(&self) -> Option<Time> {
         let delayed = self.delayed.peek().map(|Reverse((at_ns, _, _))| Time::from_ns(*at_ns));
         [delayed, self.inner.next_completion()].into_iter().flatten().min()
