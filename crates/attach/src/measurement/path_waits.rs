@@ -149,7 +149,7 @@ impl WayCosts {
                 us += (cost.mean_us - path.mib_us * answered.mean_mib()) * cost.requests as f64;
             }
         }
-        (requests >= 5 * ENOUGH_REQUESTS).then(|| us / requests as f64 + woken_us)
+        (requests >= 2 * ENOUGH_REQUESTS).then(|| us / requests as f64 + woken_us)
     }
 }
 

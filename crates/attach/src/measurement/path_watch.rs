@@ -1,7 +1,7 @@
 //! Watches what requests wait on their way to a daemon's volumes and back: counts it while something is measured, and has the
 //! daemon date requests back by what it is now.
 //!
-//! The way costs more beside other work and less under a steady load than it did when it was measured first. So every second
+//! The way costs more beside other work and less under a steady load than it did when it was measured first. So twice a second
 //! it is found anew from the kernel's accounting, over as many requests as tell something, and what the daemon takes off
 //! follows: up in small steps, so that one bad moment does not make requests come too early later, down at once, and
 //! never beyond what [`MAX_PATH_US`] allows.
@@ -28,7 +28,7 @@ use crate::serving::daemon::control::{Command, MAX_PATH_US, Reply};
 use crate::serving::daemon::door::VolumeTimes;
 use crate::serving::daemon_process::Connection;
 
-const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// What is dated back grows by so much at most in each.
 const MAX_STEP_US: f64 = 25.0;
 /// A device may be in the middle of a slow request.
