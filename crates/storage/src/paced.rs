@@ -493,9 +493,12 @@ impl Core {
             // Another thread may have carried the model past this request's arrival while its data moved.
             // To the model it comes now; to its caller it is late by as much.
             let arrived = in_flight.submitted.max(state.model_now);
-            let began = in_flight.submitted.before(self.path(in_flight.length_bytes));
-            let takes_late = state.model.as_ref().is_some_and(|model| model.takes_late());
-            let now = if takes_late { began } else { began.max(state.model_now) };
+            let path = self.path(in_flight.length_bytes);
+            let now = match state.model.as_ref().is_some_and(|model| model.takes_late()) {
+                // By its way alone: a request that waited for its data is late.
+                true => arrived.before(path),
+                false => in_flight.submitted.before(path).max(state.model_now),
+            };
             in_flight.given = now;
             state.activity.note(&request, arrived);
             state.activity.arrived(arrived);

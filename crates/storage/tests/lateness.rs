@@ -100,6 +100,34 @@ fn a_slow_transfer_is_lateness() {
     assert!(near(measured.delivered.mean_us(), 5.0), "{}", measured.delivered.mean_us());
 }
 
+/// As above, of a model that takes what comes late: it must not take the host's own time for the device's.
+#[test]
+fn a_slow_transfer_beside_others_is_lateness() {
+    let clock = Arc::new(VirtualClock::default());
+    let backing = Arc::new(Hooked::default());
+    let medium = underlay_storage::catalogue::find("nvme-9300-max").unwrap();
+    let model = medium.model(CAPACITY, 1, underlay_storage::stack::InitialState::Fresh);
+    assert!(model.takes_late());
+    let shared: Arc<dyn Clock> = clock.clone();
+    let device = Paced::new(CAPACITY, backing.clone(), Some(model), shared);
+    device.set_path(PathCost { fixed_us: 30.0, mib_us: 0.0 });
+    device.begin_measurement(Duration::MAX);
+    clock.advance_to(Time::from_ns(MS));
+    let (other, slow) = (device.clone(), Arc::clone(&clock));
+    let nested = std::sync::atomic::AtomicBool::new(false);
+    let _ = backing.0.set(Box::new(move || {
+        if !nested.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            slow.advance_to(Time::from_ns(11 * MS));
+            other.submit(read(4096), Box::new(|_| ()));
+        }
+    }));
+    device.submit(read(0), Box::new(|_| ()));
+    run_until_idle(std::slice::from_ref(&device), &clock);
+    let measured = device.end_measurement();
+    assert!(measured.modelled.quantile_us(1.0) < 200.0, "{}", measured.modelled.quantile_us(1.0));
+    assert!(measured.delivered.quantile_us(1.0) > 10_000.0, "{}", measured.delivered.quantile_us(1.0));
+}
+
 #[test]
 fn the_path_is_taken_off_what_the_device_waits_and_shows_as_waited() {
     let (device, clock, _) = virtual_device();

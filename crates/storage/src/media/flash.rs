@@ -12,6 +12,7 @@
 //!
 //! `docs/models/flash.md` has the sources, and what is left out.
 
+mod bus;
 mod die;
 mod drain;
 pub mod ftl;
@@ -29,6 +30,7 @@ use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use crate::stack::InitialState;
 use crate::time::Time;
 
+use bus::Bus;
 use die::{Die, Suspend};
 use drain::Buffered;
 use slc::SlcCache;
@@ -67,11 +69,11 @@ pub struct FlashModel {
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     /// Orders events of the same instant as they were made.
     next_event: u64,
-    controller_free_ns: u64,
+    controller: Bus,
     dies: Vec<Die>,
     channel_free_ns: Vec<u64>,
-    interface_read_free_ns: u64,
-    interface_write_free_ns: u64,
+    interface_read: Bus,
+    interface_write: Bus,
     /// Pages still to come, for each read under way.
     reading: HashMap<RequestId, u64>,
 
@@ -98,6 +100,8 @@ pub struct FlashModel {
     next_die: u64,
     accepted: u64,
     drained: u64,
+    /// When the last write was given to the dies.
+    drained_ns: u64,
     /// Flushes and FUA writes without power-loss protection: finished when write number `.1` is programmed.
     waiting_drains: Vec<(RequestId, u64)>,
 }
@@ -221,11 +225,11 @@ impl FlashModel {
             power_loss_protection: p.power_loss_protection.value,
             events: BinaryHeap::new(),
             next_event: 0,
-            controller_free_ns: 0,
+            controller: Bus::default(),
             dies: vec![Die::default(); (channels * dies_per_channel) as usize],
             channel_free_ns: vec![0; channels as usize],
-            interface_read_free_ns: 0,
-            interface_write_free_ns: 0,
+            interface_read: Bus::default(),
+            interface_write: Bus::default(),
             reading: HashMap::new(),
             translation,
             slc,
@@ -245,6 +249,7 @@ impl FlashModel {
             next_die: 0,
             accepted: 0,
             drained: 0,
+            drained_ns: 0,
             waiting_drains: Vec::new(),
         }
     }
@@ -264,11 +269,10 @@ impl FlashModel {
                 self.push(moved_ns, Event::PageMoved(page));
             }
             Event::PageMoved(page) => {
-                let sent_ns = at_ns.max(self.interface_read_free_ns)
-                    + transfer_ns(page.bytes, self.interface_read_mb_s);
-                self.interface_read_free_ns = sent_ns;
+                let span_ns = transfer_ns(page.bytes, self.interface_read_mb_s);
+                let (_, sent_ns) = self.interface_read.take(at_ns, span_ns);
                 if self.half_duplex {
-                    self.interface_write_free_ns = sent_ns;
+                    self.interface_write = self.interface_read;
                 }
                 self.push(sent_ns, Event::PageSent(page.id));
             }
@@ -299,17 +303,20 @@ impl FlashModel {
         match request.operation {
             Operation::Read => self.read(request, now_ns),
             Operation::Write => {
-                let received_ns = now_ns.max(self.interface_write_free_ns)
-                    + transfer_ns(request.length_bytes, self.interface_write_mb_s);
-                self.interface_write_free_ns = received_ns;
+                let span_ns = transfer_ns(request.length_bytes, self.interface_write_mb_s);
+                let (_, received_ns) = self.interface_write.take(now_ns, span_ns);
                 if self.half_duplex {
-                    self.interface_read_free_ns = received_ns;
+                    self.interface_read = self.interface_write;
                 }
                 self.push(received_ns, Event::Received(Command::of(request)));
             }
             Operation::Flush => {
                 if self.power_loss_protection || self.drained == self.accepted {
-                    self.push(now_ns + self.flush_ns, Event::Finish(request.id));
+                    // One that is told of late waits for what was drained meanwhile.
+                    let waited = !self.power_loss_protection && now_ns < self.drained_ns;
+                    let over_ns =
+                        if waited { self.drained_ns + self.page_program_ns } else { now_ns + self.flush_ns };
+                    self.push(over_ns, Event::Finish(request.id));
                 } else {
                     self.waiting_drains.push((request.id, self.accepted));
                 }
@@ -377,8 +384,7 @@ impl MediumModel for FlashModel {
             Operation::Write => (self.write_gap_ns, self.command_write_ns),
             Operation::Flush | Operation::Discard => (self.write_gap_ns, self.command_write_ns),
         };
-        let start_ns = now.as_ns().max(self.controller_free_ns);
-        self.controller_free_ns = start_ns + gap_ns;
+        let (start_ns, _) = self.controller.take(now.as_ns(), gap_ns);
         self.push(start_ns + command_ns, Event::Arrive(Command::of(request)));
     }
 

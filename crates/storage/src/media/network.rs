@@ -24,6 +24,8 @@ pub struct NetworkModel {
     under_way: HashMap<RequestId, ModelRequest>,
     /// Commands that wait on this side.
     waiting: VecDeque<ModelRequest>,
+    /// How far the medium was carried.
+    completed: Time,
     done: Vec<Finished>,
 }
 
@@ -54,6 +56,7 @@ impl NetworkModel {
             next_event: 0,
             under_way: HashMap::new(),
             waiting: VecDeque::new(),
+            completed: Time::ZERO,
             done: Vec::new(),
         }
     }
@@ -72,7 +75,9 @@ impl NetworkModel {
 
     fn step(&mut self, at: Time, finished: &mut Vec<Finished>) {
         let mut done = std::mem::take(&mut self.done);
-        self.inner.complete(at, &mut done);
+        // An event of a message that came late lies behind what the target has done.
+        self.completed = self.completed.max(at);
+        self.inner.complete(self.completed, &mut done);
         for Finished { id, at } in done.drain(..) {
             let data_bytes = match self.under_way.get(&id) {
                 Some(request) if request.operation == Operation::Read => request.length_bytes,

@@ -266,11 +266,6 @@ impl MediumModel for PmemModel {
         self.push(enters_ns, Event::Enter { id, write, first_byte: offset_bytes, length_bytes, fua });
     }
 
-    /// A request's own latency comes first; it shares the bandwidth from when that is over, or from when it is told of.
-    fn takes_late(&self) -> bool {
-        true
-    }
-
     fn next_completion(&self) -> Option<Time> {
         self.next_event_ns().map(Time::from_ns)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::NAME;
-use super::deployment::{self, Administration, last_lines, lost, words};
+use super::deployment::{self, Administration, Made, last_lines, lost, words};
 use super::places::name;
 use super::reports::{Status, Topology, parse};
 use super::storage_node::{Plan, endpoint};
@@ -64,7 +64,7 @@ impl Admin {
         plan: &Plan,
         parameters: &Parameters,
         check: &dyn Fn() -> Result<(), SystemError>,
-    ) -> Result<Topology, SystemError> {
+    ) -> Result<Made, SystemError> {
         let commanding = Commanding { admin: self, plan, check, began: Instant::now() };
         deployment::deploy(&commanding, &plan.config, &parameters.all())
     }

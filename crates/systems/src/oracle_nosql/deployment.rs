@@ -33,6 +33,14 @@ pub(super) trait Administration {
     fn pause(&self, pause: Duration) -> bool;
 }
 
+/// A store that was made.
+pub(super) struct Made {
+    pub topology: Topology,
+    /// The administration was there all the time. Otherwise what the topology does not show, such as parameters, may not have been
+    /// carried out.
+    pub is_certain: bool,
+}
+
 /// Makes the store.
 ///
 /// # Errors
@@ -41,7 +49,7 @@ pub(super) fn deploy(
     administration: &dyn Administration,
     config: &Config,
     parameters: &BTreeMap<String, String>,
-) -> Result<Topology, SystemError> {
+) -> Result<Made, SystemError> {
     let failed = |problem: String| SystemError::failed(NAME, DURING, problem);
     let steps = steps(config, parameters);
     let mut said = administration.command(&script(steps.iter()))?;
@@ -50,11 +58,12 @@ pub(super) fn deploy(
         return Err(failed(last_lines(&said)));
     }
     let mut in_vain = 0;
+    let mut is_certain = !lost(&said);
     loop {
         administration.check()?;
         let shown = administration.show_topology()?;
         let topology = match parse::<Topology>(&shown) {
-            Ok(topology) if is_whole(&topology, config) => return Ok(topology),
+            Ok(topology) if is_whole(&topology, config) => return Ok(Made { topology, is_certain }),
             Ok(topology) => topology,
             Err(problem) if lost(&shown) => {
                 if !administration.pause(PAUSE) {
@@ -83,6 +92,7 @@ pub(super) fn deploy(
         for step in steps.iter().filter(|step| !step.part.is_in(&topology)) {
             said = administration.command(&script([step].into_iter()))?;
             if lost(&said) {
+                is_certain = false;
                 in_vain = 0;
                 break;
             }
@@ -354,8 +364,17 @@ mod tests {
     #[test]
     fn a_store_that_lacks_a_node_is_not_whole() {
         let fake = Fake { goes: BTreeMap::from([(7, (false, 0))]), ..Fake::default() };
-        let topology = deploy(&fake, &config(), &parameters()).unwrap();
-        assert_eq!(topology.sns.len(), 3);
+        let made = deploy(&fake, &config(), &parameters()).unwrap();
+        assert_eq!(made.topology.sns.len(), 3);
+    }
+
+    /// A lost connection at the policy, and shards all the same: nobody may take the parameters to be in force.
+    #[test]
+    fn a_policy_that_was_lost_is_not_certain() {
+        let fake = Fake { goes: BTreeMap::from([(1, (false, 0))]), ..Fake::default() };
+        let made = deploy(&fake, &config(), &parameters()).unwrap();
+        assert!(!fake.has("change-policy") && !made.is_certain);
+        assert!(deploy(&Fake::default(), &config(), &parameters()).unwrap().is_certain);
     }
 
     proptest! {
@@ -364,8 +383,11 @@ mod tests {
             goes in prop::collection::btree_map(0u32..60, (prop::bool::ANY, 0u32..4), 0..6),
         ) {
             let fake = Fake { goes, ..Fake::default() };
-            let topology = deploy(&fake, &config(), &parameters()).unwrap();
-            prop_assert!(is_whole(&topology, &config()));
+            let made = deploy(&fake, &config(), &parameters()).unwrap();
+            prop_assert!(is_whole(&made.topology, &config()));
+            let place = |start: &str| fake.done.borrow().iter().position(|one| one.starts_with(start));
+            let has_policy = place("change-policy").is_some_and(|at| Some(at) < place("plan deploy-topology"));
+            prop_assert!(has_policy || !made.is_certain);
             let done = fake.done.borrow();
             let nodes = done.iter().filter(|one| one.starts_with("plan deploy-sn")).count();
             prop_assert_eq!(nodes, 3);

@@ -234,7 +234,13 @@ impl System for OracleNosql {
             admin.wait(&plan, (DURING, limit), &all, &check, &|status| status.is_healthy(shards, copies))
         };
         match &former {
-            None => drop(admin.deploy(&plan, &parameters, &check).map_err(explained)?),
+            None => {
+                let made = admin.deploy(&plan, &parameters, &check).map_err(explained)?;
+                if !made.is_certain {
+                    wait()?;
+                    admin.change(&plan, &BTreeMap::new(), &parameters).map_err(explained)?;
+                }
+            }
             Some(former) => {
                 wait()?;
                 if former.parameters != parameters.all() {

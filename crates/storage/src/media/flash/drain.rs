@@ -174,6 +174,7 @@ impl FlashModel {
     }
 
     pub(super) fn drained(&mut self, bytes: u64, now_ns: u64) {
+        self.drained_ns = self.drained_ns.max(now_ns);
         let mut left = bytes as f64;
         while let Some(write) = self.backlog.front_mut() {
             // Amplified work has a fraction; the page that was rounded up takes it along.
