@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::NAME;
-use super::deployment::{self, Administration, Made, last_lines, lost, words};
+use super::deployment::{self, Administration, last_lines, lost, words};
 use super::places::name;
 use super::reports::{Status, Topology, parse};
 use super::storage_node::{Plan, endpoint};
@@ -58,13 +58,14 @@ impl Admin {
         Admin { tools: Tools::default() }
     }
 
-    /// Makes a store of storage nodes whose agents run, as long as `check` finds nothing wrong with them.
+    /// Makes a store of storage nodes whose agents run, as long as `check` finds nothing wrong with them; whether its parameters are certain
+    /// to be in force.
     pub(super) fn deploy(
         &self,
         plan: &Plan,
         parameters: &Parameters,
         check: &dyn Fn() -> Result<(), SystemError>,
-    ) -> Result<Made, SystemError> {
+    ) -> Result<bool, SystemError> {
         let commanding = Commanding { admin: self, plan, check, began: Instant::now() };
         deployment::deploy(&commanding, &plan.config, &parameters.all())
     }

@@ -33,15 +33,8 @@ pub(super) trait Administration {
     fn pause(&self, pause: Duration) -> bool;
 }
 
-/// A store that was made.
-pub(super) struct Made {
-    pub topology: Topology,
-    /// The administration was there all the time. Otherwise what the topology does not show, such as parameters, may not have been
-    /// carried out.
-    pub is_certain: bool,
-}
-
-/// Makes the store.
+/// Makes the store; whether what the topology does not show, such as parameters, is certain to be in force. It isn't where the administration was
+/// away for a while.
 ///
 /// # Errors
 /// When a command is refused, a process ends, or the topology is not whole in time.
@@ -49,7 +42,7 @@ pub(super) fn deploy(
     administration: &dyn Administration,
     config: &Config,
     parameters: &BTreeMap<String, String>,
-) -> Result<Made, SystemError> {
+) -> Result<bool, SystemError> {
     let failed = |problem: String| SystemError::failed(NAME, DURING, problem);
     let steps = steps(config, parameters);
     let mut said = administration.command(&script(steps.iter()))?;
@@ -63,7 +56,7 @@ pub(super) fn deploy(
         administration.check()?;
         let shown = administration.show_topology()?;
         let topology = match parse::<Topology>(&shown) {
-            Ok(topology) if is_whole(&topology, config) => return Ok(Made { topology, is_certain }),
+            Ok(topology) if is_whole(&topology, config) => return Ok(is_certain),
             Ok(topology) => topology,
             Err(problem) if lost(&shown) => {
                 if !administration.pause(PAUSE) {
@@ -310,6 +303,11 @@ mod tests {
         Config { nodes: 3, capacity: 1, given_partitions: Some(60), ..Config::default() }
     }
 
+    fn topology(fake: &Fake) -> Topology {
+        fake.away_for.set(0);
+        parse(&fake.show_topology().unwrap()).unwrap()
+    }
+
     fn parameters() -> BTreeMap<String, String> {
         BTreeMap::from([("cacheSize".to_owned(), "34603008".to_owned())])
     }
@@ -364,17 +362,17 @@ mod tests {
     #[test]
     fn a_store_that_lacks_a_node_is_not_whole() {
         let fake = Fake { goes: BTreeMap::from([(7, (false, 0))]), ..Fake::default() };
-        let made = deploy(&fake, &config(), &parameters()).unwrap();
-        assert_eq!(made.topology.sns.len(), 3);
+        deploy(&fake, &config(), &parameters()).unwrap();
+        assert_eq!(topology(&fake).sns.len(), 3);
     }
 
     /// A lost connection at the policy, and shards all the same: nobody may take the parameters to be in force.
     #[test]
     fn a_policy_that_was_lost_is_not_certain() {
         let fake = Fake { goes: BTreeMap::from([(1, (false, 0))]), ..Fake::default() };
-        let made = deploy(&fake, &config(), &parameters()).unwrap();
-        assert!(!fake.has("change-policy") && !made.is_certain);
-        assert!(deploy(&Fake::default(), &config(), &parameters()).unwrap().is_certain);
+        let is_certain = deploy(&fake, &config(), &parameters()).unwrap();
+        assert!(!fake.has("change-policy") && !is_certain);
+        assert!(deploy(&Fake::default(), &config(), &parameters()).unwrap());
     }
 
     proptest! {
@@ -383,11 +381,11 @@ mod tests {
             goes in prop::collection::btree_map(0u32..60, (prop::bool::ANY, 0u32..4), 0..6),
         ) {
             let fake = Fake { goes, ..Fake::default() };
-            let made = deploy(&fake, &config(), &parameters()).unwrap();
-            prop_assert!(is_whole(&made.topology, &config()));
+            let is_certain = deploy(&fake, &config(), &parameters()).unwrap();
+            prop_assert!(is_whole(&topology(&fake), &config()));
             let place = |start: &str| fake.done.borrow().iter().position(|one| one.starts_with(start));
             let has_policy = place("change-policy").is_some_and(|at| Some(at) < place("plan deploy-topology"));
-            prop_assert!(has_policy || !made.is_certain);
+            prop_assert!(has_policy || !is_certain);
             let done = fake.done.borrow();
             let nodes = done.iter().filter(|one| one.starts_with("plan deploy-sn")).count();
             prop_assert_eq!(nodes, 3);

@@ -235,8 +235,7 @@ impl System for OracleNosql {
         };
         match &former {
             None => {
-                let made = admin.deploy(&plan, &parameters, &check).map_err(explained)?;
-                if !made.is_certain {
+                if !admin.deploy(&plan, &parameters, &check).map_err(explained)? {
                     wait()?;
                     admin.change(&plan, &BTreeMap::new(), &parameters).map_err(explained)?;
                 }
