@@ -65,12 +65,19 @@ impl Engine {
             ));
         }
         // It learns the headers of an object that only a listing told of.
-        let resolved = self.resolve(&from.bucket, &from.key).await?;
+        let resolved = self.resolve_source(&from.bucket, &from.key).await?;
         request.source.check(&resolved.record)?;
-        if !source.is_exclusive(&from.key) || !target.is_exclusive(&to.key) {
+        let is_together = self.are_together((&from.bucket, &from.key), (&to.bucket, &to.key));
+        if !is_together || !source.is_exclusive(&from.key) || !target.is_exclusive(&to.key) {
             return self.copy_bytes(request, resolved).await;
         }
         drop(resolved);
+        self.check_keepable(
+            &target,
+            request.headers.as_ref().unwrap_or(&Headers::default()),
+            request.tags.as_deref().unwrap_or_default(),
+        )?;
+        let pass = self.to_write(&to.bucket, &[&to.key]).await?;
         let (version, is_directory) = (self.number(), target.backend.kind == Kind::Directory);
         let at = to.clone();
         let stored = self
@@ -97,6 +104,7 @@ impl Engine {
             })
             .await?;
         self.settled(&target, &to).await?;
+        pass.check()?;
         Ok(stored)
     }
 
@@ -111,12 +119,16 @@ impl Engine {
             if request.tags.as_ref().is_some_and(|tags| !tags.is_empty()) {
                 return Err(no_place("tags"));
             }
-            let is_plain = request.headers.is_none() && request.target == Conditions::default();
+            let is_plain = request.headers.is_none()
+                && request.target == Conditions::default()
+                && self.are_together((&from.0, &from.1), (&to.0, &to.1));
             if from.0 == to.0 && !source.is_exclusive(&from.1) && is_plain {
+                let pass = self.to_write(&to.0, &[&to.1]).await?;
                 let _turn = target.backend.turn(&to.1).await;
                 let etag = target.backend.copy(&from.1, &to.1).await;
                 self.forget_found(&target, &to.1);
                 let etag = etag?.map_or(record.etag, |etag| bare(&etag).to_owned());
+                pass.check()?;
                 return Ok(Stored { etag, checksums: record.checksums, modified_ms: now_ms() });
             }
         }

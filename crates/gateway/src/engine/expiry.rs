@@ -11,6 +11,30 @@ use crate::model::now_ms;
 /// The longest and the shortest pause between two looks.
 const PAUSE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 
+/// The time of day as it is at least. A clock that jumps ahead must not end what somebody is at: what counts is no more than
+/// the time at our start and how long that is ago.
+pub(super) struct Clock {
+    started_ms: i64,
+    since_start: Box<dyn Fn() -> Duration + Send + Sync>,
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        let started = crate::ownership::boot_ms();
+        let since_start =
+            Box::new(move || Duration::from_millis(crate::ownership::boot_ms().saturating_sub(started)));
+        Clock { started_ms: now_ms(), since_start }
+    }
+}
+
+impl Clock {
+    /// Where the clock says that it is `now_ms`.
+    fn certainly_ms(&self, now_ms: i64) -> i64 {
+        let since_ms = i64::try_from((self.since_start)().as_millis()).unwrap_or(i64::MAX);
+        now_ms.min(self.started_ms.saturating_add(since_ms))
+    }
+}
+
 impl Engine {
     /// Ends uploads as they expire, for as long as the engine lives.
     pub(super) fn start_expiring(self: &Arc<Self>) {
@@ -43,7 +67,7 @@ impl Engine {
 
     async fn end_expired_uploads(&self) -> Result<()> {
         let after_ms = i64::try_from(self.setup.uploads_expire.as_millis()).unwrap_or(i64::MAX);
-        let before_ms = now_ms().saturating_sub(after_ms);
+        let before_ms = self.clock.certainly_ms(now_ms()).saturating_sub(after_ms);
         let begun = self.metadata.view()?.all_uploads()?;
         for ((name, upload), _) in begun.into_iter().filter(|(_, record)| record.begun_ms < before_ms) {
             let at = (name.clone(), upload.clone());
@@ -63,5 +87,30 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_ends_nothing_early() {
+        let passed_ms = Arc::new(AtomicU64::new(0));
+        let passed = Arc::clone(&passed_ms);
+        let since_start = Box::new(move || Duration::from_millis(passed.load(Ordering::Relaxed)));
+        let clock = Clock { started_ms: 1_000_000, since_start };
+        let day_ms = 24 * 3600 * 1000;
+        passed_ms.store(5000, Ordering::Relaxed);
+        assert_eq!(clock.certainly_ms(1_005_000), 1_005_000);
+        // A year ahead, a year back, and to the end of time.
+        assert_eq!(clock.certainly_ms(1_005_000 + 365 * day_ms), 1_005_000);
+        assert_eq!(clock.certainly_ms(1_005_000 - 365 * day_ms), 1_005_000 - 365 * day_ms);
+        assert_eq!(clock.certainly_ms(i64::MAX), 1_005_000);
+        // What is really long ago is so still.
+        passed_ms.store(8 * day_ms as u64, Ordering::Relaxed);
+        assert_eq!(clock.certainly_ms(i64::MAX), 1_000_000 + 8 * day_ms);
     }
 }

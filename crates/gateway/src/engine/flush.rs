@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 
-use super::queue::Attempt;
+use super::queue::{Attempt, Turn};
 use super::read::{Resolved, Run};
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
@@ -61,8 +61,7 @@ impl Engine {
                 while let Some(turn) = queue.next().await {
                     // An engine that is gone flushes at its next start.
                     let Some(engine) = engine.upgrade() else { return };
-                    let attempt =
-                        engine.flush(&turn.name, turn.is_stuck).await.unwrap_or_else(Attempt::Failed);
+                    let attempt = engine.flush_ours(&turn).await;
                     if let Attempt::Failed(error) = &attempt {
                         engine.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!("{} is not in the store yet: {error}", turn.name);
@@ -72,6 +71,18 @@ impl Engine {
             });
         }
         Ok(())
+    }
+
+    /// What another gateway may be flushing is left alone, also in the middle of it.
+    async fn flush_ours(&self, turn: &Turn) -> Attempt {
+        let flush = async { self.flush(&turn.name, turn.is_stuck).await.unwrap_or_else(Attempt::Failed) };
+        let Some(sharing) = &self.setup.sharing else { return flush.await };
+        let slot = sharing.ownership.slot_of(&turn.name.bucket, &turn.name.key);
+        tokio::select! {
+            biased;
+            () = sharing.ownership.lapsed(slot) => Attempt::NotOurs,
+            attempt = flush => attempt,
+        }
     }
 
     async fn flush(&self, name: &Name, is_stuck: bool) -> Result<Attempt> {

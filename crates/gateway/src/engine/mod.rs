@@ -1,26 +1,32 @@
 //! The gateway without its protocol: buckets, objects, copies, uploads, listings. `s3/` puts S3 in front of it.
 
+mod ahead;
+mod answering;
 mod copy;
+mod elsewhere;
 mod expiry;
 mod flush;
 mod import;
 mod list;
+mod pages;
 mod parts;
 mod queue;
 mod read;
+mod recovery;
 mod shared;
+mod slots;
 mod upload;
 mod write;
 
 pub use copy::{CopyRequest, SourceConditions};
-pub use list::{Entry, ListRequest, Listing};
+pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
+pub use pages::{Entry, ListRequest, Listing, UploadSummary};
 pub use parts::CompletedPart;
 pub use read::{Body, Resolved};
-pub use upload::{MOST_PARTS, PartSummary, UploadSummary};
+pub use upload::{MOST_PARTS, PartSummary};
 pub use write::{Conditions, PutRequest, Stored, Verify};
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,14 +34,18 @@ use std::time::Duration;
 use underlay_files::{Access, Folder};
 use underlay_sync::{Mutex, RwLock};
 
+use crate::at_rest::AtRest;
 use crate::blocks::{Blocks, Counts, Whose};
 use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
 use crate::errors::{Error, Result};
-use crate::journal::{Journal, Known};
+use crate::journal::Journal;
+use crate::journal::frame::Framing;
 use crate::meta::{Committer, Metadata, Name};
-use crate::model::{BucketRecord, ContentId, Place, now_ms};
+use crate::model::{BucketRecord, ContentId, now_ms};
 use crate::store::{Backend, Found};
 use queue::Queue;
+use recovery::{SEALED_BY, open_metadata, recover};
+pub(crate) use recovery::{check_seal, sealed_by};
 
 /// Makes the store of a place ready, or says why it can't be.
 pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<Backend, String> + Send + Sync;
@@ -54,6 +64,10 @@ pub struct Setup {
     pub new_buckets: Option<NewBuckets>,
     pub open_store: Box<OpenStore>,
     pub create_place: Box<CreatePlace>,
+    /// How keys are divided among several gateways; `None` if this one has them all.
+    pub sharing: Option<Sharing>,
+    /// What the local disk is encrypted with.
+    pub at_rest: Option<Arc<AtRest>>,
 }
 
 /// See the module.
@@ -64,9 +78,13 @@ pub struct Engine {
     blocks: Arc<Blocks>,
     queue: Arc<Queue>,
     served: Arc<Served>,
+    ahead: ahead::Ahead,
+    clock: expiry::Clock,
     setup: Setup,
     /// Of this local directory: blocks of another one's are not ours.
     identity: u64,
+    /// Fingerprint of the key that the local disk is encrypted with: blocks of another one's are not ours either.
+    sealed_by: u64,
     next_number: AtomicU64,
     /// Nobody else may use the directory while we do.
     _lock: std::fs::File,
@@ -198,11 +216,15 @@ impl Engine {
         let journal_folder =
             folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
         let metadata = open_metadata(&folder, &journal_folder, setup.local.metadata_bytes as usize)?;
-        let journal = recover(&metadata, journal_folder, setup.local.journal_bytes)
+        let sealed_by = sealed_by(setup.at_rest.as_deref())?;
+        check_seal(&metadata, sealed_by, &setup.local.directory)?;
+        let framing = Framing::new(setup.at_rest.clone());
+        let journal = recover(&metadata, journal_folder, setup.local.journal_bytes, framing)
             .map_err(|error| error.to_string())?;
         let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
         let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
-        let blocks = Blocks::open(setup.local.block_bytes, setup.local.memory_bytes, flash).await?;
+        let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
+        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
         let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
@@ -213,17 +235,36 @@ impl Engine {
             .map_err(|error| format!("cannot start a thread: {error}"))?
         };
         let identity = committer
-            .commit(Vec::new(), |change| match change.number(b"identity")? {
-                Some(identity) => Ok(identity),
-                None => {
-                    let identity =
-                        getrandom::u64().map_err(|error| Error::local("no random numbers", error))?;
-                    change.set_number(b"identity", identity)?;
-                    Ok(identity)
+            .commit(Vec::new(), move |change| {
+                change.set_number(SEALED_BY, sealed_by)?;
+                match change.number(b"identity")? {
+                    Some(identity) => Ok(identity),
+                    None => {
+                        let identity =
+                            getrandom::u64().map_err(|error| Error::local("no random numbers", error))?;
+                        change.set_number(b"identity", identity)?;
+                        Ok(identity)
+                    }
                 }
             })
             .await
             .map_err(|error| error.to_string())?;
+        match &setup.sharing {
+            Some(sharing) => sharing.ownership.be(format!("{identity:016x}")),
+            // Objects that it does not know, another gateway may have.
+            None if metadata
+                .view()
+                .and_then(|view| view.number(slots::CLUSTER))
+                .map_err(|error| error.to_string())?
+                .is_some() =>
+            {
+                return Err(format!(
+                    "{} is that of a gateway which shares its store with others, and the configuration has no [cluster]\n  what to do: put [cluster] back, or begin with an empty directory once `drain` has stored everything",
+                    setup.local.directory.display()
+                ));
+            }
+            None => {}
+        }
         let next_number = AtomicU64::new(metadata.epoch << NUMBER_BITS);
         let engine = Engine {
             metadata,
@@ -232,8 +273,11 @@ impl Engine {
             blocks: Arc::new(blocks),
             queue,
             served,
+            ahead: ahead::Ahead::default(),
+            clock: expiry::Clock::default(),
             setup,
             identity,
+            sealed_by,
             next_number,
             _lock: lock,
             counters: Counters::default(),
@@ -476,12 +520,22 @@ impl Engine {
     }
 
     fn whose_content(&self, content: ContentId) -> Whose {
-        Whose::new(&[b"content", &self.identity.to_le_bytes(), &content.0.to_le_bytes()])
+        Whose::new(&[
+            b"content",
+            &self.identity.to_le_bytes(),
+            &self.sealed_by.to_le_bytes(),
+            &content.0.to_le_bytes(),
+        ])
     }
 
     /// Bytes in the journal, and how many there may be.
     pub(crate) fn journal_bytes(&self) -> (u64, u64) {
         (self.journal.used_bytes(), self.journal.capacity_bytes())
+    }
+
+    /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and from the store.
+    pub(crate) fn bypass(&self) -> (bool, u64, f64, f64) {
+        self.blocks.bypass()
     }
 
     pub(crate) fn cached_bytes(&self) -> u64 {
@@ -545,46 +599,4 @@ fn remove_empty(directory: &std::path::Path) {
     }
     // One that is not empty stays.
     let _ = std::fs::remove_dir(directory);
-}
-
-/// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them would remove
-/// what clients were told is safe.
-fn open_metadata(
-    folder: &Folder,
-    journal: &Folder,
-    cache_bytes: usize,
-) -> std::result::Result<Metadata, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.path().display());
-    let path: PathBuf = folder.path().join(crate::meta::FILE);
-    let journal_epoch = crate::journal::epoch_of(journal).map_err(failed)?;
-    // Made by us, for us alone: the metadata store itself would go by the umask.
-    let is_new = folder.file(crate::meta::FILE).and_then(|file| file.metadata()).map_err(failed)?.len() == 0;
-    if is_new && journal_epoch > 0 {
-        return Err(format!(
-            "{} is missing or empty, and there is a journal beside it, which is worth nothing without it\n  what to do: bring the metadata back; if they are lost, move the whole directory away and begin with an empty one",
-            path.display()
-        ));
-    }
-    let metadata = Metadata::open(&path, cache_bytes, journal_epoch).map_err(|error| error.to_string())?;
-    if is_new {
-        // Their names have to be as durable as what will be in them.
-        let above = folder.path().parent().unwrap_or(folder.path());
-        for directory in [folder.path(), above] {
-            std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
-        }
-    }
-    crate::journal::set_epoch(journal, metadata.epoch).map_err(failed)?;
-    Ok(metadata)
-}
-
-fn recover(metadata: &Metadata, folder: Folder, capacity_bytes: u64) -> Result<Arc<Journal>> {
-    let mut known = Vec::new();
-    metadata.view()?.each_content(|_, record| {
-        if let Place::Local { segment, offset_bytes } = record.place {
-            known.push(Known { segment, offset_bytes, size_bytes: record.size_bytes });
-        }
-        Ok(())
-    })?;
-    let journal = Journal::open(folder, capacity_bytes, &known);
-    journal.map(Arc::new).map_err(|error| Error::local("cannot open the journal", error))
 }

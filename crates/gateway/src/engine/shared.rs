@@ -61,6 +61,7 @@ impl Engine {
         let whose = Whose::new(&[
             b"shared",
             &self.identity.to_le_bytes(),
+            &self.sealed_by.to_le_bytes(),
             state.name.as_bytes(),
             key.as_bytes(),
             etag.as_deref().unwrap_or("").as_bytes(),

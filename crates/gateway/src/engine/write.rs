@@ -1,11 +1,13 @@
 //! Putting and deleting objects.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
+use super::elsewhere::{Answer, Question, confused};
 use super::{BucketState, Engine};
 use crate::config::Write;
 use crate::digests::{Algorithm, Digests, Sums, hex};
@@ -13,6 +15,7 @@ use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
+use crate::ownership::Route;
 use crate::store::{Kind, bare};
 
 /// A client that sends nothing for so long gives up its room in the journal.
@@ -91,6 +94,8 @@ impl Engine {
     ) -> Result<Stored> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
+        self.check_keepable(&state, &request.headers, &request.tags)?;
+        let pass = self.to_write(bucket, &[key]).await?;
         let name = Name::new(bucket, key);
         if request.size_bytes > MOST_PUT_BYTES {
             return Err(Error::TooLarge("a PUT has at most 5 GiB: use a multipart upload".to_owned()));
@@ -102,7 +107,8 @@ impl Engine {
         let (written, sums) = self.spool(request.size_bytes, &request.algorithms, body, For::Object).await?;
         verify(&sums.md5, &sums.checksums)?;
         if !state.is_exclusive(key) {
-            return self.put_shared(&state, &name, request, written, sums).await;
+            let stored = self.put_shared(&state, &name, request, written, sums).await?;
+            return pass.check().map(|()| stored);
         }
         let record = self.record(written.as_ref(), request.size_bytes, sums, request.headers, request.tags);
         let stored = Stored {
@@ -125,6 +131,7 @@ impl Engine {
             })
             .await?;
         self.settled(&state, &name).await?;
+        pass.check()?;
         Ok(stored)
     }
 
@@ -223,7 +230,53 @@ impl Engine {
     /// # Errors
     /// When the bucket is not there, or nothing can be deleted at all.
     pub async fn delete(&self, bucket: &str, keys: Vec<(String, Conditions)>) -> Result<Vec<Result<()>>> {
+        self.bucket(bucket)?;
+        let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
+        let mut groups: HashMap<Option<String>, Vec<(usize, (String, Conditions))>> = HashMap::new();
+        for (at, (key, conditions)) in keys.into_iter().enumerate() {
+            match self.route(bucket, &key) {
+                Route::Here => groups.entry(None).or_default().push((at, (key, conditions))),
+                Route::There { owner, .. } => {
+                    groups.entry(Some(owner)).or_default().push((at, (key, conditions)))
+                }
+                Route::Nowhere(why) => outcomes[at] = Err(Error::Busy(format!("{why}: try again later"))),
+            }
+        }
+        for (owner, group) in groups {
+            let (places, keys): (Vec<usize>, Vec<(String, Conditions)>) = group.into_iter().unzip();
+            let done = match owner {
+                None => self.delete_here(bucket, keys).await,
+                Some(owner) => {
+                    let keys = keys.into_iter().map(|(key, conditions)| (key, conditions.if_match)).collect();
+                    let question = Question::Delete { bucket: bucket.to_owned(), keys };
+                    match self.ask(&owner, &question).await {
+                        Ok(Answer::Deleted(done)) if done.len() == places.len() => Ok(done),
+                        Ok(_) => Err(confused()),
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            // What went wrong with some keys says nothing of the others.
+            match done {
+                Ok(done) => places.into_iter().zip(done).for_each(|(at, outcome)| outcomes[at] = outcome),
+                Err(error @ Error::Busy(_)) => {
+                    places.into_iter().for_each(|at| outcomes[at] = Err(error.clone()))
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// The same of keys that are this gateway's.
+    pub(super) async fn delete_here(
+        &self,
+        bucket: &str,
+        keys: Vec<(String, Conditions)>,
+    ) -> Result<Vec<Result<()>>> {
         let state = self.bucket(bucket)?;
+        let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
+        let pass = self.to_write(bucket, &names).await?;
         let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
         let mut ours = Vec::new();
         for (at, (key, conditions)) in keys.iter().enumerate() {
@@ -257,6 +310,7 @@ impl Engine {
                 Err(error) => Err(error),
             };
         }
+        pass.check()?;
         Ok(outcomes)
     }
 
@@ -271,14 +325,16 @@ impl Engine {
                 "tags need a prefix with consistency = \"exclusive\"".to_owned(),
             ));
         }
+        self.check_keepable(&state, &Headers::default(), &tags)?;
+        let pass = self.to_write(bucket, &[key]).await?;
         let name = Name::new(bucket, key);
-        self.committer
-            .commit(Vec::new(), move |change| {
-                let mut record = change.object(&name)?.ok_or(Error::NoSuchKey)?;
-                record.tags = tags;
-                change.set_object(&name, Some(&record))
-            })
-            .await
+        let set = self.committer.commit(Vec::new(), move |change| {
+            let mut record = change.object(&name)?.ok_or(Error::NoSuchKey)?;
+            record.tags = tags;
+            change.set_object(&name, Some(&record))
+        });
+        set.await?;
+        pass.check()
     }
 }
 

@@ -26,6 +26,21 @@ const FORMAT: u64 = 1;
 /// Name of the file in the local directory.
 pub(crate) const FILE: &str = "metadata.redb";
 
+/// For the fuzzer: any bytes as a key and as a record of each table.
+pub(crate) fn read_any(data: &[u8]) {
+    use crate::model::{
+        BucketRecord, ContentRecord, ObjectRecord, PartRecord, PendingRecord, StoredRecord, UploadRecord,
+    };
+    if let Some(name) = Name::from_bytes(data) {
+        assert_eq!(name.to_bytes(), data);
+    }
+    let _ = tables::split_upload_key(data);
+    let _ = (tables::decode::<ObjectRecord>(data), tables::decode::<ContentRecord>(data));
+    let _ = (tables::decode::<BucketRecord>(data), tables::decode::<PendingRecord>(data));
+    let _ = (tables::decode::<StoredRecord>(data), tables::decode::<UploadRecord>(data));
+    let _ = (tables::decode::<PartRecord>(data), tables::decode::<u64>(data));
+}
+
 /// The open file.
 pub(crate) struct Metadata {
     database: Arc<Database>,

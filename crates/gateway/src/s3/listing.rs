@@ -177,7 +177,7 @@ fn token(name: &str) -> String {
     URL_SAFE_NO_PAD.encode(name)
 }
 
-fn position(token: &str) -> Option<String> {
+pub(super) fn position(token: &str) -> Option<String> {
     String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()
 }
 

@@ -23,6 +23,9 @@ use tokio_openssl::SslStream;
 
 use super::access_log::{AccessLog, Line};
 use super::metrics::Requests;
+use crate::cluster::{Asked, Peers};
+use crate::engine::Engine;
+use crate::ownership::Route;
 use crate::s3::Note;
 
 /// A client that is slower than this to say what it wants is not waited for.
@@ -41,7 +44,12 @@ pub(super) struct Connections {
     pub(super) service: S3Service,
     pub(super) requests: Arc<Requests>,
     pub(super) slots: Arc<Semaphore>,
-    pub(super) access_log: AccessLog,
+    pub(super) access_log: Arc<AccessLog>,
+    /// The other gateways, where there are some.
+    pub(super) peers: Option<Arc<Peers>>,
+    pub(super) engine: Arc<Engine>,
+    /// Whether these connections are the other gateways'.
+    pub(super) is_inner: bool,
 }
 
 impl Connections {
@@ -112,8 +120,8 @@ impl Connections {
             _ if is_form(&request) => (no_forms(), None),
             Err(_) => (too_many(), None),
             Ok(slot) => {
-                let received = |body| Body::http_body(Received { body, is_read: Arc::clone(&is_read) });
-                (self.service.call(request.map(received)).await?, Some(slot))
+                let received = request.map(|body| Received { body, is_read: Arc::clone(&is_read) });
+                (self.carry_out(received, &note).await?, Some(slot))
             }
         };
         if !is_read.load(Ordering::Acquire) {
@@ -140,6 +148,52 @@ impl Connections {
             response.body_mut().status = Some(response.status());
             response
         })
+    }
+}
+
+impl Connections {
+    /// Here, or by the gateway that has the key.
+    async fn carry_out(
+        &self,
+        mut request: Request<Received>,
+        note: &Note,
+    ) -> Result<Response<Body>, HttpError> {
+        let Some(peers) = &self.peers else { return self.service.call(request.map(Body::http_body)).await };
+        if self.is_inner {
+            return match peers.asked(&request) {
+                Asked::ByClient => {
+                    Peers::take_proof(&mut request);
+                    self.service.call(request.map(Body::http_body)).await
+                }
+                Asked::Question => {
+                    note.0.lock().operation = "Question".to_owned();
+                    Ok(peers.answer(&self.engine, request).await)
+                }
+                Asked::ByStranger => {
+                    let text = "this port is for the gateways of the cluster";
+                    Ok(refused(StatusCode::FORBIDDEN, "AccessDenied", text))
+                }
+            };
+        }
+        let busy = |why: &str| {
+            let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", why);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        };
+        match peers.route(&request) {
+            Route::Here => self.service.call(request.map(Body::http_body)).await,
+            Route::There { owner, address } => {
+                note.0.lock().operation = "Forwarded".to_owned();
+                match peers.forward(&owner, &address, request).await {
+                    Ok(response) => Ok(response),
+                    Err(error) => Ok(busy(&error.to_string())),
+                }
+            }
+            // Who is not let in is told of nothing else: the names of gateways are not for everybody.
+            Route::Nowhere(_) => Ok(busy(
+                "the gateway that has these keys is gone, and what it has acknowledged is with it: try again later",
+            )),
+        }
     }
 }
 

@@ -1,0 +1,397 @@
+//! Several gateways over one store: who is there and who has which keys, kept in etcd. `docs/gateway.md` says what that guarantees.
+//!
+//! A slot's record stays when its owner goes; the owner's own key goes with its lease. Every change of a slot is a transaction that
+//! compares the record, our lease, and that the former owner is gone or the next one there.
+
+mod control;
+mod etcd;
+mod operate;
+mod peers;
+mod records;
+
+pub(crate) use operate::{abandon, members};
+pub(crate) use peers::{Asked, Peers};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use underlay_sync::Mutex;
+
+use crate::config::{self, Config, Secrets};
+use crate::digests::hex;
+use crate::engine::{Elsewhere, Engine, Sharing};
+use crate::ownership::{Ownership, boot_ms};
+use control::Control;
+use etcd::{Compare, Etcd};
+use records::{ClusterRecord, HomeRecord, Keys, MemberRecord, View, put};
+
+/// The lease is looked at, and renewed, so often while it lasts.
+const LOOKS_A_LEASE: u32 = 5;
+/// A part of the lease that is not made use of: clocks do not run at the same speed.
+const MARGIN: u32 = 5;
+const LEAVE_PAUSE: Duration = Duration::from_millis(100);
+const REGISTER_PAUSE: Duration = Duration::from_millis(500);
+
+/// What the tasks of a member share.
+struct Shared {
+    engine: Arc<Engine>,
+    ownership: Arc<Ownership>,
+    etcd: Etcd,
+    keys: Keys,
+    name: String,
+    member: MemberRecord,
+    segments: usize,
+    ttl: Duration,
+    /// How often etcd is looked at.
+    tick: Duration,
+    /// Of this start.
+    process: u64,
+    lease: Mutex<Option<i64>>,
+    poked: Notify,
+    leaving: Notify,
+    has_left: AtomicBool,
+}
+
+/// This gateway as a member.
+pub(crate) struct Member {
+    shared: Arc<Shared>,
+}
+
+/// Why a gateway is not there yet.
+enum Refusal {
+    /// It would be wrong to go on.
+    Wrong(String),
+    NotYet(String),
+}
+
+fn lost_cluster() -> String {
+    "etcd no longer has the cluster that this gateway's local directory belongs to, or has another one\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost everything\" in docs/gateway.md".to_owned()
+}
+
+fn given_up(slots: usize) -> String {
+    format!(
+        "keys of {slots} slots were given up by `underlay-gateway abandon`, and this local directory has writes to them that the store does not have: nothing of those is served or stored\n  what to do: if they are not needed, move the local directory away and begin with an empty one"
+    )
+}
+
+/// For the fuzzer: any bytes as an answer of etcd, as a value there, and as the path of a request.
+pub(crate) fn read_any(data: &[u8]) {
+    let keys = Keys::new("/t");
+    if let Ok(answer) = serde_json::from_slice(data)
+        && let Ok(rows) = etcd::rows_of(&answer)
+    {
+        let _ = View::read(&keys, &rows);
+    }
+    for key in [keys.cluster(), keys.member("a"), keys.home("a"), keys.slot(7)] {
+        let row = etcd::Row { key, value: data.to_vec(), mod_revision: 1, lease: 1 };
+        let _ = View::read(&keys, &[row]);
+    }
+    if let Ok(text) = std::str::from_utf8(data) {
+        let _ = peers::name_of(text);
+    }
+}
+
+/// What the buckets are, so that members can tell whether theirs are the same.
+fn buckets_of(config: &Config) -> String {
+    use sha2::Digest as _;
+    let mut hash = sha2::Sha256::new();
+    let mut buckets: Vec<_> = config.buckets.iter().collect();
+    buckets.sort_by(|a, b| a.name.cmp(&b.name));
+    for bucket in buckets {
+        hash.update(format!("{:?} {:?}\n", bucket.name, bucket.store.to_string()));
+        for rule in &bucket.rules {
+            hash.update(format!("{:?} {:?}\n", rule.prefix, rule.consistency));
+        }
+    }
+    hash.update(format!("{:?}", config.s3.url));
+    hex(&hash.finalize()[..16])
+}
+
+fn etcd_of(config: &config::Cluster, secrets: &Secrets) -> Result<Etcd, String> {
+    let authority = match &config.authority {
+        Some(path) => Some(
+            underlay_files::read(path, 1 << 20)
+                .map_err(|error| format!("[cluster]: {}: {error}", path.display()))?,
+        ),
+        None => None,
+    };
+    let user = config.etcd_user.as_ref().map(|(name, _)| name.clone()).zip(secrets.of_etcd.clone());
+    // Two tries have to fit what is left of a lease after a look.
+    let patience = (config.ttl / LOOKS_A_LEASE).max(Duration::from_millis(500));
+    Etcd::new(config.etcd.clone(), user, authority.as_deref(), patience)
+}
+
+/// The member that a slot is to be with, by id and name.
+fn chosen_for(view: &View, slot: u16) -> Option<(String, String)> {
+    let name = crate::placement::chosen(view.members.values().map(|member| member.name.as_str()), slot)?;
+    let (id, member) = view.members.iter().find(|(_, member)| member.name == name)?;
+    Some((id.clone(), member.name.clone()))
+}
+
+/// What the engine has to know before it is opened.
+///
+/// # Errors
+/// When a certificate or a secret can't be used.
+pub(crate) fn sharing_of(
+    config: &Config,
+    secrets: &Secrets,
+) -> Result<Option<(Sharing, Arc<Peers>)>, String> {
+    let Some(cluster) = &config.cluster else { return Ok(None) };
+    let ownership = Arc::new(Ownership::new(cluster.segments));
+    let secret = secrets.of_cluster.clone().unwrap_or_default();
+    let peers = Arc::new(Peers::new(cluster, config.tls.is_some(), secret, Arc::clone(&ownership))?);
+    Ok(Some((Sharing { ownership, others: Arc::clone(&peers) as Arc<dyn Elsewhere> }, peers)))
+}
+
+impl Member {
+    /// Joins the cluster, and goes on in tasks of its own.
+    ///
+    /// # Errors
+    /// When it would be wrong to: the cluster is another one, or this gateway has what was given up. While etcd does not answer, it is
+    /// waited for.
+    pub(crate) async fn join(
+        config: &Config,
+        secrets: &Secrets,
+        engine: Arc<Engine>,
+        ownership: Arc<Ownership>,
+    ) -> Result<Option<Member>, String> {
+        let Some(cluster) = &config.cluster else { return Ok(None) };
+        let address = cluster.address.clone().unwrap_or_else(|| cluster.listen.to_string());
+        let shared = Arc::new(Shared {
+            etcd: etcd_of(cluster, secrets)?,
+            keys: Keys::new(&cluster.prefix),
+            name: cluster.name.clone(),
+            member: MemberRecord { name: cluster.name.clone(), address, buckets: buckets_of(config) },
+            segments: cluster.segments,
+            ttl: cluster.ttl,
+            tick: cluster.ttl / LOOKS_A_LEASE,
+            process: getrandom::u64().map_err(|error| format!("no random numbers: {error}"))?,
+            lease: Mutex::new(None),
+            poked: Notify::new(),
+            leaving: Notify::new(),
+            has_left: AtomicBool::new(false),
+            engine,
+            ownership,
+        });
+        let mut said = String::new();
+        loop {
+            match shared.register().await {
+                Ok(()) => break,
+                Err(Refusal::Wrong(why)) => return Err(why),
+                Err(Refusal::NotYet(why)) => {
+                    if said != why {
+                        tracing::warn!("not in the cluster yet: {why}");
+                        said = why;
+                    }
+                    tokio::time::sleep(REGISTER_PAUSE).await;
+                }
+            }
+        }
+        tokio::spawn(Arc::clone(&shared).hold());
+        tokio::spawn(Arc::clone(&shared).control());
+        Ok(Some(Member { shared }))
+    }
+
+    /// Hands everything to the other members, as far as the stores have it, and takes its leave. Returns whether they have all.
+    pub(crate) async fn leave(&self, until: Instant) -> bool {
+        self.shared.leaving.notify_one();
+        while !self.shared.has_left.load(Ordering::Acquire) {
+            if Instant::now() >= until {
+                let (_, dirty, _) = self.shared.ownership.counts();
+                tracing::warn!(
+                    "{dirty} slots have what the store does not have: their keys answer SlowDown until this gateway is back"
+                );
+                break;
+            }
+            tokio::time::sleep(LEAVE_PAUSE).await;
+        }
+        let has_left = self.shared.has_left.swap(true, Ordering::AcqRel);
+        self.shared.ownership.let_go();
+        let lease = self.shared.lease.lock().take();
+        if let Some(lease) = lease {
+            // Without that it ends by itself.
+            let _ = self.shared.etcd.revoke(lease).await;
+        }
+        has_left
+    }
+}
+
+impl Shared {
+    async fn view(&self) -> Result<View, Refusal> {
+        let rows =
+            self.etcd.range(&self.keys.all()).await.map_err(|error| Refusal::NotYet(error.to_string()))?;
+        View::read(&self.keys, &rows).map_err(Refusal::Wrong)
+    }
+
+    /// Gets a lease and is there from now on, with nothing of its own before etcd has been looked at.
+    async fn register(&self) -> Result<(), Refusal> {
+        let wrong = |error: crate::errors::Error| Refusal::Wrong(error.to_string());
+        let not_yet = |error: etcd::EtcdError| Refusal::NotYet(error.to_string());
+        let (view, id) = (self.view().await?, self.ownership.id().to_owned());
+        let joined = self.engine.cluster().map_err(wrong)?;
+        let unsettled = self.engine.unsettled_slots().await.map_err(wrong)?;
+        let cluster = match (&view.cluster, joined) {
+            (None, Some(_)) => return Err(Refusal::Wrong(lost_cluster())),
+            (Some(cluster), Some(joined)) if cluster.id != joined => {
+                return Err(Refusal::Wrong(lost_cluster()));
+            }
+            (_, None) if !unsettled.is_empty() => {
+                return Err(Refusal::Wrong(
+                    "the local directory has what its store does not have, of a time without [cluster]\n  what to do: take [cluster] out, run `underlay-gateway drain`, and put it back".to_owned(),
+                ));
+            }
+            (None, None) => {
+                let id = getrandom::u64()
+                    .map_err(|error| Refusal::Wrong(format!("no random numbers: {error}")))?;
+                let record = ClusterRecord { id, segments: self.segments };
+                let key = self.keys.cluster();
+                let made = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &record, 0)]).await;
+                made.map_err(not_yet)?;
+                return Err(Refusal::NotYet("the cluster is new".to_owned()));
+            }
+            (Some(cluster), _) => cluster.clone(),
+        };
+        if cluster.segments != self.segments {
+            return Err(Refusal::Wrong(format!(
+                "the cluster was made with segments = {}, and [cluster] says {}: it can't be changed",
+                cluster.segments, self.segments
+            )));
+        }
+        if joined.is_none() {
+            self.engine.join(cluster.id).await.map_err(wrong)?;
+        }
+        let known = self.engine.known_slots().map_err(wrong)?;
+        let is_ours = |slot: &u16| {
+            let record = view.slot(*slot).map(|(record, _)| record).filter(|record| record.owner == id);
+            record.is_some_and(|record| known.get(slot) == Some(&record.epoch))
+        };
+        match unsettled.iter().filter(|slot| !is_ours(slot)).count() {
+            0 => {}
+            count => return Err(Refusal::Wrong(given_up(count))),
+        }
+        for (other, member) in &view.members {
+            if *other == id {
+                return Err(Refusal::NotYet(
+                    "the lease that this gateway had before has not ended".to_owned(),
+                ));
+            }
+            if member.name == self.name {
+                return Err(Refusal::NotYet(format!(
+                    "another gateway is there by the name {}: a name is for one of them",
+                    self.name
+                )));
+            }
+            if member.buckets != self.member.buckets {
+                return Err(Refusal::Wrong(format!(
+                    "gateway {} has other buckets, prefixes or stores in its configuration than this one: all of a cluster have to have the same",
+                    member.name
+                )));
+            }
+        }
+        let home = HomeRecord { openings: self.engine.openings(), process: self.process };
+        let home_is = match view.homes.get(&id) {
+            None => Compare::Absent(self.keys.home(&id)),
+            Some((former, revision)) => {
+                if former.openings > home.openings
+                    || (former.openings == home.openings && former.process != home.process)
+                {
+                    return Err(Refusal::Wrong(
+                        "the local directory is an older copy of one that a gateway has used since\n  what to do: use the newest one, or begin with an empty one".to_owned(),
+                    ));
+                }
+                Compare::Unchanged(self.keys.home(&id), *revision)
+            }
+        };
+        let asked_ms = boot_ms();
+        let (lease, ttl) = self.etcd.grant(self.ttl).await.map_err(not_yet)?;
+        let (member_key, home_key) = (self.keys.member(&id), self.keys.home(&id));
+        let puts = [put(member_key.clone(), &self.member, lease), put(home_key, &home, 0)];
+        let there =
+            self.etcd.transact(&[Compare::Absent(member_key), home_is], &puts).await.map_err(not_yet)?;
+        if there.is_none() {
+            return Err(Refusal::NotYet("something has changed in etcd at the same time".to_owned()));
+        }
+        self.ownership.let_go();
+        *self.lease.lock() = Some(lease);
+        self.hold_from(asked_ms, ttl);
+        self.poked.notify_one();
+        Ok(())
+    }
+
+    /// The lease lasts from when etcd was asked, or later; we make use of a part of it.
+    fn hold_from(&self, asked_ms: u64, ttl: Duration) {
+        let used = ttl - ttl / MARGIN;
+        self.ownership.hold_until(asked_ms + u64::try_from(used.as_millis()).unwrap_or(0));
+    }
+
+    /// Renews the lease, and gets another one when it is gone.
+    async fn hold(self: Arc<Self>) {
+        let mut said = String::new();
+        let mut say = |why: String| {
+            if said != why {
+                tracing::warn!("{why}");
+                said = why;
+            }
+        };
+        while !self.has_left.load(Ordering::Acquire) {
+            tokio::time::sleep(self.tick).await;
+            if self.has_left.load(Ordering::Acquire) {
+                return;
+            }
+            let lease = *self.lease.lock();
+            let Some(lease) = lease else {
+                match self.register().await {
+                    Ok(()) => say("in the cluster again".to_owned()),
+                    Err(Refusal::Wrong(why) | Refusal::NotYet(why)) => {
+                        say(format!("not in the cluster: {why}"))
+                    }
+                }
+                continue;
+            };
+            let asked_ms = boot_ms();
+            match self.etcd.keep_alive(lease).await {
+                Ok(Some(ttl)) => {
+                    // One that was given up meanwhile by `leave` must not come back.
+                    if *self.lease.lock() == Some(lease) {
+                        self.hold_from(asked_ms, ttl);
+                    }
+                }
+                Ok(None) => {
+                    // In this order: what `control` has looked at under it is not gone by any more.
+                    *self.lease.lock() = None;
+                    self.ownership.let_go();
+                    say("the lease is gone: nothing is served before there is another one".to_owned());
+                }
+                Err(error) => say(error.to_string()),
+            }
+        }
+    }
+
+    async fn control(self: Arc<Self>) {
+        let mut control = Control::new(Arc::clone(&self));
+        let mut said = String::new();
+        while !self.has_left.load(Ordering::Acquire) {
+            let outcome = tokio::select! {
+                () = self.ownership.asked() => control.mark_dirty_or_look().await,
+                () = self.leaving.notified() => {
+                    control.is_leaving = true;
+                    control.pass().await
+                }
+                () = self.poked.notified() => control.pass().await,
+                () = tokio::time::sleep(if control.is_leaving { LEAVE_PAUSE } else { self.tick }) => control.pass().await,
+            };
+            if let Err(why) = outcome
+                && said != why
+            {
+                tracing::warn!("the cluster: {why}");
+                said = why;
+            }
+            if control.is_leaving && control.is_rid_of_all() {
+                self.has_left.store(true, Ordering::Release);
+            }
+        }
+    }
+}
