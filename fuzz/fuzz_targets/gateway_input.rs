@@ -1,4 +1,4 @@
-//! What the S3 gateway reads: its configuration, keys as names of a store, and chunks of its journal.
+//! What the S3 gateway reads: its configuration, keys as names of a store, chunks of its journal, and forms of browsers.
 #![no_main]
 
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use underlay_gateway::at_rest::AtRest;
 use underlay_gateway::config::Config;
+use underlay_gateway::form;
 use underlay_gateway::journal::frame::Framing;
 use underlay_gateway::model::ContentId;
 use underlay_gateway::store::{Kind, key_of, path_of};
@@ -25,7 +26,11 @@ fuzz_target!(|data: &[u8]| {
             assert!(framing.unframe(ContentId(2), &span, &stored).is_err());
         }
     }
+    if let Ok(Some((_, at))) = form::read(data, "--x") {
+        assert!(at <= data.len() && data[..at].ends_with(b"\r\n\r\n"));
+    }
     let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = form::boundary_of(text);
     for kind in [Kind::S3, Kind::Directory] {
         if let Ok(path) = path_of(text, kind) {
             assert_eq!(key_of(&path), text);

@@ -30,5 +30,6 @@ pub use machine::budget::{Budget, CpuShare, CpuUsage, Limits};
 pub use machine::error::AttachError;
 pub use machine::missing::Missing;
 pub use machine::processors::{Confined, CpuTimes, Processors};
+pub use machine::waiting::CpuWaits;
 pub use serving::served::Served;
 pub use undo::registry::{Leftover, Note, OwnFolder, Registry, Resource};

@@ -216,3 +216,27 @@ fn what_is_no_study_is_said_to_be_none() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("it is not a directory"), "{}", stderr(&refused));
 }
+
+#[test]
+fn a_study_of_a_database_that_nobody_supplied_makes_nothing_and_says_how_to_supply_it() {
+    let playground = Playground::new();
+    playground.output(&["new", "mine", "--like", "oracle-nosql-flash"]);
+    let refused =
+        playground.underlay(&["run", "mine.toml", "--short"]).env_remove("KVHOME").output().unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    let said = stderr(&refused);
+    assert!(said.contains("KVHOME is not set") && said.contains("lib/kvclient.jar"), "{said}");
+    assert_eq!(said.matches("KVHOME is not set").count(), 1, "{said}");
+    assert_eq!(files(playground.folder.path()), ["mine.toml"]);
+
+    let text = std::fs::read_to_string(playground.path("mine.toml")).unwrap();
+    playground.write("small.toml", &text.replace("fixed_memory = \"1.4 GB\"", "fixed_memory = \"600 MB\""));
+    let refused = playground.output(&["check", "small.toml"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    let said = stderr(&refused);
+    assert!(said.contains("expected at least 1478 MiB for the agents of 3 storage nodes"), "{said}");
+    playground.write("five.toml", &text.replace("replication = 3", "replication = 5"));
+    let refused = playground.output(&["check", "five.toml"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("at most the number of nodes, 3"), "{}", stderr(&refused));
+}

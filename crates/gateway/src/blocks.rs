@@ -244,6 +244,8 @@ impl Blocks {
 
     fn opened(&self, id: u128, cached: &Cached) -> Option<Bytes> {
         match cached {
+            // Nobody has authenticated what came open from flash.
+            Cached::Open { seal: None, .. } if self.at_rest.is_some() => None,
             Cached::Open { bytes, .. } => Some(bytes.clone()),
             Cached::Sealed(sealed) => {
                 // What can't be opened is a miss like any other.
@@ -320,9 +322,21 @@ impl Blocks {
     /// # Errors
     /// `PreconditionFailed` or `NoSuchKey` if the store has another version by now, or what the store said.
     pub(crate) async fn read(self: &Arc<Self>, origin: &Origin, range: Range<u64>) -> Result<Bytes> {
+        Ok(joined(self.read_apart(origin, range).await?))
+    }
+
+    /// As [`read`](Self::read), in as many pieces as there are blocks: no byte is copied.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn read_apart(
+        self: &Arc<Self>,
+        origin: &Origin,
+        range: Range<u64>,
+    ) -> Result<Vec<Bytes>> {
         let range = range.start..range.end.min(origin.size_bytes);
         if range.is_empty() {
-            return Ok(Bytes::new());
+            return Ok(Vec::new());
         }
         let numbers = range.start / self.block_bytes..(range.end - 1) / self.block_bytes + 1;
         let first = numbers.start;
@@ -350,19 +364,9 @@ impl Blocks {
             let to = (range.end - block_begin).min(block.len() as u64) as usize;
             block.slice(from.min(to)..to)
         };
-        let blocks: Vec<Bytes> = found.into_iter().flatten().collect();
-        let answer = match blocks.as_slice() {
-            // No byte is copied.
-            [one] => slice_of(0, one),
-            many => {
-                let mut joined = BytesMut::with_capacity((range.end - range.start) as usize);
-                for (at, block) in many.iter().enumerate() {
-                    joined.extend_from_slice(&slice_of(at, block));
-                }
-                joined.freeze()
-            }
-        };
-        if answer.len() as u64 != range.end - range.start {
+        let answer: Vec<Bytes> =
+            found.iter().flatten().enumerate().map(|(at, block)| slice_of(at, block)).collect();
+        if answer.iter().map(|piece| piece.len() as u64).sum::<u64>() != range.end - range.start {
             return Err(Error::Store(format!(
                 "{} is shorter than the store said",
                 origin.key.escape_debug()
@@ -484,5 +488,13 @@ impl Blocks {
         if let Err(error) = self.cache.close().await {
             tracing::warn!("the cache was not closed: {error}");
         }
+    }
+}
+
+/// Several pieces as one, which copies them unless it is one already.
+pub(crate) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    match pieces.len() {
+        1 => pieces.swap_remove(0),
+        _ => Bytes::from(pieces.concat()),
     }
 }

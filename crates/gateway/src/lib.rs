@@ -11,6 +11,7 @@ pub mod config;
 pub mod digests;
 pub mod engine;
 pub mod errors;
+pub mod form;
 pub mod journal;
 mod meta;
 pub mod model;

@@ -68,6 +68,8 @@ pub struct ObjectRecord {
     pub checksums: Checksums,
     /// Of a multipart upload.
     pub part_sizes_bytes: Vec<u64>,
+    /// Of each part, in the algorithm of the object's own checksum; empty where a part has none.
+    pub part_checksums: Vec<String>,
     /// Whether only a listing of the store told of it, which has neither headers nor checksums.
     pub only_listed: bool,
 }

@@ -91,6 +91,10 @@ pub struct CpuRecord {
     /// The share of their time that was neither idle nor stolen.
     pub emulation_busy_share: f64,
     pub emulation_stolen_share: f64,
+    /// How many threads of the load generator and of the devices' processes were ready to run without a CPU, on average: the scheduler's own
+    /// account. Absent where no thread of ours stands for a client, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulation_waiting_threads: Option<f64>,
     /// Mean CPU time of a fixed computation of ours, run every 0.1 s on the system's CPUs: to be compared with other
     /// cells of the run. A core that a hypervisor shares with another guest takes longer. Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -71,6 +71,7 @@ fn cells_that_their_cpus_limit_say_when_these_were_slower() {
                 emulation_cpus: "0".to_owned(),
                 emulation_busy_share: 0.1,
                 emulation_stolen_share: 0.0,
+                emulation_waiting_threads: None,
                 speed_probe_us: Some(if is_slower { took_us } else { 40.0 }),
             });
         }

@@ -7,6 +7,7 @@ use underlay_record::Histogram;
 
 use crate::catalogue::{Figure, Medium, MediumKind, ModelParameters, Published};
 use crate::media::hdd::HddModel;
+use crate::media::scaled_buffer_bytes;
 use crate::medium::{Finished, MediumModel, ModelRequest, Operation, RequestId};
 use crate::stack::InitialState;
 use crate::time::Time;
@@ -122,6 +123,36 @@ pub fn closed_loop(model: &mut dyn MediumModel, load: &ClosedLoop) -> Prediction
 /// What the medium's model gives for a published figure, in the figure's unit; `None` for a figure that
 /// this kind of medium doesn't have (the seek time of flash).
 pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f64> {
+    // A disk's second holds a hundred requests, a flash device's many thousands: both take milliseconds here.
+    let random = match medium.kind {
+        MediumKind::Hdd | MediumKind::Measured => 4_000,
+        MediumKind::Flash | MediumKind::Cloud | MediumKind::Pmem | MediumKind::Network => 40_000,
+    };
+    // A thousandth of few is nothing.
+    let random = if published.percentile.is_some() { 40_000 } else { random };
+    let effort = Effort { capacity_bytes: medium.capacity_bytes(), random, sequential: 4_000 };
+    answer(medium, published, seed, &effort)
+}
+
+/// The same from so few requests, on a part of the device, that it takes milliseconds. Good for comparing two media that differ in a
+/// value or two: the same is drawn for both.
+pub(crate) fn published_in_brief(medium: &Medium, published: &Published, seed: u64) -> Option<f64> {
+    const PART_BYTES: u64 = 256 << 20;
+    let capacity_bytes = medium.capacity_bytes().min(PART_BYTES);
+    answer(medium, published, seed, &Effort { capacity_bytes, random: 2_000, sequential: 1_000 })
+}
+
+/// How much is asked for one figure.
+struct Effort {
+    /// Of the device that is asked.
+    capacity_bytes: u64,
+    /// Requests at random, and in sequence.
+    random: u64,
+    sequential: u64,
+}
+
+fn answer(medium: &Medium, published: &Published, seed: u64, effort: &Effort) -> Option<f64> {
+    let &Effort { capacity_bytes, random, sequential } = effort;
     let load = |pattern, requests, warmup| ClosedLoop {
         pattern,
         block_bytes: u64::from(published.block_bytes),
@@ -130,7 +161,7 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
         warmup,
         seed,
     };
-    let fresh = || medium.model(medium.capacity_bytes(), seed, InitialState::Fresh);
+    let fresh = || medium.model(capacity_bytes, seed, InitialState::Fresh);
     // What a volume keeps up when its credits are spent, and what a burst lets it do, are separate figures.
     // Flash is filled at random before its random writes are measured, and not before sequential ones.
     let initial = match (medium.kind, published.figure) {
@@ -139,29 +170,22 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
         }
         _ => InitialState::Fresh,
     };
-    let run =
-        |load: ClosedLoop| closed_loop(&mut *medium.model(medium.capacity_bytes(), seed, initial), &load);
-    // A disk's second holds a hundred requests, a flash device's many thousands: both take milliseconds here.
-    let random = match medium.kind {
-        MediumKind::Hdd | MediumKind::Measured => 4_000,
-        MediumKind::Flash | MediumKind::Cloud | MediumKind::Pmem | MediumKind::Network => 40_000,
-    };
-    let buffer_bytes = medium.model.write_buffer_bytes();
+    let run = |load: ClosedLoop| closed_loop(&mut *medium.model(capacity_bytes, seed, initial), &load);
+    let share = (capacity_bytes as f64 / medium.capacity_bytes() as f64).min(1.0);
+    let buffer_bytes = scaled_buffer_bytes(medium.model.write_buffer_bytes(), share) as f64;
     let latency_us = |latency: &Histogram| match published.percentile {
         Some(percentile) => latency.quantile_us(percentile / 100.0),
         None => latency.mean_us(),
     };
-    // A thousandth of few is nothing.
-    let random = if published.percentile.is_some() { 40_000 } else { random };
     // So much that the buffer is full when the measurement begins, although it drains meanwhile: where it
     // takes in but an eighth more than it drains, it is full after eight times its size.
     let fill = |block_bytes: u32| (10.0 * buffer_bytes / f64::from(block_bytes)) as u64 + 100;
     Some(match published.figure {
         Figure::RandomReadIops => run(load(Pattern::RandomRead, random, 200)).iops,
         Figure::RandomWriteIops => run(load(Pattern::RandomWrite, random, fill(published.block_bytes))).iops,
-        Figure::SequentialReadMbS => run(load(Pattern::SequentialRead, 4_000, 200)).mb_s,
+        Figure::SequentialReadMbS => run(load(Pattern::SequentialRead, sequential, 200)).mb_s,
         Figure::SequentialWriteMbS => {
-            run(load(Pattern::SequentialWrite, 4_000, fill(published.block_bytes))).mb_s
+            run(load(Pattern::SequentialWrite, sequential, fill(published.block_bytes))).mb_s
         }
         Figure::ReadLatencyUs => latency_us(&run(load(Pattern::RandomRead, random, 0)).latency),
         Figure::WriteLatencyUs => {
@@ -172,10 +196,14 @@ pub fn published(medium: &Medium, published: &Published, seed: u64) -> Option<f6
         Figure::FlushLatencyUs => latency_us(&flushes(&mut *fresh(), published.block_bytes, random, seed)),
         Figure::BurstReadIops => closed_loop(&mut *fresh(), &load(Pattern::RandomRead, random, 200)).iops,
         Figure::BurstWriteIops => closed_loop(&mut *fresh(), &load(Pattern::RandomWrite, random, 200)).iops,
-        Figure::BurstReadMbS => closed_loop(&mut *fresh(), &load(Pattern::SequentialRead, 4_000, 200)).mb_s,
-        Figure::BurstWriteMbS => closed_loop(&mut *fresh(), &load(Pattern::SequentialWrite, 4_000, 200)).mb_s,
+        Figure::BurstReadMbS => {
+            closed_loop(&mut *fresh(), &load(Pattern::SequentialRead, sequential, 200)).mb_s
+        }
+        Figure::BurstWriteMbS => {
+            closed_loop(&mut *fresh(), &load(Pattern::SequentialWrite, sequential, 200)).mb_s
+        }
         Figure::BurstDurationS => {
-            let steady_iops = run(load(Pattern::RandomRead, 4_000, 200)).iops;
+            let steady_iops = run(load(Pattern::RandomRead, sequential, 200)).iops;
             burst_duration_s(&mut *fresh(), &load(Pattern::RandomRead, 1, 0), steady_iops)?
         }
         Figure::SeekAverageReadMs => mean_seek_ms(medium, Operation::Read, seed)?,

@@ -241,6 +241,34 @@ fn a_link_adds_its_latency_and_its_bandwidth_each_way() {
     }
 }
 
+/// What volumes of one instance share lies above them: each volume's own limit would let the stripe have it twice.
+#[test]
+fn a_link_above_a_stripe_is_what_its_members_share() {
+    const WRITES: u64 = 200;
+    let volume = |name: &str| device(name, "ebs-gp3-16k", 64 * MIB);
+    let mb_s = |link_mb_s: Option<f64>| {
+        let stripe = Node::Stripe { chunk_bytes: 512 << 10, members: vec![volume("a"), volume("b")] };
+        let subject = Virtual::open(match link_mb_s {
+            Some(bandwidth_mb_s) => Node::Link { bandwidth_mb_s, latency_us: 0.0, member: Box::new(stripe) },
+            None => stripe,
+        });
+        for index in 0..WRITES {
+            let write = Request::Write {
+                offset_bytes: index * 256 * 1024,
+                data: vec![index as u8; 256 << 10],
+                fua: false,
+            };
+            subject.volume().submit(write, Box::new(|done| assert!(done.is_ok())));
+        }
+        let took_s = subject.driver.run_until_idle().as_ns() as f64 / 1e9;
+        (WRITES * 256 * 1024) as f64 / 1e6 / took_s
+    };
+    // Each volume admits 1,049 MB/s; the first requests' latency is part of the time.
+    let (alone, shared) = (mb_s(None), mb_s(Some(1250.0)));
+    assert!(alone > 1500.0, "{alone}");
+    assert!(shared > 1000.0 && shared <= 1250.0, "{shared}");
+}
+
 #[test]
 fn a_compressed_volume_says_what_it_stores_and_when_it_is_full() {
     let member = device("d", "nvme-p4500", 8 * MIB);

@@ -25,10 +25,18 @@ impl WallEstimate {
     pub fn total(&self) -> Duration {
         self.measuring + self.loading + self.starting + self.trying
     }
+
+    /// Of a study at a factor that is yet to be found.
+    #[must_use]
+    pub fn with_a_trial(self) -> WallEstimate {
+        WallEstimate { trying: OWN_OVERHEAD + TRIAL, ..self }
+    }
 }
 
 /// Images are cloned and written out at about this speed where the file system can't share blocks.
 const COPY_BYTES_PER_S: f64 = 150e6;
+/// What commands load: databases with their indexes a third of it, files several times as much.
+const COMMANDS_LOAD_BYTES_PER_S: f64 = 50e6;
 /// Operations that fill caches in fast-forward, against those that load: reads of what is in memory already.
 const FILL_TO_LOAD: f64 = 0.6;
 /// Attaching, cloning, dropping caches.
@@ -37,24 +45,38 @@ const OWN_OVERHEAD: Duration = Duration::from_secs(6);
 /// Two or three factors of slow motion are tried.
 const TRIAL: Duration = Duration::from_secs(25);
 
-/// The estimate for these of a study's cells, each so many times. Batch jobs take as long as they take, and count for nothing.
+/// The estimate for these of a study's cells, each so many times. Batch jobs take as long as they take, and count for nothing. Where the study
+/// leaves the factor of slow motion open, it is tried.
 pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
     let all = plan::expand(study).len().max(1);
     let share = cells.len() as f64 / all as f64;
     let mut estimate = WallEstimate {
         // Cells of one study take about as long as each other.
         measuring: plan::measuring_wall(study).mul_f64(share * f64::from(repetitions)),
-        trying: OWN_OVERHEAD + if study.leaves_time_open { TRIAL } else { Duration::ZERO },
+        trying: OWN_OVERHEAD,
         ..WallEstimate::default()
     };
+    if study.leaves_time_open {
+        estimate = estimate.with_a_trial();
+    }
     let mut loaded = BTreeSet::new();
     for entry in plan::entries(study) {
         if !cells.iter().any(|cell| cell.id == entry.cell.id) {
             continue;
         }
-        let Some(requests) = entry.cell.requests() else { continue };
         let kind = underlay_systems::find(&entry.system.kind);
         let start_and_stop = kind.map_or(Duration::ZERO, |kind| kind.start_and_stop());
+        if let plan::CellWork::Benchmark(benchmark) = entry.asked {
+            estimate.starting += (start_and_stop + AROUND_A_CELL) * repetitions;
+            let is_loaded = entry.system.settings.contains_key("load");
+            if is_loaded && loaded.insert(plan::dataset_key_of(study, &entry)) {
+                let bytes = study.bytes_here(benchmark.data_bytes) as f64;
+                let moving = seconds(bytes / COMMANDS_LOAD_BYTES_PER_S + bytes / COPY_BYTES_PER_S);
+                estimate.loading += start_and_stop + moving + AROUND_A_CELL;
+            }
+            continue;
+        }
+        let Some(requests) = entry.cell.requests() else { continue };
         let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
         let servers = u64::from(entry.system.servers);
         let records = study.records_here(requests.records / servers.max(1)) * servers;
@@ -62,8 +84,13 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
         let mut each = start_and_stop + AROUND_A_CELL;
         if study.run.cache == Cache::Warm && !matches!(requests.mix.as_str(), "load" | "delete") {
             let of_one = records / servers.max(1);
-            let budget = study.budget_here(entry.system);
-            let operations = fill::operations(entry.system, budget, of_one * record_bytes, of_one) * servers;
+            let sizes = fill::Sizes {
+                budget_bytes: study.budget_here(entry.system),
+                data_bytes: of_one * record_bytes,
+                records: of_one,
+            };
+            let of_one = fill::operations(entry.system, entry.storage, study.is_slowed(), sizes);
+            let operations = of_one * servers;
             each += seconds(operations as f64 / (loads_per_s * FILL_TO_LOAD));
         }
         estimate.starting += each * repetitions;
@@ -111,5 +138,23 @@ mod tests {
         let part = wall(&study, &cells[..1], 2);
         assert_eq!(part.measuring, Duration::from_secs(80));
         assert!(part.loading < estimate.loading);
+    }
+
+    const COMMANDS: &str = "name = \"x\"\nbaseline = \"ssd\"\n[system.files]\nkind = \"command\"\nmemory = \"1 GiB\"\nversion = \"fio --version\"\n\
+        load = \"fio --name=fill --directory={data}\"\n\
+        [storage.ssd]\ndevices = [{ medium = \"ssd-sata\" }]\n[storage.nvme]\ndevices = [{ medium = \"nvme-9300-max\" }]\n\
+        [workload.w]\nkind = \"fio\"\ndata = \"30 GB\"\njob = \"[w]\\ndirectory={data}\\nrw=randread\\nbs=4k\\ndirect=1\\n\"\n\
+        [run]\nwarmup = \"1 s\"\nduration = \"4 s\"\nrepetitions = 1\n[scale]\ntime = 10\ndata = 10\n";
+
+    #[test]
+    fn benchmarks_warm_up_start_and_load_too() {
+        let study = Study::parse("x.toml", COMMANDS, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let cells = plan::expand(&study);
+        let estimate = wall(&study, &cells, 3);
+        assert_eq!(estimate.measuring, Duration::from_secs(2 * 3 * 5));
+        assert!(estimate.starting >= AROUND_A_CELL * 6, "{estimate:?}");
+        // Each storage is loaded with 3 GB.
+        assert!((100.0..300.0).contains(&estimate.loading.as_secs_f64()), "{estimate:?}");
+        assert!(estimate.with_a_trial().total() > estimate.total() + TRIAL / 2);
     }
 }

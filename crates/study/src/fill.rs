@@ -1,6 +1,6 @@
 //! How many operations fill the caches of a cell.
 
-use crate::spec::SystemSpec;
+use crate::spec::{StorageSpec, SystemSpec};
 
 /// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often. A record
 /// mostly lies across two pages, so once is enough.
@@ -13,13 +13,30 @@ const MAX_RECORD_FILLS: u64 = 400_000;
 /// that even a seventh decides what a data set that fits in memory does on disks.
 const MAX_RECORD_ROUNDS: f64 = 4.0;
 
-/// For one server of a system, with what its cells have here: the budget, and the bytes and records of its data set.
-pub(crate) fn operations(system: &SystemSpec, budget_bytes: u64, data_bytes: u64, records: u64) -> u64 {
-    let caches_records =
-        underlay_systems::find(&system.kind).is_some_and(|kind| kind.capabilities().caches_records);
+/// What the cells of one server have here.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub budget_bytes: u64,
+    /// Of its data set, as are the records.
+    pub data_bytes: u64,
+    pub records: u64,
+}
+
+/// For one server of a system on a storage. In slow motion a warm-up of modelled time is too short for a program that is compiled while it
+/// runs, so that is done here as well, where it has all CPUs and no device to wait for.
+pub(crate) fn operations(system: &SystemSpec, storage: &StorageSpec, is_slowed: bool, sizes: Sizes) -> u64 {
+    let kind = underlay_systems::find(&system.kind);
+    let caches_records = kind.is_some_and(|kind| kind.capabilities().caches_records);
     // Each of its nodes has a cache of its own.
-    let records_on_nodes = caches_records.then(|| records.saturating_mul(u64::from(system.nodes)));
-    operations_for(budget_bytes, data_bytes, records_on_nodes)
+    let records_on_nodes = caches_records.then(|| sizes.records.saturating_mul(u64::from(system.nodes)));
+    let of_caches = operations_for(sizes.budget_bytes, sizes.data_bytes, records_on_nodes);
+    match kind {
+        Some(kind) if is_slowed => {
+            let settings = system.with_nodes(storage.settings_of(system));
+            of_caches.max(kind.operations_to_compile(&settings))
+        }
+        _ => of_caches,
+    }
 }
 
 /// `records_on_nodes`: for a system that caches records, and not pages.
@@ -43,6 +60,27 @@ fn rounds(share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Study;
+
+    #[test]
+    fn in_slow_motion_what_is_compiled_while_it_runs_is_compiled_before() {
+        let text = |system: &str| {
+            format!(
+                "name = \"x\"\nbaseline = \"hdd\"\n{system}\n[storage.hdd]\ndevices = [{{ medium = \"hdd-7200-sas\" }}]\n\
+                 [workload.w]\nmixes = [\"a\"]\ndata = \"2 MB\"\nthreads = 4\nrecord = {{ fields = 1, bytes = 1000 }}\n"
+            )
+        };
+        let of = |system: &str, is_slowed: bool| {
+            let study = Study::parse("x.toml", &text(system), false).unwrap();
+            let sizes = Sizes { budget_bytes: 1 << 30, data_bytes: 1_000_000, records: 1000 };
+            operations(&study.systems[0], &study.storages[0], is_slowed, sizes)
+        };
+        let group = "[system.je-ha]\nmemory = \"2 GiB\"\nnodes = 3\nshards = 2";
+        // Six processes share the reads. Four rounds of the records on three nodes fill the caches.
+        assert_eq!((of(group, true), of(group, false)), (300_000, 12_000));
+        let compiled = "[system.rocksdb]\nmemory = \"2 GiB\"";
+        assert_eq!(of(compiled, true), of(compiled, false));
+    }
 
     #[test]
     fn pages_are_read_once_and_records_until_the_cache_has_what_fits() {

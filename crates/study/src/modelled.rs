@@ -114,7 +114,8 @@ pub fn filling_operations(study: &Study, entry: &Entry<'_>, records: u64) -> f64
         Cache::Warm => {
             let (system, servers) = (entry.system, u64::from(entry.system.servers.max(1)));
             let data_bytes = records.saturating_mul(entry.workload.record_bytes());
-            (fill::operations(system, study.budget_here(system), data_bytes, records) * servers) as f64
+            let sizes = fill::Sizes { budget_bytes: study.budget_here(system), data_bytes, records };
+            (fill::operations(system, entry.storage, study.is_slowed(), sizes) * servers) as f64
         }
     }
 }

@@ -51,8 +51,8 @@ pub fn measuring_wall(study: &Study) -> Duration {
         None => each,
     };
     let benchmarks = study.workloads.iter().filter(|workload| workload.benchmark.is_some()).count();
-    // Most are told how long to run by {duration_s}.
-    let of_benchmarks = study.run.duration * u32::try_from(benchmarks).unwrap_or(u32::MAX);
+    // Most are told how long to run by {warmup_s} and {duration_s}.
+    let of_benchmarks = each * u32::try_from(benchmarks).unwrap_or(u32::MAX);
     let once: Duration = points.map(of).sum::<Duration>() + of_benchmarks;
     let times = study.systems.len() * study.storages.len();
     once * u32::try_from(times).unwrap_or(u32::MAX)

@@ -82,6 +82,7 @@ mod tests {
             ("accumulo", &[("nodes", "2")]),
             ("je", &[]),
             ("je-ha", &[("nodes", "3")]),
+            ("oracle-nosql", &[("nodes", "3"), ("capacity", "2")]),
             ("rocksdb", &[]),
         ] {
             for budget in [4 * GIB, 16 * GIB, 200 * GIB] {
@@ -103,6 +104,7 @@ mod tests {
             ("accumulo", &[("nodes", "2")]),
             ("je", &[]),
             ("je-ha", &[("nodes", "3")]),
+            ("oracle-nosql", &[("nodes", "3"), ("capacity", "2")]),
             ("rocksdb", &[]),
         ] {
             let error = plan(system, settings, 20 << 20, load).unwrap_err();

@@ -226,6 +226,13 @@ pub trait System: Send + Sync {
     fn prepare(&self, _progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Ok(())
     }
+    /// Whether what only the user can supply is there. Most need nothing that can't be fetched.
+    ///
+    /// # Errors
+    /// What is missing, and how to supply it.
+    fn supplied(&self) -> Result<(), SystemError> {
+        Ok(())
+    }
     /// What it makes on a storage that it is given, with all that it keeps there.
     fn folder_on(&self, storage: &Path) -> PathBuf {
         storage.join(self.name())
@@ -238,6 +245,11 @@ pub trait System: Send + Sync {
     /// Roughly how many records of 1 KB one server of it takes a second on two CPUs where devices take no time. Only used for estimates.
     fn loads_per_s(&self) -> f64 {
         50_000.0
+    }
+    /// How many operations it does until it has compiled what it runs most, where that happens while it runs. Before, an operation takes
+    /// many times the CPU time that it takes afterwards.
+    fn operations_to_compile(&self, _settings: &BTreeMap<String, String>) -> u64 {
+        0
     }
     /// Settings for loading data, unless the study sets them itself. They should make the files depend only on the data and not
     /// on when background work ran. Most have none.

@@ -27,7 +27,7 @@ pub use run::pacing::Arrivals;
 pub use run::particulars::{BothLatencies, Edges, Particulars};
 pub use run::rate_profile::{RatePart, RateProfile};
 pub use run::raw::{RawAnswer, RawLog, RawOperation, RawOperations};
-pub use run::runner::{RunError, run};
+pub use run::runner::{CLIENT_THREADS, RunError, run};
 pub use run::series::{IntervalLatencies, TimelineInterval};
 pub use run::spec::{Beside, RunSpec, Share};
 pub use workload::Workload;

@@ -11,3 +11,4 @@ pub mod privileges;
 pub mod processes;
 pub mod processors;
 pub mod programs;
+pub(crate) mod waiting;

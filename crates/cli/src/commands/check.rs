@@ -60,6 +60,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();
     let runs = (cells.len() - jobs) * repetitions;
     let estimate = estimate::wall(&study, &cells, repetitions as u32);
+    let estimate = if chosen_later.is_some() { estimate.with_a_trial() } else { estimate };
     let wall_s = estimate.measuring.as_secs_f64();
     let searched = cells.iter().any(|cell| cell.rate_within().is_some());
     let measuring = match searched {

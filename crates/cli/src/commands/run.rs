@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use underlay_report::quantity;
 use underlay_study::run::{RunOptions, RunOutcome};
-use underlay_study::spec::{Form, MAX_TIME};
+use underlay_study::spec::{Form, MAX_TIME, Study};
 
 use super::console::Beside;
 use super::read_study::{read, read_study};
@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         if arguments.short && !study.short {
             output::say(format_args!("note: {} has no [short] section: all of it is run", file.display()));
         }
+        refuse_what_cannot_run(&study)?;
         let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
         let time = arguments.time.map(factor_of).transpose()?;
         beside = arguments.console.then(|| Beside::start(&directory));
@@ -65,6 +66,18 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let code = conclude(&outcome);
     drop(beside);
     code
+}
+
+/// Where none of the systems can run, for want of what the user has to supply, there is nothing to measure and no reason to begin.
+fn refuse_what_cannot_run(study: &Study) -> Result<(), Failure> {
+    let mut missing = None;
+    for system in &study.systems {
+        match underlay_systems::find(&system.kind).map(|kind| kind.supplied()) {
+            Some(Err(error)) => missing = Some(error),
+            _ => return Ok(()),
+        }
+    }
+    missing.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// A run goes on with the study that it holds: one that is named beside it must be the same.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::elsewhere::{Answer, Question};
-use super::write::Conditions;
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 
@@ -28,11 +27,7 @@ impl Engine {
                     self.uploads_in_slots(&bucket, &prefix, after, most, Some(&slots))?;
                 Ok(Answer::Uploads(uploads, is_truncated))
             }
-            Question::Delete { bucket, keys } => {
-                let conditions = |if_match| Conditions { if_match, if_none_match: false };
-                let keys = keys.into_iter().map(|(key, if_match)| (key, conditions(if_match))).collect();
-                self.delete_here(&bucket, keys).await.map(Answer::Deleted)
-            }
+            Question::Delete { bucket, keys } => self.delete_here(&bucket, keys).await.map(Answer::Deleted),
             Question::Look { bucket, key } => {
                 let mut record = self.resolve(&bucket, &key).await?.record;
                 record.extents.clear();

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::pages::{Entry, ListRequest, UploadSummary};
+use super::write::Conditions;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::model::{Headers, ObjectRecord};
@@ -45,10 +46,9 @@ pub enum Question {
         most: u64,
         slots: Vec<(u16, u64)>,
     },
-    /// Keys with the ETag that each has to have, if one is named.
     Delete {
         bucket: String,
-        keys: Vec<(String, Option<String>)>,
+        keys: Vec<(String, Conditions)>,
     },
     Look {
         bucket: String,

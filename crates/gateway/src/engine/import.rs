@@ -48,6 +48,7 @@ pub(super) fn enter(
         tags: Vec::new(),
         checksums: Checksums::default(),
         part_sizes_bytes: Vec::new(),
+        part_checksums: Vec::new(),
         only_listed: kind == Kind::S3,
     };
     change.set_object(name, Some(&record))?;

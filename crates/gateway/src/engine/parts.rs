@@ -109,6 +109,14 @@ fn combined_checksums(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Resu
     Ok(checksums)
 }
 
+/// What GetObjectAttributes tells of each part; nothing if the upload was begun without a checksum.
+pub(super) fn checksums_of_parts(begun: &UploadRecord, parts: &[(u16, PartRecord)]) -> Vec<String> {
+    let Some(algorithm) = begun.checksum_algorithm.as_deref().and_then(Algorithm::of_name) else {
+        return Vec::new();
+    };
+    parts.iter().map(|(_, part)| part.checksums.get(algorithm).cloned().unwrap_or_default()).collect()
+}
+
 /// Whether a range is in so many short pieces that it is better copied than referred to.
 pub(super) fn is_splintered(extents: &[Extent], range: &Range<u64>) -> bool {
     let pieces = slice(extents, range).len();

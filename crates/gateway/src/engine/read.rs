@@ -10,7 +10,7 @@ use futures_util::stream::BoxStream;
 use super::elsewhere::{Answer, Question, confused};
 use super::shared::record_of;
 use super::{BucketState, Engine};
-use crate::blocks::Origin;
+use crate::blocks::{Origin, joined};
 use crate::errors::{Error, Result};
 use crate::journal::Pins;
 use crate::meta::{Name, View};
@@ -210,14 +210,45 @@ impl Engine {
         futures_util::stream::iter(pieces)
             .map(move |piece| {
                 let (engine, name, resolved) = (Arc::clone(&engine), name.clone(), Arc::clone(&resolved));
-                async move { engine.piece(&name, &resolved, piece).await }
+                async move { engine.piece_apart(&name, &resolved, piece).await }
             })
             .buffered(AHEAD)
+            .flat_map(|outcome| {
+                let (blocks, error) = match outcome {
+                    Ok(blocks) => (blocks, None),
+                    Err(error) => (Vec::new(), Some(Err(error))),
+                };
+                futures_util::stream::iter(blocks.into_iter().map(Ok).chain(error))
+            })
             .boxed()
     }
 
+    /// Whether a range is better read at once than in pieces.
+    pub fn is_short(&self, range: &Range<u64>) -> bool {
+        range.end - range.start <= self.blocks.block_bytes()
+    }
+
+    /// The bytes of a short range.
+    ///
+    /// # Errors
+    /// When they can't be had, or have been replaced meanwhile.
+    pub async fn read(
+        &self,
+        bucket: &str,
+        key: &str,
+        resolved: &Resolved,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
+        self.read_ahead(bucket, key, resolved, &range);
+        self.piece(&Name::new(bucket, key), resolved, range).await
+    }
+
     pub(super) async fn piece(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Bytes> {
-        match self.read_runs(&resolved.runs, range.clone()).await {
+        Ok(joined(self.piece_apart(name, resolved, range).await?))
+    }
+
+    async fn piece_apart(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Vec<Bytes>> {
+        match self.runs_apart(&resolved.runs, range.clone()).await {
             Err(Error::PreconditionFailed | Error::NoSuchKey) => {}
             outcome => return outcome,
         }
@@ -233,7 +264,7 @@ impl Engine {
             if !has_same_bytes(&again.record, &resolved.record) {
                 return Err(changed());
             }
-            match self.read_runs(&again.runs, range.clone()).await {
+            match self.runs_apart(&again.runs, range.clone()).await {
                 Err(Error::PreconditionFailed | Error::NoSuchKey) => {
                     tokio::time::sleep(std::time::Duration::from_millis(20 << attempt)).await;
                 }
@@ -246,6 +277,11 @@ impl Engine {
 
     /// Bytes of an object that consists of these runs.
     pub(super) async fn read_runs(&self, runs: &[Run], range: Range<u64>) -> Result<Bytes> {
+        Ok(joined(self.runs_apart(runs, range).await?))
+    }
+
+    /// In pieces that no byte had to be copied for.
+    async fn runs_apart(&self, runs: &[Run], range: Range<u64>) -> Result<Vec<Bytes>> {
         let mut parts: Vec<Bytes> = Vec::new();
         let mut begin = 0;
         for run in runs {
@@ -254,17 +290,17 @@ impl Engine {
             let to = range.end.min(begin + length);
             if from < to {
                 let within = run.range.start + (from - begin)..run.range.start + (to - begin);
-                parts.push(self.read_source(&run.source, within).await?);
+                match &run.source {
+                    Source::Remote(origin) => parts.extend(self.blocks.read_apart(origin, within).await?),
+                    other => parts.push(self.read_source(other, within).await?),
+                }
             }
             begin += length;
             if begin >= range.end {
                 break;
             }
         }
-        Ok(match parts.len() {
-            1 => parts.swap_remove(0),
-            _ => Bytes::from(parts.concat()),
-        })
+        Ok(parts)
     }
 
     async fn read_source(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {

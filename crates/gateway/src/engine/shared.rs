@@ -134,10 +134,11 @@ impl Engine {
         conditions: &Conditions,
     ) -> Result<()> {
         let _turn = state.backend.turn(key).await;
-        if let Some(wanted) = &conditions.if_match {
-            let found = state.backend.head(key).await?;
-            if wanted != "*" && found.etag.as_deref().map(bare) != Some(bare(wanted)) {
-                return Err(Error::PreconditionFailed);
+        if conditions.is_about_former() {
+            match state.backend.head(key).await {
+                Ok(found) => check_found(conditions, &found)?,
+                Err(Error::NoSuchKey) => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
         let outcome = state.delete_durably(key).await;
@@ -175,19 +176,31 @@ impl Engine {
 /// The condition that the store is to check as it writes. What it can't, is checked here: the caller has the key's turn, so
 /// no other client of this gateway comes between.
 pub(super) async fn only_of(state: &BucketState, key: &str, conditions: &Conditions) -> Result<Only> {
-    let wanted = match conditions {
-        Conditions { if_none_match: true, .. } => return Ok(Only::IfAbsent),
-        Conditions { if_match: None, .. } => return Ok(Only::Always),
-        Conditions { if_match: Some(wanted), .. } => wanted,
-    };
-    if wanted != "*" && state.backend.kind == Kind::S3 {
+    if conditions.if_none_match {
+        return Ok(Only::IfAbsent);
+    }
+    if !conditions.is_about_former() {
+        return Ok(Only::Always);
+    }
+    if let Conditions {
+        if_match: Some(wanted), unless_etag: None, size_bytes: None, modified_s: None, ..
+    } = conditions
+        && wanted != "*"
+        && state.backend.kind == Kind::S3
+    {
         return Ok(Only::IfMatch(quoted(wanted)));
     }
-    let found = state.backend.head(key).await?;
-    if wanted != "*" && found.etag.as_deref().map(bare) != Some(bare(wanted)) {
-        return Err(Error::PreconditionFailed);
+    match state.backend.head(key).await {
+        Ok(found) => check_found(conditions, &found)?,
+        Err(Error::NoSuchKey) if conditions.if_match.is_none() => {}
+        Err(error) => return Err(error),
     }
     Ok(Only::Always)
+}
+
+fn check_found(conditions: &Conditions, found: &Found) -> Result<()> {
+    let etag = found.etag.as_deref().map_or("", bare);
+    conditions.check_against(etag, found.size_bytes, found.modified_ms)
 }
 
 fn quoted(etag: &str) -> String {
@@ -220,6 +233,7 @@ pub(super) fn record_of(found: &Found) -> ObjectRecord {
         tags: Vec::new(),
         checksums: Checksums::default(),
         part_sizes_bytes: Vec::new(),
+        part_checksums: Vec::new(),
         only_listed: false,
     }
 }

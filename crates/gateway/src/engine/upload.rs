@@ -12,7 +12,9 @@ use futures_util::stream::BoxStream;
 use super::copy::SourceConditions;
 use super::elsewhere::{Answer, Question, confused};
 use super::pages::UploadSummary;
-use super::parts::{CompletedPart, is_splintered, joined, listed_parts, slice, whole_checksums};
+use super::parts::{
+    CompletedPart, checksums_of_parts, is_splintered, joined, listed_parts, slice, whole_checksums,
+};
 use super::read::pieces;
 use super::shared::{check_headers, no_place, only_of};
 use super::write::{Conditions, For, Stored, Verify, check_target, whole};
@@ -248,7 +250,9 @@ impl Engine {
         let pass = self.to_write(bucket, &[key]).await?;
         let name = Name::new(bucket, key);
         let view = self.metadata.view()?;
-        let begun = view.upload(&name, upload)?.ok_or(Error::NoSuchUpload)?;
+        let Some(begun) = view.upload(&name, upload)? else {
+            return completed_before(view.object(&name)?, &parts);
+        };
         let found = listed_parts(&view, upload, &parts)?;
         drop(view);
         let size: u64 = found.iter().map(|(_, part)| part.size_bytes).sum();
@@ -261,6 +265,7 @@ impl Engine {
             )));
         }
         let checksums = whole_checksums(&begun, &found, &expected)?;
+        let part_checksums = checksums_of_parts(&begun, &found);
         let record = ObjectRecord {
             version: self.number(),
             size_bytes: size,
@@ -271,6 +276,7 @@ impl Engine {
             tags: begun.tags,
             checksums,
             part_sizes_bytes: found.iter().map(|(_, part)| part.size_bytes).collect(),
+            part_checksums,
             only_listed: false,
         };
         if record.extents.len() > MOST_EXTENTS {
@@ -455,6 +461,18 @@ impl Engine {
         let is_truncated = uploads.len() > most;
         uploads.truncate(most);
         Ok((uploads, is_truncated))
+    }
+}
+
+/// A client whose answer was lost asks again. If the object is what the parts make, it was this upload that made it, or one just like it.
+fn completed_before(record: Option<ObjectRecord>, parts: &[CompletedPart]) -> Result<Stored> {
+    let record = record.filter(|_| !parts.is_empty()).ok_or(Error::NoSuchUpload)?;
+    // An ETag that no MD5 can be is one of another upload.
+    match multipart_etag(parts.iter().map(|part| bare(&part.etag))) {
+        Ok(etag) if etag == record.etag => {
+            Ok(Stored { etag, checksums: record.checksums, modified_ms: record.modified_ms })
+        }
+        _ => Err(Error::NoSuchUpload),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
+use serde::{Deserialize, Serialize};
 
 use super::elsewhere::{Answer, Question, confused};
 use super::{BucketState, Engine};
@@ -26,26 +27,48 @@ const KEPT_FROM_PARTS: u64 = 8;
 /// S3's limit for one request.
 const MOST_PUT_BYTES: u64 = 5 << 30;
 
-/// When a write may replace what is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// When a write may replace what is there, or a deletion remove it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions {
     /// Only this version; `*` for any.
     pub if_match: Option<String>,
     /// Only if there is none.
     pub if_none_match: bool,
+    /// Any but this version.
+    pub unless_etag: Option<String>,
+    /// Only one of this size.
+    pub size_bytes: Option<u64>,
+    /// Only one that was written in this second since 1970.
+    pub modified_s: Option<i64>,
 }
 
 impl Conditions {
+    /// Whether a write may go on.
     pub(super) fn check(&self, former: Option<&ObjectRecord>) -> Result<()> {
-        if self.if_none_match && former.is_some() {
-            return Err(Error::PreconditionFailed);
+        match former {
+            Some(former) => self.check_against(&former.etag, former.size_bytes, former.modified_ms),
+            None if self.if_match.is_some() => Err(Error::NoSuchKey),
+            None => Ok(()),
         }
-        match (&self.if_match, former) {
-            (None, _) => Ok(()),
-            (Some(_), None) => Err(Error::NoSuchKey),
-            (Some(wanted), Some(former)) if wanted == "*" || bare(wanted) == former.etag => Ok(()),
-            _ => Err(Error::PreconditionFailed),
-        }
+    }
+
+    /// Whether they hold for an object that is there.
+    pub(super) fn check_against(&self, etag: &str, size_bytes: u64, modified_ms: i64) -> Result<()> {
+        let is = |wanted: &String| wanted == "*" || bare(wanted) == etag;
+        let holds = !self.if_none_match
+            && self.if_match.as_ref().is_none_or(is)
+            && !self.unless_etag.as_ref().is_some_and(is)
+            && self.size_bytes.is_none_or(|wanted| wanted == size_bytes)
+            && self.modified_s.is_none_or(|wanted| wanted == modified_ms.div_euclid(1000));
+        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
+    }
+
+    /// Whether there is one that only an object that is there can meet or fail.
+    pub(super) fn is_about_former(&self) -> bool {
+        self.if_match.is_some()
+            || self.unless_etag.is_some()
+            || self.size_bytes.is_some()
+            || self.modified_s.is_some()
     }
 }
 
@@ -201,6 +224,7 @@ impl Engine {
             tags,
             checksums: sums.checksums,
             part_sizes_bytes: Vec::new(),
+            part_checksums: Vec::new(),
             only_listed: false,
         }
     }
@@ -247,7 +271,6 @@ impl Engine {
             let done = match owner {
                 None => self.delete_here(bucket, keys).await,
                 Some(owner) => {
-                    let keys = keys.into_iter().map(|(key, conditions)| (key, conditions.if_match)).collect();
                     let question = Question::Delete { bucket: bucket.to_owned(), keys };
                     match self.ask(&owner, &question).await {
                         Ok(Answer::Deleted(done)) if done.len() == places.len() => Ok(done),
@@ -390,12 +413,8 @@ fn taken(file: &str, inside: &str) -> Error {
 /// Whether there was one, or why it may not be deleted.
 fn delete_one(change: &mut Change<'_>, name: &Name, conditions: &Conditions) -> Result<Result<bool>> {
     let former = change.object(name)?;
-    let Some(former) = former else {
-        return Ok(match conditions.if_match {
-            Some(_) => Err(Error::NoSuchKey),
-            None => Ok(false),
-        });
-    };
+    // What is not there meets every condition: it is gone, as the client wants it.
+    let Some(former) = former else { return Ok(Ok(false)) };
     if let Err(error) = conditions.check(Some(&former)) {
         return Ok(Err(error));
     }

@@ -21,7 +21,7 @@ use redb::Database;
 use crate::errors::{Error, Result};
 
 /// Of our tables; another one is refused.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// Name of the file in the local directory.
 pub(crate) const FILE: &str = "metadata.redb";

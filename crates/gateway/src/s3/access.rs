@@ -38,6 +38,11 @@ impl Permissions {
         Permissions { keys: keys.iter().map(of).collect() }
     }
 
+    /// Of an access key.
+    pub(super) fn secret(&self, id: &str) -> Option<&str> {
+        self.keys.get(id).map(|(secret, _)| secret.as_str()).filter(|secret| !secret.is_empty())
+    }
+
     fn may(&self, credentials: Option<&Credentials>, allows: impl Fn(&Grant) -> bool) -> S3Result<()> {
         let grants = credentials.and_then(|credentials| self.keys.get(&credentials.access_key));
         match grants {
@@ -85,9 +90,9 @@ pub(super) struct Secrets(pub(super) Arc<Permissions>);
 #[async_trait]
 impl S3Auth for Secrets {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        match self.0.keys.get(access_key) {
-            Some((secret, _)) if !secret.is_empty() => Ok(SecretKey::from(secret.clone())),
-            _ => Err(S3Error::with_message(
+        match self.0.secret(access_key) {
+            Some(secret) => Ok(SecretKey::from(secret.to_owned())),
+            None => Err(S3Error::with_message(
                 S3ErrorCode::InvalidAccessKeyId,
                 "this gateway has no such access key",
             )),
@@ -112,6 +117,13 @@ impl S3Access for Access {
                 || context.uri().query().is_some_and(|query| {
                     query.split('&').any(|pair| pair.split('=').next() == Some("AWSAccessKeyId"))
                 });
+        // A client that names an owner wants nothing done to anybody else's bucket.
+        for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
+            let mut named = context.headers().get_all(name).iter();
+            if named.any(|value| !value.to_str().is_ok_and(super::acl::is_owner)) {
+                return Err(denied("the bucket's owner is another one than the request expects"));
+            }
+        }
         match key_id {
             _ if is_old => Err(denied("this gateway takes signatures of version 4 only")),
             None => Err(denied("the request has to be signed")),
@@ -122,6 +134,29 @@ impl S3Access for Access {
 
 /// A week, as of S3.
 const MAX_LIFETIME_S: u32 = 604_800;
+
+/// Why a request is refused before anything else is looked at: a body of no known length, which S3 does not implement either, or a
+/// presigned URL that is good for no time that S3 knows.
+pub(crate) fn refused_at_once(headers: &HeaderMap, uri: &Uri) -> Option<S3Error> {
+    if headers.contains_key(hyper::header::TRANSFER_ENCODING)
+        && !headers.contains_key("x-amz-decoded-content-length")
+        && headers.contains_key("x-amz-content-sha256")
+    {
+        let why = "a body needs a length, by Content-Length or x-amz-decoded-content-length";
+        return Some(S3Error::with_message(S3ErrorCode::NotImplemented, why));
+    }
+    refused_lifetime(uri)
+}
+
+/// `s3s` would say of such a URL that it makes no sense, and clients take only 403 for "ask for another one".
+fn refused_lifetime(uri: &Uri) -> Option<S3Error> {
+    let query = Url::parse(&format!("http://gateway/?{}", uri.query()?)).ok()?;
+    let is_wrong = query.query_pairs().any(|(name, value)| {
+        name.eq_ignore_ascii_case("X-Amz-Expires")
+            && !value.parse::<u32>().is_ok_and(|s| (1..=MAX_LIFETIME_S).contains(&s))
+    });
+    is_wrong.then(|| denied("a presigned URL is good for 1 to 604800 seconds: X-Amz-Expires"))
+}
 
 /// Whether the signature covers what decides what the request does: the host, and every `x-amz-` header. `s3s` verifies the headers
 /// that the signature names and lets others be added: `x-amz-copy-source` would make a presigned upload a copy of anything
@@ -139,9 +174,8 @@ fn all_signed(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
     };
     let is_presigned =
         !values_of("X-Amz-Signature").is_empty() || !values_of("X-Amz-SignedHeaders").is_empty();
-    let is_lifetime = |text: &String| text.parse::<u32>().is_ok_and(|s| (1..=MAX_LIFETIME_S).contains(&s));
-    if !values_of("X-Amz-Expires").iter().all(is_lifetime) {
-        return Err(denied("a presigned URL is good for 1 to 604800 seconds: X-Amz-Expires"));
+    if let Some(refused) = refused_lifetime(uri) {
+        return Err(refused);
     }
     let of_header: Vec<_> = headers.get_all("authorization").iter().collect();
     let list = match (is_presigned, of_header.as_slice()) {

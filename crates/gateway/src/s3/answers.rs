@@ -45,6 +45,19 @@ pub(super) fn error(error: Error) -> S3Error {
     answer
 }
 
+/// What `s3s` writes in another way than S3: it puts every ETag into quotes, and GetObjectAttributes has none.
+pub(crate) fn put_right(operation: &str, response: &mut hyper::Response<s3s::Body>) {
+    if operation == "GetObjectAttributes"
+        && response.status().is_success()
+        && let Some(text) = response.body().bytes()
+        && let Ok(text) = std::str::from_utf8(&text)
+    {
+        let text = text.replacen("<ETag>\"", "<ETag>", 1).replacen("\"</ETag>", "</ETag>", 1);
+        response.headers_mut().remove(hyper::header::CONTENT_LENGTH);
+        *response.body_mut() = s3s::Body::from(text);
+    }
+}
+
 pub(super) fn invalid(text: impl Into<String>) -> S3Error {
     error(Error::InvalidArgument(text.into()))
 }
@@ -103,4 +116,15 @@ macro_rules! checksums_of {
     };
 }
 
-pub(super) use {checksums_of, with_checksums};
+/// Nobody here encrypts, locks or grants by request headers: a client that asks for it must not think that it was done.
+macro_rules! refuse_unknown {
+    ($input:expr, $($field:ident),*) => {
+        $(if $input.$field.is_some() {
+            let what = stringify!($field).replace('_', " ");
+            let why = format!("this gateway can't do what the request asks for: {what}");
+            return Err($crate::s3::answers::error($crate::errors::Error::NotImplemented(why)));
+        })*
+    };
+}
+
+pub(super) use {checksums_of, refuse_unknown, with_checksums};

@@ -1,31 +1,55 @@
 //! Operations on buckets.
 
 use s3s::dto::*;
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::Front;
-use super::answers::{error, time};
+use super::acl::{self, owner};
+use super::answers::{error, invalid, refuse_unknown, time};
+use super::listing::{position, token};
+use crate::errors::Error;
 
 type Answer<T> = S3Result<S3Response<T>>;
 
+/// S3's own, of a page.
+const MOST_BUCKETS: usize = 10_000;
+
 pub(super) async fn list(front: &Front, request: S3Request<ListBucketsInput>) -> Answer<ListBucketsOutput> {
-    let by = request.credentials.as_ref();
-    let prefix = request.input.prefix.unwrap_or_default();
-    let buckets = front
+    let (by, input) = (request.credentials.as_ref(), request.input);
+    let prefix = input.prefix.clone().unwrap_or_default();
+    let most = match input.max_buckets {
+        None => MOST_BUCKETS,
+        Some(asked) => usize::try_from(asked)
+            .ok()
+            .filter(|most| (1..=MOST_BUCKETS).contains(most))
+            .ok_or_else(|| invalid("max-buckets can be 1 to 10000"))?,
+    };
+    let after = match input.continuation_token.as_deref().filter(|token| !token.is_empty()) {
+        None => None,
+        Some(token) => {
+            Some(position(token).ok_or_else(|| invalid("the continuation token is none of this gateway's"))?)
+        }
+    };
+    let mut buckets: Vec<(String, i64)> = front
         .engine
         .list_buckets()
         .into_iter()
-        .filter(|(name, _)| name.starts_with(&prefix) && front.permissions.see(by, name).is_ok())
-        .map(|(name, created_ms)| Bucket {
-            name: Some(name),
-            creation_date: Some(time(created_ms)),
-            bucket_region: None,
-        });
-    let owner = Owner { id: by.map(|by| by.access_key.clone()), display_name: None };
+        .filter(|(name, _)| name.starts_with(&prefix) && after.as_ref().is_none_or(|after| name > after))
+        .filter(|(name, _)| front.permissions.see(by, name).is_ok())
+        .collect();
+    let is_truncated = buckets.len() > most;
+    buckets.truncate(most);
+    let last = buckets.last().map(|(name, _)| token(name));
+    let buckets = buckets.into_iter().map(|(name, created_ms)| Bucket {
+        name: Some(name),
+        creation_date: Some(time(created_ms)),
+        bucket_region: None,
+    });
     Ok(S3Response::new(ListBucketsOutput {
         buckets: Some(buckets.collect()),
-        owner: Some(owner),
-        ..ListBucketsOutput::default()
+        continuation_token: last.filter(|_| is_truncated),
+        owner: Some(owner()),
+        prefix: input.prefix,
     }))
 }
 
@@ -39,10 +63,36 @@ pub(super) async fn create(
     front: &Front,
     request: S3Request<CreateBucketInput>,
 ) -> Answer<CreateBucketOutput> {
-    let bucket = request.input.bucket;
+    let input = request.input;
+    let bucket = input.bucket;
     front.permissions.own(request.credentials.as_ref(), &bucket)?;
-    front.engine.create_bucket(&bucket).await.map_err(error)?;
+    check_labels(&bucket)?;
+    acl::check_canned(input.acl.as_ref().map(BucketCannedACL::as_str))?;
+    refuse_unknown!(input, grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp);
+    if input.object_lock_enabled_for_bucket == Some(true) {
+        return Err(error(Error::NotImplemented("this gateway locks no objects".to_owned())));
+    }
+    if input.object_ownership.as_ref().is_some_and(|word| word.as_str() == ObjectOwnership::OBJECT_WRITER) {
+        let why = "everything belongs to the gateway, whoever writes it".to_owned();
+        return Err(error(Error::NotImplemented(why)));
+    }
+    match front.engine.create_bucket(&bucket).await {
+        // As in S3's first region, which has no name either: who owns a bucket may create it again, and it stays as it is.
+        Ok(()) | Err(Error::BucketExists) => {}
+        Err(why) => return Err(error(why)),
+    }
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{bucket}")) }))
+}
+
+/// What `s3s` lets pass, and S3 does not: dots beside hyphens, which no host name has.
+fn check_labels(bucket: &str) -> S3Result<()> {
+    match bucket.split('.').any(|label| label.starts_with('-') || label.ends_with('-')) {
+        true => Err(S3Error::with_message(
+            S3ErrorCode::InvalidBucketName,
+            "what is between the dots of a bucket's name can't begin or end with a hyphen",
+        )),
+        false => Ok(()),
+    }
 }
 
 pub(super) async fn delete(

@@ -53,7 +53,8 @@ impl Promised {
         trailing: Option<TrailingHeaders>,
     ) -> S3Result<Promised> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let md5 = match content_md5 {
+        // `s3s` takes an empty header for none.
+        let md5 = match content_md5.or_else(|| text("content-md5")) {
             None => None,
             Some(text) => match STANDARD.decode(text) {
                 Ok(bytes) if bytes.len() == 16 => Some(bytes),
@@ -146,16 +147,13 @@ pub(super) fn etag_text(condition: Option<&ETagCondition>) -> Option<String> {
 pub(super) fn conditions(
     if_match: Option<&ETagCondition>,
     if_none_match: Option<&ETagCondition>,
-) -> S3Result<Conditions> {
-    let if_none_match = match if_none_match {
-        None => false,
-        Some(ETagCondition::Any) => true,
-        Some(ETagCondition::ETag(_)) => {
-            let why = "a write takes If-None-Match with * only".to_owned();
-            return Err(error(Error::NotImplemented(why)));
-        }
+) -> Conditions {
+    let (if_none_match, unless_etag) = match if_none_match {
+        None => (false, None),
+        Some(ETagCondition::Any) => (true, None),
+        Some(ETagCondition::ETag(etag)) => (false, Some(etag.value().to_owned())),
     };
-    Ok(Conditions { if_match: if_match.map(text_of), if_none_match })
+    Conditions { if_match: if_match.map(text_of), if_none_match, unless_etag, ..Conditions::default() }
 }
 
 /// The size of a body. One that comes in HTTP's own chunks has no `Content-Length`, as boto3 sends them by TLS: then S3's header

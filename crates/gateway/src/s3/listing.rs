@@ -6,6 +6,7 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::Front;
+use super::acl::owner;
 use super::answers::{coverage, error, etag, invalid, time};
 use crate::digests::ALGORITHMS;
 use crate::engine::{Entry, ListRequest, Listing};
@@ -33,6 +34,14 @@ impl Encoding {
             None => Ok(Encoding(false)),
             Some("url") => Ok(Encoding(true)),
             Some(_) => Err(invalid("the encoding type can only be url")),
+        }
+    }
+
+    /// In the first form of a listing clients expect the prefix as they sent it; what XML can't have is encoded all the same.
+    fn prefix(&self, text: String) -> String {
+        match text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n')) {
+            true => self.name(text),
+            false => text,
         }
     }
 
@@ -109,11 +118,11 @@ pub(super) async fn objects(
     let listing = list(front, &input.bucket, &asked).await?;
     let is_truncated = listing.is_truncated;
     let last = listing.entries.last().map(|entry| encoding.name(entry.name().to_owned()));
-    let owner = Owner { id: by.map(|by| by.access_key), display_name: None };
+    let owner = owner();
     let (contents, common_prefixes) = split(listing, &encoding, Some(&owner));
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),
-        prefix: Some(encoding.name(asked.prefix)),
+        prefix: Some(encoding.prefix(asked.prefix)),
         marker: Some(encoding.name(input.marker.unwrap_or_default())),
         max_keys: Some(given),
         is_truncated: Some(is_truncated),
@@ -150,10 +159,7 @@ pub(super) async fn objects_v2(
     let listing = list(front, &input.bucket, &asked).await?;
     let is_truncated = listing.is_truncated;
     let last = listing.entries.last().map(|entry| token(entry.name()));
-    let owner = input
-        .fetch_owner
-        .unwrap_or(false)
-        .then(|| Owner { id: by.map(|by| by.access_key), display_name: None });
+    let owner = input.fetch_owner.unwrap_or(false).then(owner);
     let (contents, common_prefixes) = split(listing, &encoding, owner.as_ref());
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
@@ -173,7 +179,7 @@ pub(super) async fn objects_v2(
 }
 
 /// Where the next page begins, as a text that clients hand back.
-fn token(name: &str) -> String {
+pub(super) fn token(name: &str) -> String {
     URL_SAFE_NO_PAD.encode(name)
 }
 
@@ -199,7 +205,7 @@ pub(super) async fn versions(
     let listing = list(front, &input.bucket, &asked).await?;
     let is_truncated = listing.is_truncated;
     let last = listing.entries.last().map(|entry| encoding.name(entry.name().to_owned()));
-    let owner = Owner { id: by.map(|by| by.access_key), display_name: None };
+    let owner = owner();
     let (objects, common_prefixes) = split(listing, &encoding, Some(&owner));
     let versions = objects.into_iter().map(|object| ObjectVersion {
         key: object.key,

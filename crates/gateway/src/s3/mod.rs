@@ -2,15 +2,19 @@
 //! operation means. What has no method here answers `NotImplemented`.
 
 mod access;
+mod acl;
 mod answers;
 mod bucket;
 mod input;
 mod listing;
 mod multipart;
 mod object;
+mod post;
 mod tagging;
 
-pub(crate) use access::{Note, Permissions};
+pub(crate) use access::{Note, Permissions, refused_at_once};
+pub(crate) use answers::put_right;
+pub(crate) use post::Forms;
 
 use std::sync::Arc;
 
@@ -38,7 +42,7 @@ pub(crate) fn service(engine: Arc<Engine>, permissions: Arc<Permissions>) -> S3S
     let mut builder = S3ServiceBuilder::new(Front { engine, permissions: Arc::clone(&permissions) });
     builder.set_auth(access::Secrets(Arc::clone(&permissions)));
     builder.set_access(access::Access);
-    // Forms are refused before they come here. Should one get through, it must not fill the memory.
+    // Forms go to `post`. Should one get through, it must not fill the memory.
     let mut config = S3Config::default();
     config.post_object_max_file_size = 0;
     config.form_max_field_size = 1 << 10;
@@ -67,6 +71,10 @@ operations! {
     create_bucket(CreateBucketInput) -> CreateBucketOutput = bucket::create;
     delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = bucket::delete;
     get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = bucket::location;
+    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = acl::of_bucket;
+    put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput = acl::set_of_bucket;
+    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = acl::of_object;
+    put_object_acl(PutObjectAclInput) -> PutObjectAclOutput = acl::set_of_object;
     get_bucket_versioning(GetBucketVersioningInput) -> GetBucketVersioningOutput = bucket::versioning;
     list_objects(ListObjectsInput) -> ListObjectsOutput = listing::objects;
     list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output = listing::objects_v2;

@@ -4,9 +4,12 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::Front;
-use super::answers::{checksums_of, coverage, coverage_word, error, etag, invalid, time, with_checksums};
+use super::acl::{self, initiator, owner};
+use super::answers::{
+    checksums_of, coverage, coverage_word, error, etag, invalid, refuse_unknown, time, with_checksums,
+};
 use super::input::{self, Promised, conditions};
-use super::object::{headers_of, refuse_unknown, source_conditions};
+use super::object::{headers_of, source_conditions};
 use crate::digests::Algorithm;
 use crate::engine::{CompletedPart as Listed, MOST_PARTS};
 use crate::errors::Error;
@@ -37,6 +40,7 @@ pub(super) async fn create(
     front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     refuse_unknown!(
         input,
+        server_side_encryption,
         sse_customer_algorithm,
         ssekms_key_id,
         object_lock_mode,
@@ -47,6 +51,7 @@ pub(super) async fn create(
         grant_read_acp,
         grant_write_acp
     );
+    acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     let algorithm = match &input.checksum_algorithm {
         None => None,
         Some(name) => {
@@ -161,13 +166,16 @@ pub(super) async fn complete(
     front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     let mut parts = Vec::new();
     for part in input.multipart_upload.as_ref().and_then(|parts| parts.parts.clone()).unwrap_or_default() {
+        let number = part_number(part.part_number.unwrap_or(0))?;
+        // Who sent a part twice may list both: the later one counts.
+        parts.pop_if(|last: &mut Listed| last.number == number);
         parts.push(Listed {
-            number: part_number(part.part_number.unwrap_or(0))?,
+            number,
             etag: part.e_tag.as_ref().map(|etag| etag.value().to_owned()).unwrap_or_default(),
             checksums: checksums_of!(part),
         });
     }
-    let asked = conditions(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+    let asked = conditions(input.if_match.as_ref(), input.if_none_match.as_ref());
     let size = input.mpu_object_size.and_then(|size| u64::try_from(size).ok());
     let stored = front
         .engine
@@ -224,7 +232,6 @@ pub(super) async fn list_parts(front: &Front, request: S3Request<ListPartsInput>
         with_checksums!(part, found.checksums);
         part
     });
-    let id = by.map(|by| by.access_key);
     Ok(S3Response::new(ListPartsOutput {
         parts: Some(parts.collect()),
         bucket: Some(input.bucket),
@@ -236,8 +243,8 @@ pub(super) async fn list_parts(front: &Front, request: S3Request<ListPartsInput>
         is_truncated: Some(is_truncated),
         checksum_algorithm: begun.checksum_algorithm.map(ChecksumAlgorithm::from),
         checksum_type: begun.coverage.map(coverage_word),
-        owner: Some(Owner { id: id.clone(), display_name: None }),
-        initiator: Some(Initiator { id, display_name: None }),
+        owner: Some(owner()),
+        initiator: Some(initiator()),
         storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         ..ListPartsOutput::default()
     }))
@@ -258,15 +265,14 @@ pub(super) async fn list_uploads(
     let (uploads, is_truncated) =
         front.engine.list_uploads(&input.bucket, &prefix, after, most).await.map_err(error)?;
     let last = uploads.last().map(|upload| (upload.key.clone(), upload.upload.clone()));
-    let id = by.map(|by| by.access_key);
     let uploads = uploads.into_iter().map(|found| MultipartUpload {
         key: Some(found.key),
         upload_id: Some(found.upload),
         initiated: Some(time(found.begun_ms)),
         checksum_algorithm: found.checksum_algorithm.map(ChecksumAlgorithm::from),
         checksum_type: found.coverage.map(coverage_word),
-        owner: Some(Owner { id: id.clone(), display_name: None }),
-        initiator: Some(Initiator { id: id.clone(), display_name: None }),
+        owner: Some(owner()),
+        initiator: Some(initiator()),
         storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
     });
     Ok(S3Response::new(ListMultipartUploadsOutput {

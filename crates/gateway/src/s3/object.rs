@@ -6,9 +6,10 @@ use hyper::body::Frame;
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::Front;
-use super::answers::{checksums_of, coverage, error, etag, ms, time, with_checksums};
+use super::answers::{checksums_of, coverage, error, etag, ms, refuse_unknown, time, with_checksums};
 use super::input::{self, Promised, check_version, conditions, etag_text};
+use super::{Front, acl};
+use crate::digests::ALGORITHMS;
 use crate::engine::{Conditions, CopyRequest, PutRequest, SourceConditions};
 use crate::errors::Error;
 use crate::model::ObjectRecord;
@@ -42,7 +43,7 @@ pub(super) fn encoding_of(text: Option<&str>) -> Option<String> {
         .map(str::trim)
         .filter(|word| !word.is_empty() && !word.eq_ignore_ascii_case("aws-chunked"))
         .collect();
-    (!kept.is_empty()).then(|| kept.join(","))
+    (!kept.is_empty()).then(|| kept.join(", "))
 }
 
 pub(super) fn http_date(time: &Timestamp) -> Option<String> {
@@ -50,19 +51,6 @@ pub(super) fn http_date(time: &Timestamp) -> Option<String> {
     time.format(TimestampFormat::HttpDate, &mut text).ok()?;
     String::from_utf8(text).ok()
 }
-
-/// Nobody here encrypts, locks or grants by request headers: a client that asks for it must not think that it was done.
-macro_rules! refuse_unknown {
-    ($input:expr, $($field:ident),*) => {
-        $(if $input.$field.is_some() {
-            let what = stringify!($field).replace('_', " ");
-            let why = format!("this gateway can't do what the request asks for: {what}");
-            return Err($crate::s3::answers::error($crate::errors::Error::NotImplemented(why)));
-        })*
-    };
-}
-
-pub(super) use refuse_unknown;
 
 /// The conditions of a GET or HEAD.
 fn check_read(
@@ -119,10 +107,7 @@ fn asked_range(
         let count = record.part_sizes_bytes.len().max(1);
         let at = usize::try_from(part).ok().filter(|part| (1..=count).contains(part));
         let Some(at) = at else {
-            let code = S3ErrorCode::Custom("InvalidPartNumber".into());
-            let mut answer = S3Error::with_message(code, "the object has no such part");
-            answer.set_status_code(hyper::StatusCode::RANGE_NOT_SATISFIABLE);
-            return Err(answer);
+            return Err(error(Error::InvalidPart("the object has no such part".to_owned())));
         };
         if record.part_sizes_bytes.is_empty() {
             return Ok((0..size, false, None));
@@ -186,23 +171,33 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
     check_version(input.version_id.as_deref())?;
     refuse_unknown!(input, sse_customer_algorithm, sse_customer_key);
     let resolved = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?;
-    let record = resolved.record.clone();
+    let record = &resolved.record;
     check_read(
-        &record,
+        record,
         input.if_match.as_ref(),
         input.if_none_match.as_ref(),
         input.if_modified_since.as_ref(),
         input.if_unmodified_since.as_ref(),
     )?;
-    let (range, is_part, parts) = asked_range(&record, input.range.as_ref(), input.part_number)?;
-    let body = front.engine.body(&input.bucket, &input.key, resolved, range.clone());
-    let body = StreamBody::new(body.map(|piece| piece.map(Frame::data)));
-    let mut output = GetObjectOutput {
-        body: Some(StreamingBlob::from(Body::http_body_unsync(body))),
-        ..GetObjectOutput::default()
-    };
-    describe!(output, record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
+    let (range, is_part, parts) = asked_range(record, input.range.as_ref(), input.part_number)?;
+    let mut output = GetObjectOutput::default();
+    describe!(output, *record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
+    if let Some(checksums) = checksums_of_part(record, input.part_number, input.checksum_mode.as_ref()) {
+        with_checksums!(output, checksums);
+        output.checksum_type = coverage(&checksums);
+    }
     output.tag_count = i32::try_from(record.tags.len()).ok().filter(|count| *count > 0);
+    let body = match front.engine.is_short(&range) {
+        // With a status that tells how it went.
+        true => {
+            Body::from(front.engine.read(&input.bucket, &input.key, &resolved, range).await.map_err(error)?)
+        }
+        false => {
+            let body = front.engine.body(&input.bucket, &input.key, resolved, range);
+            Body::http_body_unsync(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
+        }
+    };
+    output.body = Some(StreamingBlob::from(body));
     Ok(S3Response::with_status(output, status(is_part)))
 }
 
@@ -221,7 +216,39 @@ pub(super) async fn head(front: &Front, request: S3Request<HeadObjectInput>) -> 
     let (range, is_part, parts) = asked_range(&record, input.range.as_ref(), input.part_number)?;
     let mut output = HeadObjectOutput::default();
     describe!(output, record, range, is_part, parts, wants_checksums(input.checksum_mode.as_ref()));
-    Ok(S3Response::with_status(output, status(is_part)))
+    if let Some(checksums) = checksums_of_part(&record, input.part_number, input.checksum_mode.as_ref()) {
+        with_checksums!(output, checksums);
+        output.checksum_type = coverage(&checksums);
+    }
+    let mut response = S3Response::with_status(output, status(is_part));
+    if !record.tags.is_empty() {
+        // `s3s` has no field for it here.
+        response.headers.insert("x-amz-tagging-count", record.tags.len().into());
+    }
+    Ok(response)
+}
+
+/// Of the part that a request asks for, in the algorithm of the whole object's.
+fn checksums_of_part(
+    record: &ObjectRecord,
+    part: Option<i32>,
+    mode: Option<&ChecksumMode>,
+) -> Option<crate::model::Checksums> {
+    let at = usize::try_from(part?).ok()?.checked_sub(1)?;
+    if !wants_checksums(mode) {
+        return None;
+    }
+    part_checksums(record, at)
+}
+
+/// Of a part, counted from zero.
+fn part_checksums(record: &ObjectRecord, at: usize) -> Option<crate::model::Checksums> {
+    let algorithm = ALGORITHMS.into_iter().find(|algorithm| record.checksums.get(*algorithm).is_some())?;
+    let checksum = record.part_checksums.get(at).filter(|checksum| !checksum.is_empty())?;
+    let mut checksums =
+        crate::model::Checksums { coverage: record.checksums.coverage, ..crate::model::Checksums::default() };
+    checksums.set(algorithm, checksum.clone());
+    Some(checksums)
 }
 
 pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
@@ -229,6 +256,7 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
     front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     refuse_unknown!(
         input,
+        server_side_encryption,
         sse_customer_algorithm,
         ssekms_key_id,
         object_lock_mode,
@@ -240,6 +268,7 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
         grant_read_acp,
         grant_write_acp
     );
+    acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     let promised = Promised::of(
         &request.headers,
         input.content_md5.as_deref(),
@@ -250,7 +279,7 @@ pub(super) async fn put(front: &Front, request: S3Request<PutObjectInput>) -> An
         size_bytes: input::size(input.content_length, &request.headers)?,
         headers: headers_of!(input),
         tags: input::tags(input.tagging.as_deref())?,
-        conditions: conditions(input.if_match.as_ref(), input.if_none_match.as_ref())?,
+        conditions: conditions(input.if_match.as_ref(), input.if_none_match.as_ref()),
         algorithms: promised.algorithms.clone(),
     };
     let body = input::body(input.body.take());
@@ -271,6 +300,7 @@ pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> 
         input,
         sse_customer_algorithm,
         copy_source_sse_customer_algorithm,
+        server_side_encryption,
         ssekms_key_id,
         object_lock_mode,
         website_redirect_location,
@@ -279,6 +309,7 @@ pub(super) async fn copy(front: &Front, request: S3Request<CopyObjectInput>) -> 
         grant_read_acp,
         grant_write_acp
     );
+    acl::check_canned(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     let replaces = |directive: Option<&str>| directive == Some("REPLACE");
     let headers = match replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str)) {
         true => Some(headers_of!(input)),
@@ -340,11 +371,20 @@ pub(super) async fn delete(
     let input = request.input;
     front.permissions.write(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
-    refuse_unknown!(input, if_match_size, if_match_last_modified_time);
-    let conditions = Conditions { if_match: etag_text(input.if_match.as_ref()), if_none_match: false };
+    let conditions = Conditions {
+        if_match: etag_text(input.if_match.as_ref()),
+        size_bytes: input.if_match_size.map(size_condition),
+        modified_s: input.if_match_last_modified_time.as_ref().map(|time| ms(time).div_euclid(1000)),
+        ..Conditions::default()
+    };
     let outcome = front.engine.delete(&input.bucket, vec![(input.key, conditions)]).await.map_err(error)?;
     outcome.into_iter().collect::<crate::errors::Result<Vec<()>>>().map_err(error)?;
     Ok(S3Response::with_status(DeleteObjectOutput::default(), hyper::StatusCode::NO_CONTENT))
+}
+
+/// No object has a negative size, so none is deleted on that condition.
+fn size_condition(size: i64) -> u64 {
+    u64::try_from(size).unwrap_or(u64::MAX)
 }
 
 pub(super) async fn delete_many(
@@ -370,18 +410,16 @@ pub(super) async fn delete_many(
         let allowed = front
             .permissions
             .write(by.as_ref(), &input.bucket, &object.key)
-            .and_then(|()| check_version(object.version_id.as_deref()))
-            .and_then(|()| match (&object.last_modified_time, object.size) {
-                (None, None) => Ok(()),
-                _ => Err(error(Error::NotImplemented(
-                    "this gateway deletes on the condition of an ETag only, not of a time or a size"
-                        .to_owned(),
-                ))),
-            });
+            .and_then(|()| check_version(object.version_id.as_deref()));
         match allowed {
             Ok(()) => {
-                let if_match = object.e_tag.as_ref().map(|etag| etag.value().to_owned());
-                keys.push((object.key, Conditions { if_match, if_none_match: false }));
+                let conditions = Conditions {
+                    if_match: object.e_tag.as_ref().map(|etag| etag.value().to_owned()),
+                    size_bytes: object.size.map(size_condition),
+                    modified_s: object.last_modified_time.as_ref().map(|time| ms(time).div_euclid(1000)),
+                    ..Conditions::default()
+                };
+                keys.push((object.key, conditions));
             }
             Err(error) => errors.push(failure(&object.key, error)),
         }
@@ -427,12 +465,51 @@ pub(super) async fn attributes(
                 output.checksum = Some(checksum);
             }
             "ObjectParts" if !record.part_sizes_bytes.is_empty() => {
-                let count = i32::try_from(record.part_sizes_bytes.len()).ok();
-                output.object_parts =
-                    Some(GetObjectAttributesParts { total_parts_count: count, ..Default::default() });
+                output.object_parts = Some(parts_of(&record, input.part_number_marker, input.max_parts)?);
             }
             _ => {}
         }
     }
     Ok(S3Response::new(output))
+}
+
+/// S3's own, of a page.
+const MOST_PARTS_A_PAGE: i32 = 1000;
+
+/// A page of an object's parts.
+fn parts_of(
+    record: &ObjectRecord,
+    marker: Option<i32>,
+    most: Option<i32>,
+) -> S3Result<GetObjectAttributesParts> {
+    let given = most.unwrap_or(MOST_PARTS_A_PAGE).min(MOST_PARTS_A_PAGE);
+    let most = usize::try_from(given).map_err(|_| super::answers::invalid("max-parts can't be negative"))?;
+    let skipped = usize::try_from(marker.unwrap_or(0)).unwrap_or(0);
+    let parts: Vec<ObjectPart> = record
+        .part_sizes_bytes
+        .iter()
+        .enumerate()
+        .skip(skipped)
+        .take(most)
+        .map(|(at, size_bytes)| {
+            let checksums = part_checksums(record, at).unwrap_or_default();
+            let mut part = ObjectPart {
+                part_number: i32::try_from(at + 1).ok(),
+                size: i64::try_from(*size_bytes).ok(),
+                ..ObjectPart::default()
+            };
+            with_checksums!(part, checksums);
+            part
+        })
+        .collect();
+    let is_truncated = skipped.saturating_add(parts.len()) < record.part_sizes_bytes.len() && most > 0;
+    let next_part_number_marker = parts.last().and_then(|part| part.part_number).filter(|_| is_truncated);
+    Ok(GetObjectAttributesParts {
+        is_truncated: Some(is_truncated),
+        max_parts: Some(given),
+        next_part_number_marker,
+        part_number_marker: Some(marker.unwrap_or(0)),
+        parts: Some(parts),
+        total_parts_count: i32::try_from(record.part_sizes_bytes.len()).ok(),
+    })
 }

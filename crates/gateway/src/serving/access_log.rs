@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use underlay_files::append;
 
+use super::request_ids::RequestId;
+
 /// Lines that wait to be written; what comes while so many wait is left out, and counted.
 const MOST_WAITING: usize = 10_000;
 
@@ -18,6 +20,7 @@ pub(super) struct AccessLog {
 }
 
 pub(super) struct Line<'a> {
+    pub(super) id: &'a RequestId,
     pub(super) peer: SocketAddr,
     pub(super) key_id: &'a str,
     pub(super) operation: &'a str,
@@ -56,6 +59,7 @@ impl AccessLog {
         let Some(lines) = &self.lines else { return };
         let text = serde_json::json!({
             "time": jiff::Timestamp::now().to_string(),
+            "id": line.id.as_str(),
             "peer": line.peer.to_string(),
             "key": line.key_id,
             "operation": line.operation,

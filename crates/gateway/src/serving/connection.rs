@@ -23,10 +23,11 @@ use tokio_openssl::SslStream;
 
 use super::access_log::{AccessLog, Line};
 use super::metrics::Requests;
+use super::request_ids::{RequestId, RequestIds};
 use crate::cluster::{Asked, Peers};
 use crate::engine::Engine;
 use crate::ownership::Route;
-use crate::s3::Note;
+use crate::s3::{Forms, Note, put_right, refused_at_once};
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
@@ -42,6 +43,9 @@ const FORM: &[u8] = b"multipart/form-data";
 /// What all connections share.
 pub(super) struct Connections {
     pub(super) service: S3Service,
+    /// `None` where another gateway may have the key of a form.
+    pub(super) forms: Option<Forms>,
+    pub(super) ids: RequestIds,
     pub(super) requests: Arc<Requests>,
     pub(super) slots: Arc<Semaphore>,
     pub(super) access_log: Arc<AccessLog>,
@@ -115,15 +119,20 @@ impl Connections {
         // A presigned URL has its signature in the query, which is as good as a password.
         let path = beginning(request.uri().path());
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
-        let slot = Arc::clone(&self.slots).try_acquire_owned();
-        let (mut response, slot) = match slot {
-            _ if is_form(&request) => (no_forms(), None),
-            Err(_) => (too_many(), None),
-            Ok(slot) => {
-                let received = request.map(|body| Received { body, is_read: Arc::clone(&is_read) });
-                (self.carry_out(received, &note).await?, Some(slot))
+        let received = |body| Received { body, is_read: Arc::clone(&is_read) };
+        let (mut response, slot) = match (is_form(&request), &self.forms) {
+            // They are received before anybody knows whose they are, and have places of their own.
+            (true, Some(forms)) => {
+                (forms.answer(request.map(|body| Body::http_body(received(body)))).await, None)
             }
+            (true, None) => (no_forms(), None),
+            (false, _) => match Arc::clone(&self.slots).try_acquire_owned() {
+                Err(_) => (too_many(), None),
+                Ok(slot) => (self.carry_out(request.map(received), &note).await?, Some(slot)),
+            },
         };
+        let id = self.ids.draw();
+        id.put_into(&mut response);
         if !is_read.load(Ordering::Acquire) {
             // A client that waits for `100 Continue` sends no body now, and one that doesn't sends it: what comes next may be either. Taken
             // for the rest of the body it would cut off the beginning of the next request.
@@ -137,6 +146,7 @@ impl Connections {
             sent_bytes: 0,
             begun,
             head: head_ns,
+            id,
             method,
             path,
             peer,
@@ -152,18 +162,27 @@ impl Connections {
 }
 
 impl Connections {
+    async fn here(&self, request: Request<Received>, note: &Note) -> Result<Response<Body>, HttpError> {
+        let mut response = self.service.call(request.map(Body::http_body)).await?;
+        put_right(&note.0.lock().operation, &mut response);
+        Ok(response)
+    }
+
     /// Here, or by the gateway that has the key.
     async fn carry_out(
         &self,
         mut request: Request<Received>,
         note: &Note,
     ) -> Result<Response<Body>, HttpError> {
-        let Some(peers) = &self.peers else { return self.service.call(request.map(Body::http_body)).await };
+        if let Some(refused) = refused_at_once(request.headers(), request.uri()) {
+            return refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)));
+        }
+        let Some(peers) = &self.peers else { return self.here(request, note).await };
         if self.is_inner {
             return match peers.asked(&request) {
                 Asked::ByClient => {
                     Peers::take_proof(&mut request);
-                    self.service.call(request.map(Body::http_body)).await
+                    self.here(request, note).await
                 }
                 Asked::Question => {
                     note.0.lock().operation = "Question".to_owned();
@@ -181,7 +200,7 @@ impl Connections {
             response
         };
         match peers.route(&request) {
-            Route::Here => self.service.call(request.map(Body::http_body)).await,
+            Route::Here => self.here(request, note).await,
             Route::There { owner, address } => {
                 note.0.lock().operation = "Forwarded".to_owned();
                 match peers.forward(&owner, &address, request).await {
@@ -227,6 +246,14 @@ impl hyper::body::Body for Received {
     }
 }
 
+fn no_forms() -> Response<Body> {
+    refused(
+        StatusCode::NOT_IMPLEMENTED,
+        "NotImplemented",
+        "uploads by a browser's form have no place where several gateways share a store",
+    )
+}
+
 fn too_many() -> Response<Body> {
     let mut response = refused(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -254,11 +281,6 @@ fn is_form<T>(request: &Request<T>) -> bool {
         })
 }
 
-fn no_forms() -> Response<Body> {
-    let message = "this gateway takes no uploads by forms (POST Object): use PUT, or a presigned URL";
-    refused(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
-}
-
 fn refused(status: StatusCode, code: &str, message: &str) -> Response<Body> {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>"
@@ -276,6 +298,7 @@ struct Answer {
     sent_bytes: u64,
     begun: Instant,
     head: Duration,
+    id: RequestId,
     method: hyper::Method,
     path: String,
     peer: SocketAddr,
@@ -320,6 +343,7 @@ impl Drop for Answer {
         self.connections.requests.sent(self.sent_bytes);
         let noted = self.note.0.lock().clone();
         self.connections.access_log.write(&Line {
+            id: &self.id,
             peer: self.peer,
             key_id: &noted.key_id,
             operation: &noted.operation,

@@ -3,7 +3,9 @@
 mod access_log;
 mod admin;
 mod connection;
+mod descriptors;
 mod metrics;
+mod request_ids;
 mod tls;
 mod top;
 
@@ -24,11 +26,12 @@ use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Secrets};
 use crate::engine::{Engine, Setup, Sharing};
 use crate::ownership::Ownership;
-use crate::s3::{Permissions, service};
+use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
 use access_log::AccessLog;
 use connection::Connections;
 use metrics::Requests;
+use request_ids::RequestIds;
 
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
@@ -122,6 +125,7 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, String> {
 /// # Errors
 /// When something that it needs is not there.
 pub(crate) async fn serve(config: Config) -> Result<(), String> {
+    descriptors::make_room_for(config.limits.connections)?;
     let secrets = Secrets::read(&config)?;
     let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
     // Both are taken before the work begins: a port that is in use shows at once.
@@ -156,17 +160,21 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
     let access_log = Arc::new(access_log);
     let connections_of = |is_inner| {
-        Arc::new(Connections {
+        // Whose key a form is for stands in its body, so none can be sent on to the gateway that has it.
+        let has_forms = opened.peers.is_none();
+        Ok::<_, String>(Arc::new(Connections {
             service: service(Arc::clone(&engine), Arc::clone(&permissions)),
+            forms: has_forms.then(|| Forms::new(Arc::clone(&engine), Arc::clone(&permissions))),
+            ids: RequestIds::new()?,
             requests: Arc::clone(&requests),
             slots: Arc::new(Semaphore::new(config.limits.requests)),
             access_log: Arc::clone(&access_log),
             peers: opened.peers.clone(),
             engine: Arc::clone(&engine),
             is_inner,
-        })
+        }))
     };
-    let connections = connections_of(false);
+    let connections = connections_of(false)?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let address = listener.local_addr().unwrap_or(config.listen);
     tracing::info!(
@@ -175,7 +183,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     );
     readiness.set(true);
     let (graceful, inner_graceful) = (GracefulShutdown::new(), GracefulShutdown::new());
-    let (most, inner_connections) = (config.limits.connections, connections_of(true));
+    let (most, inner_connections) = (config.limits.connections, connections_of(true)?);
     tokio::select! {
         () = accept(listener, &connections, acceptor.as_ref(), most, &graceful) => {}
         // They have places of their own: clients that hold all the others must not keep gateways apart.

@@ -100,7 +100,7 @@ fn the_cache_on_flash_is_encrypted_and_survives_a_restart() {
     let local = directory.path().join("local");
     for at_rest in [key('1'), None] {
         let mut ground = Ground::new(in_memory(), Kind::S3);
-        ground.flash_bytes = 256 << 20;
+        ground.flash_bytes = 64 << 20;
         ground.at_rest = at_rest.clone();
         let local = local.join(if at_rest.is_some() { "sealed" } else { "open" });
         std::fs::create_dir_all(local.parent().unwrap()).unwrap();

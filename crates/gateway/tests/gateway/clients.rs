@@ -1,4 +1,4 @@
-//! Real clients: boto3 over everything it can do, the AWS CLI, rclone, and `object_store`, through which one gateway stands behind another.
+//! Real clients: boto3 over everything it can do, the AWS CLI, rclone, DuckDB, and `object_store`, through which one gateway stands behind another.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,7 +10,11 @@ const BOTO3: &str = "boto3==1.40.61";
 /// Of the same botocore.
 const AWS_CLI: &str = "awscli==1.42.61";
 
-/// A Python with boto3 and the AWS CLI, made once below `target/`. The tests of a process run at the same time, and
+const DUCKDB: &str = "duckdb==1.5.5";
+/// DuckDB's reader of S3, of the same version: DuckDB itself would fetch it from a server of its own.
+const DUCKDB_HTTPFS: &str = "duckdb-extension-httpfs==1.5.5";
+
+/// A Python with boto3, the AWS CLI and DuckDB, made once below `target/`. The tests of a process run at the same time, and
 /// so may those of two processes: the first one makes it and the others wait.
 fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
@@ -18,7 +22,7 @@ fn python() -> &'static Path {
 }
 
 fn make_python() -> PathBuf {
-    let home = format!("{}-{}", BOTO3.replace("==", "-"), AWS_CLI.replace("==", "-"));
+    let home = [BOTO3, AWS_CLI, DUCKDB].map(|package| package.replace("==", "-")).join("-");
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(home);
     let python = home.join("bin/python");
     let lock = std::fs::File::create(home.with_extension("lock")).unwrap();
@@ -41,6 +45,8 @@ fn make_python() -> PathBuf {
         "--disable-pip-version-check",
         BOTO3,
         AWS_CLI,
+        DUCKDB,
+        DUCKDB_HTTPFS,
     ]));
     std::fs::write(home.join("complete"), "").unwrap();
     python
@@ -153,6 +159,14 @@ fn rclone(program: &Program, directory: &Path) {
     assert_eq!(run(&["lsf", "-R", "--files-only", "--include", "rclone*/**", ":s3:lake"]), "");
 }
 
+/// DuckDB, which writes Parquet in parts and reads it by ranges.
+fn duckdb(program: &Program, directory: &Path) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/duckdb_client.py");
+    let mut command = Command::new(python());
+    command.arg(script).args([&program.address.to_string(), "lake"]);
+    ask(program, directory, &mut command);
+}
+
 /// Behind the first is a directory, behind the second the first. The second's flushes, reads and copies go through
 /// `object_store`'s client with signatures, so each is a client's test of the other.
 #[test]
@@ -174,6 +188,7 @@ fn boto3_and_object_store_work_unchanged() {
     run_script(&inner, "lake", "everything");
     aws_cli(&inner, &at("aws"));
     rclone(&inner, &at("rclone"));
+    duckdb(&inner, &at("duckdb"));
     run_script(&inner, "lake", "leave");
     inner.kill_and_start();
     run_script(&inner, "lake", "find");

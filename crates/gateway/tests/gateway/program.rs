@@ -124,6 +124,10 @@ impl Program {
         (status, std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap())
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn config(&self) -> &Path {
         &self.config
     }

@@ -56,7 +56,7 @@ fn what_is_not_signed_or_not_http_is_refused() {
     // A form is refused before its body is read: this one announces 4 GiB and never sends them.
     let form = "POST /lake HTTP/1.1\r\nHost: test\r\nContent-Type: Multipart/Form-Data; boundary=x\r\nContent-Length: 4294967296\r\n\r\n";
     let answer = exchange(&program, form.as_bytes());
-    assert!(answer.starts_with("HTTP/1.1 501") && answer.contains("POST Object"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("16 MiB by a form"), "{answer}");
     // Refused before its body, which waits for an answer: what follows is no body, nor a request without its first letter.
     let waiting = "PUT /lake/a HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nGET /lake/b HTTP/1.1\r\nHost: test\r\n\r\n";
     let answer = exchange(&program, waiting.as_bytes());
@@ -124,6 +124,57 @@ fn what_is_not_signed_or_not_http_is_refused() {
         let mode = std::os::unix::fs::PermissionsExt::mode(&entry.metadata().unwrap().permissions());
         assert_eq!(mode & 0o077, 0, "{:?} {mode:o}", entry.path());
     }
+}
+
+/// What a process has in memory.
+fn resident_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Ten thousand clients that begin and never go on, and one of good will among them.
+#[test]
+fn ten_thousand_connections_take_little_memory_and_shut_nobody_out() {
+    const CONNECTIONS: usize = 10_000;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    rustix::process::setrlimit(
+        rustix::process::Resource::Nofile,
+        rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum },
+    )
+    .unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    std::fs::create_dir_all(&objects).unwrap();
+    let sections = format!(
+        "[bucket.lake]\nstore = \"{}\"\n[limits]\nconnections = {}\nrequests = 8\n",
+        objects.display(),
+        CONNECTIONS + 100
+    );
+    let program = Program::start(directory.path(), &sections);
+    let before = resident_bytes(program.id());
+    let mut waiting = Vec::with_capacity(CONNECTIONS);
+    for at in 0..CONNECTIONS {
+        let mut stream = TcpStream::connect(program.address).unwrap();
+        // Half of them say nothing at all, and half of them a part of a request.
+        if at % 2 == 0 {
+            stream.write_all(b"GET /lake/a HTTP/1.1\r\nHost: test\r\nx-amz-").unwrap();
+        }
+        waiting.push(stream);
+    }
+    let asked = "GET /lake/a HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    let answer = exchange(&program, asked.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    let taken = resident_bytes(program.id()).saturating_sub(before);
+    assert!(
+        taken < (CONNECTIONS as u64) * (32 << 10),
+        "{} KiB a connection",
+        (taken >> 10) / CONNECTIONS as u64
+    );
+    drop(waiting);
+    assert!(exchange(&program, asked.as_bytes()).starts_with("HTTP/1.1 403"));
+    let (status, log) = program.stop();
+    assert!(status.success(), "{log}");
 }
 
 #[test]

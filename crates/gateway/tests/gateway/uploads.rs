@@ -94,7 +94,7 @@ async fn of_clients_that_replace_one_version_where_others_write_one_succeeds() {
         let rivals = (0..8).map(|rival| {
             let (engine, etag) = (std::sync::Arc::clone(&engine), first.etag.clone());
             tokio::spawn(async move {
-                let conditions = Conditions { if_match: Some(etag), if_none_match: false };
+                let conditions = Conditions { if_match: Some(etag), ..Conditions::default() };
                 put(&engine, "a", &content(1000 + rival, 100), conditions).await
             })
         });
@@ -146,4 +146,29 @@ async fn unfinished_uploads_leave_room_and_expire() {
     assert_eq!(engine.upload(BUCKET, "a", &upload), Err(Error::NoSuchUpload));
     let upload = begin(&engine).await;
     send(&engine, &upload, 1).await.unwrap();
+}
+
+/// The answer to a completion may be lost; the client asks again then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_was_completed_can_be_completed_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Ground::new(in_memory(), Kind::S3).open(directory.path()).await;
+    let bytes = content(9, 5000);
+    let upload = engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap();
+    let body = crate::rig::body_of(&bytes);
+    let verify = Box::new(|_: &_, _: &_| Ok(()));
+    let part = engine.upload_part(BUCKET, "a", &upload, 1, 5000, &[], body, verify).await.unwrap();
+    let complete = async |parts: Vec<CompletedPart>| {
+        let (conditions, none) = (Conditions::default(), Checksums::default());
+        engine.complete_upload(BUCKET, "a", &upload, parts, conditions, none, None).await
+    };
+    let listed = |etag: &str| {
+        vec![CompletedPart { number: 1, etag: etag.to_owned(), checksums: Checksums::default() }]
+    };
+    let first = complete(listed(&part.etag)).await.unwrap();
+    assert_eq!(complete(listed(&part.etag)).await.unwrap(), first);
+    assert_eq!(complete(listed("00000000000000000000000000000000")).await, Err(Error::NoSuchUpload));
+    assert_eq!(complete(Vec::new()).await, Err(Error::NoSuchUpload));
+    put(&engine, "a", &bytes, Conditions::default()).await.unwrap();
+    assert_eq!(complete(listed(&part.etag)).await, Err(Error::NoSuchUpload));
 }

@@ -144,6 +144,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             emulation_cpus: "16".to_owned(),
             emulation_busy_share: 0.1,
             emulation_stolen_share: 0.0,
+            emulation_waiting_threads: None,
             speed_probe_us: None,
         }),
         storage: StorageRecord {

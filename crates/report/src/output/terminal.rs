@@ -56,16 +56,16 @@ pub fn comparison_explained(loaded: &LoadedRun, explained: &Explained, width: us
     for line in wrap(title, width, "") {
         out += &format!("{}\n", paint.bold(&line));
     }
-    out.push('\n');
-    for line in wrap(&answer::of_comparison(loaded, &comparison), width, "") {
-        out += &paint.bold(&line);
-        out.push('\n');
-    }
     let beside = loaded.run.reference.as_ref().map(|table| reference::beside(table, &comparison));
     if let Some(accuracy) = beside.as_deref().and_then(Accuracy::of) {
         for line in wrap(&accuracy.in_words(), width, "") {
             out += &format!("{line}\n");
         }
+    }
+    out.push('\n');
+    for line in wrap(&answer::of_comparison(loaded, &comparison), width, "") {
+        out += &paint.bold(&line);
+        out.push('\n');
     }
 
     // The widest layout that fits is taken for every table, so that they look alike.

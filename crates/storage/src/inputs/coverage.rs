@@ -3,13 +3,15 @@
 use underlay_record::Covered;
 
 use super::trace::Traced;
-use crate::catalogue::{Figure, MeasuredLoad, Medium, ModelParameters};
+use crate::catalogue::{CloudParameters, Figure, MeasuredLoad, Medium, ModelParameters};
 use crate::medium::Operation;
 
 /// A size this many times that of a figure, or as many times smaller, is still near it.
 const NEAR_SIZE: f64 = 2.0;
 /// And so is a depth.
 const NEAR_DEPTH: f64 = 2.0;
+/// So little passes under a disk's head in a twentieth of the time that it takes to get there.
+const HARDLY_TRANSFERRED_BYTES: f64 = 65_536.0;
 /// Requests that follow where one of so many before ended are a stream.
 const STREAMS: usize = 32;
 /// Among so many neighbours on either side ...
@@ -22,9 +24,24 @@ const ALONE: f64 = 0.9;
 struct Known {
     operation: Operation,
     is_random: bool,
-    block_bytes: f64,
+    least_bytes: f64,
+    most_bytes: f64,
     least_depth: f64,
     most_depth: f64,
+}
+
+impl Known {
+    fn of_one_size(operation: Operation, is_random: bool, block_bytes: f64, depths: (f64, f64)) -> Known {
+        let (least_depth, most_depth) = depths;
+        Known {
+            operation,
+            is_random,
+            least_bytes: block_bytes,
+            most_bytes: block_bytes,
+            least_depth,
+            most_depth,
+        }
+    }
 }
 
 /// The figures that a source gives: published ones, and of measured media the loads that were measured. Estimates are none.
@@ -45,7 +62,15 @@ fn known(medium: &Medium) -> Vec<Known> {
         };
         let depth = f64::from(published.queue_depth);
         let block_bytes = f64::from(published.block_bytes);
-        all.push(Known { operation, is_random, block_bytes, least_depth: depth, most_depth: depth });
+        let one = Known::of_one_size(operation, is_random, block_bytes, (depth, depth));
+        match &medium.model {
+            ModelParameters::Cloud(parameters) => all.extend(of_a_volume(one, published.figure, parameters)),
+            ModelParameters::Hdd(_) if is_random => {
+                let most_bytes = block_bytes.max(HARDLY_TRANSFERRED_BYTES);
+                all.push(Known { least_bytes: 0.0, most_bytes, ..one });
+            }
+            _ => all.push(one),
+        }
     }
     if let ModelParameters::Measured(parameters) = &medium.model {
         for service in parameters.service.iter().filter(|service| !service.latency_us.estimate) {
@@ -58,15 +83,35 @@ fn known(medium: &Medium) -> Vec<Known> {
             let curve = service.iops.as_ref().filter(|iops| !iops.estimate);
             let most_depth = curve.and_then(|iops| iops.points.last()).map_or(1.0, |point| point.0);
             let block_bytes = f64::from(service.block_bytes);
-            all.push(Known { operation, is_random, block_bytes, least_depth: 1.0, most_depth });
+            all.push(Known::of_one_size(operation, is_random, block_bytes, (1.0, most_depth)));
         }
         if !parameters.device.flush_us.estimate {
-            let flush = Operation::Flush;
-            let (least_depth, most_depth) = (1.0, f64::INFINITY);
-            all.push(Known { operation: flush, is_random: true, block_bytes: 0.0, least_depth, most_depth });
+            all.push(Known::of_one_size(Operation::Flush, true, 0.0, (1.0, f64::INFINITY)));
         }
     }
     all
+}
+
+/// What a figure of a rented volume says. A rate is a limit: more requests at once wait longer and get no further. One in operations holds
+/// for every size that its provider counts as one, and most providers don't care where on the volume it lies.
+fn of_a_volume(one: Known, figure: Figure, parameters: &CloudParameters) -> Vec<Known> {
+    let unit = &parameters.io_unit_bytes;
+    let rate = match figure {
+        Figure::RandomReadIops | Figure::BurstReadIops | Figure::RandomWriteIops | Figure::BurstWriteIops => {
+            let counted_bytes = if unit.estimate { 0.0 } else { unit.value };
+            Known { least_bytes: 0.0, most_bytes: one.most_bytes.max(counted_bytes), ..one }
+        }
+        Figure::SequentialReadMbS
+        | Figure::BurstReadMbS
+        | Figure::SequentialWriteMbS
+        | Figure::BurstWriteMbS => Known { most_bytes: f64::INFINITY, ..one },
+        _ => return vec![one],
+    };
+    let rate = Known { most_depth: f64::INFINITY, ..rate };
+    match parameters.random_charge_bytes {
+        Some(_) => vec![rate],
+        None => vec![rate, Known { is_random: !rate.is_random, ..rate }],
+    }
 }
 
 /// The shares of the requests that are covered. Discards take hardly any time, and are not looked at.
@@ -105,7 +150,7 @@ fn judge(known: &[Known], traced: &Traced, is_random: bool) -> [bool; 3] {
         (least, most)
     };
     let length = traced.length_bytes as f64;
-    let (smallest, largest) = span(&|one| one.block_bytes);
+    let (smallest, largest) = (span(&|one| one.least_bytes).0, span(&|one| one.most_bytes).1);
     let is_sized = length >= smallest / NEAR_SIZE && length <= largest * NEAR_SIZE;
     let depth = f64::from(traced.depth) + 1.0;
     let least = span(&|one| one.least_depth).0;
@@ -163,14 +208,38 @@ mod tests {
         let medium = catalogue::find("ebs-io2").unwrap();
         let all = |requests: &[Vec<Traced>]| covered(&medium, requests);
         assert_eq!(all(&requests(Operation::Read, 16_384, 63)).all, 1.0);
-        let small = all(&requests(Operation::Read, 512, 63));
-        assert_eq!((small.kind, small.size, small.all), (1.0, 0.0, 0.0));
+        let large = all(&requests(Operation::Flush, 0, 63));
+        assert_eq!((large.kind, large.all), (0.0, 0.0), "nothing is said of flushes");
         let shallow = all(&requests(Operation::Write, 16_384, 0));
         assert_eq!((shallow.size, shallow.depth), (1.0, 0.0), "the one figure of writes has 64 under way");
+        // What counts as one operation is 256 KiB at most: an operation is an operation, up to there and however many wait.
+        for (length_bytes, depth) in [(512, 63), (65_536, 255), (262_144, 1023)] {
+            let found = all(&requests(Operation::Write, length_bytes, depth));
+            assert_eq!(found.all, 1.0, "{length_bytes} bytes, {depth} before it: {found:?}");
+        }
         // Half reads, half writes, at random.
         let mut mixed = requests(Operation::Read, 16_384, 63);
         mixed[0].iter_mut().step_by(2).for_each(|one| one.operation = Operation::Write);
         let mixed = all(&mixed);
         assert_eq!((mixed.all, mixed.mix), (1.0, 0.0));
+    }
+
+    #[test]
+    fn a_disks_positioning_covers_small_requests_of_any_size_and_no_queue() {
+        let medium = catalogue::find("hdd-7200-sata").unwrap();
+        let all = |requests: &[Vec<Traced>]| covered(&medium, requests);
+        assert_eq!(all(&requests(Operation::Read, 32_768, 0)).all, 1.0);
+        let long = all(&requests(Operation::Read, 1 << 20, 0));
+        assert_eq!((long.kind, long.size), (1.0, 0.0), "the way of so much under the head is another figure");
+        // How well it orders twenty of them is in no manual.
+        let queued = all(&requests(Operation::Read, 4096, 19));
+        assert_eq!((queued.size, queued.depth, queued.all), (1.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn drives_are_known_as_deep_as_they_were_measured() {
+        let medium = catalogue::find("nvme-p3700").unwrap();
+        assert_eq!(covered(&medium, &requests(Operation::Read, 4096, 31)).all, 1.0);
+        assert_eq!(covered(&medium, &requests(Operation::Read, 4096, 255)).all, 0.0);
     }
 }

@@ -14,7 +14,7 @@ use super::attached::Storages;
 use super::cell::{Bench, Observed, explain, find_system, prepare};
 use super::cell_folder::CellFolder;
 use super::cell_plan::CellPlan;
-use super::certificate::{Evidence, certify};
+use super::certificate::{Callers, Evidence, certify};
 use super::cpu::CpuMeter;
 use super::dataset::Datasets;
 use super::directory::scratch_of;
@@ -159,6 +159,7 @@ impl Bench {
             measured: None,
             floor_us: self.floor_us(plan),
             cpu: taken.cpu.as_ref(),
+            callers: Callers::Programs,
             searching: None,
             aftermath: &aftermath,
             memory_enforced: Some(session.memory_enforced_by().is_some()),

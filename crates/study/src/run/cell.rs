@@ -20,7 +20,7 @@ use underlay_workload::{AcknowledgedWrites, Aftermath, ReadBack};
 use super::attached::Storages;
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
-use super::certificate::{Evidence, Searching, certify};
+use super::certificate::{Callers, Evidence, Searching, certify};
 use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
 use super::directory::scratch_of;
@@ -184,17 +184,19 @@ impl Bench {
         observed.warnings.extend(faults);
         let ceiling_per_s = self.ceiling(plan)?;
         let wall = begun.elapsed();
+        let open_loop = plan.cell().rate_per_s().is_some() || observed.search.is_some();
         let certificate = certify(&Evidence {
             devices: &observed.taken.devices,
             paths: &observed.taken.paths,
             measured: Some(&measured),
             floor_us: self.floor_us(plan),
             cpu: observed.taken.cpu.as_ref(),
+            callers: callers(plan, open_loop),
             searching: observed.searching.as_ref(),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
-            open_loop: plan.cell().rate_per_s().is_some() || observed.search.is_some(),
+            open_loop,
             hides_records: plan.hides_records(),
             nodes_went: observed.node_events.iter().any(|event| event.away_s.is_some()),
             read_back: observed.read_back.as_ref(),
@@ -503,8 +505,12 @@ impl Bench {
     ) -> Result<Option<String>, CellError> {
         // Load and delete change the data set: doing them to fill caches would use up what is measured.
         if plan.study.run.cache == Cache::Warm && !plan.cell().visits_every_record() {
-            let each =
-                fill::operations(plan.system, plan.budget_bytes, plan.data_bytes_here, plan.records_here);
+            let sizes = fill::Sizes {
+                budget_bytes: plan.budget_bytes,
+                data_bytes: plan.data_bytes_here,
+                records: plan.records_here,
+            };
+            let each = fill::operations(plan.system, &plan.storage, plan.scale.time > 1.0, sizes);
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
             let filled =
@@ -536,6 +542,14 @@ impl Bench {
             self.ceilings.insert(key.clone(), ceiling);
         }
         Ok(self.ceilings[&key])
+    }
+}
+
+/// Who waits for the answers of a cell's requests; a second load beside them makes it more than one kind of caller.
+fn callers(plan: &CellPlan<'_>, open_loop: bool) -> Callers {
+    match plan.requests() {
+        Ok(requests) if !open_loop && plan.workload.beside.is_none() => Callers::Threads(requests.threads),
+        _ => Callers::Nobody,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The fidelity certificate: from what was measured, whether the figures may be believed.
 
 mod latencies;
+mod own_time;
 mod processors;
 mod searching;
 mod waits;
@@ -12,6 +13,7 @@ use underlay_record::{
 use underlay_workload::Aftermath;
 
 use latencies::Latencies;
+pub use own_time::Callers;
 pub use searching::Searching;
 
 /// Mean latency over all device requests: what decides a system's throughput.
@@ -34,6 +36,7 @@ pub struct Evidence<'a> {
     pub aftermath: &'a Aftermath,
     /// Absent where the study names no cores.
     pub cpu: Option<&'a CpuRecord>,
+    pub callers: Callers,
     /// Of a cell that looked for its rate.
     pub searching: Option<&'a Searching>,
     /// Whether a cgroup held the system and its page cache to the budget; absent where there is none to be held to.
@@ -78,7 +81,10 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         false => "run on a host with more idle CPUs, or name fewer `cores` in [machine]".to_owned(),
     };
     match evidence.cpu {
-        Some(cpu) => checks.extend(processors::checks(cpu, &slower)),
+        Some(cpu) => {
+            checks.extend(processors::checks(cpu, evidence.measured.map(in_flight), &slower));
+            checks.extend(own_time::check(evidence.callers, evidence.devices, cpu, evidence.time_scale));
+        }
         // Nobody knows how much of it the system would have had.
         None => checks.push(steal_check(steal)),
     }
@@ -86,6 +92,12 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         checks.extend(searching::failed_checks(searching, evidence.time_scale, &slower));
     }
     latencies.certificate(checks, evidence.floor_us, steal)
+}
+
+/// How many operations were under way on average, by Little's law: from when each was really sent.
+fn in_flight(measured: &Measured) -> f64 {
+    let of_all: f64 = measured.by_operation.values().map(|one| one.count as f64 * one.service.us.mean).sum();
+    of_all / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
 }
 
 /// Fewer requests than this tell nothing of percentiles.

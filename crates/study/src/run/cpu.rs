@@ -7,6 +7,7 @@ use underlay_record::CpuRecord;
 
 use super::cell_plan::CellPlan;
 use super::cpu_speed::{Probed, SpeedProbe};
+use super::cpu_waits::{WaitProbe, Waited};
 use crate::machine::{Placement, Share};
 use crate::session::Session;
 
@@ -17,16 +18,23 @@ pub(super) struct Counters {
     emulation: CpuTimes,
     servers: Vec<CpuUsage>,
     speed: Probed,
+    waited: Waited,
 }
 
 impl Counters {
-    fn take(placement: &Placement, session: &Session, probe: &SpeedProbe) -> Result<Counters, AttachError> {
+    fn take(
+        placement: &Placement,
+        session: &Session,
+        probe: &SpeedProbe,
+        waits: &WaitProbe,
+    ) -> Result<Counters, AttachError> {
         Ok(Counters {
             at: Instant::now(),
             system: CpuTimes::of(&placement.system)?,
             emulation: CpuTimes::of(&placement.emulation)?,
             servers: session.cpu_usage(),
             speed: probe.read(),
+            waited: waits.read(),
         })
     }
 }
@@ -38,6 +46,7 @@ pub(super) struct CpuMeter<'a> {
     share: Share,
     servers: u32,
     probe: SpeedProbe,
+    waits: WaitProbe,
 }
 
 impl<'a> CpuMeter<'a> {
@@ -50,11 +59,12 @@ impl<'a> CpuMeter<'a> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
         let probe = SpeedProbe::on(&placement.system);
-        Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe })
+        let waits = WaitProbe::on(&placement.emulation);
+        Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe, waits })
     }
 
     pub(super) fn read(&self) -> Result<Counters, AttachError> {
-        Counters::take(self.placement, self.session, &self.probe)
+        Counters::take(self.placement, self.session, &self.probe, &self.waits)
     }
 
     /// What the processors did between two readings.
@@ -102,6 +112,7 @@ impl<'a> CpuMeter<'a> {
             emulation_cpus: self.placement.emulation.to_string(),
             emulation_busy_share: share(emulation_busy, self.placement.emulation.len()),
             emulation_stolen_share: share(emulation.stolen, self.placement.emulation.len()),
+            emulation_waiting_threads: ended.waited.threads_since(began.waited, ended.at - began.at),
             speed_probe_us: ended.speed.mean_since_us(began.speed),
         }
     }

@@ -15,7 +15,7 @@ use super::attached::Storages;
 use super::cell::{Bench, Observed, explain, find_system, prepare};
 use super::cell_folder::CellFolder;
 use super::cell_plan::CellPlan;
-use super::certificate::{Evidence, certify};
+use super::certificate::{Callers, Evidence, certify};
 use super::cpu::CpuMeter;
 use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
@@ -190,6 +190,7 @@ impl Bench {
             measured: None,
             floor_us: self.floor_us(plan),
             cpu: taken.cpu.as_ref(),
+            callers: Callers::Nobody,
             searching: None,
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),

@@ -8,6 +8,7 @@ mod cell_plan;
 pub mod certificate;
 mod cpu;
 mod cpu_speed;
+mod cpu_waits;
 mod dataset;
 mod directory;
 mod drive;

@@ -13,6 +13,7 @@ use super::dataset::Datasets;
 use super::directory::RunDirectory;
 use super::wishes::Wishes;
 use super::{CellError, Observer, RunError, RunOutcome};
+use crate::estimate;
 use crate::plan;
 use crate::spec::Study;
 
@@ -303,7 +304,10 @@ fn is_worth_it(late: usize, measured: usize) -> bool {
 /// The estimate of what is left, from what the cells took so far.
 #[derive(Clone)]
 struct Pace {
+    /// Of a cell.
     expected: Duration,
+    /// Of all data sets; whichever cell comes to one first takes that much longer.
+    loading: Duration,
     spent: Duration,
     cells: u32,
 }
@@ -311,16 +315,19 @@ struct Pace {
 impl Pace {
     fn guess(study: &Study, groups: &[Range<usize>], left: usize) -> Pace {
         let has_jobs = study.workloads.iter().any(|workload| !workload.jobs.is_empty());
-        let cells = u32::try_from(plan::expand(study).len()).unwrap_or(u32::MAX).max(1);
-        let cell_wall = match has_jobs {
-            true => JOB_WALL_GUESS,
-            false => plan::measuring_wall(study) / cells,
+        let all = plan::expand(study);
+        let cells = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
+        let estimate = estimate::wall(study, &all, 1);
+        let expected = match has_jobs {
+            true => {
+                let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
+                let overhead = systems.map(|system| system.start_and_stop()).max().unwrap_or_default();
+                // Jobs of a group have one start in common.
+                JOB_WALL_GUESS + overhead.mul_f64(groups.len() as f64 / left.max(1) as f64)
+            }
+            false => (estimate.measuring + estimate.starting) / cells,
         };
-        let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
-        let overhead = systems.map(|system| system.start_and_stop()).max().unwrap_or_default();
-        // Jobs of a group have one start in common.
-        let share = groups.len() as f64 / left.max(1) as f64;
-        Pace { expected: cell_wall + overhead.mul_f64(share), spent: Duration::ZERO, cells: 0 }
+        Pace { expected, loading: estimate.loading, spent: Duration::ZERO, cells: 0 }
     }
 
     fn took(&mut self, wall: Duration) {
@@ -329,15 +336,32 @@ impl Pace {
     }
 
     fn remaining(&self, cells_left: usize) -> Duration {
+        if cells_left == 0 {
+            return Duration::ZERO;
+        }
+        // What cells took beyond what was expected of them is taken for loading, as long as there was any to do.
+        let loaded = self.spent.saturating_sub(self.expected * self.cells).min(self.loading);
         // The first guess counts as one cell, so that one slow beginning doesn't rule the estimate.
-        let mean = (self.expected + self.spent) / (self.cells + 1);
-        mean * u32::try_from(cells_left).unwrap_or(u32::MAX)
+        let mean = (self.expected + self.spent - loaded) / (self.cells + 1);
+        mean * u32::try_from(cells_left).unwrap_or(u32::MAX) + (self.loading - loaded)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_data_set_is_loaded_once_and_not_for_every_cell() {
+        let s = Duration::from_secs;
+        let mut pace = Pace { expected: s(20), loading: s(40), spent: Duration::ZERO, cells: 0 };
+        assert_eq!(pace.remaining(10), s(240));
+        pace.took(s(60));
+        assert_eq!(pace.remaining(9), s(180), "the first one loaded it");
+        pace.took(s(26));
+        assert_eq!(pace.remaining(8), s(176), "and the second was slower than expected");
+        assert_eq!(pace.remaining(0), Duration::ZERO);
+    }
 
     #[test]
     fn one_late_cell_of_many_throws_nothing_away() {

@@ -439,6 +439,11 @@ impl Study {
         scaled_down(bytes, self.scale.data)
     }
 
+    /// Whether devices take longer here than they are modelled to, by the study or as the host will choose.
+    pub(crate) fn is_slowed(&self) -> bool {
+        self.leaves_time_open || self.scale.time > 1.0
+    }
+
     /// The memory budget of a server of the system on this machine.
     pub fn budget_here(&self, system: &SystemSpec) -> u64 {
         system.budget_here(self.scale.data)

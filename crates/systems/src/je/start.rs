@@ -58,6 +58,10 @@ impl System for Je {
         Duration::from_secs(5)
     }
 
+    fn operations_to_compile(&self, _settings: &BTreeMap<String, String>) -> u64 {
+        engine::OPERATIONS_TO_COMPILE
+    }
+
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
         // Settling writes everything out, and what is loaded does not depend on when the log was flushed.
         &[("durability", "NO_SYNC")]

@@ -124,6 +124,12 @@ impl System for JeHa {
         Duration::from_secs(20)
     }
 
+    fn operations_to_compile(&self, settings: &BTreeMap<String, String>) -> u64 {
+        let members = |config: Config| config.shards() * config.replication();
+        // Reads are divided among them.
+        Config::resolve(settings, None).map_or(0, members) * engine::OPERATIONS_TO_COMPILE
+    }
+
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
         // Settling writes everything out.
         &[("durability", "NO_SYNC"), ("replica_durability", "NO_SYNC")]

@@ -59,10 +59,24 @@ impl Admin {
         Admin { tools: Tools::default() }
     }
 
-    /// Makes a store of storage nodes whose agents run.
-    pub(super) fn deploy(&self, plan: &Plan, parameters: &Parameters) -> Result<Topology, SystemError> {
+    /// Makes a store of storage nodes whose agents run, as long as `check` finds nothing wrong with them.
+    pub(super) fn deploy(
+        &self,
+        plan: &Plan,
+        parameters: &Parameters,
+        check: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<Topology, SystemError> {
         const DURING: &str = "deploying the store";
-        let said = self.run_script(plan, DURING, &deployment(&plan.config, &parameters.all()))?;
+        let (script, began) = (deployment(&plan.config, &parameters.all()), Instant::now());
+        let said = loop {
+            let said = self.run_script(plan, DURING, &script)?;
+            // The first agent listens before the administration that it starts does.
+            if !has_no_administration(&said) || began.elapsed() > plan.limit {
+                break said;
+            }
+            check()?;
+            std::thread::sleep(POLL);
+        };
         let topology = self.topology(plan, DURING)?;
         let (config, has) = (&plan.config, &topology.shards);
         let nodes: usize = has.iter().map(|shard| shard.rns.len()).sum();
@@ -213,6 +227,11 @@ fn deployment(config: &Config, parameters: &BTreeMap<String, String>) -> String 
     lines.join("\n") + "\n"
 }
 
+/// Whether a tool found nobody to command, so that it has done nothing.
+fn has_no_administration(said: &str) -> bool {
+    said.contains("Cannot connect to") && !said.contains("ended successfully")
+}
+
 fn words(parameters: &BTreeMap<String, String>) -> String {
     let words: Vec<String> = parameters.iter().map(|(name, value)| format!("\"{name}={value}\"")).collect();
     words.join(" ")
@@ -261,5 +280,7 @@ mod tests {
             "plan change-parameters -service sn2 -wait -params \"serviceStopWait=240_SECONDS\""
         );
         assert_eq!(last_lines("a\n\n b \n"), "a; b");
+        assert!(has_no_administration("Cannot connect to any admins.\n"));
+        assert!(!has_no_administration("Plan 1 ended successfully\nCannot connect to any admins.\n"));
     }
 }

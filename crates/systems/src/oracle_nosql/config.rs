@@ -8,6 +8,7 @@ use crate::je::engine::{
     CACHE_SHARE, CHECKPOINTER_BYTES_MIB, CLEANER_MIN_UTILIZATION, CLEANER_THREADS, HEAP_SHARE, LOG_FILE_MIB,
     SYNC_POLICIES, duration,
 };
+use crate::memory_plan::MemoryPlan;
 use crate::setting::{Mistakes, OneOf, Optional, Whole, Word, Words, settings, too_small};
 
 /// Nodes beyond this are more than one host runs.
@@ -177,6 +178,12 @@ impl Config {
     pub(super) fn division(&self) -> Division {
         let shares = (self.heap_share, self.cache_share);
         Division::of(self.budget_bytes, self.nodes, self.replication_nodes(), shares)
+    }
+
+    /// How the budget is used.
+    pub(super) fn memory(&self) -> MemoryPlan {
+        let processes = self.division().processes(self.nodes, self.replication_nodes());
+        MemoryPlan { budget_bytes: self.budget_bytes, processes }
     }
 
     /// Of a write, as the client reads it.

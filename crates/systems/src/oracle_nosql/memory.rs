@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::memory_plan::ProcessMemory;
+
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// Heaps with which these processes deployed every store of the tests, with version 25.3. Their usual ones are 256 and 128 MiB.
@@ -69,6 +71,30 @@ impl Division {
     pub(super) fn java_options(&self) -> String {
         let (heap_mib, young) = (self.heap_bytes / MIB, (self.heap_bytes - self.cache_bytes) / 2);
         format!("-Xms{heap_mib}m -Xmx{heap_mib}m -Xmn{}k", young >> 10)
+    }
+
+    /// Everything that runs in the budget.
+    pub(super) fn processes(&self, nodes: u64, replication_nodes: u64) -> Vec<ProcessMemory> {
+        let other = |what, count, bytes, heap_bytes| ProcessMemory {
+            what,
+            count,
+            heap_bytes,
+            own_bytes: bytes - heap_bytes,
+            ..ProcessMemory::default()
+        };
+        let replication_node = ProcessMemory {
+            what: "replication node",
+            count: replication_nodes,
+            heap_bytes: self.heap_bytes,
+            own_bytes: NODE_OWN_BYTES,
+            cache_bytes: self.cache_bytes,
+            ..ProcessMemory::default()
+        };
+        vec![
+            other("agent", nodes, AGENT_BYTES, AGENT_HEAP_BYTES),
+            other("administration", 1, ADMIN_BYTES, ADMIN_HEAP_BYTES),
+            replication_node,
+        ]
     }
 
     /// For the record.

@@ -19,10 +19,13 @@ use super::reports::Topology;
 use super::storage_node::{Plan, STORE, StorageNode, at_once, endpoint};
 use super::store::{Deployed, Started};
 use crate::java::Java;
+use crate::je::engine::OPERATIONS_TO_COMPILE;
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::Part;
 use crate::pid_namespace::{Mounts, contained};
+use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
 };
@@ -87,6 +90,13 @@ impl System for OracleNosql {
         Duration::from_secs(90)
     }
 
+    fn operations_to_compile(&self, settings: &BTreeMap<String, String>) -> u64 {
+        match Config::resolve(settings, None) {
+            Ok(config) if config.existing().is_none() => config.replication_nodes() * OPERATIONS_TO_COMPILE,
+            _ => 0,
+        }
+    }
+
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {
         // Stopping writes everything out.
         &[("durability", "NO_SYNC"), ("replica_durability", "NO_SYNC")]
@@ -129,6 +139,20 @@ impl System for OracleNosql {
         Config::resolve(settings, None).map_or(1, |config| config.replication())
     }
 
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        let config = match Config::resolve(settings, Some(budget_bytes)) {
+            Ok(config) => config,
+            Err(mistakes) => return about_memory(mistakes).map(Err),
+        };
+        // Of a store that runs already nothing is known.
+        config.existing().is_none().then(|| Ok(config.memory()))
+    }
+
     fn without_nodes(
         &self,
         settings: &BTreeMap<String, String>,
@@ -136,6 +160,10 @@ impl System for OracleNosql {
         away: usize,
     ) -> Option<String> {
         Config::resolve(settings, None).ok()?.without(away as u64)
+    }
+
+    fn supplied(&self) -> Result<(), SystemError> {
+        self.home().map(drop)
     }
 
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
@@ -200,7 +228,7 @@ impl System for OracleNosql {
             admin.wait(&plan, (DURING, limit), &all, &check, &|status| status.is_healthy(shards, copies))
         };
         match &former {
-            None => drop(admin.deploy(&plan, &parameters).map_err(explained)?),
+            None => drop(admin.deploy(&plan, &parameters, &check).map_err(explained)?),
             Some(former) => {
                 wait()?;
                 if former.parameters != parameters.all() {

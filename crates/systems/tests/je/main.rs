@@ -3,6 +3,7 @@
 
 mod embedded;
 mod group;
+mod kills;
 #[path = "../cassandra/ledger.rs"]
 mod ledger;
 mod operations;

@@ -2,6 +2,8 @@
 //! the server.
 
 mod existing;
+#[path = "../je/kills.rs"]
+mod kills;
 #[path = "../cassandra/ledger.rs"]
 mod ledger;
 #[path = "../je/operations.rs"]
@@ -84,6 +86,40 @@ fn without_an_installation_it_says_how_to_get_one() {
     assert!(!system.versions().contains_key("oracle-nosql"));
 }
 
+/// What the documentation of JE says of `NO_SYNC`: writes that were acknowledged wait in memory, and end with the processes.
+#[test]
+fn without_sync_a_kill_of_all_copies_takes_what_was_acknowledged_last() {
+    if !is_installed() {
+        return;
+    }
+    let left = |durability: &str| {
+        let directory = TempDir::new().unwrap();
+        let pairs = [("partitions", "5"), ("durability", durability)];
+        let start = || try_start(directory.path(), &pairs, 700 * MIB);
+        let store = start().unwrap_or_else(|error| panic!("{error}"));
+        kills::write_and_abort(store.as_ref());
+        drop(store);
+        let store = start().unwrap_or_else(|error| panic!("{error}"));
+        let left = kills::left(store.as_ref());
+        store.stop().unwrap();
+        left
+    };
+    assert_eq!(left("WRITE_NO_SYNC"), kills::WRITES);
+    assert!(left("NO_SYNC") < kills::WRITES);
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_named() {
+    if !is_installed() {
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let paths = StoragePaths { scratch: directory.path().join("scratch"), ..StoragePaths::default() };
+    let nobody = settings(&[("helpers", "127.0.0.1:9"), ("store", "none")]);
+    let error = INSTALLED.start(&paths, &Resources::of(0), &nobody).err().unwrap().to_string();
+    assert!(error.contains("127.0.0.1:9"), "{error}");
+}
+
 #[test]
 fn fields_are_minor_keys_on_a_store_of_one_node() {
     if !is_installed() {
@@ -91,6 +127,8 @@ fn fields_are_minor_keys_on_a_store_of_one_node() {
     }
     let directory = TempDir::new().unwrap();
     let pairs = [("fields", "minor"), ("partitions", "5")];
+    // Its ports are those of a network of its own: whoever has them on this host does not matter. Somebody else may have it already.
+    let _taken = std::net::TcpListener::bind("127.0.0.1:5000");
     let store = try_start(directory.path(), &pairs, 700 * MIB).unwrap_or_else(|error| panic!("{error}"));
     operations::mean_what_they_mean_in_a_map(store.as_ref(), false);
     let mut client = store.connect().unwrap();

@@ -13,7 +13,7 @@ use underlay_workload::RunError;
 use underlay_workload::client::{FieldValues, Fields, Outcome};
 
 use crate::ledger::{Ledger, Load};
-use crate::{FIELDS, MIB, SETTLE_LIMIT, is_installed, operations, try_start, whole_record};
+use crate::{FIELDS, MIB, SETTLE_LIMIT, is_installed, kills, operations, try_start, whole_record};
 
 const BUDGET_BYTES: u64 = 1600 * MIB;
 const LOAD: Load = Load { records: 1000, fields: FIELDS, operations: 2000 };
@@ -21,7 +21,7 @@ const LOAD: Load = Load { records: 1000, fields: FIELDS, operations: 2000 };
 const FAILOVER_LIMIT: Duration = Duration::from_secs(120);
 /// Enough that some are of each shard.
 const WRITES_AFTER: u32 = 50;
-/// How many storage nodes of each kind are killed, one after the other: 1, or what this says.
+/// How many storage nodes of each kind are killed, one after the other: 1, or what `make oracle-nosql-kills` says.
 const KILLS_VARIABLE: &str = "UNDERLAY_ORACLE_NOSQL_KILLS";
 const SHAPE: [(&str, &str); 4] =
     [("nodes", "3"), ("capacity", "2"), ("checkpointer_bytes_mib", "4"), ("reserved_mib", "16")];
@@ -77,22 +77,22 @@ fn storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     }
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let ledger = Arc::<Ledger>::default();
-    let store = started(directory.path(), &[]);
+    let chosen = kills::chosen_durability();
+    let store = started(directory.path(), &kills::settings(&chosen));
     what_was_deployed_is_told(store.as_ref(), directory.path());
     operations::mean_what_they_mean_in_a_map(store.as_ref(), false);
     LOAD.load(store.as_ref(), &ledger);
 
-    let kills = std::env::var(KILLS_VARIABLE).map_or(1, |kills| kills.parse().unwrap());
-    for _ in 0..kills {
+    let number = std::env::var(KILLS_VARIABLE).map_or(1, |kills| kills.parse().unwrap());
+    let mut times = kills::Times::default();
+    for _ in 0..number {
         for role in [NodeRole::Replica, NodeRole::Master] {
             // Where each storage node has a master of some shard, none has replicas alone.
             let Some(victim) = node(store.as_ref(), role) else { continue };
-            let (name, took) = (&victim.name, one_kill(store.as_ref(), &ledger, &victim));
-            println!(
-                "oracle-nosql: {name} ({role}) was killed: all shards took writes again after {took:.2?}"
-            );
+            times.add(role, one_kill(store.as_ref(), &ledger, &victim));
         }
     }
+    println!("oracle-nosql, {chosen}: {}", times.in_words());
     nodes_go_and_come_back(store.as_ref());
     store.settle(SETTLE_LIMIT).unwrap();
     let figures = store.figures().unwrap();
@@ -103,7 +103,8 @@ fn storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     assert!(gauges.keys().all(|name| figures.contains_key(name)), "{gauges:#?}");
     assert!((1.0..=3.0).contains(&gauges["current_master_of_shard_2"]), "{gauges:#?}");
 
-    // As if the directories were the images of a study, of machines that all crash at this moment.
+    // As if the directories were the images of a study, of machines that all crash at this moment. What settled is on the devices,
+    // whatever the durability.
     let processes = store.processes();
     processes.iter().for_each(|process| signal(*process, Signal::STOP));
     copy(directory.path(), moved.path());

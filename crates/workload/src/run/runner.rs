@@ -26,6 +26,9 @@ use crate::run::series::{Cut, Series};
 use crate::run::spec::{Beside, RunSpec};
 use crate::run::worker::{Ending, Worker, WorkerReport};
 
+/// What the names of the threads begin with that each stand for a client.
+pub const CLIENT_THREADS: &str = "client-";
+
 /// Between all threads being connected and the first operation: time for them to wake up.
 const START_DELAY_NS: u64 = 2_000_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
@@ -176,7 +179,7 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
         for thread in 0..all_threads {
             let (stage, connected, coordinator) = (&stage, connected.clone(), thread::current());
             let spawned = thread::Builder::new()
-                .name(format!("client-{thread}"))
+                .name(format!("{CLIENT_THREADS}{thread}"))
                 .spawn_scoped(scope, move || stage.client_thread(thread, connected, coordinator));
             match spawned {
                 Ok(handle) => threads.push(handle),

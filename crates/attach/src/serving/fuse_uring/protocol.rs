@@ -102,6 +102,15 @@ pub fn parse<'a>(in_out: &[u8; 128], arguments: &[u8; 128], payload: &'a [u8]) -
     Some(FuseRequest { unique: u64_at(in_out, 8), inode: u64_at(in_out, 16), call })
 }
 
+/// How much data a request brings or asks for; 0 of one that is about no data.
+pub(super) fn data_bytes(in_out: &[u8; 128], arguments: &[u8; 128], payload_bytes: u32) -> u32 {
+    match u32_at(in_out, 4) {
+        15 => u32_at(arguments, 16),
+        16 => payload_bytes,
+        _ => 0,
+    }
+}
+
 fn u32_at(bytes: &[u8; 128], at: usize) -> u32 {
     u32::from_ne_bytes(std::array::from_fn(|index| bytes[at + index]))
 }
@@ -235,6 +244,21 @@ mod tests {
         bytes[8..16].copy_from_slice(&unique.to_ne_bytes());
         bytes[16..24].copy_from_slice(&inode.to_ne_bytes());
         bytes
+    }
+
+    #[test]
+    fn only_reads_and_writes_are_about_data() {
+        let mut arguments = [0; 128];
+        arguments[16..20].copy_from_slice(&1_048_576_u32.to_ne_bytes());
+        for (opcode, payload_bytes, data_bytes) in
+            [(15, 0, 1_048_576), (16, 524_288, 524_288), (28, 0, 0), (1, 20, 0)]
+        {
+            assert_eq!(
+                super::data_bytes(&header(opcode, 1, 2), &arguments, payload_bytes),
+                data_bytes,
+                "{opcode}"
+            );
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, Sender};
 
 use fuser::{Errno, FopenFlags, INodeNo};
 use io_uring::{opcode, squeue, types};
@@ -23,6 +23,10 @@ const COMMIT_AND_FETCH: u32 = 2;
 
 const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
 const PAGE_BYTES: usize = 4096;
+
+/// Requests of so much data are handled by a thread of their own beside the ring's: what is copied for them then takes turns with nothing but the
+/// kernel's own copy, which the ring's thread makes while it submits. Below, to wake another thread would cost more than the copy.
+const LARGE_BYTES: u32 = 256 << 10;
 
 /// What a worker shares with the replies that are not written yet.
 struct Shared {
@@ -136,8 +140,35 @@ impl Worker {
     }
 
     fn run(self, started: &Sender<io::Result<()>>) {
-        self.stay_close();
-        ring::serve(&self, &self.shared.answers, started);
+        let (large, taken) = mpsc::channel();
+        std::thread::scope(|scope| {
+            // Before this thread is bound to its processors, which the other one then isn't.
+            let worker = &self;
+            let copying = std::thread::Builder::new()
+                .name("fuse-uring-copy".into())
+                .spawn_scoped(scope, move || taken.iter().for_each(|entry| worker.take(entry)));
+            self.stay_close();
+            // Without it the ring's thread does everything.
+            let large = copying.is_ok().then_some(large);
+            ring::serve(&Served { worker, large }, &self.shared.answers, started);
+        });
+    }
+
+    /// Reads the request that the kernel has put into an entry, and answers it or has it answered.
+    fn take(&self, entry: u32) {
+        // SAFETY: the kernel has filled the entry and waits for the reply, which doesn't exist yet.
+        let (header, payload) = unsafe {
+            let header = &*self.shared.area.header(entry);
+            let length = (header.payload_bytes as usize).min(PAYLOAD_BYTES);
+            (header, std::slice::from_raw_parts(self.shared.area.payload(entry), length))
+        };
+        let request = protocol::parse(&header.in_out, &header.arguments, payload);
+        let unique = request.as_ref().map_or(0, |request| request.unique);
+        let reply = Reply { shared: Arc::clone(&self.shared), entry, unique, is_given: false };
+        match request {
+            Some(request) => self.answer(&request, reply),
+            None => reply.error(Errno::EINVAL),
+        }
     }
 
     /// Keeps the thread on the processors whose queues it serves: woken on the one where the request was made, it runs
@@ -255,27 +286,34 @@ impl Worker {
     }
 }
 
-impl Slots for Worker {
+/// A worker's entries as its ring's thread serves them.
+struct Served<'a> {
+    worker: &'a Worker,
+    /// To the thread that handles large requests.
+    large: Option<Sender<u32>>,
+}
+
+impl Slots for Served<'_> {
     /// The entry whose reply is written.
     type Answer = u32;
 
     fn count(&self) -> usize {
-        self.queues.len()
+        self.worker.queues.len()
     }
 
     /// Offers every entry to its queue.
     fn offer(&self, submit: &mut dyn FnMut(&[squeue::Entry128]) -> io::Result<()>) -> io::Result<()> {
         let area = |entry: u32| {
-            let header = self.shared.area.header(entry).cast();
-            let payload = self.shared.area.payload(entry).cast();
+            let header = self.worker.shared.area.header(entry).cast();
+            let payload = self.worker.shared.area.payload(entry).cast();
             [
                 libc::iovec { iov_base: header, iov_len: size_of::<EntryHeader>() },
                 libc::iovec { iov_base: payload, iov_len: PAYLOAD_BYTES },
             ]
         };
-        let areas: Vec<[libc::iovec; 2]> = (0..self.queues.len() as u32).map(area).collect();
+        let areas: Vec<[libc::iovec; 2]> = (0..self.worker.queues.len() as u32).map(area).collect();
         let register = |(entry, area): (u32, &[libc::iovec; 2])| {
-            with_length(self.command(REGISTER, entry, 0, area.as_ptr() as u64), area.len() as u32)
+            with_length(self.worker.command(REGISTER, entry, 0, area.as_ptr() as u64), area.len() as u32)
         };
         let commands: Vec<squeue::Entry128> = (0..).zip(&areas).map(register).collect();
         submit(&commands)
@@ -283,24 +321,23 @@ impl Slots for Worker {
 
     fn give_back(&self, entry: u32) -> squeue::Entry128 {
         // SAFETY: its reply is written, so the entry is the worker's.
-        let commit_id = unsafe { (*self.shared.area.header(entry)).commit_id };
-        self.command(COMMIT_AND_FETCH, entry, commit_id, 0)
+        let commit_id = unsafe { (*self.worker.shared.area.header(entry)).commit_id };
+        self.worker.command(COMMIT_AND_FETCH, entry, commit_id, 0)
     }
 
     fn handle(&self, entry: u32) {
-        // SAFETY: the kernel has filled the entry and waits for the reply, which doesn't exist yet.
-        let (header, payload) = unsafe {
-            let header = &*self.shared.area.header(entry);
-            let length = (header.payload_bytes as usize).min(PAYLOAD_BYTES);
-            (header, std::slice::from_raw_parts(self.shared.area.payload(entry), length))
+        // SAFETY: as in `take`, whose turn comes after this.
+        let header = unsafe { &*self.worker.shared.area.header(entry) };
+        let asked_bytes = protocol::data_bytes(&header.in_out, &header.arguments, header.payload_bytes);
+        let entry = match &self.large {
+            Some(large) if asked_bytes >= LARGE_BYTES => match large.send(entry) {
+                Ok(()) => return,
+                // That thread has panicked, which ended the process.
+                Err(mpsc::SendError(entry)) => entry,
+            },
+            _ => entry,
         };
-        let request = protocol::parse(&header.in_out, &header.arguments, payload);
-        let unique = request.as_ref().map_or(0, |request| request.unique);
-        let reply = Reply { shared: Arc::clone(&self.shared), entry, unique, is_given: false };
-        match request {
-            Some(request) => self.answer(&request, reply),
-            None => reply.error(Errno::EINVAL),
-        }
+        self.worker.take(entry);
     }
 }
 

@@ -212,10 +212,10 @@ pub fn render_explained(loaded: &LoadedRun, explained: &Explained) -> String {
             body {
                 header.top {
                     h1 { (title) }
+                    @if let Some(accuracy) = published::accuracy(&page) { p.accuracy { (accuracy.in_words()) } }
                     p.answer { (answer::what_changed(&page.comparison)) }
                     @let caveat = answer::caveat(loaded, &page.comparison);
                     @if !caveat.is_empty() { p.caveat { "⚠ " (caveat) } }
-                    @if let Some(accuracy) = published::accuracy(&page) { p.accuracy { (accuracy.in_words()) } }
                     (summary::facts(&page))
                     nav aria-label="Sections" {
                         @for (id, name, _) in &sections { a href={ "#" (id) } { (name) } }

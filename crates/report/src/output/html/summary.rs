@@ -41,15 +41,20 @@ fn in_words(time: &str) -> String {
 pub(super) fn warnings_box(page: &Page) -> Markup {
     let (grave, notes): (Vec<_>, Vec<_>) =
         page.warnings.iter().partition(|warning| warning.severity == Severity::Doubtful);
+    let (of_inputs, doubts): (Vec<_>, Vec<_>) =
+        grave.into_iter().partition(|warning| warning.is_about_inputs());
     html! {
-        @if !grave.is_empty() {
+        @if !doubts.is_empty() {
             aside.box.doubt role="alert" {
-                @if grave.iter().all(|warning| warning.is_about_inputs()) {
-                    h2 { "⚠ Uncertain inputs: read these ratios as the models'" }
-                } @else {
-                    h2 { "⚠ Doubtful: don't rely on these figures before reading this" }
-                }
-                (warning_list(&grave))
+                h2 { "⚠ Doubtful: don't rely on these figures before reading this" }
+                (warning_list(&doubts))
+            }
+        }
+        @if !of_inputs.is_empty() {
+            aside.box {
+                h2 { "⚠ Uncertain inputs: read these ratios as the models'" }
+                p { "This is no fault of the measurement: what real devices do under such a load is published only in part." }
+                (warning_list(&of_inputs))
             }
         }
         @if !notes.is_empty() {

@@ -19,7 +19,7 @@ pub struct Searching {
 pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str) -> Vec<Check> {
     let of_devices =
         Latencies::of(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
-    let of_cpus = searching.cpu.iter().flat_map(|cpu| processors::checks(cpu, slower));
+    let of_cpus = searching.cpu.iter().flat_map(|cpu| processors::checks(cpu, None, slower));
     let failed = of_devices.into_iter().chain(of_cpus).filter(|check| !check.passed);
     failed.map(|check| Check { name: format!("{PREFIX}{}", check.name), ..check }).collect()
 }

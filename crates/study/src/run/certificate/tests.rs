@@ -1,4 +1,6 @@
-use underlay_record::{Histogram, OperationStats, PathWait, Verdict, WrongValue, WrongValueProblem};
+use std::collections::BTreeMap;
+
+use underlay_record::{Histogram, Latency, OperationStats, PathWait, Verdict, WrongValue, WrongValueProblem};
 
 use super::*;
 
@@ -25,6 +27,7 @@ fn certificate_of(devices: &[DeviceActivity], ceiling: f64, steal_share: f64) ->
         read_back: None,
         floor_us: Some(10.0),
         cpu: None,
+        callers: Callers::Nobody,
         searching: None,
         aftermath: &aftermath,
         memory_enforced: Some(true),
@@ -63,6 +66,7 @@ fn wrong_values_are_told_apart_from_errors() {
             read_back: None,
             floor_us: None,
             cpu: None,
+            callers: Callers::Nobody,
             searching: None,
             aftermath: &Aftermath::default(),
             memory_enforced: Some(true),
@@ -97,6 +101,7 @@ fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there(
             read_back,
             floor_us: None,
             cpu: None,
+            callers: Callers::Nobody,
             searching: None,
             aftermath: &Aftermath::default(),
             memory_enforced: Some(true),
@@ -146,6 +151,7 @@ fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
         let path = PathRecord { is_direct: true, reads, ..PathRecord::default() };
         certify(&Evidence {
             cpu: None,
+            callers: Callers::Nobody,
             searching: None,
             devices: &devices,
             paths: &[path],
@@ -191,6 +197,7 @@ fn a_job_is_certified_by_its_devices_alone() {
         measured: None,
         floor_us: Some(10.0),
         cpu: None,
+        callers: Callers::Nobody,
         searching: None,
         aftermath: &Aftermath::default(),
         memory_enforced: Some(true),
@@ -221,6 +228,7 @@ fn readers_without_authorisation_have_to_find_nothing() {
             measured: Some(&measured),
             floor_us: None,
             cpu: None,
+            callers: Callers::Nobody,
             searching: None,
             aftermath: &Aftermath::default(),
             memory_enforced: Some(true),
@@ -237,7 +245,7 @@ fn readers_without_authorisation_have_to_find_nothing() {
 }
 
 fn of_cpu(lost_share: f64, emulation_busy_share: f64, enforced_by: &str) -> Certificate {
-    of_waiting(lost_share, emulation_busy_share, enforced_by, None)
+    of_waiting(lost_share, emulation_busy_share, enforced_by, None, (0.1, None))
 }
 
 fn of_waiting(
@@ -245,6 +253,7 @@ fn of_waiting(
     emulation_busy_share: f64,
     enforced_by: &str,
     waited_share: Option<f64>,
+    (emulation_stolen_share, emulation_waiting_threads): (f64, Option<f64>),
 ) -> Certificate {
     let cpu = CpuRecord {
         modelled_cores: 16,
@@ -258,11 +267,27 @@ fn of_waiting(
         system_stolen_share: 0.3,
         emulation_cpus: "1".to_owned(),
         emulation_busy_share,
-        emulation_stolen_share: 0.1,
+        emulation_stolen_share,
+        emulation_waiting_threads,
         speed_probe_us: None,
         waited_share,
     };
-    let measured = Measured { throughput_per_s: 1000.0, operations: 1000, ..Measured::default() };
+    let mut of_ten_milliseconds = Histogram::default();
+    of_ten_milliseconds.record_n_ns(10_000_000, 1000);
+    let ten_at_a_time = Latency::of(of_ten_milliseconds);
+    let reads = OperationStats {
+        count: 1000,
+        service: ten_at_a_time.clone(),
+        latency: ten_at_a_time,
+        ..OperationStats::default()
+    };
+    let measured = Measured {
+        throughput_per_s: 1000.0,
+        operations: 1000,
+        duration_s: 1.0,
+        by_operation: BTreeMap::from([("READ".to_owned(), reads)]),
+        ..Measured::default()
+    };
     certify(&Evidence {
         paths: &[],
         devices: &[device(1000, 1000)],
@@ -272,6 +297,7 @@ fn of_waiting(
         read_back: None,
         floor_us: Some(10.0),
         cpu: Some(&cpu),
+        callers: Callers::Nobody,
         searching: None,
         aftermath: &Aftermath { steal_share: 0.3, ..Aftermath::default() },
         memory_enforced: Some(true),
@@ -287,8 +313,16 @@ fn stolen_time_is_judged_by_what_it_did() {
     assert_eq!(failed(&of_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
     assert_eq!(failed(&of_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
     assert_eq!(failed(&of_cpu(0.0, 0.5, "none")), ["CPU budget"]);
-    assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.12))), ["wait for CPU"]);
-    assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.09))), Vec::<&str>::new());
+    assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.12), (0.1, None))), ["wait for CPU"]);
+    assert_eq!(failed(&of_waiting(0.0, 0.5, "cgroup v1", Some(0.09), (0.1, None))), Vec::<&str>::new());
+    // Beside a program that uses all that is left: what counts is whether operations, of which ten are under way, waited.
+    let beside = |busy, stolen, threads| of_waiting(0.0, busy, "cgroup v1", None, (stolen, Some(threads)));
+    assert_eq!(failed(&beside(1.0, 0.0, 0.4)), Vec::<&str>::new());
+    assert_eq!(failed(&beside(1.0, 0.0, 0.6)), ["emulation CPU"]);
+    // What the hypervisor took from threads that had the CPU is in no account of waiting.
+    assert_eq!(failed(&beside(0.9, 0.1, 0.1)), ["emulation CPU"]);
+    // And where they had room, the wait of more threads than CPUs for one another says nothing.
+    assert_eq!(failed(&beside(0.5, 0.0, 5.0)), Vec::<&str>::new());
     // Slower motion holds nobody to anything.
     assert_eq!(mended(&of_cpu(0.0, 0.5, "none")), None);
 }
@@ -394,6 +428,7 @@ fn what_was_not_measured_is_never_faithful() {
             read_back: None,
             floor_us: Some(10.0),
             cpu: None,
+            callers: Callers::Nobody,
             searching: None,
             aftermath,
             memory_enforced: Some(enforced),

@@ -1,0 +1,132 @@
+//! How long threads that could run waited for a CPU, by the scheduler's own account (`/proc/PID/task/TID/schedstat`, the second figure).
+//! That a CPU is never idle says little: a program of low priority uses what is left, and makes nobody wait.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use rustix::thread::sched_getaffinity;
+
+use super::processors::Processors;
+
+/// More threads than a load has here; a longer listing is not read to its end.
+const MAX_THREADS: usize = 16_384;
+
+/// What the threads that stand for clients, and the processes that serve them on the same CPUs, have waited so far.
+#[derive(Clone, Debug, Default)]
+pub struct CpuWaits {
+    /// By thread: this process's that are named after clients.
+    clients: BTreeMap<u32, Duration>,
+    /// By thread: of the processes that this one started and that may run on the given CPUs alone.
+    helpers: BTreeMap<u32, Duration>,
+}
+
+impl CpuWaits {
+    /// Threads of this process whose names begin with `client_prefix`, and all threads of its children that are confined to `cpus`.
+    pub fn of(client_prefix: &str, cpus: &Processors) -> CpuWaits {
+        let own = Path::new("/proc/self/task");
+        let mut waits = CpuWaits::default();
+        let mut children = Vec::new();
+        for thread in threads(own) {
+            let directory = own.join(thread.to_string());
+            let name = fs::read_to_string(directory.join("comm")).unwrap_or_default();
+            // It may have ended since it was listed.
+            if let Some(waited) = name.starts_with(client_prefix).then(|| waited(&directory)).flatten() {
+                waits.clients.insert(thread, waited);
+            }
+            // Absent from kernels without CONFIG_PROC_CHILDREN: then only the clients are seen.
+            let listed = fs::read_to_string(directory.join("children")).unwrap_or_default();
+            children.extend(listed.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        }
+        let is_confined = |pid: &i32| {
+            let allowed = Pid::from_raw(*pid).and_then(|pid| sched_getaffinity(Some(pid)).ok());
+            let allowed = allowed.map(|allowed| Processors::from(&allowed)).unwrap_or_default();
+            !allowed.is_empty() && allowed.iter().all(|cpu| cpus.iter().any(|one| one == cpu))
+        };
+        for pid in children.into_iter().filter(is_confined) {
+            let directory = Path::new("/proc").join(pid.to_string()).join("task");
+            for thread in threads(&directory) {
+                if let Some(waited) = waited(&directory.join(thread.to_string())) {
+                    waits.helpers.insert(thread, waited);
+                }
+            }
+        }
+        waits
+    }
+
+    /// How long they waited since `earlier`, added up over the threads that were there at both times; `None` where no client was, or the
+    /// kernel keeps no such account.
+    pub fn since(&self, earlier: &CpuWaits) -> Option<Duration> {
+        let since = |now: &BTreeMap<u32, Duration>, then: &BTreeMap<u32, Duration>| -> Vec<Duration> {
+            now.iter().filter_map(|(thread, now)| Some(now.saturating_sub(*then.get(thread)?))).collect()
+        };
+        let clients = since(&self.clients, &earlier.clients);
+        let helpers = since(&self.helpers, &earlier.helpers);
+        (!clients.is_empty()).then(|| clients.iter().chain(&helpers).sum())
+    }
+}
+
+fn threads(directory: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.take(MAX_THREADS).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn waited(thread: &Path) -> Option<Duration> {
+    parse(&fs::read_to_string(thread.join("schedstat")).ok()?)
+}
+
+/// `time on a CPU, time waiting for one, slices`; both times in nanoseconds (Documentation/scheduler/sched-stats.rst).
+fn parse(text: &str) -> Option<Duration> {
+    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn waits(clients: &[(u32, u64)], helpers: &[(u32, u64)]) -> CpuWaits {
+        let all = |of: &[(u32, u64)]| of.iter().map(|&(id, ms)| (id, Duration::from_millis(ms))).collect();
+        CpuWaits { clients: all(clients), helpers: all(helpers) }
+    }
+
+    #[test]
+    fn the_kernels_line_is_read() {
+        assert_eq!(parse("81234 5600 12\n"), Some(Duration::from_nanos(5600)));
+        assert_eq!(parse("81234\n"), None);
+        assert_eq!(parse("a b c"), None);
+    }
+
+    #[test]
+    fn what_threads_waited_in_between_is_added_up() {
+        let before = waits(&[(1, 100), (2, 0)], &[(9, 50)]);
+        // Two clients waited 100 ms together, and what serves them 40 ms.
+        let after = waits(&[(1, 180), (2, 20)], &[(9, 90)]);
+        assert_eq!(after.since(&before), Some(Duration::from_millis(140)));
+        // A thread that came or went in between is left out.
+        let other = waits(&[(1, 180), (3, 900)], &[(9, 90), (10, 900)]);
+        assert_eq!(other.since(&before), Some(Duration::from_millis(120)));
+        assert_eq!(waits(&[(3, 900)], &[(9, 90)]).since(&before), None);
+    }
+
+    #[test]
+    fn this_process_s_clients_are_found_by_name() {
+        let (release, held) = mpsc::channel::<()>();
+        let (ready, is_ready) = mpsc::channel::<()>();
+        let client = std::thread::Builder::new().name("waiting-test-1".into());
+        let client = client
+            .spawn(move || {
+                ready.send(()).unwrap();
+                let _ = held.recv();
+            })
+            .unwrap();
+        is_ready.recv().unwrap();
+        let found = CpuWaits::of("waiting-test-", &Processors::available());
+        assert_eq!(found.clients.len(), 1);
+        drop(release);
+        client.join().unwrap();
+    }
+}

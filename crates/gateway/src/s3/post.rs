@@ -1,0 +1,514 @@
+//! PostObject: an upload by a browser's form. Its signature covers a policy, and the policy every field. Both are looked at before a
+//! byte of the file is taken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
+use hyper::{Request, Response, StatusCode};
+use openssl::hash::MessageDigest;
+use openssl::pkey::PKey;
+use openssl::sign::Signer;
+use reqwest::Url;
+use s3s::auth::{Credentials, SecretKey};
+use s3s::dto::Tagging;
+use s3s::post_policy::{PostPolicy, PostPolicyCondition};
+use s3s::xml::{Deserialize as _, Deserializer};
+use s3s::{Body, S3Error, S3ErrorCode, S3Result};
+use tokio::sync::Semaphore;
+
+use super::access::{Note, Noted, Permissions, denied};
+use super::acl;
+use super::answers::{error, invalid, ms};
+use super::input::{Promised, check_tags, metadata};
+use super::object::encoding_of;
+use crate::digests::{ALGORITHMS, Algorithm};
+use crate::engine::{Conditions, Engine, PutRequest, Stored};
+use crate::errors::Error;
+use crate::form::{self, Form, MOST_HEAD_BYTES, Reader};
+use crate::model::{Checksums, Headers, now_ms};
+
+/// A file is kept in memory until all of it is there, since no form says how long it is.
+const MOST_FILE_BYTES: usize = 16 << 20;
+/// So many files at once: with the one above it bounds the memory.
+const FILES: usize = 8;
+/// Forms that are received at once, most of them from nobody knows whom: they have places of their own, so that they take none from others.
+const FORMS: usize = 32;
+/// A client that sends nothing for so long is given up, and so is one whose fields or whose file are not there after so long.
+const SILENCE: Duration = Duration::from_secs(30);
+const FIELDS_IN: Duration = Duration::from_secs(30);
+const FILE_IN: Duration = Duration::from_secs(300);
+
+/// See the module.
+pub(crate) struct Forms {
+    engine: Arc<Engine>,
+    permissions: Arc<Permissions>,
+    places: Semaphore,
+    files: Semaphore,
+}
+
+/// A body, and what has come of it.
+struct Incoming {
+    body: Body,
+    buffer: BytesMut,
+}
+
+impl Incoming {
+    /// Whether more came.
+    async fn more(&mut self) -> S3Result<bool> {
+        let broke_off = |why: String| error(Error::IncompleteBody(why));
+        match tokio::time::timeout(SILENCE, self.body.next()).await {
+            Ok(Some(Ok(piece))) => {
+                self.buffer.extend_from_slice(&piece);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Ok(Some(Err(why))) => Err(broke_off(format!("the form broke off: {why}"))),
+            Err(_) => Err(broke_off(format!("nothing came of the form for {} s", SILENCE.as_secs()))),
+        }
+    }
+
+    /// Fields first. What is left in the buffer is the file's beginning.
+    async fn form(&mut self, boundary: &str) -> S3Result<Form> {
+        let mut reader = Reader::new(boundary);
+        loop {
+            if let Some((form, at)) = reader.read(&self.buffer).map_err(error)? {
+                drop(self.buffer.split_to(at));
+                return Ok(form);
+            }
+            if self.buffer.len() > MOST_HEAD_BYTES {
+                let code = S3ErrorCode::MaxPostPreDataLengthExceededError;
+                return Err(S3Error::with_message(code, "a form has at most 64 KiB before its file"));
+            }
+            if !self.more().await? {
+                return Err(error(Error::IncompleteBody("the form ends before its file".to_owned())));
+            }
+        }
+    }
+
+    /// The file, up to the boundary behind it. Fields behind that don't count; they are read, so that the connection can be used again.
+    async fn file(&mut self, boundary: &str, most_bytes: usize) -> S3Result<Bytes> {
+        let end = format!("\r\n{boundary}");
+        let mut looked_at = 0_usize;
+        let file = loop {
+            // The mark may have begun in what was looked at.
+            let from = looked_at.saturating_sub(end.len());
+            if let Some(at) = form::find(&self.buffer[from..], end.as_bytes()) {
+                break self.buffer.split_to(from + at).freeze();
+            }
+            looked_at = self.buffer.len();
+            if looked_at > most_bytes.saturating_add(end.len()) {
+                return Err(too_large());
+            }
+            if !self.more().await? {
+                return Err(error(Error::IncompleteBody("the form has no end".to_owned())));
+            }
+        };
+        if file.len() > most_bytes {
+            return Err(too_large());
+        }
+        while self.buffer.len() <= MOST_HEAD_BYTES && self.more().await? {}
+        Ok(file)
+    }
+}
+
+fn too_many() -> S3Error {
+    error(Error::Busy("too many forms are being received: try again".to_owned()))
+}
+
+async fn in_time<T>(limit: Duration, work: impl Future<Output = S3Result<T>>) -> S3Result<T> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let why = format!("not all of the form came within {} s", limit.as_secs());
+        Err(error(Error::IncompleteBody(why)))
+    })
+}
+
+fn too_large() -> S3Error {
+    error(Error::TooLarge(
+        "the file is longer than the policy or this gateway (16 MiB by a form) lets it be".to_owned(),
+    ))
+}
+
+impl Forms {
+    pub(crate) fn new(engine: Arc<Engine>, permissions: Arc<Permissions>) -> Forms {
+        Forms { engine, permissions, places: Semaphore::new(FORMS), files: Semaphore::new(FILES) }
+    }
+
+    /// Answers an upload by a form.
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        match self.post(request).await {
+            Ok(response) => response,
+            Err(why) => why.to_http_response().unwrap_or_else(|_| {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response
+            }),
+        }
+    }
+
+    async fn post(&self, request: Request<Body>) -> S3Result<Response<Body>> {
+        let (parts, body) = request.into_parts();
+        let bucket = parts.uri.path().trim_matches('/').to_owned();
+        if !s3s::path::check_bucket_name(&bucket) {
+            return Err(S3Error::with_message(
+                S3ErrorCode::MethodNotAllowed,
+                "a form is sent to a bucket: POST /bucket",
+            ));
+        }
+        let length =
+            parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| length > (MOST_HEAD_BYTES + MOST_FILE_BYTES) as u64) {
+            return Err(too_large());
+        }
+        let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let boundary = form::boundary_of(content_type.unwrap_or_default()).map_err(error)?;
+        let mut incoming = Incoming { body, buffer: BytesMut::new() };
+        let Ok(_place) = self.places.try_acquire() else { return Err(too_many()) };
+        let form = in_time(FIELDS_IN, incoming.form(&boundary)).await?;
+        let by = self.signer(&form)?;
+        if let Some(note) = parts.extensions.get::<Note>() {
+            *note.0.lock() = Noted { operation: "PostObject".to_owned(), key_id: by.access_key.clone() };
+        }
+        let key = form.field("key").unwrap_or_default().replace("${filename}", &form.file_name);
+        if key.is_empty() {
+            return Err(invalid("the form has no field `key`"));
+        }
+        let policy = policy_of(form.field("policy").unwrap_or_default())?;
+        let most_bytes = check_policy(&policy, &form, &bucket, &key, now_ms())?;
+        self.permissions.write(Some(&by), &bucket, &key)?;
+        let (put, promised) = put_of(&form)?;
+        let success = Success::of(&form)?;
+
+        let Ok(_room) = self.files.try_acquire() else { return Err(too_many()) };
+        let file = in_time(FILE_IN, incoming.file(&boundary, most_bytes.min(MOST_FILE_BYTES))).await?;
+        check_least(&policy, file.len())?;
+        let put = PutRequest { size_bytes: file.len() as u64, ..put };
+        let body = futures_util::stream::iter([Ok(file)]).boxed();
+        let stored = self.engine.put(&bucket, &key, put, body, promised.verify()).await.map_err(error)?;
+        success.answer(&bucket, &key, &stored)
+    }
+
+    /// Whose signature the form has. S3 takes those of version 2 here still: they cover the policy, which covers the form.
+    fn signer(&self, form: &Form) -> S3Result<Credentials> {
+        let Some(policy) = form.field("policy") else {
+            return Err(denied("the form has no policy: this gateway takes nothing from strangers"));
+        };
+        let missing = |name: &str| invalid(format!("the form has a policy, and no field `{name}`"));
+        let field = |name: &str| form.field(name).ok_or_else(|| missing(name));
+        let (id, is_right) = match form.field("x-amz-signature") {
+            Some(signature) => {
+                if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
+                    return Err(invalid("the form's x-amz-algorithm can only be AWS4-HMAC-SHA256"));
+                }
+                let credential = field("x-amz-credential")?;
+                let [id, date, region, service @ "s3", "aws4_request"] =
+                    credential.split('/').collect::<Vec<_>>()[..]
+                else {
+                    return Err(invalid(
+                        "the form's x-amz-credential is not KEY/DATE/REGION/s3/aws4_request",
+                    ));
+                };
+                if !field("x-amz-date")?.starts_with(date) || date.len() != 8 {
+                    return Err(invalid("the form's x-amz-date is another day's than its x-amz-credential"));
+                }
+                let secret = self.secret_of(id)?;
+                let mut signing = format!("AWS4{secret}").into_bytes();
+                for scope in [date, region, service, "aws4_request", policy] {
+                    signing = hmac(MessageDigest::sha256(), &signing, scope.as_bytes())?;
+                }
+                (id, is_same(&crate::digests::hex(&signing), signature))
+            }
+            None => {
+                let (id, signature) = (field("awsaccesskeyid")?, field("signature")?);
+                let wanted = hmac(MessageDigest::sha1(), self.secret_of(id)?.as_bytes(), policy.as_bytes())?;
+                (id, is_same(&STANDARD.encode(wanted), signature))
+            }
+        };
+        match is_right {
+            true => Ok(Credentials { access_key: id.to_owned(), secret_key: SecretKey::from(String::new()) }),
+            false => Err(S3Error::with_message(
+                S3ErrorCode::SignatureDoesNotMatch,
+                "the form's signature is not that of its policy",
+            )),
+        }
+    }
+
+    fn secret_of(&self, id: &str) -> S3Result<&str> {
+        self.permissions.secret(id).ok_or_else(|| {
+            S3Error::with_message(S3ErrorCode::InvalidAccessKeyId, "this gateway has no such access key")
+        })
+    }
+}
+
+fn policy_of(text: &str) -> S3Result<PostPolicy> {
+    let wrong = |why: String| {
+        S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("the policy can't be read: {why}"))
+    };
+    let policy = PostPolicy::from_base64(text).map_err(|why| wrong(why.to_string()))?;
+    // `s3s` reads times that S3 does not.
+    let document: serde_json::Value = STANDARD
+        .decode(text)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .ok_or_else(|| wrong("it is no JSON".to_owned()))?;
+    let expiration = document["expiration"].as_str().unwrap_or_default();
+    match expiration.as_bytes() {
+        [begin @ .., b'Z'] if begin.get(10) == Some(&b'T') => Ok(policy),
+        _ => Err(wrong("its expiration is not written as 2030-01-01T00:00:00Z".to_owned())),
+    }
+}
+
+fn hmac(digest: MessageDigest, key: &[u8], text: &[u8]) -> S3Result<Vec<u8>> {
+    PKey::hmac(key)
+        .and_then(|key| Signer::new(digest, &key)?.sign_oneshot_to_vec(text))
+        .map_err(|why| error(Error::local("cannot verify a signature", why)))
+}
+
+/// In a time that says nothing of how much of it is right.
+fn is_same(wanted: &str, given: &str) -> bool {
+    wanted.len() == given.len() && openssl::memcmp::eq(wanted.as_bytes(), given.as_bytes())
+}
+
+/// Whether the form is what its policy allows, and how long the file may be.
+fn check_policy(policy: &PostPolicy, form: &Form, bucket: &str, key: &str, now_ms: i64) -> S3Result<usize> {
+    if ms(&policy.expiration) <= now_ms {
+        return Err(denied("the policy of the form has expired"));
+    }
+    let refused = |what: &str| {
+        S3Error::with_message(
+            S3ErrorCode::AccessDenied,
+            format!("the form is not what its policy allows: {}", what.escape_debug()),
+        )
+    };
+    let value_of = |field: &str| match field {
+        "bucket" => Some(bucket),
+        "key" => Some(key),
+        other => form.field(other),
+    };
+    let (mut most_bytes, mut named) = (usize::MAX, Vec::new());
+    for condition in &policy.conditions {
+        match condition {
+            PostPolicyCondition::Eq { field, value } => {
+                if value_of(field) != Some(value.as_str()) {
+                    return Err(refused(field));
+                }
+                named.push(field.as_str());
+            }
+            PostPolicyCondition::StartsWith { field, prefix } => {
+                if !value_of(field).unwrap_or_default().starts_with(prefix.as_str()) {
+                    return Err(refused(field));
+                }
+                named.push(field.as_str());
+            }
+            PostPolicyCondition::ContentLengthRange { max, .. } => {
+                most_bytes = most_bytes.min(usize::try_from(*max).unwrap_or(usize::MAX));
+            }
+        }
+    }
+    if !named.contains(&"bucket") {
+        return Err(refused("it names no bucket"));
+    }
+    for (at, (name, _)) in form.fields.iter().enumerate() {
+        // Of two fields with one name, the policy would speak of the one and S3 of the other.
+        if form.fields[..at].iter().any(|(other, _)| other == name) {
+            return Err(invalid(format!("the form has the field `{}` twice", name.escape_debug())));
+        }
+        if name == "bucket" && form.field("bucket") != Some(bucket) {
+            return Err(refused("bucket"));
+        }
+        if !named.contains(&name.as_str()) && !needs_no_condition(name) {
+            return Err(refused(&format!("it has no condition for the field {name}")));
+        }
+    }
+    Ok(most_bytes)
+}
+
+/// Fields that say who signed, that S3 ignores, or that can only make it refuse a file.
+fn needs_no_condition(name: &str) -> bool {
+    matches!(name, "awsaccesskeyid" | "signature" | "policy" | "x-amz-signature" | "file")
+        || name.starts_with("x-ignore-")
+        || name.starts_with("x-amz-checksum-")
+}
+
+fn check_least(policy: &PostPolicy, length: usize) -> S3Result<()> {
+    let is_short = |condition: &PostPolicyCondition| matches!(condition, PostPolicyCondition::ContentLengthRange { min, .. } if (length as u64) < *min);
+    match policy.conditions.iter().any(is_short) {
+        true => Err(S3Error::with_message(
+            S3ErrorCode::EntityTooSmall,
+            "the file is shorter than the policy lets it be",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The object that a form makes, without its size.
+fn put_of(form: &Form) -> S3Result<(PutRequest, Promised)> {
+    acl::check_canned(form.field("acl"))?;
+    let text = |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    if let Some((name, _)) = form.fields.iter().find(|(name, _)| name.starts_with("x-amz-server-side-")) {
+        return Err(error(Error::NotImplemented(format!(
+            "this gateway can't do what the form asks for: {name}"
+        ))));
+    }
+    let user = form
+        .fields
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("x-amz-meta-")?.to_owned(), value.clone())));
+    let headers = Headers {
+        content_type: text("content-type").or_else(|| form.file_type.clone()),
+        cache_control: text("cache-control"),
+        content_disposition: text("content-disposition"),
+        content_encoding: encoding_of(form.field("content-encoding")),
+        content_language: None,
+        expires: text("expires"),
+        user: metadata(Some(user.collect()))?,
+    };
+    let tags = match form.field("tagging") {
+        None => Vec::new(),
+        Some(xml) => {
+            let tagging = Tagging::deserialize(&mut Deserializer::new(xml.as_bytes())).map_err(|_| {
+                S3Error::with_message(S3ErrorCode::MalformedXML, "the field `tagging` is not what S3 takes")
+            })?;
+            let pairs = tagging.tag_set.into_iter();
+            check_tags(
+                pairs.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect(),
+            )?
+        }
+    };
+    let mut checksums = Checksums::default();
+    for algorithm in ALGORITHMS {
+        if let Some(value) = form.field(&Algorithm::header(algorithm)) {
+            checksums.set(algorithm, value.to_owned());
+        }
+    }
+    let promised = Promised::of(&hyper::HeaderMap::new(), form.field("content-md5"), checksums, None)?;
+    let put = PutRequest {
+        size_bytes: 0,
+        headers,
+        tags,
+        conditions: Conditions::default(),
+        algorithms: promised.algorithms.clone(),
+    };
+    Ok((put, promised))
+}
+
+/// What the browser gets when it is done.
+enum Success {
+    Redirect(Url),
+    Status(StatusCode),
+}
+
+impl Success {
+    fn of(form: &Form) -> S3Result<Success> {
+        let redirect = form.field("success_action_redirect").or_else(|| form.field("redirect"));
+        if let Some(text) = redirect.filter(|text| !text.is_empty()) {
+            // S3 ignores what is no address of the web.
+            if let Some(url) = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https")) {
+                return Ok(Success::Redirect(url));
+            }
+        }
+        Ok(Success::Status(match form.field("success_action_status") {
+            Some("200") => StatusCode::OK,
+            Some("201") => StatusCode::CREATED,
+            _ => StatusCode::NO_CONTENT,
+        }))
+    }
+
+    fn answer(self, bucket: &str, key: &str, stored: &Stored) -> S3Result<Response<Body>> {
+        let etag = format!("\"{}\"", stored.etag);
+        let mut response = Response::new(Body::empty());
+        match self {
+            Success::Redirect(mut url) => {
+                url.query_pairs_mut()
+                    .append_pair("bucket", bucket)
+                    .append_pair("key", key)
+                    .append_pair("etag", &etag);
+                *response.status_mut() = StatusCode::SEE_OTHER;
+                let location = HeaderValue::try_from(url.as_str())
+                    .map_err(|_| invalid("success_action_redirect is no address"))?;
+                response.headers_mut().insert(LOCATION, location);
+            }
+            Success::Status(status) => {
+                *response.status_mut() = status;
+                if status == StatusCode::CREATED {
+                    let text = format!(
+                        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse><Location>/{bucket}/{key}</Location><Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>{etag}</ETag></PostResponse>",
+                        key = escaped(key)
+                    );
+                    *response.body_mut() = Body::from(text);
+                    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+                }
+            }
+        }
+        if let Ok(value) = HeaderValue::try_from(&etag) {
+            response.headers_mut().insert(ETAG, value);
+        }
+        Ok(response)
+    }
+}
+
+/// For XML, which has no control characters at all.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            c if c.is_control() && !matches!(c, '\t' | '\n' | '\r') => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(fields: &[(&str, &str)]) -> Form {
+        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Form { fields, ..Form::default() }
+    }
+
+    fn policy(conditions: &str) -> PostPolicy {
+        PostPolicy::from_json(&format!(
+            "{{\"expiration\": \"2030-01-01T00:00:00Z\", \"conditions\": [{conditions}]}}"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_policy_has_to_speak_of_every_field() {
+        let rules = policy(
+            r#"{"bucket": "lake"}, ["starts-with", "$key", "a/"], {"acl": "private"}, ["content-length-range", 1, 9]"#,
+        );
+        let ask = |fields: &[(&str, &str)], bucket: &str, key: &str| {
+            check_policy(&rules, &form(fields), bucket, key, 0).map_err(|why| why.code().as_str().to_owned())
+        };
+        let fields = [("key", "a/b"), ("acl", "private"), ("policy", ""), ("x-ignore-me", "1")];
+        assert_eq!(ask(&fields, "lake", "a/b"), Ok(9));
+        let refused = Err("AccessDenied".to_owned());
+        assert_eq!(ask(&fields, "pond", "a/b"), refused);
+        assert_eq!(ask(&fields, "lake", "b/b"), refused);
+        assert_eq!(ask(&fields[..1], "lake", "a/b"), refused);
+        assert_eq!(ask(&[fields[0], fields[1], ("x-amz-meta-a", "b")], "lake", "a/b"), refused);
+        assert_eq!(ask(&[fields[0], fields[1], ("bucket", "pond")], "lake", "a/b"), refused);
+        let twice = [fields[0], fields[1], ("key", "b/b")];
+        assert_eq!(ask(&twice, "lake", "a/b"), Err("InvalidArgument".to_owned()));
+        let late = check_policy(&rules, &form(&fields), "lake", "a/b", 4_000_000_000_000);
+        assert!(late.is_err());
+        assert!(check_least(&rules, 0).is_err() && check_least(&rules, 1).is_ok());
+        let anywhere = policy(r#"["starts-with", "$key", ""]"#);
+        assert!(check_policy(&anywhere, &form(&fields[..1]), "lake", "a", 0).is_err());
+    }
+
+    #[test]
+    fn names_of_objects_stay_text_in_the_answer() {
+        assert_eq!(escaped("a<b>&\u{1}\n"), "a&lt;b&gt;&amp;\u{fffd}\n");
+    }
+}

@@ -1,0 +1,173 @@
+//! Whether what programs compute between their requests counts for what it would on the modelled machine.
+//!
+//! Slow motion stretches the time of devices and not that of a thread that computes: beside its device the thread is sped up by the factor. Where
+//! threads keep all modelled cores busy, the quota holds them back as much, and nothing is wrong. Where they don't, because there are few of them,
+//! an operation is shorter by what its thread computes. The record tells how much that is: how many cores' worth was computed, and how many
+//! requests were waited for meanwhile.
+
+use underlay_record::{Check, CpuRecord, DeviceActivity};
+
+/// Who waits for each answer before it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callers {
+    /// So many threads in a closed loop.
+    Threads(u32),
+    /// Programs of the user's, in loops of their own.
+    Programs,
+    /// Nobody: requests come at a rate, or tasks do what they do.
+    Nobody,
+}
+
+/// An operation that would take this many times as long is of the program and not of the device.
+const LIMIT: f64 = 2.0;
+/// Nothing is said below this: the emulation's own way through the kernel is part of what a system computes.
+const WORTH_TELLING: f64 = 1.25;
+/// Systems whose quota ran out in more of its periods were held back by it.
+const THROTTLED: f64 = 0.1;
+/// Devices with more writes than this share have somebody who works in the background, for whom nobody waits.
+const WRITES: f64 = 0.05;
+/// What servers do by the clock: Java compiles and collects garbage.
+const HOUSEKEEPING_CPUS: f64 = 0.05;
+const OWN_TIME: &str = "own time";
+
+/// How many times as long an operation would take if threads computed no faster beside their devices than they do; at the most, since work in
+/// the background counts, too. None where that can't be told.
+fn lengthened(callers: Callers, devices: &[DeviceActivity], cpu: &CpuRecord, time_scale: f64) -> Option<f64> {
+    // Both of modelled time: how many requests were waited for on average, and how many cores' worth was computed.
+    let under_way: f64 = devices
+        .iter()
+        .filter(|device| device.modelled.is_some() && device.duration_s > 0.0)
+        .map(|device| device.totals.queue_us / 1e6 / device.duration_s)
+        .sum();
+    let is_throttled = cpu.throttled_share > THROTTLED;
+    let (in_loops, used_cpus) = match callers {
+        Callers::Threads(threads) => (f64::from(threads), (cpu.used_cpus - HOUSEKEEPING_CPUS).max(0.0)),
+        // As many as were seen to wait or to compute.
+        Callers::Programs if !is_throttled => (under_way + cpu.used_cpus, cpu.used_cpus),
+        Callers::Programs | Callers::Nobody => return None,
+    };
+    // A thread that waits for several devices at once waits once.
+    (in_loops > 0.0).then(|| (under_way.min(in_loops) + used_cpus * time_scale) / in_loops)
+}
+
+/// Tells it where it matters; fails where more of the operation is the program's than the device's, as far as that is sure.
+pub(super) fn check(
+    callers: Callers,
+    devices: &[DeviceActivity],
+    cpu: &CpuRecord,
+    time_scale: f64,
+) -> Option<Check> {
+    if time_scale <= 1.0 || !devices.iter().any(|device| device.modelled.is_some()) {
+        return None;
+    }
+    let times = lengthened(callers, devices, cpu, time_scale).filter(|times| *times >= WORTH_TELLING)?;
+    let sum = |of: fn(&DeviceActivity) -> u64| devices.iter().map(of).sum::<u64>() as f64;
+    let (reads, writes) = (sum(|device| device.totals.reads), sum(|device| device.totals.writes));
+    let is_alone = callers == Callers::Programs || writes <= WRITES * (reads + writes);
+    let passed = times < LIMIT || !is_alone;
+    Some(Check {
+        name: OWN_TIME.into(),
+        passed,
+        finding: format!(
+            "programs computed as much as {:.2} modelled cores do, by threads that slow motion speeds up {time_scale} times beside their \
+             devices: as fast as they are, operations would take up to {times:.1} times as long (allowed: {LIMIT:.0})",
+            cpu.used_cpus * time_scale
+        ),
+        extent: Some(times),
+        remedy: (!passed).then(|| {
+            "compare storages with more clients, which keep the cores busy, or in less slow motion: these figures are of a program that takes \
+             no time"
+                .to_owned()
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::{DeviceTotals, Histogram};
+
+    use super::*;
+
+    fn device(under_way: f64, writes: u64) -> DeviceActivity {
+        DeviceActivity {
+            duration_s: 2.0,
+            totals: DeviceTotals {
+                reads: 1000,
+                writes,
+                queue_us: under_way * 2e6,
+                ..DeviceTotals::default()
+            },
+            modelled: Some(Histogram::default()),
+            ..DeviceActivity::default()
+        }
+    }
+
+    fn cpu(used_cpus: f64, throttled_share: f64) -> CpuRecord {
+        CpuRecord {
+            modelled_cores: 32,
+            due_cpus: 0.67,
+            held_to_cpus: 0.67,
+            enforced_by: "cgroup v2".to_owned(),
+            used_cpus,
+            throttled_share,
+            lost_share: 0.0,
+            waited_share: None,
+            system_cpus: "1".to_owned(),
+            system_stolen_share: 0.0,
+            emulation_cpus: "0".to_owned(),
+            emulation_busy_share: 0.2,
+            emulation_stolen_share: 0.0,
+            emulation_waiting_threads: None,
+            speed_probe_us: None,
+        }
+    }
+
+    fn judged(callers: Callers, device: DeviceActivity, cpu: &CpuRecord) -> Option<(bool, f64)> {
+        check(callers, &[device], cpu, 48.0).map(|check| (check.passed, check.extent.unwrap()))
+    }
+
+    #[test]
+    fn a_single_reader_of_a_fast_drive_is_software_in_the_first_place() {
+        // LMDB on Optane at x48: 9 us of device and as much of page fault would be one in two; here it is 33 us beside 9.
+        let (passed, times) = judged(Callers::Programs, device(0.93, 0), &cpu(0.07, 0.0)).unwrap();
+        assert!(!passed && (times - 4.29).abs() < 0.01, "{times}");
+        assert!(!judged(Callers::Threads(1), device(0.93, 0), &cpu(0.15, 0.0)).unwrap().0);
+        // A server's housekeeping is no client's.
+        assert_eq!(judged(Callers::Threads(1), device(0.93, 0), &cpu(0.04, 0.0)), None);
+        // The same program beside a drive of 2 ms.
+        assert_eq!(judged(Callers::Programs, device(0.999, 0), &cpu(0.001, 0.0)), None);
+    }
+
+    #[test]
+    fn between_the_two_it_is_told_and_passes() {
+        let (passed, times) = judged(Callers::Threads(20), device(16.0, 0), &cpu(0.25, 0.0)).unwrap();
+        assert!(passed && (times - 1.28).abs() < 1e-9, "{times}");
+        // Eight devices under a stripe, which its one reader waits for together.
+        assert_eq!(judged(Callers::Threads(1), device(7.5, 0), &cpu(0.05, 0.0)), None);
+    }
+
+    #[test]
+    fn a_single_client_that_has_all_cores_to_itself_is_too_fast() {
+        // All data in memory: the quota of 32 cores is one thread's.
+        let found = judged(Callers::Threads(1), device(0.0, 0), &cpu(0.67, 0.9)).unwrap();
+        assert!(!found.0 && found.1 > 25.0, "{found:?}");
+        // Of programs nobody knows how many threads they have.
+        assert_eq!(judged(Callers::Programs, device(0.0, 0), &cpu(0.67, 0.9)), None);
+    }
+
+    #[test]
+    fn work_in_the_background_is_told_and_fails_nothing() {
+        // Two clients that write, and compactions on six cores.
+        let (passed, times) = judged(Callers::Threads(2), device(1.5, 500), &cpu(0.125, 0.0)).unwrap();
+        assert!(passed && times > 2.0, "{times}");
+    }
+
+    #[test]
+    fn without_slow_motion_or_a_loop_there_is_nothing_to_tell() {
+        let (device, cpu) = (device(0.93, 0), cpu(0.07, 0.0));
+        assert_eq!(check(Callers::Programs, &[device.clone()], &cpu, 1.0), None);
+        assert_eq!(check(Callers::Nobody, &[device.clone()], &cpu, 48.0), None);
+        let real = DeviceActivity { modelled: None, ..device };
+        assert_eq!(check(Callers::Programs, &[real], &cpu, 48.0), None);
+    }
+}

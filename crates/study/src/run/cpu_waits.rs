@@ -1,0 +1,113 @@
+//! How long the load generator and the devices waited for a CPU while a cell is measured.
+//!
+//! The kernel keeps the account by thread, and forgets a thread that has ended: so it is read again and again while the threads live, and what
+//! came in between is added up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use underlay_attach::{CpuWaits, Processors};
+
+/// A reading takes some 10 µs a thread.
+const EVERY: Duration = Duration::from_millis(250);
+/// Readings may take this share of a CPU: beyond, they become rarer.
+const SHARE_OF_A_CPU: f64 = 0.01;
+/// With less of the time seen than this share, nothing is said of it.
+const SEEN: f64 = 0.5;
+
+/// What has been seen so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Waited {
+    /// Added up over threads.
+    waited: Duration,
+    /// Of how much time that is.
+    seen: Duration,
+}
+
+impl Waited {
+    /// How many threads were ready to run and had no CPU since `before`, on average; `None` where too little of that time was seen.
+    pub(super) fn threads_since(self, before: Waited, elapsed: Duration) -> Option<f64> {
+        let seen = self.seen.saturating_sub(before.seen);
+        if seen.is_zero() || seen < elapsed.mul_f64(SEEN) {
+            return None;
+        }
+        Some(self.waited.saturating_sub(before.waited).as_secs_f64() / seen.as_secs_f64())
+    }
+}
+
+#[derive(Default)]
+struct Totals {
+    waited_ns: AtomicU64,
+    seen_ns: AtomicU64,
+}
+
+/// A thread that reads the account. It ends when this is dropped.
+pub(super) struct WaitProbe {
+    totals: Arc<Totals>,
+    over: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WaitProbe {
+    /// Where no thread can be had, or the kernel keeps no account, nothing is seen.
+    pub(super) fn on(cpus: &Processors) -> WaitProbe {
+        let totals = Arc::new(Totals::default());
+        let (over, ended) = mpsc::channel::<()>();
+        let (kept, cpus) = (totals.clone(), cpus.clone());
+        let thread = std::thread::Builder::new().name("cpu-waits".to_owned()).spawn(move || {
+            let read = || (Instant::now(), CpuWaits::of(underlay_workload::CLIENT_THREADS, &cpus));
+            let mut last = read();
+            let mut pause = EVERY;
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
+                let now = read();
+                pause = EVERY.max(now.0.elapsed().div_f64(SHARE_OF_A_CPU));
+                let elapsed = now.0 - last.0;
+                if let Some(waited) = now.1.since(&last.1) {
+                    // Whoever reads in between is one interval off.
+                    kept.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+                    kept.seen_ns.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
+                }
+                last = now;
+            }
+        });
+        WaitProbe { totals, over: Some(over), thread: thread.ok() }
+    }
+
+    pub(super) fn read(&self) -> Waited {
+        Waited {
+            waited: Duration::from_nanos(self.totals.waited_ns.load(Ordering::Relaxed)),
+            seen: Duration::from_nanos(self.totals.seen_ns.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Drop for WaitProbe {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_hardly_seen_is_not_told() {
+        let at = |waited_ms, seen_ms| Waited {
+            waited: Duration::from_millis(waited_ms),
+            seen: Duration::from_millis(seen_ms),
+        };
+        let second = Duration::from_secs(1);
+        // Three threads, on average, of 800 ms.
+        let threads = at(2500, 1000).threads_since(at(100, 200), second).unwrap();
+        assert!((threads - 3.0).abs() < 1e-9);
+        assert_eq!(at(2500, 600).threads_since(at(100, 200), second), None);
+        assert_eq!(at(0, 0).threads_since(at(0, 0), second), None);
+    }
+}

@@ -1,0 +1,305 @@
+//! What the devices' models alone say of the public comparisons by fio: no program, no file system and no host between, in virtual time.
+//! `docs/outside-studies.md` has these figures, and this test holds it to them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::{fs, mem};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+use underlay_record::{Histogram, InputCertificate, InputVerdict};
+use underlay_storage::clock::Clock;
+use underlay_storage::device::Request;
+use underlay_storage::stack::{BackingSpec, DeviceSpec, Node, Stack, StackSpec, VirtualDriver, VolumeSpec};
+use underlay_storage::time::Time;
+use underlay_study::spec::{Form, Study};
+use underlay_study::{modelled, plan};
+
+/// A published ratio.
+#[derive(Deserialize)]
+struct Ratio {
+    study: String,
+    workload: String,
+    figure: String,
+    storage: String,
+    against: String,
+    value: f64,
+}
+
+#[derive(Deserialize)]
+struct Published {
+    ratio: Vec<Ratio>,
+}
+
+/// What a job of the studies asks for. The texts of the jobs say the same.
+#[derive(Clone, Copy)]
+struct Load {
+    /// The share of reads.
+    reads: f64,
+    is_random: bool,
+    block_bytes: u64,
+    at_once: usize,
+    /// From the device's start on, on the modelled machine.
+    span_bytes: u64,
+    warmup_s: f64,
+    window_s: f64,
+}
+
+const KIB: u64 = 1024;
+
+fn load(study: &str, workload: &str) -> Option<Load> {
+    let random = Load {
+        reads: 0.0,
+        is_random: true,
+        block_bytes: 4 * KIB,
+        at_once: 512,
+        span_bytes: 100_000_000_000,
+        warmup_s: 0.5,
+        window_s: 2.0,
+    };
+    let volume = |kib| Load {
+        block_bytes: kib * KIB,
+        at_once: 256,
+        span_bytes: 1_000_000_000,
+        window_s: 4.0,
+        ..random
+    };
+    Some(match (study, workload) {
+        ("fio-nvme-sata-stripes", "random-rw") => {
+            Load { reads: 0.5, at_once: 4, span_bytes: 200_000_000_000, ..random }
+        }
+        ("fio-p3700-disks", "full-write") => {
+            Load { is_random: false, block_bytes: 1024 * KIB, at_once: 200, ..random }
+        }
+        ("fio-p3700-disks", "random-read") => Load { reads: 1.0, window_s: 0.5, ..random },
+        ("fio-p3700-disks", "random-write") => random,
+        ("fio-ebs-gp3-io2", "random-write-4k") => volume(4),
+        ("fio-ebs-gp3-io2", "random-write-64k") => volume(64),
+        ("fio-ebs-gp3-io2", "random-write-256k") => volume(256),
+        _ => return None,
+    })
+}
+
+/// A disk answers a hundred requests while a drive of flash answers ten thousand.
+const LONGER_FOR_DISKS: f64 = 10.0;
+
+/// What came of a load.
+struct Answered {
+    window_s: f64,
+    reads: Histogram,
+    writes: Histogram,
+    block_bytes: u64,
+    inputs: InputCertificate,
+}
+
+impl Answered {
+    fn figure(&self, name: &str) -> f64 {
+        let (kind, of) = name.split_once(' ').unwrap();
+        let histogram = if kind == "read" { &self.reads } else { &self.writes };
+        let per_s = histogram.count() as f64 / self.window_s;
+        match of {
+            "operations" => per_s,
+            "bandwidth" => per_s * self.block_bytes as f64,
+            "mean" => histogram.mean_us(),
+            "p99" => histogram.quantile_us(0.99),
+            other => panic!("no figure '{other}'"),
+        }
+    }
+}
+
+/// A closed loop on a volume.
+struct Loop {
+    stack: Stack,
+    driver: VirtualDriver,
+    load: Load,
+    span_blocks: u64,
+    random: Pcg64Mcg,
+    sent: u64,
+    answers: Arc<Mutex<Vec<(Time, bool)>>>,
+}
+
+impl Loop {
+    fn send(&mut self) {
+        let Load { reads, is_random, block_bytes, .. } = self.load;
+        let block = match is_random {
+            true => self.random.random_range(0..self.span_blocks),
+            false => self.sent % self.span_blocks,
+        };
+        self.sent += 1;
+        let offset_bytes = block * block_bytes;
+        let is_read = self.random.random_range(0.0..1.0) < reads;
+        let bytes = vec![0; block_bytes as usize];
+        let request = match is_read {
+            true => Request::Read { offset_bytes, buffer: bytes },
+            false => Request::Write { offset_bytes, data: bytes, fua: false },
+        };
+        let (answers, sent_at) = (Arc::clone(&self.answers), self.driver.clock().now());
+        self.stack.volumes()[0].submit(
+            request,
+            Box::new(move |answer| {
+                assert!(answer.is_ok());
+                answers.lock().unwrap().push((sent_at, is_read));
+            }),
+        );
+    }
+
+    /// Goes on until then, and tells what was answered meanwhile.
+    fn run_until(&mut self, end_s: f64) -> (Histogram, Histogram) {
+        let (mut reads, mut writes) = (Histogram::default(), Histogram::default());
+        loop {
+            let now = self.driver.clock().now();
+            let answered = mem::take(&mut *self.answers.lock().unwrap());
+            for (sent_at, is_read) in answered {
+                let histogram = if is_read { &mut reads } else { &mut writes };
+                histogram.record_ns(now.since(sent_at).as_nanos() as u64);
+                self.send();
+            }
+            if now.as_ns() as f64 >= end_s * 1e9 || !self.driver.step() {
+                return (reads, writes);
+            }
+        }
+    }
+}
+
+fn without_bytes(node: Node) -> Node {
+    match node {
+        Node::Device(device) => Node::Device(DeviceSpec { backing: BackingSpec::Null, ..device }),
+        Node::Stripe { chunk_bytes, members } => {
+            Node::Stripe { chunk_bytes, members: members.into_iter().map(without_bytes).collect() }
+        }
+        Node::Link { bandwidth_mb_s, latency_us, member } => {
+            Node::Link { bandwidth_mb_s, latency_us, member: Box::new(without_bytes(*member)) }
+        }
+        other => panic!("these studies have no {other:?}"),
+    }
+}
+
+fn ask(root: Node, load: Load, data_scale: f64) -> Answered {
+    let spec =
+        StackSpec { volumes: vec![VolumeSpec::new("data", without_bytes(root))], dilation: 1.0, seed: 1 };
+    let (stack, driver) = Stack::open_virtual(&spec).unwrap();
+    let span_blocks = (load.span_bytes as f64 / data_scale) as u64 / load.block_bytes;
+    let mut asking = Loop {
+        stack,
+        driver,
+        load,
+        span_blocks,
+        random: Pcg64Mcg::seed_from_u64(7),
+        sent: 0,
+        answers: Arc::default(),
+    };
+    for _ in 0..load.at_once {
+        asking.send();
+    }
+    asking.run_until(load.warmup_s);
+    let began = asking.driver.clock().now();
+    asking.stack.begin_measurement(1.0);
+    let (reads, writes) = asking.run_until(load.warmup_s + load.window_s);
+    let window_s = asking.driver.clock().now().since(began).as_secs_f64();
+    let activity = asking.stack.end_measurement();
+    let inputs = asking.stack.inputs();
+    let weighed: Vec<_> = activity
+        .iter()
+        .zip(&inputs)
+        .map(|(activity, (_, inputs))| (activity.totals.busy_us / 1e6, inputs))
+        .collect();
+    let inputs = InputCertificate::of(&weighed).unwrap();
+    Answered { window_s, reads, writes, block_bytes: load.block_bytes, inputs }
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn study(name: &str) -> Study {
+    let folder = root().join("studies/outside");
+    let text = fs::read_to_string(folder.join(format!("{name}.toml"))).unwrap();
+    let medium = |name: &str| fs::read_to_string(folder.join(name)).map_err(|error| error.to_string());
+    Study::parse_with_media(name, &text, Form::default(), &medium)
+        .unwrap_or_else(|mistakes| panic!("{mistakes}"))
+}
+
+/// All cells of a study that are jobs of fio, by storage and workload.
+fn answers(name: &str) -> HashMap<(String, String), Answered> {
+    let study = study(name);
+    let mut found = HashMap::new();
+    for entry in plan::entries(&study) {
+        let Some(load) = load(name, &entry.cell.workload) else { continue };
+        let volume = modelled::storage_of(&study, &entry).unwrap().volumes.remove(0);
+        let is_disk = entry.cell.storage == "disks";
+        let longer = if is_disk { LONGER_FOR_DISKS } else { 1.0 };
+        let load = Load { warmup_s: load.warmup_s * longer, window_s: load.window_s * longer, ..load };
+        let answered = ask(volume.root, load, study.scale.data);
+        found.insert((entry.cell.storage.clone(), entry.cell.workload.clone()), answered);
+    }
+    found
+}
+
+fn in_words(value: f64) -> String {
+    match value {
+        small if small < 10.0 => format!("{small:.3}"),
+        middle if middle < 100.0 => format!("{middle:.1}"),
+        large => format!("{large:.0}"),
+    }
+}
+
+/// Figures of the page may differ by this much: by what another libm makes of them.
+const TOLERANCE: f64 = 0.03;
+
+#[test]
+fn the_page_has_what_the_models_alone_say() {
+    let text = fs::read_to_string(root().join("studies/outside/published.toml")).unwrap();
+    let published: Published = toml_edit::de::from_str(&text).unwrap();
+    let page = fs::read_to_string(root().join("docs/outside-studies.md")).unwrap();
+    let (_, section) = page.split_once("\n## The models alone\n").expect("a section on the models alone");
+    let section = section.split("\n## ").next().unwrap();
+    let has_rows = section.lines().any(|line| line.starts_with('|'));
+    assert!(
+        has_rows || section.contains("have not been made yet"),
+        "neither rows nor a word on why there are none"
+    );
+    let (mut asked, mut missing) = (HashMap::new(), Vec::new());
+    for ratio in &published.ratio {
+        if load(&ratio.study, &ratio.workload).is_none() {
+            continue;
+        }
+        let found: &HashMap<_, Answered> =
+            asked.entry(ratio.study.clone()).or_insert_with(|| answers(&ratio.study));
+        let of = |storage: &str| &found[&(storage.to_owned(), ratio.workload.clone())];
+        let (own, other) = (of(&ratio.storage), of(&ratio.against));
+        let ours = own.figure(&ratio.figure) / other.figure(&ratio.figure);
+        let is_known = [own, other].iter().all(|one| one.inputs.verdict == InputVerdict::Known);
+        let inputs = if is_known { "known" } else { "uncertain" };
+        let head = format!(
+            "| {} | {} | {} : {} | {} |",
+            ratio.workload, ratio.figure, ratio.storage, ratio.against, ratio.value
+        );
+        println!("{head} {} | {:+.0} % | {inputs} |", in_words(ours), (ours / ratio.value - 1.0) * 100.0);
+        // A page without any row says that they have not been made.
+        let row = section.lines().find(|line| line.starts_with(&head));
+        let told = row.and_then(|row| row[head.len()..].split('|').next()?.trim().parse::<f64>().ok());
+        let is_told = told.is_some_and(|told| (told / ours - 1.0).abs() < TOLERANCE);
+        let is_right = is_told && row.is_some_and(|row| row.contains(&format!("| {inputs} |")));
+        if has_rows && !is_right {
+            missing.push(head);
+        }
+    }
+    for (study, found) in &asked {
+        for ((storage, workload), one) in found {
+            let absolute = |name: &str| one.figure(name);
+            println!(
+                "{study} {workload} on {storage}: {:.0} reads/s of {:.1} us, {:.0} writes/s of {:.1} us; covered {:.2}, estimated {:.2} {:?}",
+                absolute("read operations"),
+                absolute("read mean"),
+                absolute("write operations"),
+                absolute("write mean"),
+                one.inputs.covered.all,
+                one.inputs.estimated,
+                one.inputs.estimates.iter().take(3).map(|one| (&one.name, one.share)).collect::<Vec<_>>(),
+            );
+        }
+    }
+    assert!(missing.is_empty(), "docs/outside-studies.md has other figures for, or lacks: {missing:#?}");
+}
