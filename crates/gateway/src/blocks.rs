@@ -498,3 +498,28 @@ pub(crate) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
         _ => Bytes::from(pieces.concat()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_came_open_from_flash_is_a_miss_where_all_is_sealed() {
+        let key = Arc::new(AtRest::parse(&"7".repeat(64)).unwrap());
+        let sealed = Blocks::open(64 << 10, 1 << 20, None, Some(Arc::clone(&key))).await.unwrap();
+        let open = Blocks::open(64 << 10, 1 << 20, None, None).await.unwrap();
+        let from_flash = |cached: Cached| {
+            let mut bytes = Vec::new();
+            cached.encode(&mut bytes).unwrap();
+            Cached::decode(&mut &bytes[..]).unwrap()
+        };
+        let bytes = Bytes::from_static(b"a block");
+        let ours = from_flash(Cached::Open { bytes: bytes.clone(), seal: Some((key, 7)) });
+        assert_eq!(sealed.opened(7, &ours), Some(bytes.clone()));
+        // Of another place, of a gateway that seals nothing, and of anybody who can write there.
+        assert!(sealed.opened(8, &ours).is_none() && open.opened(7, &ours).is_none());
+        let theirs = from_flash(Cached::Open { bytes: bytes.clone(), seal: None });
+        assert!(sealed.opened(7, &theirs).is_none());
+        assert_eq!(open.opened(7, &theirs), Some(bytes));
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use object_store::{ObjectStoreExt as _, PutPayload};
 use underlay_gateway::store::Kind;
 
-use crate::rig::{BLOCK_BYTES, Ground, content, get, in_memory};
+use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, in_memory};
 
 #[test]
 fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
@@ -15,7 +15,7 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
         let directory = tempfile::tempdir().unwrap();
         let store = in_memory();
         let (size, blocks) = (4 << 20, (4 << 20) / BLOCK_BYTES);
-        for key in ["scan", "footer", "jumps"] {
+        for key in ["scan", "short", "footer", "jumps"] {
             store.put(&key.into(), PutPayload::from_bytes(content(1, size))).await.unwrap();
         }
         let ground = Ground::new(store, Kind::S3);
@@ -39,6 +39,19 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
                 content(1, size).slice(range.start as usize..range.end as usize)
             );
             // Who reads something does something with it.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let asked = settled().await - before;
+        assert!(asked < blocks / 2, "{asked} requests for {blocks} blocks");
+
+        // And as the front does it where a range is no longer than a block.
+        let before = gets();
+        for at in 0..size as u64 / step {
+            let range = at * step..(at + 1) * step;
+            let resolved = engine.resolve(BUCKET, "short").await.unwrap();
+            assert!(engine.is_short(&range));
+            let bytes = engine.read(BUCKET, "short", &resolved, range.clone()).await.unwrap();
+            assert_eq!(bytes, content(1, size).slice(range.start as usize..range.end as usize));
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let asked = settled().await - before;
