@@ -109,6 +109,7 @@ fn setup(directory: &Path, count: u64) -> Setup {
         open_store: Box::new(move |_| Ok(backend.clone())),
         create_place: Box::new(|_, _| Err("no buckets are created here".to_owned())),
         sharing: None,
+        is_alone_for_once: false,
         at_rest: None,
     }
 }

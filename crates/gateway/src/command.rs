@@ -82,6 +82,9 @@ enum Command {
         /// How long to try, in seconds
         #[arg(long, default_value_t = 3600)]
         timeout: u64,
+        /// Of several gateways, when etcd has lost its data and all of them are stopped: store what this one has, without asking etcd
+        #[arg(long)]
+        without_etcd: bool,
     },
     /// Show which gateways of a cluster are there, and which keys they have
     Members {
@@ -211,11 +214,17 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             say(&text);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Drain { config, timeout } => {
+        Command::Drain { config, timeout, without_etcd } => {
             let config = read_config(&config)?;
             let is_clean = runtime()?.block_on(async {
                 let secrets = Secrets::read(&config)?;
-                let opened = Opened::open(&config, &secrets).await?;
+                let opened = match without_etcd {
+                    true => {
+                        cluster::nobody_there(&config).await?;
+                        Opened::alone(&config, &secrets).await?
+                    }
+                    false => Opened::open(&config, &secrets).await?,
+                };
                 let is_clean = opened.finish(Instant::now() + Duration::from_secs(timeout)).await;
                 opened.engine.close().await;
                 Ok::<bool, String>(is_clean)

@@ -326,18 +326,6 @@ impl Ownership {
         matches!(slot.phase, Phase::Serving | Phase::Closing) && slot.is_dirty && self.has_lease()
     }
 
-    /// Returns once nothing of this slot may be flushed any more.
-    pub(crate) async fn lapsed(&self, slot: u16) {
-        let mut changes = self.changes.subscribe();
-        while self.may_flush(slot) {
-            // The timer does not count while the machine sleeps, and the lease does.
-            let pause = self.lease_left().min(Duration::from_millis(500));
-            if let Ok(Err(_)) = tokio::time::timeout(pause, changes.changed()).await {
-                return;
-            }
-        }
-    }
-
     /// Waits until a slot has to become dirty.
     pub(crate) async fn asked(&self) {
         self.asked.notified().await;
@@ -372,6 +360,7 @@ impl Ownership {
         slot.is_dirty = is_dirty;
         match (is_ours, is_known) {
             (true, true) if slot.phase == Phase::Taking => slot.phase = Phase::Serving,
+            (true, false) if slot.phase != Phase::Taking => slot.phase = Phase::Taking,
             (true, _) => return,
             (false, true) => (slot.phase, slot.epoch) = (Phase::Serving, epoch),
             (false, false) => (slot.phase, slot.epoch) = (Phase::Taking, epoch),
@@ -430,6 +419,11 @@ impl Ownership {
         self.tell();
     }
 
+    /// Whether nothing of the slot is answered now.
+    pub(crate) fn is_foreign(&self, number: u16) -> bool {
+        self.slots.lock()[usize::from(number)].phase == Phase::Foreign
+    }
+
     /// How many slots are served here, are dirty, and are nowhere.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let served = self.those(|slot| matches!(slot.phase, Phase::Serving | Phase::Closing)).len();
@@ -443,6 +437,11 @@ impl Pass {
     /// Where there is no cluster.
     pub(crate) fn of_nothing() -> Pass {
         Pass { of: None, is_writing: false }
+    }
+
+    /// The slots with their epochs.
+    pub(crate) fn slots(&self) -> &[(u16, u64)] {
+        self.of.as_ref().map_or(&[], |(_, slots)| slots)
     }
 
     /// Whether it may be answered still: to be asked last.
@@ -537,7 +536,7 @@ mod tests {
         ownership.lease_until_ms.store(boot_ms(), Ordering::Release);
         assert!(read.check().is_err() && write.check().is_err());
         assert!(ownership.read("lake", "a").is_err() && ownership.write("lake", &["a"]).await.is_err());
-        ownership.lapsed(ownership.slot_of("lake", "a")).await;
+        assert!(!ownership.may_flush(ownership.slot_of("lake", "a")));
         // A lease that comes later does not make good what was asked under the former one.
         ownership.let_go();
         ownership.hold_until(boot_ms() + 60_000);

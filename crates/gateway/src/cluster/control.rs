@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::Shared;
-use super::etcd::{Compare, Put};
+use super::etcd::{Compare, EtcdError, Put};
 use super::records::{SlotRecord, View, put};
+use super::{Refusal, Shared};
 use crate::placement::{SLOTS, chosen};
 use std::sync::Arc;
 
@@ -27,10 +27,17 @@ pub(super) struct Control {
     /// Since when each other member has been there.
     seen_since: HashMap<String, Instant>,
     closed_since: HashMap<u16, Instant>,
+    /// Slots of which nobody knows whether they were given away or marked as clean, nor whether that is still to come, with the revision that
+    /// they had before. They stay closed until it has changed: then what is on its way finds another one, and does nothing.
+    unsure: HashMap<u16, u64>,
+    /// Marks that slots were to get, of which nobody knows whether they have.
+    marks: HashMap<u16, u64>,
     not_before: HashMap<u16, Instant>,
     mover: Option<JoinHandle<()>>,
     pub(super) is_leaving: bool,
     has_told_of_lost: bool,
+    /// Slots of which etcd and the local directory tell different things.
+    strange: usize,
 }
 
 impl Control {
@@ -41,10 +48,13 @@ impl Control {
             lease: None,
             seen_since: HashMap::new(),
             closed_since: HashMap::new(),
+            unsure: HashMap::new(),
+            marks: HashMap::new(),
             not_before: HashMap::new(),
             mover: None,
             is_leaving: false,
             has_told_of_lost: false,
+            strange: 0,
         }
     }
 
@@ -75,17 +85,29 @@ impl Control {
     pub(super) async fn pass(&mut self) -> Result<(), String> {
         let lease = *self.shared.lease.lock();
         let Some(lease) = lease else { return Ok(()) };
-        let rows =
-            self.shared.etcd.range(&self.shared.keys.all()).await.map_err(|error| error.to_string())?;
-        let view = View::read(&self.shared.keys, &rows)?;
+        let view = match self.shared.look().await {
+            Ok(view) => view,
+            Err(Refusal::NotYet(why)) => return Err(why),
+            Err(Refusal::Wrong(why)) => {
+                self.shared.give_up();
+                return Err(why);
+            }
+        };
+        let membership = self.shared.engine.membership().map_err(|error| error.to_string())?;
+        if view.cluster.as_ref().map(|cluster| cluster.id) != membership.map(|membership| membership.cluster)
+        {
+            self.shared.give_up();
+            return Err(super::lost_cluster());
+        }
         if view.leases.get(self.id()) != Some(&lease) {
             // As of before or after this lease: nothing in it may be gone by.
             return Ok(());
         }
-        let known_cluster = self.shared.engine.cluster().map_err(|error| error.to_string())?;
-        if view.cluster.as_ref().map(|cluster| cluster.id) != known_cluster {
-            self.shared.ownership.let_go();
-            return Err(super::lost_cluster());
+        if self.lease != Some(lease) {
+            // Whatever was on its way asks for the former lease, and comes to nothing.
+            self.unsure.clear();
+            self.marks.clear();
+            self.closed_since.clear();
         }
         (self.view, self.lease) = (view, Some(lease));
         let now = Instant::now();
@@ -93,6 +115,7 @@ impl Control {
         for id in self.view.members.keys() {
             self.seen_since.entry(id.clone()).or_insert(now);
         }
+        self.settle_unsure().await?;
         self.learn().await?;
         self.take_over().await?;
         self.mark_dirty().await?;
@@ -101,24 +124,60 @@ impl Control {
         self.learn().await
     }
 
+    /// Finds out what became of slots of which that is not known: their revision has changed, or is changed now, by writing what is there.
+    async fn settle_unsure(&mut self) -> Result<(), String> {
+        let view = &self.view;
+        let is_still = |slot: &u16, revision: &mut u64| view.revision_of(*slot) == *revision;
+        let before: Vec<u16> = self.unsure.keys().copied().collect();
+        self.unsure.retain(is_still);
+        if !self.unsure.is_empty() {
+            let same = |slot: &u16| Some((*slot, self.view.slot(*slot)?.0.clone()));
+            let changes: Vec<(u16, SlotRecord)> = self.unsure.keys().filter_map(same).collect();
+            for slot in self.change(changes, &[]).await? {
+                self.unsure.remove(&slot);
+            }
+        }
+        let settled: Vec<u16> = before.into_iter().filter(|slot| !self.unsure.contains_key(slot)).collect();
+        self.reopen(&settled);
+        Ok(())
+    }
+
+    /// Lets these be written to again, but for those that may be another's or clean by now.
+    fn reopen(&self, slots: &[u16]) {
+        let sure: Vec<u16> = slots.iter().copied().filter(|slot| !self.unsure.contains_key(slot)).collect();
+        self.shared.ownership.reopen(&sure);
+    }
+
     /// Tells the rest of the gateway what is ours, and sets off what follows from it.
     async fn learn(&mut self) -> Result<(), String> {
-        let ownership = &self.shared.ownership;
+        let ownership = Arc::clone(&self.shared.ownership);
         let known = self.shared.engine.known_slots().map_err(|error| error.to_string())?;
-        let (mut taken, mut lost) = (HashMap::new(), HashSet::new());
+        let is_new = |(slot, record): (u16, &SlotRecord)| !record.is_dirty && ownership.is_foreign(slot);
+        // Once a slot is served, whatever is unsettled in it came after it had become dirty.
+        let unsettled = match self.ours().any(is_new) {
+            true => self.shared.engine.unsettled_slots().await.map_err(|error| error.to_string())?,
+            false => HashSet::new(),
+        };
+        let (mut taken, mut lost, mut strange) = (HashMap::new(), HashSet::new(), 0);
         {
             // Held all the while: what was looked at under one lease says nothing under the next.
             let held = self.shared.lease.lock();
             if held.is_none() || *held != self.lease {
                 return Ok(());
             }
-            for slot in 0..SLOTS {
+            for slot in (0..SLOTS).filter(|slot| !self.unsure.contains_key(slot)) {
                 match self.view.slot(slot).filter(|(record, _)| record.owner == self.id()) {
                     Some((record, _)) => {
-                        let is_known = known.get(&slot) == Some(&record.epoch);
+                        let is_known = super::is_known(known.get(&slot), record);
+                        if (record.is_dirty && !is_known) || (!record.is_dirty && unsettled.contains(&slot)) {
+                            // Etcd or the local directory is not what it was: whichever it is, nothing good comes of going on.
+                            ownership.set_foreign(slot);
+                            strange += 1;
+                            continue;
+                        }
                         ownership.set_ours(slot, record.epoch, record.is_dirty, is_known);
                         if !is_known {
-                            taken.insert(slot, record.epoch);
+                            taken.insert(slot, (record.epoch, record.mark));
                         }
                     }
                     None => {
@@ -130,12 +189,19 @@ impl Control {
                 }
             }
         }
+        if strange != std::mem::replace(&mut self.strange, strange) && strange > 0 {
+            tracing::error!("{}", super::clean_and_unsettled(strange));
+        }
         let (peers, slots) = self.view.map();
         ownership.learn(peers, slots);
         self.move_slots(taken, lost).await
     }
 
-    async fn move_slots(&mut self, taken: HashMap<u16, u64>, mut lost: HashSet<u16>) -> Result<(), String> {
+    async fn move_slots(
+        &mut self,
+        taken: HashMap<u16, (u64, u64)>,
+        mut lost: HashSet<u16>,
+    ) -> Result<(), String> {
         if (taken.is_empty() && lost.is_empty())
             || self.mover.as_ref().is_some_and(|mover| !mover.is_finished())
         {
@@ -149,7 +215,7 @@ impl Control {
         }
         // They stay in the journal, and nothing of them is served or stored.
         lost.retain(|slot| !unsettled.contains(slot));
-        let taken: HashMap<u16, u64> =
+        let taken: HashMap<u16, (u64, u64)> =
             taken.into_iter().filter(|(slot, _)| !unsettled.contains(slot)).collect();
         let shared = Arc::clone(&self.shared);
         self.mover = Some(tokio::spawn(async move {
@@ -172,34 +238,64 @@ impl Control {
         Ok(())
     }
 
+    /// As [`change`](Self::change), where to believe the opposite of what etcd says would be dangerous: slots of which nobody knows
+    /// what became are unsure.
+    async fn change_surely(
+        &mut self,
+        changes: Vec<(u16, SlotRecord)>,
+        besides: &[Compare],
+    ) -> Result<Vec<u16>, String> {
+        let mut done = Vec::new();
+        for changes in changes.chunks(SLOTS_AT_ONCE) {
+            let before: Vec<(u16, u64)> =
+                changes.iter().map(|(slot, _)| (*slot, self.view.revision_of(*slot))).collect();
+            // Also when this future is dropped in the middle.
+            self.unsure.extend(before.iter().copied());
+            let outcome = self.change_once(changes, besides).await;
+            let is_unsure = outcome.as_ref().is_err_and(|error| error.may_be_done);
+            if !is_unsure {
+                before.iter().for_each(|(slot, _)| drop(self.unsure.remove(slot)));
+            }
+            done.extend(outcome.map_err(|error| error.to_string())?);
+        }
+        Ok(done)
+    }
+
     /// Writes these records, as far as nothing has changed since we looked. Returns which are written for sure.
     async fn change(
         &mut self,
         changes: Vec<(u16, SlotRecord)>,
         besides: &[Compare],
     ) -> Result<Vec<u16>, String> {
-        let lease = *self.shared.lease.lock();
-        let Some(lease) = lease else { return Ok(Vec::new()) };
-        let (keys, mut done) = (self.shared.keys.clone(), Vec::new());
+        let mut done = Vec::new();
         for changes in changes.chunks(SLOTS_AT_ONCE) {
-            let mut compares = vec![Compare::Leased(keys.member(self.id()), lease)];
-            compares.extend_from_slice(besides);
-            compares.extend(changes.iter().map(|(slot, _)| self.view.unchanged(&keys, *slot)));
-            let puts: Vec<Put> =
-                changes.iter().map(|(slot, record)| put(keys.slot(*slot), record, 0)).collect();
-            let revision =
-                self.shared.etcd.transact(&compares, &puts).await.map_err(|error| error.to_string())?;
-            // Where something has changed, the next look tells.
-            let Some(revision) = revision else {
-                self.shared.poked.notify_one();
-                continue;
-            };
-            for (slot, record) in changes {
-                self.view.slots[usize::from(*slot)] = Some((record.clone(), revision));
-                done.push(*slot);
-            }
+            done.extend(self.change_once(changes, besides).await.map_err(|error| error.to_string())?);
         }
         Ok(done)
+    }
+
+    async fn change_once(
+        &mut self,
+        changes: &[(u16, SlotRecord)],
+        besides: &[Compare],
+    ) -> Result<Vec<u16>, EtcdError> {
+        // That of the last look: what it said holds under no other.
+        let Some(lease) = self.lease else { return Ok(Vec::new()) };
+        let keys = &self.shared.keys;
+        let mut compares = vec![Compare::Leased(keys.member(self.id()), lease)];
+        compares.extend_from_slice(besides);
+        compares.extend(changes.iter().map(|(slot, _)| self.view.unchanged(keys, *slot)));
+        let puts: Vec<Put> = changes.iter().map(|(slot, record)| put(keys.slot(*slot), record, 0)).collect();
+        let Some(revision) = self.shared.etcd.transact(&compares, &puts).await? else {
+            // Something has changed, and the next look tells what.
+            self.shared.poked.notify_one();
+            return Ok(Vec::new());
+        };
+        self.shared.seen.fetch_max(revision, std::sync::atomic::Ordering::AcqRel);
+        for (slot, record) in changes {
+            self.view.slots[usize::from(*slot)] = Some((record.clone(), revision));
+        }
+        Ok(changes.iter().map(|(slot, _)| *slot).collect())
     }
 
     /// Members that slots are given to, by their names.
@@ -239,6 +335,7 @@ impl Control {
                     name: self.shared.name.clone(),
                     epoch,
                     is_dirty: false,
+                    mark: 0,
                 };
                 free.entry(former).or_default().push((slot, record));
             }
@@ -254,15 +351,31 @@ impl Control {
     /// Slots that somebody is waiting to write to.
     async fn mark_dirty(&mut self) -> Result<(), String> {
         let wanted: HashSet<u16> = self.shared.ownership.wanting_dirty().into_iter().collect();
-        if wanted.is_empty() {
+        let is_current = self.lease.is_some() && *self.shared.lease.lock() == self.lease;
+        if wanted.is_empty() || !is_current {
             return Ok(());
         }
-        let changes: Vec<(u16, SlotRecord)> = self
-            .ours()
-            .filter(|(slot, _)| wanted.contains(slot))
-            .map(|(slot, record)| (slot, SlotRecord { is_dirty: true, ..record.clone() }))
-            .collect();
+        let mut changes = Vec::new();
+        let mut marks = HashMap::new();
+        for (slot, record) in self.ours().filter(|(slot, _)| wanted.contains(slot)) {
+            // One that was tried before may yet be written.
+            let mark = match self.marks.get(&slot) {
+                Some(mark) => *mark,
+                None => super::random()?,
+            };
+            marks.insert(slot, (record.mark, mark));
+            changes.push((slot, SlotRecord { is_dirty: true, mark, ..record.clone() }));
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.marks.extend(marks.iter().map(|(slot, (_, mark))| (*slot, *mark)));
+        let noted = self.shared.engine.mark_slots(marks, self.view.revision).await;
+        noted.map_err(|error| error.to_string())?;
         let done = self.change(changes, &[]).await?;
+        for slot in &done {
+            self.marks.remove(slot);
+        }
         if !done.is_empty() {
             self.shared.ownership.set_dirty(&done, true);
         }
@@ -291,7 +404,7 @@ impl Control {
         let mut targets: HashMap<u16, (String, String)> = HashMap::new();
         {
             let members = self.members();
-            for (slot, _) in self.ours() {
+            for (slot, _) in self.ours().filter(|(slot, _)| !self.unsure.contains_key(slot)) {
                 let Some(name) = chosen(members.keys().copied(), slot) else { continue };
                 let Some(id) = members.get(name).filter(|id| **id != self.id()) else { continue };
                 let may = self.not_before.get(&slot).is_none_or(|not_before| *not_before <= now);
@@ -306,7 +419,7 @@ impl Control {
         for slot in &back {
             self.closed_since.remove(slot);
         }
-        self.shared.ownership.reopen(&back);
+        self.reopen(&back);
         if targets.is_empty() {
             return Ok(());
         }
@@ -328,7 +441,7 @@ impl Control {
                 continue;
             };
             let (owner, epoch) = (id.clone(), record.epoch + 1);
-            let record = SlotRecord { owner, name: name.clone(), epoch, is_dirty: false };
+            let record = SlotRecord { owner, name: name.clone(), epoch, is_dirty: false, mark: 0 };
             by_target.entry(id.clone()).or_default().push((slot, record));
         }
         for (id, changes) in by_target {
@@ -338,7 +451,8 @@ impl Control {
                 self.shared.ownership.set_foreign(*slot);
                 self.closed_since.remove(slot);
             }
-            let done = self.change(changes, &[Compare::Present(self.shared.keys.member(&id))]).await?;
+            let there = [Compare::Present(self.shared.keys.member(&id))];
+            let done = self.change_surely(changes, &there).await?;
             if !done.is_empty() {
                 let name = self.view.members.get(&id).map_or("another", |member| member.name.as_str());
                 tracing::info!("handed {} slots to gateway {name}", done.len());
@@ -355,7 +469,7 @@ impl Control {
                 self.closed_since.remove(slot);
                 self.not_before.insert(*slot, now + TRY_AGAIN);
             }
-            self.shared.ownership.reopen(&late);
+            self.reopen(&late);
         }
         Ok(())
     }
@@ -368,7 +482,7 @@ impl Control {
             return Ok(());
         }
         let outcome = self.mark_clean_of(&closed).await;
-        self.shared.ownership.reopen(&closed);
+        self.reopen(&closed);
         outcome
     }
 
@@ -382,6 +496,6 @@ impl Control {
             .collect();
         // Whatever comes of it, from now on it may be clean: the next writer has to ask.
         self.shared.ownership.set_dirty(&settled.into_iter().collect::<Vec<u16>>(), false);
-        self.change(changes, &[]).await.map(drop)
+        self.change_surely(changes, &[]).await.map(drop)
     }
 }

@@ -8,12 +8,15 @@ mod etcd;
 mod operate;
 mod peers;
 mod records;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use operate::{abandon, members};
+pub(crate) use operate::{abandon, members, nobody_there};
 pub(crate) use peers::{Asked, Peers};
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -22,11 +25,12 @@ use underlay_sync::Mutex;
 
 use crate::config::{self, Config, Secrets};
 use crate::digests::hex;
-use crate::engine::{Elsewhere, Engine, Sharing};
+use crate::engine::{Elsewhere, Engine, Held, Sharing};
 use crate::ownership::{Ownership, boot_ms};
+use crate::placement::SLOTS;
 use control::Control;
-use etcd::{Compare, Etcd};
-use records::{ClusterRecord, HomeRecord, Keys, MemberRecord, View, put};
+use etcd::{Compare, Etcd, Kv};
+use records::{ClusterRecord, HomeRecord, Keys, MemberRecord, SlotRecord, View, put};
 
 /// The lease is looked at, and renewed, so often while it lasts.
 const LOOKS_A_LEASE: u32 = 5;
@@ -39,7 +43,7 @@ const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 struct Shared {
     engine: Arc<Engine>,
     ownership: Arc<Ownership>,
-    etcd: Etcd,
+    etcd: Box<dyn Kv>,
     keys: Keys,
     name: String,
     member: MemberRecord,
@@ -47,8 +51,12 @@ struct Shared {
     ttl: Duration,
     /// How often etcd is looked at.
     tick: Duration,
-    /// Of this start.
-    process: u64,
+    /// Of this start: etcd has it, and an older copy of the local directory does not.
+    token: u64,
+    /// The highest revision of etcd that we have seen.
+    seen: AtomicU64,
+    /// Whether the stores say by now that they belong to the cluster.
+    is_marked: AtomicBool,
     lease: Mutex<Option<i64>>,
     poked: Notify,
     leaving: Notify,
@@ -67,8 +75,58 @@ enum Refusal {
     NotYet(String),
 }
 
+fn wrong(error: crate::errors::Error) -> Refusal {
+    Refusal::Wrong(error.to_string())
+}
+
+fn not_yet(error: etcd::EtcdError) -> Refusal {
+    Refusal::NotYet(error.to_string())
+}
+
+/// Never 0.
+fn random() -> Result<u64, String> {
+    let number = getrandom::u64().map_err(|error| format!("no random numbers: {error}"))?;
+    Ok(number.max(1))
+}
+
 fn lost_cluster() -> String {
-    "etcd no longer has the cluster that this gateway's local directory belongs to, or has another one\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost everything\" in docs/gateway.md".to_owned()
+    "etcd no longer has the cluster that this gateway's local directory belongs to, or has another one\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway.md".to_owned()
+}
+
+fn went_back(from: u64, to: u64) -> String {
+    format!(
+        "etcd is older than it was: it had got to revision {from}, and is at {to}; somebody has brought back older data, which may give one slot to two gateways, so nothing is served\n  what to do: see \"When etcd has lost something\" in docs/gateway.md"
+    )
+}
+
+fn halted(why: &str) -> String {
+    format!(
+        "a gateway has stopped the cluster: {}\n  what to do: see \"When etcd has lost something\" in docs/gateway.md",
+        why.escape_debug()
+    )
+}
+
+fn older_copy() -> String {
+    "the local directory is an older copy of one that a gateway has used since\n  what to do: use the newest one, or begin with an empty one".to_owned()
+}
+
+fn other_cluster(bucket: &str) -> String {
+    format!(
+        "the store of bucket {bucket} belongs to a cluster of gateways that this etcd does not have\n  what to do: bring that etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway.md; another cluster needs other stores (`{}` in the store says whose it is)",
+        crate::store::OWNERS
+    )
+}
+
+/// Etcd says that the stores have everything of slots of which they have not.
+fn clean_and_unsettled(slots: usize) -> String {
+    format!(
+        "the local directory has what its store does not have, in {slots} slots of which etcd says that there is no such thing: nothing of those is served or stored\n  what to do: etcd has lost something, or there is a bug; see \"When etcd has lost something\" in docs/gateway.md"
+    )
+}
+
+/// Whether the local directory is the one that etcd's record of a slot speaks of.
+fn is_known(held: Option<&Held>, record: &SlotRecord) -> bool {
+    held.is_some_and(|held| held.is(record.epoch, record.mark))
 }
 
 fn given_up(slots: usize) -> String {
@@ -83,11 +141,11 @@ pub(crate) fn read_any(data: &[u8]) {
     if let Ok(answer) = serde_json::from_slice(data)
         && let Ok(rows) = etcd::rows_of(&answer)
     {
-        let _ = View::read(&keys, &rows);
+        let _ = View::read(&keys, &rows, 1);
     }
-    for key in [keys.cluster(), keys.member("a"), keys.home("a"), keys.slot(7)] {
+    for key in [keys.cluster(), keys.halted(), keys.member("a"), keys.home("a"), keys.slot(7)] {
         let row = etcd::Row { key, value: data.to_vec(), mod_revision: 1, lease: 1 };
-        let _ = View::read(&keys, &[row]);
+        let _ = View::read(&keys, &[row], 1);
     }
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = peers::name_of(text);
@@ -161,14 +219,16 @@ impl Member {
         let Some(cluster) = &config.cluster else { return Ok(None) };
         let address = cluster.address.clone().unwrap_or_else(|| cluster.listen.to_string());
         let shared = Arc::new(Shared {
-            etcd: etcd_of(cluster, secrets)?,
+            etcd: Box::new(etcd_of(cluster, secrets)?),
             keys: Keys::new(&cluster.prefix),
             name: cluster.name.clone(),
             member: MemberRecord { name: cluster.name.clone(), address, buckets: buckets_of(config) },
             segments: cluster.segments,
             ttl: cluster.ttl,
             tick: cluster.ttl / LOOKS_A_LEASE,
-            process: getrandom::u64().map_err(|error| format!("no random numbers: {error}"))?,
+            token: random()?,
+            seen: AtomicU64::new(0),
+            is_marked: AtomicBool::new(false),
             lease: Mutex::new(None),
             poked: Notify::new(),
             leaving: Notify::new(),
@@ -220,32 +280,67 @@ impl Member {
 }
 
 impl Shared {
-    async fn view(&self) -> Result<View, Refusal> {
-        let rows =
-            self.etcd.range(&self.keys.all()).await.map_err(|error| Refusal::NotYet(error.to_string()))?;
-        View::read(&self.keys, &rows).map_err(Refusal::Wrong)
+    /// What etcd has. Data that are older than what was seen before stop us, and everybody else.
+    async fn look(&self) -> Result<View, Refusal> {
+        let membership = self.engine.membership().map_err(wrong)?;
+        let noted = membership.as_ref().map_or(0, |membership| membership.revision);
+        // Before it is asked: answers may overtake each other.
+        let least = self.seen.load(Ordering::Acquire).max(noted);
+        let (rows, revision) = self.etcd.range(&self.keys.all()).await.map_err(not_yet)?;
+        let view = View::read(&self.keys, &rows, revision).map_err(Refusal::NotYet)?;
+        if let Some(why) = &view.halted {
+            return Err(Refusal::Wrong(halted(why)));
+        }
+        let is_ours = membership.is_none_or(|membership| {
+            view.cluster.as_ref().is_some_and(|cluster| cluster.id == membership.cluster)
+        });
+        if is_ours && view.revision < least {
+            let why = format!("gateway {} saw etcd go back from revision {least} to {revision}", self.name);
+            let key = self.keys.halted();
+            // Others may not have seen as much as we have. If this fails, the next look tries again.
+            let _ = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &why, 0)]).await;
+            return Err(Refusal::Wrong(went_back(least, revision)));
+        }
+        self.seen.fetch_max(revision, Ordering::AcqRel);
+        Ok(view)
     }
 
-    /// Gets a lease and is there from now on, with nothing of its own before etcd has been looked at.
-    async fn register(&self) -> Result<(), Refusal> {
-        let wrong = |error: crate::errors::Error| Refusal::Wrong(error.to_string());
-        let not_yet = |error: etcd::EtcdError| Refusal::NotYet(error.to_string());
-        let (view, id) = (self.view().await?, self.ownership.id().to_owned());
-        let joined = self.engine.cluster().map_err(wrong)?;
-        let unsettled = self.engine.unsettled_slots().await.map_err(wrong)?;
+    /// Has the stores say whose they are: an etcd that has lost everything must not begin a second cluster over them.
+    async fn mark_stores(&self, cluster: Option<u64>) -> Result<(), Refusal> {
+        let text = cluster.map(|cluster| format!("cluster {cluster:016x}\n"));
+        let other = |markers: Vec<(String, Option<String>)>| {
+            markers.into_iter().find(|(_, marker)| marker.is_some() && *marker != text)
+        };
+        let refused = |error: crate::errors::Error| Refusal::NotYet(format!("the store: {error}"));
+        let found = self.engine.store_markers().await.map_err(refused)?;
+        if let Some((bucket, _)) = other(found) {
+            return Err(Refusal::Wrong(other_cluster(&bucket)));
+        }
+        let Some(text) = &text else { return Ok(()) };
+        self.engine.mark_stores(text).await.map_err(refused)?;
+        // Somebody else may have been first.
+        match other(self.engine.store_markers().await.map_err(refused)?) {
+            Some((bucket, _)) => Err(Refusal::Wrong(other_cluster(&bucket))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the cluster in etcd is that of the local directory and of the stores. It is made if there is none and never was.
+    async fn check_cluster(&self, view: &View, unsettled: usize) -> Result<(), Refusal> {
+        let joined = self.engine.membership().map_err(wrong)?.map(|membership| membership.cluster);
         let cluster = match (&view.cluster, joined) {
             (None, Some(_)) => return Err(Refusal::Wrong(lost_cluster())),
             (Some(cluster), Some(joined)) if cluster.id != joined => {
                 return Err(Refusal::Wrong(lost_cluster()));
             }
-            (_, None) if !unsettled.is_empty() => {
+            (_, None) if unsettled > 0 => {
                 return Err(Refusal::Wrong(
                     "the local directory has what its store does not have, of a time without [cluster]\n  what to do: take [cluster] out, run `underlay-gateway drain`, and put it back".to_owned(),
                 ));
             }
             (None, None) => {
-                let id = getrandom::u64()
-                    .map_err(|error| Refusal::Wrong(format!("no random numbers: {error}")))?;
+                self.mark_stores(None).await?;
+                let id = random().map_err(Refusal::Wrong)?;
                 let record = ClusterRecord { id, segments: self.segments };
                 let key = self.keys.cluster();
                 let made = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &record, 0)]).await;
@@ -260,18 +355,43 @@ impl Shared {
                 cluster.segments, self.segments
             )));
         }
+        if !self.is_marked.load(Ordering::Acquire) {
+            self.mark_stores(Some(cluster.id)).await?;
+            self.is_marked.store(true, Ordering::Release);
+        }
         if joined.is_none() {
-            self.engine.join(cluster.id).await.map_err(wrong)?;
+            let id = cluster.id;
+            self.engine.note_membership(move |membership| membership.cluster = id).await.map_err(wrong)?;
         }
-        let known = self.engine.known_slots().map_err(wrong)?;
-        let is_ours = |slot: &u16| {
-            let record = view.slot(*slot).map(|(record, _)| record).filter(|record| record.owner == id);
-            record.is_some_and(|record| known.get(slot) == Some(&record.epoch))
-        };
-        match unsettled.iter().filter(|slot| !is_ours(slot)).count() {
-            0 => {}
-            count => return Err(Refusal::Wrong(given_up(count))),
+        Ok(())
+    }
+
+    /// Whether etcd and the local directory tell the same of every slot that either says is ours.
+    fn check_slots(&self, view: &View, unsettled: &HashSet<u16>) -> Result<(), Refusal> {
+        let (known, id) = (self.engine.known_slots().map_err(wrong)?, self.ownership.id());
+        let (mut lost, mut clean) = (0, 0);
+        for slot in 0..SLOTS {
+            let record = view.slot(slot).map(|(record, _)| record).filter(|record| record.owner == id);
+            let is_known = record.is_some_and(|record| is_known(known.get(&slot), record));
+            match record {
+                Some(record) if record.is_dirty && !is_known => return Err(Refusal::Wrong(older_copy())),
+                Some(record) if !record.is_dirty && unsettled.contains(&slot) => clean += 1,
+                None if unsettled.contains(&slot) => lost += 1,
+                _ => {}
+            }
         }
+        match (lost, clean) {
+            (0, 0) => Ok(()),
+            (0, clean) => Err(Refusal::Wrong(clean_and_unsettled(clean))),
+            (lost, _) => Err(Refusal::Wrong(given_up(lost))),
+        }
+    }
+
+    /// Gets a lease and is there from now on, with nothing of its own before etcd has been looked at.
+    async fn register(&self) -> Result<(), Refusal> {
+        let (view, id) = (self.look().await?, self.ownership.id().to_owned());
+        let unsettled = self.engine.unsettled_slots().await.map_err(wrong)?;
+        self.check_cluster(&view, unsettled.len()).await?;
         for (other, member) in &view.members {
             if *other == id {
                 return Err(Refusal::NotYet(
@@ -291,34 +411,52 @@ impl Shared {
                 )));
             }
         }
-        let home = HomeRecord { openings: self.engine.openings(), process: self.process };
+        let membership = self.engine.membership().map_err(wrong)?.unwrap_or_default();
         let home_is = match view.homes.get(&id) {
+            None if membership.is_registered => return Err(Refusal::Wrong(lost_cluster())),
             None => Compare::Absent(self.keys.home(&id)),
-            Some((former, revision)) => {
-                if former.openings > home.openings
-                    || (former.openings == home.openings && former.process != home.process)
-                {
-                    return Err(Refusal::Wrong(
-                        "the local directory is an older copy of one that a gateway has used since\n  what to do: use the newest one, or begin with an empty one".to_owned(),
-                    ));
-                }
+            Some((former, revision)) if membership.tokens.contains(&former.token) => {
                 Compare::Unchanged(self.keys.home(&id), *revision)
             }
+            Some(_) => return Err(Refusal::Wrong(older_copy())),
         };
+        self.check_slots(&view, &unsettled)?;
+        let (token, seen) = (self.token, view.revision);
+        // Durable before etcd has it. Former ones stay until it is known which of them etcd has.
+        let noted = self.engine.note_membership(move |membership| {
+            if !membership.tokens.contains(&token) {
+                membership.tokens.push(token);
+            }
+            membership.revision = membership.revision.max(seen);
+        });
+        noted.await.map_err(wrong)?;
         let asked_ms = boot_ms();
         let (lease, ttl) = self.etcd.grant(self.ttl).await.map_err(not_yet)?;
         let (member_key, home_key) = (self.keys.member(&id), self.keys.home(&id));
-        let puts = [put(member_key.clone(), &self.member, lease), put(home_key, &home, 0)];
+        let puts = [put(member_key.clone(), &self.member, lease), put(home_key, &HomeRecord { token }, 0)];
         let there =
             self.etcd.transact(&[Compare::Absent(member_key), home_is], &puts).await.map_err(not_yet)?;
-        if there.is_none() {
+        let Some(revision) = there else {
             return Err(Refusal::NotYet("something has changed in etcd at the same time".to_owned()));
-        }
+        };
+        self.seen.fetch_max(revision, Ordering::AcqRel);
+        let noted = self.engine.note_membership(move |membership| {
+            (membership.tokens, membership.is_registered) = (vec![token], true);
+            membership.revision = membership.revision.max(revision);
+        });
+        noted.await.map_err(wrong)?;
         self.ownership.let_go();
         *self.lease.lock() = Some(lease);
         self.hold_from(asked_ms, ttl);
         self.poked.notify_one();
         Ok(())
+    }
+
+    /// It would be wrong to go on: nothing is served, and the lease ends. Whether that is still so, every attempt to get another one
+    /// finds out.
+    fn give_up(&self) {
+        *self.lease.lock() = None;
+        self.ownership.let_go();
     }
 
     /// The lease lasts from when etcd was asked, or later; we make use of a part of it.

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::etcd::{Compare, Etcd};
+use super::etcd::{Compare, Etcd, Kv as _};
 use super::records::{Keys, SlotRecord, View, put};
-use super::{chosen_for, etcd_of};
+use super::{chosen_for, etcd_of, halted};
 use crate::config::{Config, Secrets};
 use crate::placement::SLOTS;
 
@@ -16,8 +16,8 @@ async fn look(config: &Config) -> Result<(Etcd, Keys, View), String> {
     };
     let etcd = etcd_of(cluster, &Secrets::read(config)?)?;
     let keys = Keys::new(&cluster.prefix);
-    let rows = etcd.range(&keys.all()).await.map_err(|error| error.to_string())?;
-    let view = View::read(&keys, &rows)?;
+    let (rows, revision) = etcd.range(&keys.all()).await.map_err(|error| error.to_string())?;
+    let view = View::read(&keys, &rows, revision)?;
     Ok((etcd, keys, view))
 }
 
@@ -39,6 +39,10 @@ pub(crate) async fn members(config: &Config) -> Result<String, String> {
     }
     rows.sort();
     let mut text = String::new();
+    if let Some(why) = &view.halted {
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "{}", halted(why));
+    }
     for (name, id, address) in rows {
         let of_it = |is_wanted: &dyn Fn(&SlotRecord) -> bool| {
             view.slots.iter().flatten().filter(|(record, _)| record.owner == id && is_wanted(record)).count()
@@ -58,12 +62,30 @@ pub(crate) async fn members(config: &Config) -> Result<String, String> {
     Ok(text)
 }
 
+/// Before something is done without etcd: whether it knows of a gateway that is there.
+///
+/// # Errors
+/// When it does. An etcd that does not answer knows of none.
+pub(crate) async fn nobody_there(config: &Config) -> Result<(), String> {
+    let Ok((_, _, view)) = look(config).await else { return Ok(()) };
+    match view.members.values().next() {
+        None => Ok(()),
+        Some(member) => Err(format!(
+            "gateway {} is there, at {}: stop all gateways first, and wait until their leases have ended",
+            member.name, member.address
+        )),
+    }
+}
+
 /// Gives the slots of a gateway that is gone to the others. What it has and the store does not have is lost.
 ///
 /// # Errors
 /// When it is there, or etcd does not answer.
 pub(crate) async fn abandon(config: &Config, name: &str) -> Result<String, String> {
     let (etcd, keys, view) = look(config).await?;
+    if let Some(why) = &view.halted {
+        return Err(halted(why));
+    }
     if let Some((_, member)) = view.members.iter().find(|(_, member)| member.name == name) {
         return Err(format!(
             "gateway {name} is there, at {}: stop it first, and wait until its lease has ended",
@@ -86,7 +108,8 @@ pub(crate) async fn abandon(config: &Config, name: &str) -> Result<String, Strin
             return Err("no other gateway is there that could take its slots".to_owned());
         };
         let gone = record.owner.clone();
-        changes.push((slot, gone, SlotRecord { owner, name, epoch: record.epoch + 1, is_dirty: false }));
+        let record = SlotRecord { owner, name, epoch: record.epoch + 1, is_dirty: false, mark: 0 };
+        changes.push((slot, gone, record));
     }
     for changes in changes.chunks(SLOTS_AT_ONCE) {
         let mut compares: Vec<Compare> =
@@ -96,7 +119,7 @@ pub(crate) async fn abandon(config: &Config, name: &str) -> Result<String, Strin
         gone.dedup();
         compares.extend(gone.into_iter().map(|id| Compare::Absent(keys.member(id))));
         let puts: Vec<_> = changes.iter().map(|(slot, _, record)| put(keys.slot(*slot), record, 0)).collect();
-        if etcd.transact(&compares, &puts).await.map_err(|error| error.to_string())?.is_none() {
+        if etcd.transact(&compares, &puts).await.map_err(|error| format!("{error}: some slots may have been given up, or may yet be; look by `underlay-gateway members`, and repeat this"))?.is_none() {
             return Err(
                 "something has changed in etcd at the same time: look again by `underlay-gateway members`"
                     .to_owned(),

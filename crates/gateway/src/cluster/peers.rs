@@ -42,7 +42,7 @@ const MOST_IDLE: Duration = Duration::from_secs(10);
 const MOST_KEPT: usize = 64;
 /// A page of a listing, or some blocks of an object.
 const MOST_ANSWER_BYTES: usize = 96 << 20;
-const MOST_QUESTION_BYTES: usize = 8 << 20;
+const MOST_QUESTION_BYTES: usize = 4 << 20;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Sent = UnsyncBoxBody<Bytes, BoxError>;
@@ -181,8 +181,10 @@ impl Peers {
         &self,
         address: &str,
         request: Request<Sent>,
+        may_be_kept: bool,
     ) -> std::result::Result<Response<Incoming>, BoxError> {
-        let mut sender = match self.kept(address) {
+        let kept = if may_be_kept { self.kept(address) } else { None };
+        let mut sender = match kept {
             Some(sender) => sender,
             None => self.connect(address).await?,
         };
@@ -222,7 +224,7 @@ impl Peers {
         parts.headers.insert(PROOF, proof.ok_or_else(|| failed(address, "no proof"))?);
         let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
         let answer = tokio::select! {
-            answer = self.send(address, request) => answer.map_err(|error| failed(address, error))?,
+            answer = self.send(address, request, true) => answer.map_err(|error| failed(address, error))?,
             () = self.ownership.gone(owner) => return Err(failed(address, "it is gone")),
         };
         let (mut parts, body) = answer.into_parts();
@@ -260,9 +262,9 @@ impl Peers {
     async fn ask_at(&self, address: &str, question: &Question) -> Result<Answer> {
         let bytes = postcard::to_allocvec(question).map_err(|error| failed(address, error))?;
         let of_body = hex(&Sha256::digest(&bytes));
-        // A connection that was kept may be closed by now, and a question can be asked again.
-        let mut why = None;
-        for _ in 0..2 {
+        // A connection that was kept may be closed by now. Only what changes nothing is asked again, and the rest on a connection of its own.
+        let (reads, mut why) = (question.only_reads(), None);
+        for _ in 0..if reads { 2 } else { 1 } {
             let proof =
                 self.signed(&Method::POST, QUESTIONS, &of_body).ok_or_else(|| failed(address, "no proof"))?;
             let body: Sent =
@@ -271,7 +273,7 @@ impl Peers {
             (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static(QUESTIONS));
             request.headers_mut().insert(PROOF, proof);
             request.headers_mut().insert(HOST, HeaderValue::from_static("gateway"));
-            match self.send(address, request).await {
+            match self.send(address, request, reads).await {
                 Ok(answer) if answer.status() == StatusCode::OK => {
                     let bytes = read(answer.into_body(), MOST_ANSWER_BYTES).await;
                     let bytes = bytes.map_err(|error| failed(address, error))?;

@@ -25,11 +25,10 @@ pub(super) struct MemberRecord {
     pub(super) buckets: String,
 }
 
-/// Of each local directory: how often it had been opened when it was used last, and by which process.
+/// Of each local directory: what the process that used it last drew. An older copy of the directory does not know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HomeRecord {
-    pub(super) openings: u64,
-    pub(super) process: u64,
+    pub(super) token: u64,
 }
 
 /// Who has a slot. It stays when its owner goes.
@@ -42,6 +41,9 @@ pub(super) struct SlotRecord {
     pub(super) epoch: u64,
     /// Whether the owner may have what the store does not have.
     pub(super) is_dirty: bool,
+    /// Random, another one each time that the slot becomes dirty; 0 before the first. An older copy of the owner's directory does
+    /// not know it.
+    pub(super) mark: u64,
 }
 
 /// The names of keys.
@@ -63,6 +65,11 @@ impl Keys {
         format!("{}/cluster", self.prefix)
     }
 
+    /// Why nobody may go on, once somebody has seen that.
+    pub(super) fn halted(&self) -> String {
+        format!("{}/halted", self.prefix)
+    }
+
     pub(super) fn member(&self, id: &str) -> String {
         format!("{}/members/{id}", self.prefix)
     }
@@ -82,6 +89,9 @@ pub(super) type Found<T> = (T, u64);
 /// What etcd has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
+    /// Of etcd as a whole. It never goes back, unless etcd's data do.
+    pub(super) revision: u64,
+    pub(super) halted: Option<String>,
     pub(super) cluster: Option<ClusterRecord>,
     pub(super) members: HashMap<String, MemberRecord>,
     /// Leases of the members.
@@ -93,8 +103,8 @@ pub(super) struct View {
 impl View {
     /// # Errors
     /// When a key is not what a gateway writes: going on could make it worse.
-    pub(super) fn read(keys: &Keys, rows: &[Row]) -> Result<View, String> {
-        let mut view = View { slots: vec![None; usize::from(SLOTS)], ..View::default() };
+    pub(super) fn read(keys: &Keys, rows: &[Row], revision: u64) -> Result<View, String> {
+        let mut view = View { revision, slots: vec![None; usize::from(SLOTS)], ..View::default() };
         for row in rows {
             let Some(name) = row.key.strip_prefix(&keys.all()) else { continue };
             let wrong = |error: &dyn std::fmt::Display| {
@@ -105,6 +115,11 @@ impl View {
             }
             match name.split_once('/') {
                 None if name == "cluster" => view.cluster = Some(of(row).map_err(|error| wrong(&error))?),
+                None if name == "halted" => {
+                    // Whoever wrote it, and however.
+                    let text = || String::from_utf8_lossy(&row.value).into_owned();
+                    view.halted = Some(of(row).unwrap_or_else(|_| text()));
+                }
                 Some(("members", id)) => {
                     view.members.insert(id.to_owned(), of(row).map_err(|error| wrong(&error))?);
                     view.leases.insert(id.to_owned(), row.lease);
@@ -126,6 +141,11 @@ impl View {
 
     pub(super) fn slot(&self, slot: u16) -> Option<&Found<SlotRecord>> {
         self.slots.get(usize::from(slot)).and_then(Option::as_ref)
+    }
+
+    /// Of the slot's last change; 0 if it never was.
+    pub(super) fn revision_of(&self, slot: u16) -> u64 {
+        self.slot(slot).map_or(0, |(_, revision)| *revision)
     }
 
     /// For [`Ownership::learn`](crate::ownership::Ownership::learn).
@@ -169,7 +189,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let keys = Keys::new("/test/");
-        let slot = SlotRecord { owner: "a1".to_owned(), name: "one".to_owned(), epoch: 3, is_dirty: true };
+        let (owner, name) = ("a1".to_owned(), "one".to_owned());
+        let slot = SlotRecord { owner, name, epoch: 3, is_dirty: true, mark: u64::MAX };
         let member = MemberRecord {
             name: "one".to_owned(),
             address: "10.0.0.1:1".to_owned(),
@@ -184,20 +205,24 @@ mod tests {
             .into_iter()
             .map(|put| Row { key: put.key, value: put.value, mod_revision: 9, lease: put.lease })
             .collect();
-        let view = View::read(&keys, &rows).unwrap();
+        let view = View::read(&keys, &rows, 9).unwrap();
         assert_eq!(view.slot(255), Some(&(slot, 9)));
         assert_eq!((view.leases["a1"], &view.members["a1"]), (5, &member));
         assert_eq!(view.unchanged(&keys, 255), Compare::Unchanged("/test/slots/255".to_owned(), 9));
         assert_eq!(view.unchanged(&keys, 0), Compare::Absent("/test/slots/000".to_owned()));
-        assert!(View::read(&keys, &[row("/test/slots/256", "{}", 0)]).is_err());
-        assert!(View::read(&keys, &[row("/test/cluster", "x", 0)]).is_err());
-        assert!(View::read(&keys, &[row("/tester/cluster", "x", 0)]).is_ok());
+        assert!(View::read(&keys, &[row("/test/slots/256", "{}", 0)], 9).is_err());
+        assert!(View::read(&keys, &[row("/test/cluster", "x", 0)], 9).is_err());
+        assert!(View::read(&keys, &[row("/tester/cluster", "x", 0)], 9).is_ok());
+        for (value, text) in [("\"stop\"", "stop"), ("stop", "stop")] {
+            let view = View::read(&keys, &[row("/test/halted", value, 0)], 9).unwrap();
+            assert_eq!(view.halted.as_deref(), Some(text));
+        }
     }
 
     proptest! {
         #[test]
-        fn no_row_panics(key in "(slots|members|homes|cluster)/?[0-9a-f]{0,6}", value in "\\PC{0,60}") {
-            let _ = View::read(&Keys::new("/t"), &[row(&format!("/t/{key}"), &value, 0)]);
+        fn no_row_panics(key in "(slots|members|homes|cluster|halted)/?[0-9a-f]{0,6}", value in "\\PC{0,60}") {
+            let _ = View::read(&Keys::new("/t"), &[row(&format!("/t/{key}"), &value, 0)], 9);
         }
     }
 }

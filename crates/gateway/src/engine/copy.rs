@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::read::Resolved;
 use super::shared::{check_headers, no_place};
+use super::slots::Fence;
 use super::write::{Conditions, PutRequest, Stored, check_target};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
@@ -79,10 +80,11 @@ impl Engine {
         )?;
         let pass = self.to_write(&to.bucket, &[&to.key]).await?;
         let (version, is_directory) = (self.number(), target.backend.kind == Kind::Directory);
-        let at = to.clone();
+        let (at, fence) = (to.clone(), Fence::of(&pass));
         let stored = self
             .committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 let mut record = change.object(&from)?.ok_or(Error::NoSuchKey)?;
                 request.source.check(&record)?;
                 check_target(change, &at, &request.target, is_directory)?;

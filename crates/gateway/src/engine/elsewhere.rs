@@ -62,6 +62,13 @@ pub enum Question {
     },
 }
 
+impl Question {
+    /// Whether it changes nothing, however often it is asked.
+    pub(crate) fn only_reads(&self) -> bool {
+        !matches!(self, Question::Delete { .. })
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     Entries(Vec<Entry>),
@@ -177,6 +184,9 @@ impl Engine {
         };
         if !tags.is_empty() {
             return refused("tags");
+        }
+        if headers.expires.is_some() {
+            return refused("Expires headers");
         }
         match state.backend.kind == crate::store::Kind::Directory && !headers.user.is_empty() {
             true => refused("user metadata"),

@@ -13,6 +13,7 @@ use futures_util::StreamExt as _;
 
 use super::queue::{Attempt, Turn};
 use super::read::{Resolved, Run};
+use super::slots::Fence;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
@@ -73,23 +74,27 @@ impl Engine {
         Ok(())
     }
 
-    /// What another gateway may be flushing is left alone, also in the middle of it.
+    /// What is not ours now is left alone. The name stays under way until the store has answered, or has been given up: a request that
+    /// has been sent goes on without us.
     async fn flush_ours(&self, turn: &Turn) -> Attempt {
-        let flush = async { self.flush(&turn.name, turn.is_stuck).await.unwrap_or_else(Attempt::Failed) };
-        let Some(sharing) = &self.setup.sharing else { return flush.await };
-        let slot = sharing.ownership.slot_of(&turn.name.bucket, &turn.name.key);
-        tokio::select! {
-            biased;
-            () = sharing.ownership.lapsed(slot) => Attempt::NotOurs,
-            attempt = flush => attempt,
+        if !self.may_flush(&turn.name) {
+            return Attempt::NotOurs;
+        }
+        match self.flush(&turn.name, turn.is_stuck).await {
+            Ok(attempt) => attempt,
+            Err(_) if !self.may_flush(&turn.name) => Attempt::NotOurs,
+            Err(error) => Attempt::Failed(error),
         }
     }
 
     async fn flush(&self, name: &Name, is_stuck: bool) -> Result<Attempt> {
         let state = self.bucket(&name.bucket)?;
+        let fence = self.fence_of(name)?;
         let (resolved, task) = self.task_of(&state, name)?;
         match task {
-            Task::Nothing => self.clear(name, resolved.map(|resolved| resolved.record.version)).await?,
+            Task::Nothing => {
+                self.clear(name, resolved.map(|resolved| resolved.record.version), fence).await?
+            }
             Task::Blocked(_) if !is_stuck => return Ok(Attempt::Blocked),
             Task::Blocked(content) => {
                 // Its own pins are no reader's.
@@ -104,16 +109,16 @@ impl Engine {
             }
             Task::Delete => {
                 self.wait_for_readers(name).await;
-                self.delete_stored(&state, name).await?;
+                self.delete_stored(&state, name, fence).await?;
             }
             Task::Copy { record, from, cached_as, source } => {
                 self.wait_for_readers(name).await;
-                self.copy_stored(&state, name, record, &from, cached_as, source).await?
+                self.copy_stored(&state, name, record, (&from, cached_as), source, fence).await?
             }
             Task::Upload(record) => {
                 self.wait_for_readers(name).await;
                 let runs = resolved.as_ref().map(|resolved| resolved.runs().to_vec()).unwrap_or_default();
-                self.upload_object(&state, name, record, &runs).await?;
+                self.upload_object(&state, name, record, &runs, fence).await?;
             }
         }
         Ok(Attempt::Done)
@@ -181,10 +186,11 @@ impl Engine {
     }
 
     /// Nothing has to be done for this version, or for there being no object.
-    async fn clear(&self, name: &Name, version: Option<u64>) -> Result<()> {
+    async fn clear(&self, name: &Name, version: Option<u64>, fence: Fence) -> Result<()> {
         let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 let now = change.object(&at)?.map(|record| record.version);
                 if now == version && (version.is_some() || change.stored(&at)?.is_none()) {
                     change.clear_pending(&at)?;
@@ -194,12 +200,14 @@ impl Engine {
             .await
     }
 
-    async fn delete_stored(&self, state: &BucketState, name: &Name) -> Result<()> {
+    async fn delete_stored(&self, state: &BucketState, name: &Name, fence: Fence) -> Result<()> {
+        self.check_flush(name)?;
         state.delete_durably(&name.key).await?;
         self.counters.deleted_in_store.fetch_add(1, Ordering::Relaxed);
         let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 change.set_stored(&at, None)?;
                 match change.object(&at)? {
                     None => change.clear_pending(&at),
@@ -212,17 +220,21 @@ impl Engine {
 
     /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being stored, and
     /// the power fail, the next start deletes it.
-    async fn announce(&self, name: &Name) -> Result<()> {
+    async fn announce(&self, name: &Name, fence: Fence) -> Result<()> {
         let at = name.clone();
         self.committer
-            .commit(Vec::new(), move |change| match change.stored(&at)? {
-                Some(_) => Ok(()),
-                None => {
-                    change.set_stored(&at, Some(&StoredRecord { content: None }))?;
-                    change.mark_pending(&at)
+            .commit(Vec::new(), move |change| {
+                fence.check(change)?;
+                match change.stored(&at)? {
+                    Some(_) => Ok(()),
+                    None => {
+                        change.set_stored(&at, Some(&StoredRecord { content: None }))?;
+                        change.mark_pending(&at)
+                    }
                 }
             })
-            .await
+            .await?;
+        self.check_flush(name)
     }
 
     async fn copy_stored(
@@ -230,15 +242,15 @@ impl Engine {
         state: &BucketState,
         name: &Name,
         record: ObjectRecord,
-        from: &str,
-        cached_as: ContentId,
+        (from, cached_as): (&str, ContentId),
         source: (ContentId, Place),
+        fence: Fence,
     ) -> Result<()> {
-        self.announce(name).await?;
+        self.announce(name, fence.clone()).await?;
         let etag = state.backend.copy(from, &name.key).await?;
         self.counters.copied_in_store.fetch_add(1, Ordering::Relaxed);
         let copied_as = (ContentId(self.number()), cached_as);
-        self.enter_stored(name, record, etag, copied_as, Some(source)).await
+        self.enter_stored(name, record, etag, copied_as, (Some(source), fence)).await
     }
 
     async fn upload_object(
@@ -247,12 +259,14 @@ impl Engine {
         name: &Name,
         record: ObjectRecord,
         runs: &[Run],
+        fence: Fence,
     ) -> Result<()> {
-        self.announce(name).await?;
+        self.announce(name, fence.clone()).await?;
         let (content, step, size) = (ContentId(self.number()), self.blocks.block_bytes(), record.size_bytes);
         let whose = self.whose_content(content);
         let body = futures_util::stream::iter(0..size.div_ceil(step))
             .then(move |number| async move {
+                self.check_flush(name)?;
                 let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
                 // What was written lately is likely to be read: the cache has it before the journal lets it go.
                 self.blocks.insert(whose, number, block.clone());
@@ -262,7 +276,7 @@ impl Engine {
         let etag = state.backend.put(&name.key, &record.headers, size, &Only::Always, body).await?;
         self.counters.flushed_objects.fetch_add(1, Ordering::Relaxed);
         self.counters.flushed_bytes.fetch_add(size, Ordering::Relaxed);
-        self.enter_stored(name, record, etag, (content, content), None).await
+        self.enter_stored(name, record, etag, (content, content), (None, fence)).await
     }
 
     /// The store has this version now: the object's bytes are there, and the journal's are free. If they were copied in the store,
@@ -274,11 +288,12 @@ impl Engine {
         record: ObjectRecord,
         etag: Option<String>,
         (content, cached_as): (ContentId, ContentId),
-        source: Option<(ContentId, Place)>,
+        (source, fence): (Option<(ContentId, Place)>, Fence),
     ) -> Result<()> {
         let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 let now = change.object(&at)?.filter(|now| now.version == record.version);
                 let is_what_was_copied = match &source {
                     Some((content, place)) => {

@@ -23,6 +23,7 @@ pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
 pub use pages::{Entry, ListRequest, Listing, UploadSummary};
 pub use parts::CompletedPart;
 pub use read::{Body, Resolved};
+pub(crate) use slots::Held;
 pub use upload::{MOST_PARTS, PartSummary};
 pub use write::{Conditions, PutRequest, Stored, Verify};
 
@@ -66,6 +67,8 @@ pub struct Setup {
     pub create_place: Box<CreatePlace>,
     /// How keys are divided among several gateways; `None` if this one has them all.
     pub sharing: Option<Sharing>,
+    /// The others are stopped, and etcd is lost: what is left here is to be stored, and nothing else is done.
+    pub is_alone_for_once: bool,
     /// What the local disk is encrypted with.
     pub at_rest: Option<Arc<AtRest>>,
 }
@@ -252,11 +255,8 @@ impl Engine {
         match &setup.sharing {
             Some(sharing) => sharing.ownership.be(format!("{identity:016x}")),
             // Objects that it does not know, another gateway may have.
-            None if metadata
-                .view()
-                .and_then(|view| view.number(slots::CLUSTER))
-                .map_err(|error| error.to_string())?
-                .is_some() =>
+            None if !setup.is_alone_for_once
+                && slots::membership_of(&metadata).map_err(|error| error.to_string())?.is_some() =>
             {
                 return Err(format!(
                     "{} is that of a gateway which shares its store with others, and the configuration has no [cluster]\n  what to do: put [cluster] back, or begin with an empty directory once `drain` has stored everything",
@@ -283,7 +283,9 @@ impl Engine {
             counters: Counters::default(),
         };
         engine.open_buckets().await?;
-        engine.take_over().await?;
+        if !engine.setup.is_alone_for_once {
+            engine.take_over().await?;
+        }
         let engine = Arc::new(engine);
         engine.start_flushing().map_err(|error| error.to_string())?;
         engine.start_expiring();

@@ -255,6 +255,10 @@ impl Engine {
         // The bytes are elsewhere by now: a flush has put them there, or somebody else has been at the store.
         let state = self.bucket(&name.bucket)?;
         let changed = || Error::Store(format!("{name} was replaced while it was read"));
+        if resolved.runs.iter().any(|run| matches!(run.source, Source::Elsewhere { .. })) {
+            // Another gateway's versions say nothing beside ours.
+            return Err(changed());
+        }
         if !state.is_exclusive(&name.key) {
             self.forget_found(&state, &name.key);
             return Err(changed());

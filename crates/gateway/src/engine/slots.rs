@@ -4,55 +4,207 @@
 use std::collections::{HashMap, HashSet};
 
 use futures_util::StreamExt as _;
+use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use super::import::{BATCH, enter};
 use crate::config::Consistency;
-use crate::errors::Result;
-use crate::meta::Name;
+use crate::errors::{Error, Result};
+use crate::meta::{Change, Metadata, Name};
+use crate::ownership::Pass;
 use crate::placement::SLOTS;
 
 /// Under which the metadata have the cluster that the local directory belongs to.
-pub(super) const CLUSTER: &[u8] = b"cluster";
+const CLUSTER: &[u8] = b"cluster";
 
-/// Under which number the metadata have the epoch of a slot whose objects they know; 0 is none.
-fn epoch_key(slot: u16) -> Vec<u8> {
+/// What a local directory knows of its cluster, so that etcd can be held against it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Membership {
+    pub(crate) cluster: u64,
+    /// What etcd may have as this directory's token: the one that it was last told of, and those of attempts that nobody knows the
+    /// outcome of.
+    pub(crate) tokens: Vec<u64>,
+    /// Whether etcd has had one of them for sure.
+    pub(crate) is_registered: bool,
+    /// The highest revision of etcd that anything here was founded on.
+    pub(crate) revision: u64,
+}
+
+/// What the metadata know of a slot that is ours, or was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    /// Of the slot when its objects became known here; 0 if they are not.
+    epoch: u64,
+    /// What etcd may have as the slot's mark: the one it had, and the one it was to get.
+    marks: Vec<u64>,
+}
+
+impl Held {
+    #[cfg(test)]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether it is the slot that etcd speaks of, and not an older copy's.
+    pub(crate) fn is(&self, epoch: u64, mark: u64) -> bool {
+        self.epoch == epoch && self.epoch > 0 && self.marks.contains(&mark)
+    }
+}
+
+pub(super) fn membership_of(metadata: &Metadata) -> Result<Option<Membership>> {
+    metadata.view()?.state(CLUSTER)
+}
+
+fn key_of(slot: u16) -> Vec<u8> {
     format!("slot {slot}").into_bytes()
 }
 
-impl Engine {
-    /// How often the local directory was opened.
-    pub(crate) fn openings(&self) -> u64 {
-        self.metadata.epoch
+fn epoch_of(change: &Change<'_>, slot: u16) -> Result<u64> {
+    Ok(change.state::<Held>(&key_of(slot))?.map_or(0, |held| held.epoch))
+}
+
+/// What a change of the metadata still has to find when it is carried out. Whoever made it may have waited while a slot went to another
+/// gateway and came back.
+#[derive(Clone)]
+pub(super) struct Fence(Vec<(u16, u64)>);
+
+impl Fence {
+    pub(super) fn of(pass: &Pass) -> Fence {
+        Fence(pass.slots().to_vec())
     }
 
+    /// # Errors
+    /// `Busy` if a slot has been lost since. To be asked before anything is changed.
+    pub(super) fn check(&self, change: &Change<'_>) -> Result<()> {
+        for (slot, epoch) in &self.0 {
+            if epoch_of(change, *slot)? != *epoch {
+                return Err(Error::Busy("these keys have moved to another gateway: try again".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
     /// The cluster that the local directory belongs to.
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) fn cluster(&self) -> Result<Option<u64>> {
-        self.metadata.view()?.number(CLUSTER)
+    pub(crate) fn membership(&self) -> Result<Option<Membership>> {
+        membership_of(&self.metadata)
     }
 
+    /// Notes something of it, durably.
+    ///
     /// # Errors
     /// When it can't be written.
-    pub(crate) async fn join(&self, cluster: u64) -> Result<()> {
-        self.committer.commit(Vec::new(), move |change| change.set_number(CLUSTER, cluster)).await
+    pub(crate) async fn note_membership(
+        &self,
+        note: impl FnOnce(&mut Membership) + Send + 'static,
+    ) -> Result<()> {
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let mut membership = change.state::<Membership>(CLUSTER)?.unwrap_or_default();
+                note(&mut membership);
+                change.set_state(CLUSTER, &membership)
+            })
+            .await
     }
 
-    /// The epochs of slots whose objects are known here.
+    /// Slots whose objects are known here.
     ///
     /// # Errors
     /// When the metadata can't be read.
-    pub(crate) fn known_slots(&self) -> Result<HashMap<u16, u64>> {
+    pub(crate) fn known_slots(&self) -> Result<HashMap<u16, Held>> {
         let view = self.metadata.view()?;
         let mut known = HashMap::new();
         for slot in 0..SLOTS {
-            if let Some(epoch) = view.number(&epoch_key(slot))?.filter(|epoch| *epoch > 0) {
-                known.insert(slot, epoch);
+            if let Some(held) = view.state::<Held>(&key_of(slot))?.filter(|held| held.epoch > 0) {
+                known.insert(slot, held);
             }
         }
         Ok(known)
+    }
+
+    /// Notes that each of these slots may get another mark, in the place of the one that etcd has now; and how far etcd was then. It is
+    /// durable before etcd is told.
+    ///
+    /// # Errors
+    /// When it can't be written, or one of them is not known here.
+    pub(crate) async fn mark_slots(&self, marks: HashMap<u16, (u64, u64)>, revision: u64) -> Result<()> {
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let mut held = Vec::new();
+                for (slot, (former, next)) in marks {
+                    let known = change.state::<Held>(&key_of(slot))?.filter(|held| held.epoch > 0);
+                    let known = known.ok_or_else(|| {
+                        Error::Busy("keys that are to be written to have moved: try again".to_owned())
+                    })?;
+                    let mut marks = match known.marks.contains(&former) {
+                        true => vec![former],
+                        false => known.marks,
+                    };
+                    if !marks.contains(&next) {
+                        marks.push(next);
+                    }
+                    held.push((slot, Held { marks, ..known }));
+                }
+                let mut membership = change.state::<Membership>(CLUSTER)?.unwrap_or_default();
+                membership.revision = membership.revision.max(revision);
+                change.set_state(CLUSTER, &membership)?;
+                held.iter().try_for_each(|(slot, held)| change.set_state(&key_of(*slot), held))
+            })
+            .await
+    }
+
+    /// For what is to be flushed at this name: it is ours, at this epoch.
+    pub(super) fn fence_of(&self, name: &Name) -> Result<Fence> {
+        if self.setup.sharing.is_none() {
+            return Ok(Fence(Vec::new()));
+        }
+        let slot = self.slot_of(name);
+        let held = self.metadata.view()?.state::<Held>(&key_of(slot))?;
+        Ok(Fence(vec![(slot, held.map_or(0, |held| held.epoch))]))
+    }
+
+    /// Whether the store may be brought up to date at this name.
+    pub(super) fn may_flush(&self, name: &Name) -> bool {
+        let sharing = self.setup.sharing.as_ref();
+        sharing.is_none_or(|sharing| sharing.ownership.may_flush(self.slot_of(name)))
+    }
+
+    /// The same, before each step of it. What is under way goes on to its end: to drop it would not take it back from the store.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub(super) fn check_flush(&self, name: &Name) -> Result<()> {
+        match self.may_flush(name) {
+            true => Ok(()),
+            false => Err(Error::Busy("the lease has ended: it is stored once there is another".to_owned())),
+        }
+    }
+
+    /// What the store of each bucket says of the cluster that it belongs to.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub(crate) async fn store_markers(&self) -> Result<Vec<(String, Option<String>)>> {
+        let mut markers = Vec::new();
+        for state in self.bucket_states() {
+            markers.push((state.name.clone(), state.backend.marker().await?));
+        }
+        Ok(markers)
+    }
+
+    /// Has each store that says nothing of a cluster say that it belongs to this one.
+    ///
+    /// # Errors
+    /// When a store does not take it.
+    pub(crate) async fn mark_stores(&self, text: &str) -> Result<()> {
+        for state in self.bucket_states() {
+            state.backend.mark(text).await?;
+        }
+        Ok(())
     }
 
     fn slot_of(&self, name: &Name) -> u16 {
@@ -101,9 +253,17 @@ impl Engine {
         let gone: Vec<u16> = slots.iter().copied().collect();
         self.committer
             .commit(Vec::new(), move |change| {
-                gone.iter().try_for_each(|slot| change.set_number(&epoch_key(*slot), 0))
+                gone.iter().try_for_each(|slot| change.set_state(&key_of(*slot), &Held::default()))
             })
             .await?;
+        // What the store said of them may be older than what the next owner writes, and they may come back.
+        for state in self.bucket_states() {
+            for rule in &state.rules {
+                let mut fresh = rule.fresh.lock();
+                fresh.generation += 1;
+                fresh.found.retain(|key, _| !slots.contains(&self.slot_of_key(&state.name, key)));
+            }
+        }
         let mut names = HashSet::new();
         let view = self.metadata.view()?;
         let mut take = |name: Name| -> Result<()> {
@@ -131,11 +291,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Learns what the stores have in slots of these epochs, by listing every bucket once.
+    /// Learns what the stores have in slots of these epochs and marks, by listing every bucket once.
     ///
     /// # Errors
     /// When a store can't be listed, or the metadata can't be written.
-    pub(crate) async fn take_slots(&self, slots: &HashMap<u16, u64>) -> Result<()> {
+    pub(crate) async fn take_slots(&self, slots: &HashMap<u16, (u64, u64)>) -> Result<()> {
         // An earlier attempt may have ended half-way.
         self.forget_slots(&slots.keys().copied().collect()).await?;
         for state in self.bucket_states() {
@@ -168,10 +328,12 @@ impl Engine {
                 }
             }
         }
-        let taken: Vec<(u16, u64)> = slots.iter().map(|(slot, epoch)| (*slot, *epoch)).collect();
+        let held =
+            |(slot, (epoch, mark)): (&u16, &(u64, u64))| (*slot, Held { epoch: *epoch, marks: vec![*mark] });
+        let taken: Vec<(u16, Held)> = slots.iter().map(held).collect();
         self.committer
             .commit(Vec::new(), move |change| {
-                taken.iter().try_for_each(|(slot, epoch)| change.set_number(&epoch_key(*slot), *epoch))
+                taken.iter().try_for_each(|(slot, held)| change.set_state(&key_of(*slot), held))
             })
             .await
     }

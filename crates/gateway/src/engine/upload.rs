@@ -17,6 +17,7 @@ use super::parts::{
 };
 use super::read::pieces;
 use super::shared::{check_headers, no_place, only_of};
+use super::slots::Fence;
 use super::write::{Conditions, For, Stored, Verify, check_target, whole};
 use super::{BucketState, Engine};
 use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
@@ -78,11 +79,14 @@ impl Engine {
             checksum_algorithm: checksum.map(|(algorithm, _)| algorithm.name().to_owned()),
             coverage: checksum.map(|(_, coverage)| coverage),
         };
-        let at = upload.clone();
+        let (at, fence) = (upload.clone(), Fence::of(&pass));
         self.committer
-            .commit(Vec::new(), move |change| match change.bucket(&name.bucket)? {
-                None => Err(Error::NoSuchBucket),
-                Some(_) => change.set_upload(&name, &at, &record),
+            .commit(Vec::new(), move |change| {
+                fence.check(change)?;
+                match change.bucket(&name.bucket)? {
+                    None => Err(Error::NoSuchBucket),
+                    Some(_) => change.set_upload(&name, &at, &record),
+                }
             })
             .await?;
         pass.check()?;
@@ -121,19 +125,19 @@ impl Engine {
         self.upload(bucket, key, upload)?;
         let (written, sums) = self.spool(size_bytes, algorithms, body, For::Part).await?;
         verify(&sums.md5, &sums.checksums)?;
-        let stored = self.keep_part(bucket, key, upload, number, written, sums).await?;
+        let stored = self.keep_part((bucket, key), upload, number, written, sums, Fence::of(&pass)).await?;
         pass.check()?;
         Ok(stored)
     }
 
     async fn keep_part(
         &self,
-        bucket: &str,
-        key: &str,
+        (bucket, key): (&str, &str),
         upload: &str,
         number: u16,
         written: Option<Written>,
         sums: Sums,
+        fence: Fence,
     ) -> Result<Stored> {
         let part = PartRecord {
             size_bytes: written.as_ref().map_or(0, Written::size_bytes),
@@ -152,6 +156,7 @@ impl Engine {
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         self.committer
             .commit(written.into_iter().collect(), move |change| {
+                fence.check(change)?;
                 change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
                 if let Some((content, size_bytes, place)) = content {
                     change.add_content(content, size_bytes, place)?;
@@ -195,14 +200,17 @@ impl Engine {
             let length = range.end - range.start;
             let body = self.body(from.0, from.1, resolved, range);
             let (written, sums) = self.spool(length, &[], body, For::Part).await?;
-            let stored = self.keep_part(bucket, key, upload, number, written, sums).await?;
+            let fence = Fence::of(&pass);
+            let stored = self.keep_part((bucket, key), upload, number, written, sums, fence).await?;
             return pass.check().map(|()| stored);
         }
         drop(resolved);
         let (name, from, upload) = (Name::new(bucket, key), Name::new(from.0, from.1), upload.to_owned());
+        let fence = Fence::of(&pass);
         let copied = self
             .committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
                 let source = change.object(&from)?.ok_or(Error::NoSuchKey)?;
                 conditions.check(&source)?;
@@ -296,9 +304,10 @@ impl Engine {
             return Ok(stored);
         }
         let is_directory = state.backend.kind == Kind::Directory;
-        let (at, upload) = (name.clone(), upload.to_owned());
+        let (at, upload, fence) = (name.clone(), upload.to_owned(), Fence::of(&pass));
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 change.upload(&at, &upload)?.ok_or(Error::NoSuchUpload)?;
                 for (number, part) in &found {
                     // One that was uploaded again since is another one.
@@ -348,9 +357,10 @@ impl Engine {
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<()> {
         self.bucket(bucket)?;
         let pass = self.to_write(bucket, &[key]).await?;
-        let (name, upload) = (Name::new(bucket, key), upload.to_owned());
+        let (name, upload, fence) = (Name::new(bucket, key), upload.to_owned(), Fence::of(&pass));
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
                 change.remove_upload(&name, &upload)
             })

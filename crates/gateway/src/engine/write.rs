@@ -9,6 +9,7 @@ use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
 use super::elsewhere::{Answer, Question, confused};
+use super::slots::Fence;
 use super::{BucketState, Engine};
 use crate::config::Write;
 use crate::digests::{Algorithm, Digests, Sums, hex};
@@ -140,11 +141,12 @@ impl Engine {
             modified_ms: record.modified_ms,
         };
         let is_directory = state.backend.kind == Kind::Directory;
-        let (conditions, at) = (request.conditions, name.clone());
+        let (conditions, at, fence) = (request.conditions, name.clone(), Fence::of(&pass));
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         self.committer
             .commit(written.into_iter().collect(), move |change| {
+                fence.check(change)?;
                 check_target(change, &at, &conditions, is_directory)?;
                 if let Some((content, size_bytes, place)) = content {
                     change.add_content(content, size_bytes, place)?;
@@ -315,10 +317,11 @@ impl Engine {
                 false => outcomes[at] = self.delete_shared(&state, key, conditions).await,
             }
         }
-        let of_change = ours.clone();
+        let (of_change, fence) = (ours.clone(), Fence::of(&pass));
         let committed = self
             .committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 let mut outcomes = Vec::new();
                 for (_, name, conditions) in &of_change {
                     outcomes.push(delete_one(change, name, conditions)?);
@@ -350,8 +353,9 @@ impl Engine {
         }
         self.check_keepable(&state, &Headers::default(), &tags)?;
         let pass = self.to_write(bucket, &[key]).await?;
-        let name = Name::new(bucket, key);
+        let (name, fence) = (Name::new(bucket, key), Fence::of(&pass));
         let set = self.committer.commit(Vec::new(), move |change| {
+            fence.check(change)?;
             let mut record = change.object(&name)?.ok_or(Error::NoSuchKey)?;
             record.tags = tags;
             change.set_object(&name, Some(&record))

@@ -61,6 +61,10 @@ impl View {
     }
 
     pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.state(key)
+    }
+
+    pub(crate) fn state<V: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<V>> {
         fetch(&self.open(STATE)?, key)
     }
 

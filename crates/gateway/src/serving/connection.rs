@@ -31,6 +31,8 @@ use crate::s3::{Forms, Note, put_right, refused_at_once};
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
+/// Another gateway keeps a connection for less than this, and strangers hold none for longer.
+const INNER_HEADERS_IN: Duration = Duration::from_secs(15);
 const HANDSHAKE_IN: Duration = Duration::from_secs(10);
 /// S3 requests have some 30 headers at most, and 8 KiB of them; presigned URLs are long.
 const MOST_HEADERS: usize = 100;
@@ -92,13 +94,14 @@ impl Connections {
         peer: SocketAddr,
         watcher: hyper_util::server::graceful::Watcher,
     ) {
+        let headers_in = if self.is_inner { INNER_HEADERS_IN } else { HEADERS_IN };
         let service = service_fn(move |request| {
             let connections = Arc::clone(&self);
             async move { connections.answer(request, peer).await }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS_IN)
+            .header_read_timeout(headers_in)
             .max_headers(MOST_HEADERS)
             .max_buf_size(MOST_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service);
@@ -190,7 +193,9 @@ impl Connections {
                 }
                 Asked::ByStranger => {
                     let text = "this port is for the gateways of the cluster";
-                    Ok(refused(StatusCode::FORBIDDEN, "AccessDenied", text))
+                    let mut response = refused(StatusCode::FORBIDDEN, "AccessDenied", text);
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    Ok(response)
                 }
             };
         }

@@ -54,6 +54,7 @@ pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Shari
             store::create_below(under, bucket).map_err(|error| error.to_string())
         }),
         sharing,
+        is_alone_for_once: false,
         at_rest: secrets.at_rest.clone(),
     }
 }
@@ -82,6 +83,16 @@ impl Opened {
             }
         };
         Ok(Opened { engine, member, ownership, peers })
+    }
+
+    /// Opens the engine without the others, who are stopped, to store what is left in it.
+    ///
+    /// # Errors
+    /// When it can't be opened.
+    pub(crate) async fn alone(config: &Config, secrets: &Secrets) -> Result<Opened, String> {
+        let setup = Setup { is_alone_for_once: true, ..setup_of(config, secrets, None) };
+        let engine = Engine::open(setup).await?;
+        Ok(Opened { engine, member: None, ownership: None, peers: None })
     }
 
     /// Stores everything, hands it to the others, and says what is left. Returns whether nothing is.
@@ -125,7 +136,10 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, String> {
 /// # Errors
 /// When something that it needs is not there.
 pub(crate) async fn serve(config: Config) -> Result<(), String> {
-    descriptors::make_room_for(config.limits.connections)?;
+    // Other gateways have as many places as clients, and what is sent on to them takes a connection for each request.
+    let of_gateways =
+        config.cluster.as_ref().map_or(0, |_| config.limits.connections + config.limits.requests);
+    descriptors::make_room_for(config.limits.connections, of_gateways)?;
     let secrets = Secrets::read(&config)?;
     let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
     // Both are taken before the work begins: a port that is in use shows at once.

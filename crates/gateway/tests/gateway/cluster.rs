@@ -277,10 +277,14 @@ fn gateways_divide_the_keys_and_hand_them_over() {
         ask(a.address, "PUT", "/lake/dir1/key1", &[("x-amz-tagging", "a=b")], b"").unwrap().status,
         501
     );
+    // Nobody can tell from outside whose key a form is for.
+    let form = [("content-type", "multipart/form-data; boundary=x")];
+    assert_eq!(ask(a.address, "POST", "/lake", &form, b"--x--").unwrap().status, 501);
     // The gateways' own port is for gateways.
     let config = std::fs::read_to_string(a.config()).unwrap();
     let inner = config.split("listen = \"").nth(3).and_then(|rest| rest.split('"').next()).unwrap();
     assert_eq!(ask(inner.parse().unwrap(), "GET", "/lake/dir1/key1", &[], b"").unwrap().status, 403);
+    assert_eq!(ask(inner.parse().unwrap(), "POST", "/lake", &form, b"--x--").unwrap().status, 501);
 
     // A third one comes, and one goes.
     let c = site.gateway("c");
@@ -553,6 +557,26 @@ fn without_etcd_nothing_is_answered_for_long_and_nothing_is_lost() {
         running.join().unwrap();
     });
     load.compare(&addresses);
+    // Etcd with older data may say of a slot that it is clean, which is not: everybody stops.
+    site.etcd.kill();
+    let (data, older) = (site.etcd.directory.join("etcd"), site.etcd.directory.join("etcd.older"));
+    copy(&data, &older);
+    site.etcd.go_on();
+    put(a.address, "load0/key", 1_000_000);
+    site.etcd.kill();
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&older, &data).unwrap();
+    site.etcd.go_on();
+    let log_of = |program: &Program| {
+        std::fs::read_to_string(program.directory.join("gateway.toml.log")).unwrap_or_default()
+    };
+    for program in [&a, &b] {
+        wait_until("it has noticed", || {
+            let log = log_of(program);
+            log.contains("etcd is older than it was") || log.contains("a gateway has stopped the cluster")
+        });
+        assert_eq!(ask(program.address, "GET", "/lake/load0/key", &[], b"").unwrap().status, 503);
+    }
     // Etcd that has forgotten everything is no new cluster.
     site.etcd.kill();
     std::fs::remove_dir_all(site.etcd.directory.join("etcd")).unwrap();
@@ -564,4 +588,24 @@ fn without_etcd_nothing_is_answered_for_long_and_nothing_is_lost() {
     a.kill();
     let log = a.start_in_vain();
     assert!(log.contains("etcd no longer has the cluster"), "{log}");
+    // What is here can be stored all the same, without asking anybody.
+    let drained = command()
+        .args(["drain", "--without-etcd"])
+        .arg(a.config())
+        .env("GATEWAY_SECRET", crate::program::SECRET)
+        .output()
+        .unwrap();
+    assert!(drained.status.success(), "{drained:?}");
+    assert!(site.objects.join("%underlay-cluster").exists());
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
 }
