@@ -254,7 +254,9 @@ impl Control {
             let outcome = self.change_once(changes, besides).await;
             let is_unsure = outcome.as_ref().is_err_and(|error| error.may_be_done);
             if !is_unsure {
-                before.iter().for_each(|(slot, _)| drop(self.unsure.remove(slot)));
+                for (slot, _) in before {
+                    self.unsure.remove(&slot);
+                }
             }
             done.extend(outcome.map_err(|error| error.to_string())?);
         }
