@@ -138,7 +138,10 @@ impl Site {
         loop {
             match Engine::open(self.setup(directory, sharing.clone())).await {
                 // The one before may still be letting go.
-                Err(why) if why.contains("using this directory") && begun.elapsed() < PATIENCE => {
+                Err(why)
+                    if (why.contains("using this directory") || why.contains("already open"))
+                        && begun.elapsed() < PATIENCE =>
+                {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 outcome => return outcome,
