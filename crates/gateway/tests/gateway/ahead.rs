@@ -44,7 +44,11 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
         let asked = settled().await - before;
         assert!(asked < blocks / 2, "{asked} requests for {blocks} blocks");
 
-        // And as the front does it where a range is no longer than a block.
+        // And as the front does it where a range is no longer than a block. With an empty cache: in a full one of 8 MiB, what was
+        // fetched ahead is gone before it is read.
+        engine.close().await;
+        drop(engine);
+        let engine = ground.open(&directory.path().join("again")).await;
         let before = gets();
         for at in 0..size as u64 / step {
             let range = at * step..(at + 1) * step;
