@@ -288,7 +288,7 @@ impl Control {
         compares.extend_from_slice(besides);
         compares.extend(changes.iter().map(|(slot, _)| self.view.unchanged(keys, *slot)));
         let puts: Vec<Put> = changes.iter().map(|(slot, record)| put(keys.slot(*slot), record, 0)).collect();
-        let Some(revision) = self.shared.etcd.transact(&compares, &puts).await? else {
+        let Some(revision) = self.shared.transact(compares, puts).await? else {
             // Something has changed, and the next look tells what.
             self.shared.poked.notify_one();
             return Ok(Vec::new());

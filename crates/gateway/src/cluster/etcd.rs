@@ -24,7 +24,7 @@ pub(super) struct EtcdError {
 
 impl EtcdError {
     /// It was certainly not done, and never will be.
-    fn not_done(text: impl Into<String>) -> EtcdError {
+    pub(super) fn not_done(text: impl Into<String>) -> EtcdError {
         EtcdError { text: text.into(), may_be_done: false }
     }
 
@@ -151,7 +151,12 @@ impl Etcd {
         patience: Duration,
     ) -> std::result::Result<Etcd, String> {
         // Whatever proxy the environment names is not for etcd.
-        let mut builder = reqwest::Client::builder().no_proxy().timeout(patience).connect_timeout(patience);
+        let mut builder = reqwest::Client::builder()
+            .no_proxy()
+            // No etcd sends one on, and the password would go along.
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(patience)
+            .connect_timeout(patience);
         if let Some(pem) = authority {
             let certificate = reqwest::Certificate::from_pem(pem)
                 .map_err(|error| format!("[cluster]: the authority is no certificate: {error}"))?;

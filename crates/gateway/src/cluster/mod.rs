@@ -10,8 +10,9 @@ mod peers;
 mod records;
 #[cfg(test)]
 mod tests;
+mod witness;
 
-pub(crate) use operate::{abandon, members, nobody_there};
+pub(crate) use operate::{abandon, alone, members};
 pub(crate) use peers::{Asked, Peers};
 
 use std::collections::HashSet;
@@ -29,8 +30,9 @@ use crate::engine::{Elsewhere, Engine, Held, Sharing};
 use crate::ownership::{Ownership, boot_ms};
 use crate::placement::SLOTS;
 use control::Control;
-use etcd::{Compare, Etcd, Kv};
+use etcd::{Compare, Etcd, EtcdError, Kv, Put};
 use records::{ClusterRecord, HomeRecord, Keys, MemberRecord, SlotRecord, View, put};
+use witness::{Contradiction, Witness};
 
 /// The lease is looked at, and renewed, so often while it lasts.
 const LOOKS_A_LEASE: u32 = 5;
@@ -55,6 +57,8 @@ struct Shared {
     token: u64,
     /// The highest revision of etcd that we have seen.
     seen: AtomicU64,
+    /// Held while etcd is looked at or changed: what is found is held against what was there just before.
+    witness: tokio::sync::Mutex<Witness>,
     /// Whether the stores say by now that they belong to the cluster.
     is_marked: AtomicBool,
     lease: Mutex<Option<i64>>,
@@ -93,9 +97,9 @@ fn lost_cluster() -> String {
     "etcd no longer has the cluster that this gateway's local directory belongs to, or has another one\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway.md".to_owned()
 }
 
-fn went_back(from: u64, to: u64) -> String {
+fn went_back(how: &str) -> String {
     format!(
-        "etcd is older than it was: it had got to revision {from}, and is at {to}; somebody has brought back older data, which may give one slot to two gateways, so nothing is served\n  what to do: see \"When etcd has lost something\" in docs/gateway.md"
+        "etcd is older than it was: {how}; somebody has brought back older data, which may give one slot to two gateways, so nothing is served\n  what to do: see \"When etcd has lost something\" in docs/gateway.md"
     )
 }
 
@@ -108,6 +112,18 @@ fn halted(why: &str) -> String {
 
 fn older_copy() -> String {
     "the local directory is an older copy of one that a gateway has used since\n  what to do: use the newest one, or begin with an empty one".to_owned()
+}
+
+fn unkeepable(count: usize) -> String {
+    format!(
+        "{count} objects have tags, an `Expires` header, or user metadata over a directory, which several gateways can't keep\n  what to do: take those off while this gateway is alone, or, if they are not needed, begin with an empty local directory"
+    )
+}
+
+fn other_segments(of_cluster: usize, configured: usize) -> String {
+    format!(
+        "the cluster was made with segments = {of_cluster}, and [cluster] says {configured}: it can't be changed"
+    )
 }
 
 fn other_cluster(bucket: &str) -> String {
@@ -228,6 +244,7 @@ impl Member {
             tick: cluster.ttl / LOOKS_A_LEASE,
             token: random()?,
             seen: AtomicU64::new(0),
+            witness: tokio::sync::Mutex::default(),
             is_marked: AtomicBool::new(false),
             lease: Mutex::new(None),
             poked: Notify::new(),
@@ -269,8 +286,9 @@ impl Member {
             tokio::time::sleep(LEAVE_PAUSE).await;
         }
         let has_left = self.shared.has_left.swap(true, Ordering::AcqRel);
-        self.shared.ownership.let_go();
+        // In this order: nobody makes anything ours again by a lease that is not there.
         let lease = self.shared.lease.lock().take();
+        self.shared.ownership.let_go();
         if let Some(lease) = lease {
             // Without that it ends by itself.
             let _ = self.shared.etcd.revoke(lease).await;
@@ -286,6 +304,7 @@ impl Shared {
         let noted = membership.as_ref().map_or(0, |membership| membership.revision);
         // Before it is asked: answers may overtake each other.
         let least = self.seen.load(Ordering::Acquire).max(noted);
+        let mut witness = self.witness.lock().await;
         let (rows, revision) = self.etcd.range(&self.keys.all()).await.map_err(not_yet)?;
         let view = View::read(&self.keys, &rows, revision).map_err(Refusal::NotYet)?;
         if let Some(why) = &view.halted {
@@ -294,15 +313,41 @@ impl Shared {
         let is_ours = membership.is_none_or(|membership| {
             view.cluster.as_ref().is_some_and(|cluster| cluster.id == membership.cluster)
         });
-        if is_ours && view.revision < least {
-            let why = format!("gateway {} saw etcd go back from revision {least} to {revision}", self.name);
-            let key = self.keys.halted();
-            // Others may not have seen as much as we have. If this fails, the next look tries again.
-            let _ = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &why, 0)]).await;
-            return Err(Refusal::Wrong(went_back(least, revision)));
+        let contradiction = match (is_ours, view.revision < least) {
+            (false, _) => None,
+            (true, true) => {
+                Some(Contradiction::WentBack(format!("it had got to revision {least}, and is at {revision}")))
+            }
+            (true, false) => {
+                let home = view.homes.get(self.ownership.id());
+                witness.look(&self.keys, home, self.token, (&rows, revision)).err()
+            }
+        };
+        match contradiction {
+            None => {}
+            Some(Contradiction::Copied) => return Err(Refusal::Wrong(older_copy())),
+            Some(Contradiction::WentBack(how)) => {
+                let why = format!("gateway {} saw etcd go back: {how}", self.name);
+                let key = self.keys.halted();
+                // Others may not have seen as much as we have. If this fails, the next look tries again.
+                let _ = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &why, 0)]).await;
+                return Err(Refusal::Wrong(went_back(&how)));
+            }
         }
         self.seen.fetch_max(revision, Ordering::AcqRel);
         Ok(view)
+    }
+
+    /// As [`Kv::transact`], with a witness of it: should etcd lose it, the next look finds out.
+    async fn transact(&self, mut compares: Vec<Compare>, mut puts: Vec<Put>) -> etcd::Result<Option<u64>> {
+        let mut witness = self.witness.lock().await;
+        let serial = random().map_err(EtcdError::not_done)?;
+        let home = self.keys.home(self.ownership.id());
+        compares.extend(witness.begin(home.clone(), serial));
+        puts.push(put(home, &HomeRecord { token: self.token, serial }, 0));
+        let outcome = self.etcd.transact(&compares, &puts).await;
+        witness.end(serial, &outcome);
+        outcome
     }
 
     /// Has the stores say whose they are: an etcd that has lost everything must not begin a second cluster over them.
@@ -328,6 +373,12 @@ impl Shared {
     /// Whether the cluster in etcd is that of the local directory and of the stores. It is made if there is none and never was.
     async fn check_cluster(&self, view: &View, unsettled: usize) -> Result<(), Refusal> {
         let joined = self.engine.membership().map_err(wrong)?.map(|membership| membership.cluster);
+        if joined.is_none() {
+            let count = self.engine.count_unkeepable().map_err(wrong)?;
+            if count > 0 {
+                return Err(Refusal::Wrong(unkeepable(count)));
+            }
+        }
         let cluster = match (&view.cluster, joined) {
             (None, Some(_)) => return Err(Refusal::Wrong(lost_cluster())),
             (Some(cluster), Some(joined)) if cluster.id != joined => {
@@ -350,10 +401,7 @@ impl Shared {
             (Some(cluster), _) => cluster.clone(),
         };
         if cluster.segments != self.segments {
-            return Err(Refusal::Wrong(format!(
-                "the cluster was made with segments = {}, and [cluster] says {}: it can't be changed",
-                cluster.segments, self.segments
-            )));
+            return Err(Refusal::Wrong(other_segments(cluster.segments, self.segments)));
         }
         if !self.is_marked.load(Ordering::Acquire) {
             self.mark_stores(Some(cluster.id)).await?;
@@ -432,10 +480,9 @@ impl Shared {
         noted.await.map_err(wrong)?;
         let asked_ms = boot_ms();
         let (lease, ttl) = self.etcd.grant(self.ttl).await.map_err(not_yet)?;
-        let (member_key, home_key) = (self.keys.member(&id), self.keys.home(&id));
-        let puts = [put(member_key.clone(), &self.member, lease), put(home_key, &HomeRecord { token }, 0)];
-        let there =
-            self.etcd.transact(&[Compare::Absent(member_key), home_is], &puts).await.map_err(not_yet)?;
+        let member_key = self.keys.member(&id);
+        let puts = vec![put(member_key.clone(), &self.member, lease)];
+        let there = self.transact(vec![Compare::Absent(member_key), home_is], puts).await.map_err(not_yet)?;
         let Some(revision) = there else {
             return Err(Refusal::NotYet("something has changed in etcd at the same time".to_owned()));
         };
@@ -493,7 +540,8 @@ impl Shared {
             match self.etcd.keep_alive(lease).await {
                 Ok(Some(ttl)) => {
                     // One that was given up meanwhile by `leave` must not come back.
-                    if *self.lease.lock() == Some(lease) {
+                    let held = self.lease.lock();
+                    if *held == Some(lease) {
                         self.hold_from(asked_ms, ttl);
                     }
                 }

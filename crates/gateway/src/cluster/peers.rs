@@ -37,6 +37,14 @@ const QUESTIONS: &str = "/.underlay/1/ask";
 /// Clocks of gateways may differ as much as those of clients.
 const MOST_SKEW_MS: i64 = 15 * 60 * 1000;
 const CONNECT: Duration = Duration::from_secs(3);
+/// A host that acknowledges nothing for so long is out of reach; the process there may take its time.
+const REACH: Duration = Duration::from_secs(15);
+const PROBE: Duration = Duration::from_secs(5);
+/// A question is answered in so long: one that changes something waits for the store, maybe.
+const READ: Duration = Duration::from_secs(60);
+const CHANGE: Duration = Duration::from_secs(300);
+/// And is here in so long.
+const QUESTION: Duration = Duration::from_secs(30);
 /// A connection that has been idle for longer may be closed at the other end.
 const MOST_IDLE: Duration = Duration::from_secs(10);
 const MOST_KEPT: usize = 64;
@@ -46,6 +54,8 @@ const MOST_QUESTION_BYTES: usize = 4 << 20;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Sent = UnsyncBoxBody<Bytes, BoxError>;
+/// A connection, with since when it is idle.
+type Kept = (Instant, SendRequest<Sent>);
 
 /// See the module.
 pub(crate) struct Peers {
@@ -54,7 +64,7 @@ pub(crate) struct Peers {
     connector: Option<SslConnector>,
     ownership: Arc<Ownership>,
     /// By address, with since when they are idle.
-    kept: Mutex<HashMap<String, Vec<(Instant, SendRequest<Sent>)>>>,
+    kept: Mutex<HashMap<String, Vec<Kept>>>,
     pub(crate) forwarded: AtomicU64,
 }
 
@@ -156,6 +166,7 @@ impl Peers {
         let connect = async {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
+            watch(&stream)?;
             let Some(connector) = &self.connector else { return start(TokioIo::new(stream)).await };
             let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
             let ssl = connector.configure()?.into_ssl(host)?;
@@ -264,6 +275,7 @@ impl Peers {
         let of_body = hex(&Sha256::digest(&bytes));
         // A connection that was kept may be closed by now. Only what changes nothing is asked again, and the rest on a connection of its own.
         let (reads, mut why) = (question.only_reads(), None);
+        let limit = if reads { READ } else { CHANGE };
         for _ in 0..if reads { 2 } else { 1 } {
             let proof =
                 self.signed(&Method::POST, QUESTIONS, &of_body).ok_or_else(|| failed(address, "no proof"))?;
@@ -273,15 +285,23 @@ impl Peers {
             (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static(QUESTIONS));
             request.headers_mut().insert(PROOF, proof);
             request.headers_mut().insert(HOST, HeaderValue::from_static("gateway"));
-            match self.send(address, request, reads).await {
-                Ok(answer) if answer.status() == StatusCode::OK => {
-                    let bytes = read(answer.into_body(), MOST_ANSWER_BYTES).await;
-                    let bytes = bytes.map_err(|error| failed(address, error))?;
-                    return postcard::from_bytes::<Result<Answer>>(&bytes)
+            let answered = async {
+                match self.send(address, request, reads).await {
+                    Ok(answer) if answer.status() == StatusCode::OK => {
+                        let bytes = read(answer.into_body(), MOST_ANSWER_BYTES).await;
+                        Ok(bytes.map_err(|error| failed(address, error)))
+                    }
+                    Ok(answer) => Ok(Err(failed(address, format_args!("status {}", answer.status())))),
+                    Err(error) => Err(error),
+                }
+            };
+            match tokio::time::timeout(limit, answered).await {
+                Ok(Ok(bytes)) => {
+                    return postcard::from_bytes::<Result<Answer>>(&bytes?)
                         .map_err(|error| failed(address, error))?;
                 }
-                Ok(answer) => return Err(failed(address, format_args!("status {}", answer.status()))),
-                Err(error) => why = Some(error),
+                Ok(Err(error)) => why = Some(error),
+                Err(_) => return Err(failed(address, "no answer in time")),
             }
         }
         Err(failed(address, why.unwrap_or_else(|| "no answer".into())))
@@ -302,7 +322,8 @@ impl Peers {
             response
         };
         let proven = self.proven_body(&request);
-        let Ok(bytes) = read(request.into_body(), MOST_QUESTION_BYTES).await else {
+        let body = read(request.into_body(), MOST_QUESTION_BYTES);
+        let Ok(Ok(bytes)) = tokio::time::timeout(QUESTION, body).await else {
             return said(StatusCode::BAD_REQUEST, Vec::new());
         };
         if proven != Some(hex(&Sha256::digest(&bytes))) {
@@ -356,6 +377,17 @@ impl<S: futures_util::Stream<Item = Result<Frame<Bytes>>>> Body for Measured<S> 
     fn size_hint(&self) -> hyper::body::SizeHint {
         self.length.map_or_else(hyper::body::SizeHint::default, hyper::body::SizeHint::with_exact)
     }
+}
+
+/// Has the kernel break off what leads to a host that is out of reach: without this it would wait for a quarter of an hour, or for ever.
+fn watch(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PROBE)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE)?;
+    sockopt::set_tcp_keepcnt(stream, 2)?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(REACH.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
 }
 
 async fn start(

@@ -25,10 +25,13 @@ pub(super) struct MemberRecord {
     pub(super) buckets: String,
 }
 
-/// Of each local directory: what the process that used it last drew. An older copy of the directory does not know it.
+/// Of each local directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HomeRecord {
+    /// What the process that used it last drew. An older copy of the directory does not know it.
     pub(super) token: u64,
+    /// Random, another one with each transaction of its gateway: an older etcd does not have the last.
+    pub(super) serial: u64,
 }
 
 /// Who has a slot. It stays when its owner goes.
@@ -72,6 +75,11 @@ impl Keys {
 
     pub(super) fn member(&self, id: &str) -> String {
         format!("{}/members/{id}", self.prefix)
+    }
+
+    /// Whether it is the key of a member, which goes with its lease.
+    pub(super) fn is_member(&self, key: &str) -> bool {
+        key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with("/members/"))
     }
 
     pub(super) fn home(&self, id: &str) -> String {

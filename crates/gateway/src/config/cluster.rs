@@ -73,6 +73,14 @@ pub(super) fn cluster(
             label,
         ));
     }
+    if user.is_some() && etcd.iter().any(|url| url.starts_with("http://")) {
+        let label = "expected `etcd` with https:// where it has a user: the password would be sent in clear";
+        findings.push(Diagnostic::error(
+            section.span.clone(),
+            "[cluster] would show etcd's password to whoever listens",
+            label,
+        ));
+    }
     let ttl = section.take("ttl").and_then(|field| {
         let ttl = field.duration(false, findings)?.value;
         if (LEAST_TTL..=MOST_TTL).contains(&ttl) && ttl.subsec_nanos() == 0 {
@@ -121,4 +129,26 @@ pub(super) fn cluster(
         ttl: ttl.unwrap_or(TTL),
         segments,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[test]
+    fn a_password_is_not_sent_in_clear() {
+        let text = |url: &str| {
+            format!(
+                "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"/var/lib/gateway\"\njournal = \"1 GiB\"\nmemory = \"64 MiB\"\n\
+                 [bucket.lake]\nstore = \"/srv/objects\"\n\
+                 [key.test]\nid = \"TEST\"\nsecret_env = \"SECRET\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n\
+                 [cluster]\netcd = [\"{url}\"]\nname = \"a\"\nlisten = \"127.0.0.1:9002\"\nsecret_env = \"SECRET\"\n\
+                 etcd_user = \"gateway\"\netcd_secret_file = \"/etc/secret\"\n"
+            )
+        };
+        let config = Config::parse("gateway.toml", &text("https://10.0.0.2:2379")).unwrap();
+        assert_eq!(config.cluster.unwrap().etcd_user.unwrap().0, "gateway");
+        let findings = Config::parse("gateway.toml", &text("http://10.0.0.2:2379")).unwrap_err();
+        assert!(findings.to_string().contains("would show etcd's password"), "{findings}");
+    }
 }

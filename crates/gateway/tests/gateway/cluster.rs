@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::own_etcd::Etcd;
 use crate::program::{Program, command, free};
 use crate::signed::{Reply, ask, tags};
 
@@ -15,60 +15,6 @@ use crate::signed::{Reply, ask, tags};
 const TTL_S: u64 = 8;
 /// For what takes a lease or two.
 const PATIENCE: Duration = Duration::from_secs(150);
-
-/// An etcd of the test's own.
-struct Etcd {
-    child: Option<Child>,
-    directory: PathBuf,
-    client: SocketAddr,
-    peer: SocketAddr,
-}
-
-impl Etcd {
-    fn start(directory: &Path) -> Etcd {
-        let mut etcd = Etcd { child: None, directory: directory.to_owned(), client: free(), peer: free() };
-        etcd.go_on();
-        etcd
-    }
-
-    fn go_on(&mut self) {
-        let (client, peer) = (format!("http://{}", self.client), format!("http://{}", self.peer));
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.directory.join("etcd.log"))
-            .unwrap();
-        let child = Command::new("etcd")
-            .args(["--name", "test", "--data-dir"])
-            .arg(self.directory.join("etcd"))
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("test={peer}")])
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("etcd (scripts/install-packages test)");
-        self.child = Some(child);
-        let begun = Instant::now();
-        while std::net::TcpStream::connect(self.client).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "etcd does not start");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
 
 /// What a test's gateways share.
 struct Site {
@@ -557,16 +503,16 @@ fn without_etcd_nothing_is_answered_for_long_and_nothing_is_lost() {
         running.join().unwrap();
     });
     load.compare(&addresses);
-    // Etcd with older data may say of a slot that it is clean, which is not: everybody stops.
+    // Etcd with older data may say of a slot that it is clean, which is not: everybody stops, also where etcd is soon as far as it was.
+    wait_until("all slots are clean", || [&a, &b].iter().all(|program| slots(program, "dirty_slots") == 0));
     site.etcd.kill();
-    let (data, older) = (site.etcd.directory.join("etcd"), site.etcd.directory.join("etcd.older"));
-    copy(&data, &older);
+    site.etcd.keep();
     site.etcd.go_on();
     put(a.address, "load0/key", 1_000_000);
     site.etcd.kill();
-    std::fs::remove_dir_all(&data).unwrap();
-    std::fs::rename(&older, &data).unwrap();
+    site.etcd.bring_back();
     site.etcd.go_on();
+    site.etcd.advance(200);
     let log_of = |program: &Program| {
         std::fs::read_to_string(program.directory.join("gateway.toml.log")).unwrap_or_default()
     };
@@ -579,7 +525,7 @@ fn without_etcd_nothing_is_answered_for_long_and_nothing_is_lost() {
     }
     // Etcd that has forgotten everything is no new cluster.
     site.etcd.kill();
-    std::fs::remove_dir_all(site.etcd.directory.join("etcd")).unwrap();
+    site.etcd.lose();
     site.etcd.go_on();
     std::thread::sleep(Duration::from_secs(TTL_S * 2));
     for address in addresses {
@@ -588,24 +534,20 @@ fn without_etcd_nothing_is_answered_for_long_and_nothing_is_lost() {
     a.kill();
     let log = a.start_in_vain();
     assert!(log.contains("etcd no longer has the cluster"), "{log}");
-    // What is here can be stored all the same, without asking anybody.
-    let drained = command()
-        .args(["drain", "--without-etcd"])
-        .arg(a.config())
-        .env("GATEWAY_SECRET", crate::program::SECRET)
-        .output()
-        .unwrap();
-    assert!(drained.status.success(), "{drained:?}");
+    // What is here can be stored all the same, where somebody vouches for what etcd can't say.
+    let drain = |more: &[&str]| {
+        let output = command()
+            .args(["drain", "--without-etcd"])
+            .args(more)
+            .arg(a.config())
+            .env("GATEWAY_SECRET", crate::program::SECRET)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = drain(&[]);
+    assert!(code == Some(4) && said.contains("repeat this with --not-abandoned"), "{said}");
+    let (code, said) = drain(&["--not-abandoned"]);
+    assert_eq!(code, Some(0), "{said}");
     assert!(site.objects.join("%underlay-cluster").exists());
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
 }

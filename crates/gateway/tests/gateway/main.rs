@@ -9,6 +9,7 @@ mod faulty;
 mod kills;
 mod meanwhile;
 mod model;
+mod own_etcd;
 mod program;
 mod requests;
 mod rig;
