@@ -85,6 +85,9 @@ enum Command {
         /// Of several gateways, when etcd has lost its data and all of them are stopped: store what this one has, without asking etcd
         #[arg(long)]
         without_etcd: bool,
+        /// With --without-etcd, where etcd can't say it: you know that `abandon` has not given this gateway's keys to others
+        #[arg(long, requires = "without_etcd")]
+        not_abandoned: bool,
     },
     /// Show which gateways of a cluster are there, and which keys they have
     Members {
@@ -214,18 +217,24 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             say(&text);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Drain { config, timeout, without_etcd } => {
+        Command::Drain { config, timeout, without_etcd, not_abandoned } => {
             let config = read_config(&config)?;
             let is_clean = runtime()?.block_on(async {
                 let secrets = Secrets::read(&config)?;
+                let limit = Duration::from_secs(timeout);
+                let until = Instant::now().checked_add(limit).ok_or("the timeout is too long")?;
                 let opened = match without_etcd {
                     true => {
-                        cluster::nobody_there(&config).await?;
-                        Opened::alone(&config, &secrets).await?
+                        let alone = cluster::alone(&config, not_abandoned).await?;
+                        Opened::alone(&config, &secrets, alone).await?
                     }
-                    false => Opened::open(&config, &secrets).await?,
+                    // In a cluster it waits for etcd, and may do so for ever.
+                    false => match tokio::time::timeout(limit, Opened::open(&config, &secrets)).await {
+                        Ok(opened) => opened?,
+                        Err(_) => return Err(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?")),
+                    },
                 };
-                let is_clean = opened.finish(Instant::now() + Duration::from_secs(timeout)).await;
+                let is_clean = opened.finish(until).await;
                 opened.engine.close().await;
                 Ok::<bool, String>(is_clean)
             });

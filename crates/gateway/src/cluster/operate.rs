@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::etcd::{Compare, Etcd, Kv as _};
 use super::records::{Keys, SlotRecord, View, put};
-use super::{chosen_for, etcd_of, halted};
+use super::{chosen_for, etcd_of, halted, other_segments};
 use crate::config::{Config, Secrets};
+use crate::engine::{Alone, Recorded};
 use crate::placement::SLOTS;
 
 const SLOTS_AT_ONCE: usize = 40;
@@ -62,19 +63,45 @@ pub(crate) async fn members(config: &Config) -> Result<String, String> {
     Ok(text)
 }
 
-/// Before something is done without etcd: whether it knows of a gateway that is there.
+/// For a gateway that is to store what it has without joining: what etcd can say, if it says anything. `is_trusted` if whoever runs it
+/// vouches for the rest.
 ///
 /// # Errors
-/// When it does. An etcd that does not answer knows of none.
-pub(crate) async fn nobody_there(config: &Config) -> Result<(), String> {
-    let Ok((_, _, view)) = look(config).await else { return Ok(()) };
-    match view.members.values().next() {
-        None => Ok(()),
-        Some(member) => Err(format!(
+/// When etcd knows of a gateway that is there, or the configuration is not that of the cluster.
+pub(crate) async fn alone(config: &Config, is_trusted: bool) -> Result<Alone, String> {
+    let Some(cluster) = &config.cluster else {
+        return Err("--without-etcd is for one of several gateways, and the configuration has no [cluster]\n  what to do: leave it out".to_owned());
+    };
+    let view = match look(config).await {
+        Ok((_, _, view)) => Some(view),
+        Err(why) => {
+            tracing::warn!("{why}");
+            None
+        }
+    };
+    alone_by(view.as_ref(), cluster.segments, is_trusted)
+}
+
+pub(super) fn alone_by(view: Option<&View>, segments: usize, is_trusted: bool) -> Result<Alone, String> {
+    if let Some(member) = view.and_then(|view| view.members.values().next()) {
+        return Err(format!(
             "gateway {} is there, at {}: stop all gateways first, and wait until their leases have ended",
             member.name, member.address
-        )),
+        ));
     }
+    let Some((view, cluster)) = view.and_then(|view| Some((view, view.cluster.as_ref()?))) else {
+        return Ok(Alone { segments, recorded: None, is_trusted });
+    };
+    if cluster.segments != segments {
+        return Err(other_segments(cluster.segments, segments));
+    }
+    let recorded = Recorded {
+        cluster: cluster.id,
+        revision: view.revision,
+        is_halted: view.halted.is_some(),
+        slots: view.map().1,
+    };
+    Ok(Alone { segments, recorded: Some(recorded), is_trusted })
 }
 
 /// Gives the slots of a gateway that is gone to the others. What it has and the store does not have is lost.

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use object_store::ObjectStoreExt as _;
 
+use super::records::{Keys, put};
 use crate::config::Consistency;
 use crate::engine::{Answer, Conditions, Entry, ListRequest, PutRequest, Question};
 use crate::errors::Error;
 use crate::model::Headers;
 use crate::placement::SLOTS;
 use fake::Fate;
-use gateway::{BUCKET, Gateway, Site};
+use gateway::{BUCKET, Gateway, Site, get_from, put_to};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_may_yet_become_clean_takes_no_write() {
@@ -169,9 +170,148 @@ async fn an_etcd_that_has_gone_back_stops_everybody() {
         assert!(why.contains("of which etcd says that there is no such thing"), "{why}");
     }
     // What it has can be stored all the same, once nobody else is there.
-    site.store_alone("a").await;
-    let stored = site.store.get(&"t/1".into()).await.unwrap().bytes().await.unwrap();
-    assert_eq!(stored, "newer");
+    assert_eq!(site.store_alone("a", true).await, Ok(0));
+    assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_has_gone_back_and_got_as_far_again_is_noticed() {
+    // What is lost: that the slot became dirty, or that it did and was clean again, so that etcd says the same of it as before. Who looks
+    // first: the one that wrote it, or the other, that has only seen it.
+    for (is_flushed, is_other) in [(false, false), (false, true), (true, false), (true, true)] {
+        let site = Site::new();
+        let mut a = site.start("a").await.unwrap();
+        a.pass_until(|a| a.served() == SLOTS as usize).await;
+        let mut b = site.start("b").await.unwrap();
+        b.control.pass().await.unwrap();
+        let snapshot = site.etcd.snapshot();
+        assert!(a.put("t/1", "newer").await);
+        if is_flushed {
+            a.flushed().await;
+            a.pass_until(|_| site.etcd.dirty() == 0).await;
+        }
+        b.control.pass().await.unwrap();
+        site.etcd.restore(&snapshot);
+        site.etcd.advance(10_000);
+        let (first, second) = if is_other { (&mut b, &mut a) } else { (&mut a, &mut b) };
+        let why = first.control.pass().await.unwrap_err();
+        assert!(why.contains("etcd is older than it was"), "{is_flushed} {is_other}: {why}");
+        let why = second.control.pass().await.unwrap_err();
+        assert!(why.contains("stopped the cluster"), "{is_flushed} {is_other}: {why}");
+        assert_eq!((a.served(), b.served()), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_by_itself_notices_that_several_have_its_store() {
+    // As it looks now and then, and as it is about to store something.
+    for by_flush in [false, true] {
+        let site = Site::new();
+        let single = site.single("single").await.unwrap();
+        put_to(&single, "t/1", "first").await.unwrap();
+        single.begin_drain();
+        while !single.is_clean() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(single.format(), Some(2), "an earlier gateway can go on with it");
+        let mut a = site.start("a").await.unwrap();
+        a.pass_until(|a| a.served() == SLOTS as usize).await;
+        assert_eq!(a.engine.format(), Some(3), "and with this one it can't");
+        assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some("first"));
+        assert!(a.put("t/1", "theirs").await);
+        a.flushed().await;
+        match by_flush {
+            false => single.look_out().await,
+            true => {
+                // Its last look is no longer good.
+                for state in single.bucket_states() {
+                    state.looked.lock().at = None;
+                }
+                put_to(&single, "t/1", "ours").await.unwrap();
+                while single.last_failure().is_none() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        }
+        assert_eq!(site.stored("t/1").await.as_deref(), Some("theirs"));
+        let busy = |outcome: Result<(), Error>| {
+            assert!(
+                matches!(&outcome, Err(Error::Busy(why)) if why.contains("several gateways")),
+                "{outcome:?}"
+            );
+        };
+        busy(get_from(&single, "t/1").await.map(drop));
+        busy(put_to(&single, "t/2", "ours").await);
+        assert_eq!((site.stored("t/1").await.as_deref(), site.stored("t/2").await), (Some("theirs"), None));
+        single.close().await;
+        drop(single);
+        // It has listed the store long ago, and does not start over it all the same.
+        let why = site.single("single").await.map(drop).unwrap_err();
+        assert!(why.contains("belongs to several gateways") && why.contains("what to do"), "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_with_what_several_can_t_keep_does_not_join() {
+    let site = Site::new();
+    let single = site.single("a").await.unwrap();
+    let tags = vec![("key".to_owned(), "value".to_owned())];
+    for (key, tags) in [("t/1", tags), ("t/2", Vec::new())] {
+        let request = PutRequest { tags, ..PutRequest::default() };
+        let body = futures_util::stream::empty().boxed();
+        single.put(BUCKET, key, request, body, Box::new(|_, _| Ok(()))).await.unwrap();
+    }
+    single.begin_drain();
+    while !single.is_clean() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    single.close().await;
+    drop(single);
+    let why = site.start("a").await.map(drop).unwrap_err();
+    assert!(why.starts_with("1 objects have tags") && why.contains("what to do"), "{why}");
+    // Whoever does without them begins with an empty directory.
+    let mut a = site.start_as("a", "empty").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some(""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_have_got_since_is_not_overwritten_without_etcd() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "older").await && a.put("u/1", "kept").await);
+    let slot = a.ownership.slot_of(BUCKET, "t/1");
+    assert_ne!(slot, a.ownership.slot_of(BUCKET, "u/1"));
+    site.kill(a);
+    let mut b = site.start("b").await.unwrap();
+    b.pass_until(|b| b.served() == SLOTS as usize - 2).await;
+    // One of the two is given up, as `abandon` does it.
+    let id = b.ownership.id().to_owned();
+    site.etcd.change_slot(slot, |record| {
+        (record.owner, record.epoch, record.is_dirty, record.mark) = (id.clone(), record.epoch + 1, false, 0);
+    });
+    b.pass_until(|b| b.served() == SLOTS as usize - 1).await;
+    assert!(b.put("t/1", "newer").await);
+    b.flushed().await;
+    let why = site.store_alone("a", true).await.unwrap_err();
+    assert!(why.contains("gateway b is there"), "{why}");
+    site.kill(b);
+    assert_eq!(site.store_alone("a", false).await, Ok(1));
+    assert_eq!(site.stored("u/1").await.as_deref(), Some("kept"));
+    assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
+    // What etcd does not have, or no longer has for sure, somebody has to vouch for.
+    let snapshot = site.etcd.snapshot();
+    site.etcd.write(put(Keys::new(fake::PREFIX).halted(), &"why", 0));
+    let refused = site.store_alone("a", false).await.unwrap_err();
+    assert!(refused.contains("--not-abandoned"), "{refused}");
+    assert_eq!(site.store_alone("a", true).await, Ok(1), "what it does say is believed");
+    site.etcd.wipe();
+    let refused = site.store_alone("a", false).await.unwrap_err();
+    assert!(refused.contains("--not-abandoned"), "{refused}");
+    assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
+    site.etcd.restore(&snapshot);
+    assert_eq!(site.store_alone("a", false).await, Ok(1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

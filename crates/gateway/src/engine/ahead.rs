@@ -18,6 +18,8 @@ const MOST_READERS: usize = 4096;
 const A_SCAN: u32 = 2;
 /// The most that is fetched ahead of one reader.
 const MOST_AHEAD_BYTES: u64 = 8 << 20;
+/// And the part of the memory for blocks that it may take: what is fetched and gone before it is read was fetched in vain.
+const PART_OF_MEMORY: u64 = 16;
 /// A range that begins in the last bytes of an object is a reader's of its footer.
 const FOOTER_BYTES: u64 = 64 << 10;
 /// Footers of files with many columns are longer than their last bytes say.
@@ -63,7 +65,7 @@ impl Readers {
         whose: (String, u64),
         range: &Range<u64>,
         size: u64,
-        block: u64,
+        (block, most): (u64, u64),
     ) -> Option<Range<u64>> {
         if range.is_empty() || *range == (0..size) {
             // The whole is fetched ahead as it is sent.
@@ -78,7 +80,7 @@ impl Readers {
         reader.in_a_row = if goes_on || range.start == 0 { reader.in_a_row + 1 } else { 0 };
         reader.end = range.end;
         if range.start >= size.saturating_sub(FOOTER_BYTES) && range.start > 0 {
-            let begin = size.saturating_sub(WHOLE_FOOTER_BYTES);
+            let begin = size.saturating_sub(WHOLE_FOOTER_BYTES.min(most));
             return (begin < range.start).then_some(begin..range.start);
         }
         if reader.in_a_row < A_SCAN {
@@ -86,7 +88,7 @@ impl Readers {
             return None;
         }
         // Twice as far with each range, as the kernel does it.
-        let ahead = (block << (reader.in_a_row - A_SCAN).min(8)).min(MOST_AHEAD_BYTES.max(block));
+        let ahead = (block << (reader.in_a_row - A_SCAN).min(8)).min(most.max(block));
         let begin = reader.ahead_to.max(range.end);
         let end = (range.end + ahead).min(size);
         // Not before half of what was fetched has been read: many small requests would be as bad as none.
@@ -112,7 +114,9 @@ impl Engine {
         let whose = (format!("{bucket}/{key}/{}", resolved.record.etag), resolved.record.version);
         let block = self.blocks.block_bytes();
         let size = resolved.record.size_bytes;
-        let Some(wanted) = self.ahead.readers.lock().reads(whose, range, size, block) else { return };
+        let most = MOST_AHEAD_BYTES.min(self.setup.local.memory_bytes / PART_OF_MEMORY);
+        let wanted = self.ahead.readers.lock().reads(whose, range, size, (block, most));
+        let Some(wanted) = wanted else { return };
         let Ok(permit) = Arc::clone(&self.ahead.fetches).try_acquire_owned() else { return };
         self.ahead.bytes.fetch_add(wanted.end - wanted.start, Ordering::Relaxed);
         let (blocks, origin) = (Arc::clone(&self.blocks), origin.clone());
@@ -135,7 +139,7 @@ mod tests {
 
     fn readers() -> impl FnMut(Range<u64>) -> Option<Range<u64>> {
         let mut readers = Readers::default();
-        move |range| readers.reads(("a".to_owned(), 1), &range, 10_000_000, BLOCK)
+        move |range| readers.reads(("a".to_owned(), 1), &range, 10_000_000, (BLOCK, MOST_AHEAD_BYTES))
     }
 
     #[test]
@@ -171,17 +175,18 @@ mod tests {
         let mut reads = readers();
         assert_eq!(reads(9_999_992..10_000_000), Some(10_000_000 - WHOLE_FOOTER_BYTES..9_999_992));
         let mut small = Readers::default();
-        assert_eq!(small.reads(("b".to_owned(), 1), &(92..100), 100, BLOCK), Some(0..92));
+        assert_eq!(small.reads(("b".to_owned(), 1), &(92..100), 100, (BLOCK, MOST_AHEAD_BYTES)), Some(0..92));
     }
 
     proptest! {
         #[test]
-        fn what_is_fetched_is_within_the_object(ranges in prop::collection::vec((0..2000_u64, 1..500_u64), 1..50), size in 1..2000_u64) {
+        fn what_is_fetched_is_within_the_object(ranges in prop::collection::vec((0..2000_u64, 1..500_u64), 1..50), size in 1..2000_u64, most in 0..2000_u64) {
             let mut readers = Readers::default();
             for (start, length) in ranges {
                 let range = start.min(size - 1)..(start + length).min(size).max(start.min(size - 1) + 1);
-                if let Some(found) = readers.reads(("a".to_owned(), 1), &range, size, BLOCK) {
+                if let Some(found) = readers.reads(("a".to_owned(), 1), &range, size, (BLOCK, most)) {
                     prop_assert!(found.start < found.end && found.end <= size);
+                    prop_assert!(found.end - found.start <= most.max(BLOCK));
                 }
             }
         }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::Engine;
+use super::conditions::Conditions;
 use super::read::Resolved;
 use super::shared::{check_headers, no_place};
 use super::slots::Fence;
-use super::write::{Conditions, PutRequest, Stored, check_target};
+use super::write::{PutRequest, Stored, check_target};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{Headers, ObjectRecord, now_ms};

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::conditions::Conditions;
 use super::pages::{Entry, ListRequest, UploadSummary};
-use super::write::Conditions;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::model::{Headers, ObjectRecord};

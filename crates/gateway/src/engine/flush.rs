@@ -52,6 +52,9 @@ impl Engine {
     pub(super) fn start_flushing(self: &Arc<Self>) -> Result<()> {
         let now = tokio::time::Instant::now();
         for (name, record) in self.metadata.view()?.all_pending()? {
+            if self.is_kept_back(&name) {
+                continue;
+            }
             let age = Duration::from_millis(u64::try_from(now_ms() - record.since_ms).unwrap_or(0));
             let due = now + self.served.delay_of(&name).saturating_sub(age);
             self.queue.load(name, record.since_ms, due);
@@ -89,6 +92,7 @@ impl Engine {
 
     async fn flush(&self, name: &Name, is_stuck: bool) -> Result<Attempt> {
         let state = self.bucket(&name.bucket)?;
+        self.check_whose(&state).await?;
         let fence = self.fence_of(name)?;
         let (resolved, task) = self.task_of(&state, name)?;
         match task {

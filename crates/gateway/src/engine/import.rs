@@ -86,13 +86,7 @@ impl Engine {
         let failed = |error: &dyn std::fmt::Display| {
             format!("cannot list what is in the store of bucket {}: {error}", state.name)
         };
-        if let Ok(Some(_)) = state.backend.marker().await {
-            return Err(format!(
-                "the store of bucket {} belongs to several gateways, and the configuration has no [cluster]\n  what to do: see \"Several gateways\" in docs/gateway.md; once none of them is there any more, remove the object {} from the store",
-                state.name,
-                crate::store::OWNERS
-            ));
-        }
+        self.check_whose(state).await.map_err(|error| failed(&error))?;
         let mut listed = state.backend.list(&prefix.key, None).map_err(|error| failed(&error))?;
         let (mut batch, mut count) = (Vec::new(), 0_u64);
         loop {

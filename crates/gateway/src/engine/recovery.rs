@@ -84,6 +84,11 @@ pub(crate) fn check_seal(
     }
 }
 
+/// Whether the local disk is to have another key than it had, or has one, or none, for the first time.
+pub(super) fn is_sealed_anew(metadata: &Metadata, sealed_by: u64) -> Result<bool> {
+    Ok(metadata.view()?.number(SEALED_BY)?.unwrap_or(0) != sealed_by)
+}
+
 pub(super) fn recover(
     metadata: &Metadata,
     folder: Folder,
@@ -99,4 +104,12 @@ pub(super) fn recover(
     })?;
     let journal = Journal::open(folder, capacity_bytes, &known, framing);
     journal.map(Arc::new).map_err(|error| Error::local("cannot open the journal", error))
+}
+
+#[cfg(test)]
+impl super::Engine {
+    /// Of the metadata.
+    pub(crate) fn format(&self) -> Option<u64> {
+        self.metadata.view().unwrap().number(crate::meta::FORMAT_KEY).unwrap()
+    }
 }

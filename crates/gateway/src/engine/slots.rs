@@ -40,7 +40,6 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    #[cfg(test)]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -53,6 +52,18 @@ impl Held {
 
 pub(super) fn membership_of(metadata: &Metadata) -> Result<Option<Membership>> {
     metadata.view()?.state(CLUSTER)
+}
+
+/// Slots whose objects are known here.
+pub(super) fn held_of(metadata: &Metadata) -> Result<HashMap<u16, Held>> {
+    let view = metadata.view()?;
+    let mut known = HashMap::new();
+    for slot in 0..SLOTS {
+        if let Some(held) = view.state::<Held>(&key_of(slot))?.filter(|held| held.epoch > 0) {
+            known.insert(slot, held);
+        }
+    }
+    Ok(known)
 }
 
 fn key_of(slot: u16) -> Vec<u8> {
@@ -116,14 +127,7 @@ impl Engine {
     /// # Errors
     /// When the metadata can't be read.
     pub(crate) fn known_slots(&self) -> Result<HashMap<u16, Held>> {
-        let view = self.metadata.view()?;
-        let mut known = HashMap::new();
-        for slot in 0..SLOTS {
-            if let Some(held) = view.state::<Held>(&key_of(slot))?.filter(|held| held.epoch > 0) {
-                known.insert(slot, held);
-            }
-        }
-        Ok(known)
+        held_of(&self.metadata)
     }
 
     /// Notes that each of these slots may get another mark, in the place of the one that etcd has now; and how far etcd was then. It is
@@ -165,6 +169,22 @@ impl Engine {
         let slot = self.slot_of(name);
         let held = self.metadata.view()?.state::<Held>(&key_of(slot))?;
         Ok(Fence(vec![(slot, held.map_or(0, |held| held.epoch))]))
+    }
+
+    /// Objects with something that neither the store nor several gateways could keep: with the first that is listed anew it is gone.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) fn count_unkeepable(&self) -> Result<usize> {
+        let mut count = 0;
+        self.metadata.view()?.each_object(|name, record| {
+            let state = self.bucket(&name.bucket).ok();
+            let is_kept =
+                state.is_none_or(|state| self.check_keepable(&state, &record.headers, &record.tags).is_ok());
+            count += usize::from(!is_kept);
+            Ok(())
+        })?;
+        Ok(count)
     }
 
     /// Whether the store may be brought up to date at this name.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
+use super::conditions::Conditions;
 use super::copy::SourceConditions;
 use super::elsewhere::{Answer, Question, confused};
 use super::pages::UploadSummary;
@@ -18,7 +19,7 @@ use super::parts::{
 use super::read::pieces;
 use super::shared::{check_headers, no_place, only_of};
 use super::slots::Fence;
-use super::write::{Conditions, For, Stored, Verify, check_target, whole};
+use super::write::{For, Stored, Verify, check_target, whole};
 use super::{BucketState, Engine};
 use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
 use crate::errors::{Error, Result};

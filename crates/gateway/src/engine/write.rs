@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use serde::{Deserialize, Serialize};
 
+use super::conditions::Conditions;
 use super::elsewhere::{Answer, Question, confused};
 use super::slots::Fence;
 use super::{BucketState, Engine};
@@ -18,7 +18,7 @@ use crate::journal::Written;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
 use crate::ownership::Route;
-use crate::store::{Kind, bare};
+use crate::store::Kind;
 
 /// A client that sends nothing for so long gives up its room in the journal.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -28,50 +28,8 @@ const KEPT_FROM_PARTS: u64 = 8;
 /// S3's limit for one request.
 const MOST_PUT_BYTES: u64 = 5 << 30;
 
-/// When a write may replace what is there, or a deletion remove it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conditions {
-    /// Only this version; `*` for any.
-    pub if_match: Option<String>,
-    /// Only if there is none.
-    pub if_none_match: bool,
-    /// Any but this version.
-    pub unless_etag: Option<String>,
-    /// Only one of this size.
-    pub size_bytes: Option<u64>,
-    /// Only one that was written in this second since 1970.
-    pub modified_s: Option<i64>,
-}
-
-impl Conditions {
-    /// Whether a write may go on.
-    pub(super) fn check(&self, former: Option<&ObjectRecord>) -> Result<()> {
-        match former {
-            Some(former) => self.check_against(&former.etag, former.size_bytes, former.modified_ms),
-            None if self.if_match.is_some() => Err(Error::NoSuchKey),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether they hold for an object that is there.
-    pub(super) fn check_against(&self, etag: &str, size_bytes: u64, modified_ms: i64) -> Result<()> {
-        let is = |wanted: &String| wanted == "*" || bare(wanted) == etag;
-        let holds = !self.if_none_match
-            && self.if_match.as_ref().is_none_or(is)
-            && !self.unless_etag.as_ref().is_some_and(is)
-            && self.size_bytes.is_none_or(|wanted| wanted == size_bytes)
-            && self.modified_s.is_none_or(|wanted| wanted == modified_ms.div_euclid(1000));
-        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
-    }
-
-    /// Whether there is one that only an object that is there can meet or fail.
-    pub(super) fn is_about_former(&self) -> bool {
-        self.if_match.is_some()
-            || self.unless_etag.is_some()
-            || self.size_bytes.is_some()
-            || self.modified_s.is_some()
-    }
-}
+/// A key that is to be deleted, and when.
+type Deletion = (String, Conditions);
 
 /// An object to be put, without its bytes.
 #[derive(Clone, Debug, Default)]
@@ -258,7 +216,7 @@ impl Engine {
     pub async fn delete(&self, bucket: &str, keys: Vec<(String, Conditions)>) -> Result<Vec<Result<()>>> {
         self.bucket(bucket)?;
         let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
-        let mut groups: HashMap<Option<String>, Vec<(usize, (String, Conditions))>> = HashMap::new();
+        let mut groups: HashMap<Option<String>, Vec<(usize, Deletion)>> = HashMap::new();
         for (at, (key, conditions)) in keys.into_iter().enumerate() {
             match self.route(bucket, &key) {
                 Route::Here => groups.entry(None).or_default().push((at, (key, conditions))),

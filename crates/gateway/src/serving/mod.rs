@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Secrets};
-use crate::engine::{Engine, Setup, Sharing};
+use crate::engine::{Alone, Engine, Setup, Sharing};
 use crate::ownership::Ownership;
 use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
@@ -54,7 +54,7 @@ pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Shari
             store::create_below(under, bucket).map_err(|error| error.to_string())
         }),
         sharing,
-        is_alone_for_once: false,
+        alone: None,
         at_rest: secrets.at_rest.clone(),
     }
 }
@@ -89,8 +89,8 @@ impl Opened {
     ///
     /// # Errors
     /// When it can't be opened.
-    pub(crate) async fn alone(config: &Config, secrets: &Secrets) -> Result<Opened, String> {
-        let setup = Setup { is_alone_for_once: true, ..setup_of(config, secrets, None) };
+    pub(crate) async fn alone(config: &Config, secrets: &Secrets, alone: Alone) -> Result<Opened, String> {
+        let setup = Setup { alone: Some(alone), ..setup_of(config, secrets, None) };
         let engine = Engine::open(setup).await?;
         Ok(Opened { engine, member: None, ownership: None, peers: None })
     }
@@ -107,7 +107,24 @@ impl Opened {
             }
             None => true,
         };
-        is_clean && has_left
+        is_clean && has_left && !self.keeps_back()
+    }
+
+    /// Whether something is here that the store is not to get, and says so.
+    fn keeps_back(&self) -> bool {
+        match self.engine.kept_back() {
+            Ok(0) => false,
+            Ok(count) => {
+                tracing::warn!(
+                    "{count} objects are not stored: other gateways have got their keys since, and what those have stored may be newer"
+                );
+                true
+            }
+            Err(error) => {
+                tracing::warn!("{error}");
+                true
+            }
+        }
     }
 }
 

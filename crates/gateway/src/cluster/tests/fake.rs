@@ -146,6 +146,10 @@ impl Fake {
         self.model.lock().transact(&[], &[put]).unwrap();
     }
 
+    pub(super) fn write(&self, put: Put) {
+        self.model.lock().transact(&[], &[put]).unwrap();
+    }
+
     /// How many slots are dirty.
     pub(super) fn dirty(&self) -> usize {
         (0..SLOTS).filter_map(|slot| self.find_slot(slot)).filter(|record| record.is_dirty).count()

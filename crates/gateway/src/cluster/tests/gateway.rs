@@ -8,18 +8,20 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
+use object_store::{ObjectStore, ObjectStoreExt as _};
 use tokio::sync::Notify;
 use underlay_sync::Mutex;
 
 use super::fake::{At, Fake, PREFIX};
 use crate::cluster::control::Control;
-use crate::cluster::records::{Keys, MemberRecord};
+use crate::cluster::etcd::Kv as _;
+use crate::cluster::operate::alone_by;
+use crate::cluster::records::{Keys, MemberRecord, View};
 use crate::cluster::{Refusal, Shared};
 use crate::config::{Bucket, Consistency, Local, Rule, StorePlace, Write};
-use crate::engine::{Answer, Elsewhere, Engine, Held, PutRequest, Question, Setup, Sharing};
+use crate::engine::{Alone, Answer, Elsewhere, Engine, Held, PutRequest, Question, Setup, Sharing};
 use crate::errors::{Error, Result};
 use crate::model::{Checksums, Headers, ObjectRecord};
 use crate::ownership::{Owned, Ownership, Peer};
@@ -98,7 +100,7 @@ impl Site {
         Site { etcd: Arc::default(), store, consistency: Consistency::Exclusive, directory }
     }
 
-    fn setup(&self, directory: &str, sharing: Option<Sharing>) -> Setup {
+    fn setup(&self, directory: &str, sharing: Option<Sharing>, alone: Option<Alone>) -> Setup {
         let backend = Backend::new(Arc::clone(&self.store), Kind::S3);
         // Nothing is flushed before a test says so.
         let write = Write::Back { after: Duration::from_secs(3600) };
@@ -123,8 +125,8 @@ impl Site {
             new_buckets: None,
             open_store: Box::new(move |_| Ok(backend.clone())),
             create_place: Box::new(|_, _| Err("not here".to_owned())),
-            is_alone_for_once: sharing.is_none(),
             sharing,
+            alone,
             at_rest: None,
         }
     }
@@ -133,10 +135,11 @@ impl Site {
         &self,
         directory: &str,
         sharing: Option<Sharing>,
+        alone: Option<Alone>,
     ) -> std::result::Result<Arc<Engine>, String> {
         let begun = Instant::now();
         loop {
-            match Engine::open(self.setup(directory, sharing.clone())).await {
+            match Engine::open(self.setup(directory, sharing.clone(), alone.clone())).await {
                 // The one before may still be letting go.
                 Err(why)
                     if (why.contains("using this directory") || why.contains("already open"))
@@ -158,7 +161,7 @@ impl Site {
         let (ownership, elsewhere) = (Arc::new(Ownership::new(1)), Arc::new(Others::default()));
         let others = Arc::clone(&elsewhere) as Arc<dyn Elsewhere>;
         let sharing = Sharing { ownership: Arc::clone(&ownership), others };
-        let engine = self.engine(directory, Some(sharing)).await?;
+        let engine = self.engine(directory, Some(sharing), None).await?;
         let address = format!("{name}:1");
         let shared = Arc::new(Shared {
             engine: Arc::clone(&engine),
@@ -172,6 +175,7 @@ impl Site {
             tick: Duration::from_millis(1),
             token: crate::cluster::random()?,
             seen: AtomicU64::new(0),
+            witness: tokio::sync::Mutex::default(),
             is_marked: AtomicBool::new(false),
             lease: Mutex::new(None),
             poked: Notify::new(),
@@ -217,9 +221,21 @@ impl Site {
         copy(&self.directory.path().join(from), &to);
     }
 
-    /// What `drain --without-etcd` does.
-    pub(super) async fn store_alone(&self, directory: &str) {
-        let engine = self.engine(directory, None).await.unwrap();
+    /// A gateway that knows of no other.
+    pub(super) async fn single(&self, directory: &str) -> std::result::Result<Arc<Engine>, String> {
+        self.engine(directory, None, None).await
+    }
+
+    /// What `drain --without-etcd` does. Returns how many objects are kept back.
+    pub(super) async fn store_alone(
+        &self,
+        directory: &str,
+        is_trusted: bool,
+    ) -> std::result::Result<usize, String> {
+        let (rows, revision) = At(Arc::clone(&self.etcd)).range(&Keys::new(PREFIX).all()).await.unwrap();
+        let view = View::read(&Keys::new(PREFIX), &rows, revision).unwrap();
+        let alone = alone_by(Some(&view), 1, is_trusted)?;
+        let engine = self.engine(directory, None, Some(alone)).await?;
         engine.begin_drain();
         let begun = Instant::now();
         while !engine.is_clean() {
@@ -227,6 +243,13 @@ impl Site {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         engine.close().await;
+        Ok(engine.kept_back().unwrap())
+    }
+
+    /// What the store has.
+    pub(super) async fn stored(&self, key: &str) -> Option<String> {
+        let bytes = self.store.get(&key.into()).await.ok()?.bytes().await.unwrap();
+        Some(String::from_utf8(bytes.to_vec()).unwrap())
     }
 
     /// What a gateway may do by what it believes, it may do by what etcd says.
@@ -248,6 +271,27 @@ impl Site {
             }
         }
     }
+}
+
+pub(super) async fn put_to(engine: &Engine, key: &str, text: &str) -> Result<()> {
+    let bytes = Bytes::copy_from_slice(text.as_bytes());
+    let request = PutRequest { size_bytes: bytes.len() as u64, ..PutRequest::default() };
+    let body = futures_util::stream::iter([Ok(bytes)]).boxed();
+    engine.put(BUCKET, key, request, body, Box::new(|_, _| Ok(()))).await.map(drop)
+}
+
+pub(super) async fn get_from(engine: &Arc<Engine>, key: &str) -> Result<Option<String>> {
+    let resolved = match engine.resolve(BUCKET, key).await {
+        Err(Error::NoSuchKey) => return Ok(None),
+        outcome => outcome?,
+    };
+    let size_bytes = resolved.record.size_bytes;
+    let mut body = engine.body(BUCKET, key, resolved, 0..size_bytes);
+    let mut bytes = Vec::new();
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece?);
+    }
+    Ok(Some(String::from_utf8(bytes).unwrap()))
 }
 
 impl Gateway {
@@ -284,11 +328,8 @@ impl Gateway {
 
     /// Whether it was acknowledged, where the gateway is driven on while it waits.
     pub(super) async fn put(&mut self, key: &str, text: &str) -> bool {
-        let bytes = Bytes::copy_from_slice(text.as_bytes());
-        let request = PutRequest { size_bytes: bytes.len() as u64, ..PutRequest::default() };
-        let body = futures_util::stream::iter([Ok(bytes)]).boxed();
         let engine = Arc::clone(&self.engine);
-        let mut put = Box::pin(engine.put(BUCKET, key, request, body, Box::new(|_, _| Ok(()))));
+        let mut put = Box::pin(put_to(&engine, key, text));
         if let Ok(outcome) = tokio::time::timeout(Duration::from_millis(20), &mut put).await {
             return outcome.is_ok();
         }
@@ -297,17 +338,7 @@ impl Gateway {
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<Option<String>> {
-        let resolved = match self.engine.resolve(BUCKET, key).await {
-            Err(Error::NoSuchKey) => return Ok(None),
-            outcome => outcome?,
-        };
-        let size_bytes = resolved.record.size_bytes;
-        let mut body = self.engine.body(BUCKET, key, resolved, 0..size_bytes);
-        let mut bytes = Vec::new();
-        while let Some(piece) = body.next().await {
-            bytes.extend_from_slice(&piece?);
-        }
-        Ok(Some(String::from_utf8(bytes).unwrap()))
+        get_from(&self.engine, key).await
     }
 
     pub(super) fn hasten(&self) {
