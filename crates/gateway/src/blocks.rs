@@ -82,9 +82,8 @@ enum Cached {
     Sealed(Bytes),
 }
 
-/// Of what is on flash.
-const OPEN: u8 = 1;
-const SEALED: u8 = 2;
+/// Before a block on flash stands its length, as foyer itself writes it; a sealed one has this bit in it.
+const SEALED: u64 = 1 << 63;
 /// No block is longer, and nothing that flash says makes us take more memory.
 const MOST_BLOCK_BYTES: u64 = (16 << 20) + SEAL_BYTES as u64;
 
@@ -100,7 +99,7 @@ impl Code for Cached {
     fn encode(&self, writer: &mut impl std::io::Write) -> foyer::Result<()> {
         let mut sealed = Vec::new();
         let (kind, bytes) = match self {
-            Cached::Open { bytes, seal: None } => (OPEN, &bytes[..]),
+            Cached::Open { bytes, seal: None } => (0, &bytes[..]),
             Cached::Open { bytes, seal: Some((seal, id)) } => {
                 seal.seal(Purpose::Cache, &id.to_be_bytes(), 0, bytes, &mut sealed)
                     .map_err(|error| foyer::Error::io_error(std::io::Error::other(error)))?;
@@ -108,31 +107,29 @@ impl Code for Cached {
             }
             Cached::Sealed(bytes) => (SEALED, &bytes[..]),
         };
-        let mut head = [kind; 9];
-        head[1..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        let head = (bytes.len() as u64 | kind).to_le_bytes();
         writer.write_all(&head).and_then(|()| writer.write_all(bytes)).map_err(foyer::Error::io_error)
     }
 
     fn decode(reader: &mut impl std::io::Read) -> foyer::Result<Cached> {
-        let wrong = |what: &str| foyer::Error::io_error(std::io::Error::other(what.to_owned()));
-        let mut head = [0; 9];
+        let mut head = [0; 8];
         reader.read_exact(&mut head).map_err(foyer::Error::io_error)?;
-        let [kind, length @ ..] = head;
-        let length = u64::from_le_bytes(length);
+        let head = u64::from_le_bytes(head);
+        let length = head & !SEALED;
         if length > MOST_BLOCK_BYTES {
-            return Err(wrong("no block is so long"));
+            return Err(foyer::Error::io_error(std::io::Error::other("no block is so long")));
         }
         let mut bytes = vec![0; length as usize];
         reader.read_exact(&mut bytes).map_err(foyer::Error::io_error)?;
-        match kind {
-            OPEN => Ok(Cached::Open { bytes: Bytes::from(bytes), seal: None }),
-            SEALED => Ok(Cached::Sealed(Bytes::from(bytes))),
-            _ => Err(wrong("no block")),
-        }
+        let bytes = Bytes::from(bytes);
+        Ok(match head & SEALED {
+            0 => Cached::Open { bytes, seal: None },
+            _ => Cached::Sealed(bytes),
+        })
     }
 
     fn estimated_size(&self) -> usize {
-        9 + self.len() + if matches!(self, Cached::Open { seal: Some(_), .. }) { SEAL_BYTES } else { 0 }
+        8 + self.len() + if matches!(self, Cached::Open { seal: Some(_), .. }) { SEAL_BYTES } else { 0 }
     }
 }
 
@@ -274,7 +271,7 @@ impl Blocks {
         // What the flash can't give is a miss like any other.
         let entry = self.cache.get(&id).await.ok().flatten()?;
         let block = self.opened(id, entry.value())?;
-        let has_changed = self.bypass.lock().from_flash(begun.elapsed());
+        let has_changed = self.bypass.lock().took_from_flash(begun.elapsed());
         self.tell(has_changed);
         Some(block)
     }
@@ -468,7 +465,7 @@ impl Blocks {
                 let key = origin.whose.block(number);
                 self.keep(key, block.clone());
                 if self.has_flash {
-                    let has_changed = self.bypass.lock().from_store(begun.elapsed());
+                    let has_changed = self.bypass.lock().took_from_store(begun.elapsed());
                     self.tell(has_changed);
                     begun = Instant::now();
                 }

@@ -59,13 +59,13 @@ impl Bypass {
     }
 
     /// A block came from flash. Returns whether that changed something.
-    pub(crate) fn from_flash(&mut self, time: Duration) -> bool {
+    pub(crate) fn took_from_flash(&mut self, time: Duration) -> bool {
         self.flash.add(time);
         self.decide()
     }
 
     /// Blocks came from the store, each in this time.
-    pub(crate) fn from_store(&mut self, time: Duration) -> bool {
+    pub(crate) fn took_from_store(&mut self, time: Duration) -> bool {
         self.store.add(time);
         self.decide()
     }
@@ -99,12 +99,12 @@ mod tests {
         for _ in 0..blocks {
             if bypass.asks_flash() {
                 asked += 1;
-                bypass.from_flash(flash);
+                bypass.took_from_flash(flash);
             } else {
-                bypass.from_store(store);
+                bypass.took_from_store(store);
             }
             // Something is always missing.
-            bypass.from_store(store);
+            bypass.took_from_store(store);
         }
         asked
     }
@@ -135,8 +135,8 @@ mod tests {
             let mut changes = 0;
             for round in 0..2000_u32 {
                 let flash = if round % 2 == 0 { 4600 } else { 6000 };
-                changes += u32::from(bypass.from_flash(Duration::from_micros(flash)));
-                changes += u32::from(bypass.from_store(5 * MS));
+                changes += u32::from(bypass.took_from_flash(Duration::from_micros(flash)));
+                changes += u32::from(bypass.took_from_store(5 * MS));
             }
             assert!(changes <= u32::from(was), "{changes}");
         }
@@ -146,7 +146,7 @@ mod tests {
     fn one_slow_block_decides_nothing() {
         let mut bypass = Bypass::default();
         run(&mut bypass, 100, MS, 5 * MS);
-        bypass.from_flash(30 * MS);
+        bypass.took_from_flash(30 * MS);
         assert!(!bypass.is_on());
         assert_eq!(Bypass::default().seconds(), (0.0, 0.0));
     }

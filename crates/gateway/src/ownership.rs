@@ -99,9 +99,12 @@ pub(crate) struct Share {
     pub(crate) slots: Vec<(u16, u64)>,
 }
 
+/// Slots with their epochs.
+type Epochs = Vec<(u16, u64)>;
+
 /// While it lives, writes to these slots are under way. Without a cluster it is of nothing.
 pub(crate) struct Pass {
-    of: Option<(Arc<Ownership>, Vec<(u16, u64)>)>,
+    of: Option<(Arc<Ownership>, Epochs)>,
     is_writing: bool,
 }
 

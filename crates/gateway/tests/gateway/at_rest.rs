@@ -128,3 +128,28 @@ fn the_cache_on_flash_is_encrypted_and_survives_a_restart() {
         });
     }
 }
+
+#[test]
+fn what_lies_in_clear_goes_when_encryption_is_turned_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let local = directory.path().join("local");
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.flash_bytes = 64 << 20;
+    let before = runtime();
+    before.block_on(async {
+        let engine = ground.open(&local).await;
+        put(&engine, "a", &object(), Conditions::default()).await.unwrap();
+        ground.drain(&engine).await;
+        assert_eq!(get(&engine, "a", None).await.unwrap(), object());
+        engine.close().await;
+    });
+    drop(before);
+    assert!(has_secret(&local.join("cache")));
+    ground.at_rest = key('1');
+    runtime().block_on(async {
+        let engine = ground.open(&local).await;
+        assert!(!has_secret(&local));
+        assert_eq!(get(&engine, "a", None).await.unwrap(), object());
+        engine.close().await;
+    });
+}

@@ -80,7 +80,7 @@ impl Ground {
             open_store: Box::new(move |_| Ok(backend.clone())),
             create_place: Box::new(|_, _| Err("not here".to_owned())),
             sharing: None,
-            is_alone_for_once: false,
+            alone: None,
             at_rest: self.at_rest.clone(),
         }
     }
