@@ -1,24 +1,29 @@
 //! What the S3 gateway reads: its configuration, keys as names of a store, chunks of its journal, and forms of browsers.
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
+use underlay_gateway::at_rest::AtRest;
 use underlay_gateway::config::Config;
 use underlay_gateway::form;
-use underlay_gateway::journal::frame::{checksum, span_of, stored_bytes, unframe};
+use underlay_gateway::journal::frame::Framing;
 use underlay_gateway::model::ContentId;
 use underlay_gateway::store::{Kind, key_of, path_of};
 
 fuzz_target!(|data: &[u8]| {
     let size = data.len() as u64;
-    if let Some(span) = span_of(size, &(0..size)) {
+    let key = AtRest::parse(&"7".repeat(64)).ok().map(Arc::new);
+    for framing in [Framing::default(), Framing::new(key)] {
+        let Some(span) = framing.span_of(size, &(0..size)) else { continue };
         // Bytes that nobody wrote are never taken for a content, but for one chance in 2^32 a chunk.
-        let _ = unframe(ContentId(1), &span, data);
-        let mut stored = data.to_vec();
+        let _ = framing.unframe(ContentId(1), &span, data);
         if data.len() <= 65536 {
-            stored.extend_from_slice(&checksum(ContentId(1), 0, data));
-            assert_eq!(stored.len() as u64, stored_bytes(size));
-            assert_eq!(unframe(ContentId(1), &span, &stored).as_deref(), Ok(data));
-            assert!(unframe(ContentId(2), &span, &stored).is_err());
+            let mut stored = data.to_vec();
+            assert!(framing.close(ContentId(1), 0, &mut stored, 0).is_ok());
+            assert_eq!(stored.len() as u64, framing.stored_bytes(size));
+            assert_eq!(framing.unframe(ContentId(1), &span, &stored).as_deref(), Ok(data));
+            assert!(framing.unframe(ContentId(2), &span, &stored).is_err());
         }
     }
     if let Ok(Some((_, at))) = form::read(data, "--x") {

@@ -59,8 +59,8 @@ impl ObjectStore for Names {
         none()
     }
 
-    async fn get_opts(&self, _: &Name, _: GetOptions) -> Result<GetResult> {
-        none()
+    async fn get_opts(&self, name: &Name, _: GetOptions) -> Result<GetResult> {
+        Err(object_store::Error::NotFound { path: name.to_string(), source: "it has names alone".into() })
     }
 
     fn delete_stream(&self, _: BoxStream<'static, Result<Name>>) -> BoxStream<'static, Result<Name>> {
@@ -95,6 +95,7 @@ fn setup(directory: &Path, count: u64) -> Setup {
             flash_bytes: 0,
             block_bytes: 1 << 20,
             metadata_bytes: 256 << 20,
+            encryption: None,
         },
         patience: Duration::from_secs(30),
         flushes: 8,
@@ -107,6 +108,9 @@ fn setup(directory: &Path, count: u64) -> Setup {
         new_buckets: None,
         open_store: Box::new(move |_| Ok(backend.clone())),
         create_place: Box::new(|_, _| Err("no buckets are created here".to_owned())),
+        sharing: None,
+        alone: None,
+        at_rest: None,
     }
 }
 

@@ -6,17 +6,20 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use foyer::{
-    BlockEngineConfig, DeviceBuilder as _, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
-    PsyncIoEngineConfig, S3FifoConfig,
+    BlockEngineConfig, Code, DeviceBuilder as _, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
+    HybridCacheProperties, Location, PsyncIoEngineConfig, S3FifoConfig,
 };
 use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use underlay_sync::Mutex;
 
+use crate::at_rest::{AtRest, Purpose, SEAL_BYTES};
+use crate::bypass::Bypass;
 use crate::errors::{Error, Result};
 use crate::store::{Backend, failed};
 
@@ -71,11 +74,84 @@ pub(crate) struct Counts {
     pub(crate) fetched_bytes: AtomicU64,
 }
 
+/// A block as the cache has it.
+enum Cached {
+    /// With what it is sealed by on its way to flash.
+    Open { bytes: Bytes, seal: Option<(Arc<AtRest>, u128)> },
+    /// As it came from flash.
+    Sealed(Bytes),
+}
+
+/// Before a block on flash stands its length, as foyer itself writes it; a sealed one has this bit in it.
+const SEALED: u64 = 1 << 63;
+/// No block is longer, and nothing that flash says makes us take more memory.
+const MOST_BLOCK_BYTES: u64 = (16 << 20) + SEAL_BYTES as u64;
+
+impl Cached {
+    fn len(&self) -> usize {
+        match self {
+            Cached::Open { bytes, .. } | Cached::Sealed(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Code for Cached {
+    fn encode(&self, writer: &mut impl std::io::Write) -> foyer::Result<()> {
+        let mut sealed = Vec::new();
+        let (kind, bytes) = match self {
+            Cached::Open { bytes, seal: None } => (0, &bytes[..]),
+            Cached::Open { bytes, seal: Some((seal, id)) } => {
+                seal.seal(Purpose::Cache, &id.to_be_bytes(), 0, bytes, &mut sealed)
+                    .map_err(|error| foyer::Error::io_error(std::io::Error::other(error)))?;
+                (SEALED, &sealed[..])
+            }
+            Cached::Sealed(bytes) => (SEALED, &bytes[..]),
+        };
+        let head = (bytes.len() as u64 | kind).to_le_bytes();
+        writer.write_all(&head).and_then(|()| writer.write_all(bytes)).map_err(foyer::Error::io_error)
+    }
+
+    fn decode(reader: &mut impl std::io::Read) -> foyer::Result<Cached> {
+        let mut head = [0; 8];
+        reader.read_exact(&mut head).map_err(foyer::Error::io_error)?;
+        let head = u64::from_le_bytes(head);
+        let length = head & !SEALED;
+        if length > MOST_BLOCK_BYTES {
+            return Err(foyer::Error::io_error(std::io::Error::other("no block is so long")));
+        }
+        let mut bytes = vec![0; length as usize];
+        reader.read_exact(&mut bytes).map_err(foyer::Error::io_error)?;
+        let bytes = Bytes::from(bytes);
+        Ok(match head & SEALED {
+            0 => Cached::Open { bytes, seal: None },
+            _ => Cached::Sealed(bytes),
+        })
+    }
+
+    fn estimated_size(&self) -> usize {
+        8 + self.len() + if matches!(self, Cached::Open { seal: Some(_), .. }) { SEAL_BYTES } else { 0 }
+    }
+}
+
+/// For the fuzzer: any bytes as what flash may say.
+pub(crate) fn read_any(data: &[u8]) {
+    let mut rest = data;
+    if let Ok(block) = Cached::decode(&mut rest) {
+        let mut again = Vec::new();
+        assert!(block.encode(&mut again).is_ok() && again == data[..data.len() - rest.len()]);
+    }
+}
+
 type Outcome = Option<Result<Bytes>>;
 
 /// See the module.
 pub(crate) struct Blocks {
-    cache: HybridCache<u128, Bytes>,
+    cache: HybridCache<u128, Cached>,
+    has_flash: bool,
+    at_rest: Option<Arc<AtRest>>,
+    bypass: Mutex<Bypass>,
+    /// Blocks that were not looked for on flash.
+    passed_by: AtomicU64,
     block_bytes: u64,
     under_way: Mutex<HashMap<u128, watch::Receiver<Outcome>>>,
     fetches: Arc<Semaphore>,
@@ -90,14 +166,16 @@ impl Blocks {
         block_bytes: u64,
         memory_bytes: u64,
         flash: Option<(&Path, u64)>,
+        at_rest: Option<Arc<AtRest>>,
     ) -> std::result::Result<Blocks, String> {
         let builder = HybridCacheBuilder::new()
             .with_name("blocks")
             .memory(memory_bytes as usize)
             // Blocks that are read once leave before those that are read again: a scan flushes nothing.
             .with_eviction_config(S3FifoConfig::default())
-            .with_weighter(|_: &u128, block: &Bytes| block.len() + ENTRY_BYTES)
+            .with_weighter(|_: &u128, block: &Cached| block.len() + ENTRY_BYTES)
             .storage();
+        let has_flash = flash.is_some();
         let built = match flash {
             None => builder.build().await,
             Some((directory, bytes)) => {
@@ -117,6 +195,10 @@ impl Blocks {
         let cache = built.map_err(|error| format!("the cache: {error}"))?;
         Ok(Blocks {
             cache,
+            has_flash,
+            at_rest,
+            bypass: Mutex::default(),
+            passed_by: AtomicU64::new(0),
             block_bytes,
             under_way: Mutex::new(HashMap::new()),
             fetches: Arc::new(Semaphore::new(FETCHES)),
@@ -133,7 +215,103 @@ impl Blocks {
 
     /// Takes in a block that somebody has at hand.
     pub(crate) fn insert(&self, whose: Whose, number: u64, block: Bytes) {
-        self.cache.insert(whose.block(number), block);
+        self.keep(whose.block(number), block);
+    }
+
+    fn keep(&self, id: u128, block: Bytes) {
+        // What is not read from flash need not be written there.
+        let location = match self.has_flash && self.bypass.lock().is_on() {
+            true => Location::InMem,
+            false => Location::Default,
+        };
+        self.keep_at(id, block, location);
+    }
+
+    fn keep_at(&self, id: u128, block: Bytes, location: Location) {
+        let cached = Cached::Open { bytes: block, seal: self.at_rest.clone().map(|seal| (seal, id)) };
+        let properties = HybridCacheProperties::default().with_location(location);
+        drop(self.cache.insert_with_properties(id, cached, properties));
+    }
+
+    /// A block in memory.
+    fn in_memory(&self, id: u128) -> Option<Bytes> {
+        let entry = self.cache.memory().get(&id)?;
+        self.opened(id, entry.value())
+    }
+
+    fn opened(&self, id: u128, cached: &Cached) -> Option<Bytes> {
+        match cached {
+            // Nobody has authenticated what came open from flash.
+            Cached::Open { seal: None, .. } if self.at_rest.is_some() => None,
+            Cached::Open { bytes, .. } => Some(bytes.clone()),
+            Cached::Sealed(sealed) => {
+                // What can't be opened is a miss like any other.
+                let bytes = self.at_rest.as_ref()?.open(Purpose::Cache, &id.to_be_bytes(), 0, sealed)?;
+                let bytes = Bytes::from(bytes);
+                // From now on it is open, as long as it is in memory; flash has it.
+                self.keep_at(id, bytes.clone(), Location::InMem);
+                Some(bytes)
+            }
+        }
+    }
+
+    /// A block in memory or on flash.
+    async fn look(&self, id: u128) -> Option<Bytes> {
+        if let Some(block) = self.in_memory(id) {
+            return Some(block);
+        }
+        if !self.has_flash {
+            return None;
+        }
+        if !self.bypass.lock().asks_flash() {
+            self.passed_by.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let begun = Instant::now();
+        // What the flash can't give is a miss like any other.
+        let entry = self.cache.get(&id).await.ok().flatten()?;
+        let block = self.opened(id, entry.value())?;
+        let has_changed = self.bypass.lock().took_from_flash(begun.elapsed());
+        self.tell(has_changed);
+        Some(block)
+    }
+
+    fn tell(&self, has_changed: bool) {
+        if !has_changed {
+            return;
+        }
+        let bypass = self.bypass.lock();
+        let (flash, store) = bypass.seconds();
+        let (flash, store) = (flash * 1e3, store * 1e3);
+        match bypass.is_on() {
+            true => tracing::warn!(
+                "a block takes {flash:.1} ms from flash and {store:.1} ms from the store: flash is left alone"
+            ),
+            false => tracing::info!(
+                "a block takes {flash:.1} ms from flash and {store:.1} ms from the store: flash is used again"
+            ),
+        }
+    }
+
+    /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and from the store.
+    pub(crate) fn bypass(&self) -> (bool, u64, f64, f64) {
+        let bypass = self.bypass.lock();
+        let (flash_s, store_s) = bypass.seconds();
+        (bypass.is_on(), self.passed_by.load(Ordering::Relaxed), flash_s, store_s)
+    }
+
+    /// Fetches what is missing of a range, for nobody yet.
+    pub(crate) async fn prefetch(self: &Arc<Self>, origin: &Origin, range: Range<u64>) {
+        let range = range.start..range.end.min(origin.size_bytes);
+        if range.is_empty() {
+            return;
+        }
+        let numbers = range.start / self.block_bytes..(range.end - 1) / self.block_bytes + 1;
+        let missing: Vec<u64> =
+            numbers.filter(|number| !self.cache.contains(&origin.whose.block(*number))).collect();
+        for (_, mut waiting) in self.claim(origin, &missing) {
+            drop(waiting.wait_for(Option::is_some).await);
+        }
     }
 
     /// A range of an object, from the cache and where need be from the store.
@@ -161,9 +339,7 @@ impl Blocks {
         let first = numbers.start;
         let mut found: Vec<Option<Bytes>> = Vec::new();
         for number in numbers.clone() {
-            // What the flash can't give is a miss like any other.
-            let entry = self.cache.get(&origin.whose.block(number)).await.ok().flatten();
-            found.push(entry.map(|entry| entry.value().clone()));
+            found.push(self.look(origin.whose.block(number)).await);
         }
         let missing: Vec<u64> =
             numbers.clone().filter(|number| found[(number - first) as usize].is_none()).collect();
@@ -215,9 +391,9 @@ impl Blocks {
                     continue;
                 }
                 // It may have come in since we looked.
-                let (sender, receiver) = match self.cache.memory().get(&block) {
-                    Some(entry) => {
-                        receivers.push((*number, watch::channel(Some(Ok(entry.value().clone()))).1));
+                let (sender, receiver) = match self.in_memory(block) {
+                    Some(found) => {
+                        receivers.push((*number, watch::channel(Some(Ok(found))).1));
                         continue;
                     }
                     None => watch::channel(None),
@@ -269,6 +445,7 @@ impl Blocks {
         let begin = first * self.block_bytes;
         let end = ((last + 1) * self.block_bytes).min(origin.size_bytes);
         let permit = self.fetches.acquire().await;
+        let mut begun = Instant::now();
         let mut body = origin.backend.get(&origin.key, origin.etag.as_deref(), begin..end).await?;
         let mut gathered = BytesMut::with_capacity(self.block_bytes as usize);
         let mut at = begin;
@@ -286,7 +463,12 @@ impl Blocks {
                 at += block.len() as u64;
                 let Some((number, sender)) = left.pop_front() else { return Ok(()) };
                 let key = origin.whose.block(number);
-                self.cache.insert(key, block.clone());
+                self.keep(key, block.clone());
+                if self.has_flash {
+                    let has_changed = self.bypass.lock().took_from_store(begun.elapsed());
+                    self.tell(has_changed);
+                    begun = Instant::now();
+                }
                 self.under_way.lock().remove(&key);
                 sender.send_replace(Some(Ok(block)));
                 if left.is_empty() {
@@ -311,5 +493,30 @@ pub(crate) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
     match pieces.len() {
         1 => pieces.swap_remove(0),
         _ => Bytes::from(pieces.concat()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_came_open_from_flash_is_a_miss_where_all_is_sealed() {
+        let key = Arc::new(AtRest::parse(&"7".repeat(64)).unwrap());
+        let sealed = Blocks::open(64 << 10, 1 << 20, None, Some(Arc::clone(&key))).await.unwrap();
+        let open = Blocks::open(64 << 10, 1 << 20, None, None).await.unwrap();
+        let from_flash = |cached: Cached| {
+            let mut bytes = Vec::new();
+            cached.encode(&mut bytes).unwrap();
+            Cached::decode(&mut &bytes[..]).unwrap()
+        };
+        let bytes = Bytes::from_static(b"a block");
+        let ours = from_flash(Cached::Open { bytes: bytes.clone(), seal: Some((key, 7)) });
+        assert_eq!(sealed.opened(7, &ours), Some(bytes.clone()));
+        // Of another place, of a gateway that seals nothing, and of anybody who can write there.
+        assert!(sealed.opened(8, &ours).is_none() && open.opened(7, &ours).is_none());
+        let theirs = from_flash(Cached::Open { bytes: bytes.clone(), seal: None });
+        assert!(sealed.opened(7, &theirs).is_none());
+        assert_eq!(open.opened(7, &theirs), Some(bytes));
     }
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use underlay_files::Access;
 
-use crate::engine::{JOURNAL, lock_directory};
+use crate::at_rest::AtRest;
+use crate::engine::{JOURNAL, check_seal, lock_directory, sealed_by};
+use crate::journal::frame::Framing;
 use crate::journal::{Journal, Known};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::{ContentId, Extent, Place};
@@ -83,18 +85,23 @@ struct Findings {
 
 /// # Errors
 /// When the directory is in use or can't be read at all.
-pub(crate) fn check(directory: &Path) -> Result<Report, String> {
+pub(crate) fn check(directory: &Path, at_rest: Option<Arc<AtRest>>) -> Result<Report, String> {
     let (folder, _lock) = existing(directory)?;
-    let metadata = open(&folder)?;
-    Ok(look(&metadata, &folder)?.report)
+    let metadata = open(&folder, at_rest.as_deref())?;
+    Ok(look(&metadata, &folder, &Framing::new(at_rest))?.report)
 }
 
 /// # Errors
 /// As [`check`], and when it can't be put right.
-pub(crate) fn repair(directory: &Path, drop_damaged: bool) -> Result<Report, String> {
+pub(crate) fn repair(
+    directory: &Path,
+    at_rest: Option<Arc<AtRest>>,
+    drop_damaged: bool,
+) -> Result<Report, String> {
     let (folder, _lock) = existing(directory)?;
-    let metadata = open(&folder)?;
-    let found = look(&metadata, &folder)?;
+    let metadata = open(&folder, at_rest.as_deref())?;
+    let framing = Framing::new(at_rest);
+    let found = look(&metadata, &folder, &framing)?;
     let mut repaired = Vec::new();
     let committer = Committer::start(metadata.database(), |_| {}).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
@@ -113,7 +120,7 @@ pub(crate) fn repair(directory: &Path, drop_damaged: bool) -> Result<Report, Str
         }
     }
     // Counted anew, since giving things up has changed it.
-    let found = look(&metadata, &folder)?;
+    let found = look(&metadata, &folder, &framing)?;
     if !found.references.is_empty() {
         let (count, references) = (found.references.len(), found.references);
         let counted = committer.commit(Vec::new(), move |change| {
@@ -122,7 +129,7 @@ pub(crate) fn repair(directory: &Path, drop_damaged: bool) -> Result<Report, Str
         runtime.block_on(counted).map_err(|error| error.to_string())?;
         repaired.push(format!("counted the references of {count} contents anew"));
     }
-    let mut report = look(&metadata, &folder)?.report;
+    let mut report = look(&metadata, &folder, &framing)?.report;
     report.repaired = repaired;
     Ok(report)
 }
@@ -134,15 +141,18 @@ fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File),
     lock_directory(directory)
 }
 
-fn open(folder: &underlay_files::Folder) -> Result<Metadata, String> {
+fn open(folder: &underlay_files::Folder, at_rest: Option<&AtRest>) -> Result<Metadata, String> {
     let journal = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
     let epoch = crate::journal::epoch_of(&journal).map_err(|error| error.to_string())?;
-    Metadata::open(&folder.path().join(crate::meta::FILE), METADATA_CACHE_BYTES, epoch)
-        .map_err(|error| error.to_string())
+    let metadata = Metadata::open(&folder.path().join(crate::meta::FILE), METADATA_CACHE_BYTES, epoch)
+        .map_err(|error| error.to_string())?;
+    // By another key, all of it would look damaged.
+    check_seal(&metadata, sealed_by(at_rest)?, folder.path())?;
+    Ok(metadata)
 }
 
 /// Removes and changes nothing.
-fn look(metadata: &Metadata, folder: &underlay_files::Folder) -> Result<Findings, String> {
+fn look(metadata: &Metadata, folder: &underlay_files::Folder, framing: &Framing) -> Result<Findings, String> {
     let failed = |error: crate::errors::Error| error.to_string();
     let view = metadata.view().map_err(failed)?;
     let mut report = Report { pending: view.all_pending().map_err(failed)?.len(), ..Report::default() };
@@ -164,7 +174,8 @@ fn look(metadata: &Metadata, folder: &underlay_files::Folder) -> Result<Findings
         })
         .collect();
     let journal_folder = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
-    let journal = Journal::look(journal_folder, &known).map_err(|error| error.to_string())?;
+    let journal =
+        Journal::look(journal_folder, &known, framing.clone()).map_err(|error| error.to_string())?;
     let journal = Arc::new(journal);
     let mut bad: HashMap<ContentId, String> = HashMap::new();
     for (id, record) in &contents {

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::check;
-use crate::config::{Config, MOST_BYTES, Secrets};
-use crate::engine::Engine;
-use crate::serving;
+use crate::config::{Config, MOST_BYTES, Secrets, at_rest_of};
+use crate::serving::{self, Opened};
+use crate::{check, cluster};
 
 /// As `underlay` has them: a script tells by them whose turn it is.
 const INCOMPLETE: u8 = 1;
@@ -83,6 +82,24 @@ enum Command {
         /// How long to try, in seconds
         #[arg(long, default_value_t = 3600)]
         timeout: u64,
+        /// Of several gateways, when etcd has lost its data and all of them are stopped: store what this one has, without asking etcd
+        #[arg(long)]
+        without_etcd: bool,
+        /// With --without-etcd, where etcd can't say it: you know that `abandon` has not given this gateway's keys to others
+        #[arg(long, requires = "without_etcd")]
+        not_abandoned: bool,
+    },
+    /// Show which gateways of a cluster are there, and which keys they have
+    Members {
+        /// gateway.toml
+        config: PathBuf,
+    },
+    /// Give the keys of a gateway that does not come back to the others. What it acknowledged and the store does not have is lost
+    Abandon {
+        /// gateway.toml of another one
+        config: PathBuf,
+        /// Its name
+        member: String,
     },
 }
 
@@ -173,24 +190,52 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Check { config } => {
-            let report = check::check(&read_config(&config)?.local.directory).map_err(Failure::Failed)?;
+            let config = read_config(&config)?;
+            let at_rest = at_rest_of(&config).map_err(Failure::Failed)?;
+            let report = check::check(&config.local.directory, at_rest).map_err(Failure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
         }
         Command::Repair { config, drop_damaged } => {
-            let directory = read_config(&config)?.local.directory;
-            let report = check::repair(&directory, drop_damaged).map_err(Failure::Failed)?;
+            let config = read_config(&config)?;
+            let at_rest = at_rest_of(&config).map_err(Failure::Failed)?;
+            let repaired = check::repair(&config.local.directory, at_rest, drop_damaged);
+            let report = repaired.map_err(Failure::Failed)?;
             say(&report.to_string());
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
         }
-        Command::Drain { config, timeout } => {
+        Command::Members { config } => {
+            let text =
+                runtime()?.block_on(cluster::members(&read_config(&config)?)).map_err(Failure::Failed)?;
+            say(&text);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Abandon { config, member } => {
+            let text = runtime()?
+                .block_on(cluster::abandon(&read_config(&config)?, &member))
+                .map_err(Failure::Failed)?;
+            say(&text);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Drain { config, timeout, without_etcd, not_abandoned } => {
             let config = read_config(&config)?;
             let is_clean = runtime()?.block_on(async {
                 let secrets = Secrets::read(&config)?;
-                let engine = Engine::open(serving::setup_of(&config, &secrets)).await?;
-                engine.begin_drain();
-                let is_clean = serving::drain(&engine, Instant::now() + Duration::from_secs(timeout)).await;
-                engine.close().await;
+                let limit = Duration::from_secs(timeout);
+                let until = Instant::now().checked_add(limit).ok_or("the timeout is too long")?;
+                let opened = match without_etcd {
+                    true => {
+                        let alone = cluster::alone(&config, not_abandoned).await?;
+                        Opened::alone(&config, &secrets, alone).await?
+                    }
+                    // In a cluster it waits for etcd, and may do so for ever.
+                    false => match tokio::time::timeout(limit, Opened::open(&config, &secrets)).await {
+                        Ok(opened) => opened?,
+                        Err(_) => return Err(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?")),
+                    },
+                };
+                let is_clean = opened.finish(until).await;
+                opened.engine.close().await;
                 Ok::<bool, String>(is_clean)
             });
             match is_clean.map_err(Failure::Failed)? {

@@ -1,7 +1,9 @@
 //! What can go wrong with a request, in S3's terms. `s3/answers.rs` turns each into a status and a code.
 
-/// Why a request was not carried out. Nothing of it was then, unless the text says so.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+use serde::{Deserialize, Serialize};
+
+/// Why a request was not carried out. Nothing of it was then, unless the text says so. One gateway tells another, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Error {
     #[error("the gateway has no such bucket")]
     NoSuchBucket,

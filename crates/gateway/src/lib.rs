@@ -1,8 +1,11 @@
 //! An S3 gateway: any S3 client in front, an S3 store or a local directory behind, and in between a cache, a journal and metadata
 //! that make a rename a matter of a few rows. `docs/gateway.md` says what it promises.
 
+pub mod at_rest;
 mod blocks;
+mod bypass;
 mod check;
+mod cluster;
 mod command;
 pub mod config;
 pub mod digests;
@@ -12,6 +15,9 @@ pub mod form;
 pub mod journal;
 mod meta;
 pub mod model;
+pub mod outside;
+mod ownership;
+mod placement;
 mod s3;
 mod serving;
 pub mod store;

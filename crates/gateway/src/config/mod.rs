@@ -1,9 +1,10 @@
 //! The configuration: what a gateway serves, from where, to whom, and with how much of this machine.
 
+mod cluster;
 mod read;
 mod secrets;
 
-pub(crate) use secrets::Secrets;
+pub(crate) use secrets::{Secrets, at_rest_of};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ pub struct Config {
     pub keys: Vec<Key>,
     pub admin: Admin,
     pub access_log: Option<PathBuf>,
+    /// With whom it shares its stores.
+    pub cluster: Option<Cluster>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +51,8 @@ pub struct Local {
     pub block_bytes: u64,
     /// The metadata store's own cache.
     pub metadata_bytes: u64,
+    /// Where the key is that the journal and the cache are encrypted with.
+    pub encryption: Option<SecretPlace>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -153,6 +158,29 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// Without one, the gateway makes a token and keeps it in its directory.
     pub token: Option<PathBuf>,
+}
+
+/// Several gateways over the same stores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    /// URLs of etcd.
+    pub etcd: Vec<String>,
+    pub etcd_user: Option<(String, SecretPlace)>,
+    /// Of the cluster's keys in etcd.
+    pub prefix: String,
+    /// Of this gateway.
+    pub name: String,
+    /// For the other gateways.
+    pub listen: SocketAddr,
+    /// How they reach it, if that is another address.
+    pub address: Option<String>,
+    /// The gateways' own.
+    pub secret: SecretPlace,
+    /// PEM of whoever signed the certificates of etcd and of the gateways.
+    pub authority: Option<PathBuf>,
+    pub ttl: Duration,
+    /// So many segments of a key say where it belongs.
+    pub segments: usize,
 }
 
 /// Longest configuration that is read.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, parse};
 
+use super::cluster::Takers;
 use super::{
     Admin, Bucket, Config, Consistency, Grant, Key, Limits, Local, NewBuckets, Rule, S3Endpoint, SecretPlace,
     StorePlace, Tls, Write,
@@ -48,6 +49,10 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
     });
     let keys = keys(root.take("key").as_ref(), &buckets, findings);
     let admin = admin(root.take("admin").as_ref(), findings);
+    let cluster = root.take("cluster").and_then(|field| {
+        let takers = Takers { address, path, secret };
+        super::cluster::cluster(&field, &takers, &buckets, new_buckets.is_some(), findings)
+    });
     let access_log = root.take("access_log").and_then(|field| path(&field, findings));
     root.finish(findings);
     if buckets.is_empty() && new_buckets.is_none() {
@@ -71,6 +76,7 @@ pub(super) fn read(text: &str, findings: &mut Diagnostics) -> Option<Config> {
         keys,
         admin,
         access_log,
+        cluster,
     })
 }
 
@@ -120,6 +126,7 @@ fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
     let memory_bytes = size("memory", GIB);
     let flash_bytes = size("cache", 0);
     let metadata_bytes = size("metadata_memory", 256 * MIB);
+    let encryption = secret_of(&mut section, ["encryption_key_env", "encryption_key_file"], findings);
     let block = section.take("block").and_then(|field| {
         let bytes = field.bytes(findings)?;
         if bytes.value.is_power_of_two() && (64 << 10..=16 * MIB).contains(&bytes.value) {
@@ -136,6 +143,7 @@ fn local(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Local> {
         flash_bytes,
         block_bytes: block.unwrap_or(MIB),
         metadata_bytes,
+        encryption,
     })
 }
 
@@ -210,19 +218,28 @@ fn s3(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> S3Endpoint {
 }
 
 fn secret(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<SecretPlace> {
-    let [env, file] = section.take_each(["secret_env", "secret_file"]);
     if section.has("secret") {
         let label = "write it into a file (`secret_file`) or the environment (`secret_env`)";
         let message = format!("a secret has no place in {}", section.title);
         findings.push(Diagnostic::error(section.span.clone(), message, label));
     }
+    secret_of(section, ["secret_env", "secret_file"], findings)
+}
+
+/// By one of two keys: the name of a variable, or a file.
+fn secret_of(
+    section: &mut Section<'_>,
+    keys: [&'static str; 2],
+    findings: &mut Diagnostics,
+) -> Option<SecretPlace> {
+    let [env, file] = section.take_each(keys);
     match (env, file) {
         (Some(env), None) => {
             env.text("the name of a variable", findings).map(|name| SecretPlace::Environment(name.value))
         }
         (None, Some(file)) => path(&file, findings).map(SecretPlace::File),
         (Some(env), Some(_)) => {
-            env.invalid("expected `secret_env` or `secret_file`, not both", findings);
+            env.invalid(format!("expected `{}` or `{}`, not both", keys[0], keys[1]), findings);
             None
         }
         (None, None) => None,

@@ -1,10 +1,12 @@
 //! Secrets, from where the configuration says they are.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use underlay_files::read_secret;
 
 use super::{Config, SecretPlace};
+use crate::at_rest::AtRest;
 
 /// No secret is longer.
 const MOST_BYTES: u64 = 4096;
@@ -15,6 +17,10 @@ pub(crate) struct Secrets {
     /// By access key.
     pub(crate) of_clients: HashMap<String, String>,
     pub(crate) of_store: Option<String>,
+    /// What gateways know each other by.
+    pub(crate) of_cluster: Option<String>,
+    pub(crate) of_etcd: Option<String>,
+    pub(crate) at_rest: Option<Arc<AtRest>>,
 }
 
 impl Secrets {
@@ -31,8 +37,28 @@ impl Secrets {
             Some(place) => Some(one(place).map_err(|problem| format!("the secret of [s3]: {problem}"))?),
             None => None,
         };
-        Ok(Secrets { of_clients, of_store })
+        let (mut of_cluster, mut of_etcd) = (None, None);
+        if let Some(cluster) = &config.cluster {
+            let failed = |problem| format!("the secret of [cluster]: {problem}");
+            of_cluster = Some(one(&cluster.secret).map_err(failed)?);
+            if let Some((_, place)) = &cluster.etcd_user {
+                let failed = |problem| format!("the secret of etcd's user in [cluster]: {problem}");
+                of_etcd = Some(one(place).map_err(failed)?);
+            }
+        }
+        let at_rest = at_rest_of(config)?;
+        Ok(Secrets { of_clients, of_store, of_cluster, of_etcd, at_rest })
     }
+}
+
+/// The key for encryption at rest, which `check` needs alone.
+///
+/// # Errors
+/// When it is not where the configuration says, others can read its file, or it is none.
+pub(crate) fn at_rest_of(config: &Config) -> Result<Option<Arc<AtRest>>, String> {
+    let Some(place) = &config.local.encryption else { return Ok(None) };
+    let key = one(place).and_then(|text| AtRest::parse(&text));
+    key.map(|key| Some(Arc::new(key))).map_err(|problem| format!("the key of [local]: {problem}"))
 }
 
 fn one(place: &SecretPlace) -> Result<String, String> {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::Engine;
+use super::conditions::Conditions;
 use super::read::Resolved;
 use super::shared::{check_headers, no_place};
-use super::write::{Conditions, PutRequest, Stored, check_target};
+use super::slots::Fence;
+use super::write::{PutRequest, Stored, check_target};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{Headers, ObjectRecord, now_ms};
@@ -65,17 +67,25 @@ impl Engine {
             ));
         }
         // It learns the headers of an object that only a listing told of.
-        let resolved = self.resolve(&from.bucket, &from.key).await?;
+        let resolved = self.resolve_source(&from.bucket, &from.key).await?;
         request.source.check(&resolved.record)?;
-        if !source.is_exclusive(&from.key) || !target.is_exclusive(&to.key) {
+        let is_together = self.are_together((&from.bucket, &from.key), (&to.bucket, &to.key));
+        if !is_together || !source.is_exclusive(&from.key) || !target.is_exclusive(&to.key) {
             return self.copy_bytes(request, resolved).await;
         }
         drop(resolved);
+        self.check_keepable(
+            &target,
+            request.headers.as_ref().unwrap_or(&Headers::default()),
+            request.tags.as_deref().unwrap_or_default(),
+        )?;
+        let pass = self.to_write(&to.bucket, &[&to.key]).await?;
         let (version, is_directory) = (self.number(), target.backend.kind == Kind::Directory);
-        let at = to.clone();
+        let (at, fence) = (to.clone(), Fence::of(&pass));
         let stored = self
             .committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 let mut record = change.object(&from)?.ok_or(Error::NoSuchKey)?;
                 request.source.check(&record)?;
                 check_target(change, &at, &request.target, is_directory)?;
@@ -97,6 +107,7 @@ impl Engine {
             })
             .await?;
         self.settled(&target, &to).await?;
+        pass.check()?;
         Ok(stored)
     }
 
@@ -111,12 +122,16 @@ impl Engine {
             if request.tags.as_ref().is_some_and(|tags| !tags.is_empty()) {
                 return Err(no_place("tags"));
             }
-            let is_plain = request.headers.is_none() && request.target == Conditions::default();
+            let is_plain = request.headers.is_none()
+                && request.target == Conditions::default()
+                && self.are_together((&from.0, &from.1), (&to.0, &to.1));
             if from.0 == to.0 && !source.is_exclusive(&from.1) && is_plain {
+                let pass = self.to_write(&to.0, &[&to.1]).await?;
                 let _turn = target.backend.turn(&to.1).await;
                 let etag = target.backend.copy(&from.1, &to.1).await;
                 self.forget_found(&target, &to.1);
                 let etag = etag?.map_or(record.etag, |etag| bare(&etag).to_owned());
+                pass.check()?;
                 return Ok(Stored { etag, checksums: record.checksums, modified_ms: now_ms() });
             }
         }

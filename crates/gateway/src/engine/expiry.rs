@@ -4,12 +4,58 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use underlay_sync::Mutex;
+
 use super::Engine;
 use crate::errors::Result;
 use crate::model::now_ms;
 
 /// The longest and the shortest pause between two looks.
 const PAUSE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+
+/// The time of day as it is at least. A clock that jumps ahead must not end what somebody is at: what counts is no more than
+/// the time at our start and how long that is ago. One that has been ahead for as long as an upload may rest was wrong at our start, and
+/// is right: whatever was left before it jumped has expired by then.
+pub(super) struct Clock {
+    since_start: Box<dyn Fn() -> Duration + Send + Sync>,
+    believed_after: Duration,
+    state: Mutex<Started>,
+}
+
+struct Started {
+    /// The time at our start.
+    at_ms: i64,
+    /// Since when the clock has been ahead of that, and the least that it would have made of our start since then.
+    ahead: Option<(Duration, i64)>,
+}
+
+impl Clock {
+    pub(super) fn new(believed_after: Duration) -> Clock {
+        let started = crate::ownership::boot_ms();
+        let since_start =
+            Box::new(move || Duration::from_millis(crate::ownership::boot_ms().saturating_sub(started)));
+        let state = Mutex::new(Started { at_ms: now_ms(), ahead: None });
+        Clock { since_start, believed_after, state }
+    }
+
+    /// Where the clock says that it is `now_ms`.
+    fn certainly_ms(&self, now_ms: i64) -> i64 {
+        let since = (self.since_start)();
+        let since_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        let mut started = self.state.lock();
+        if now_ms <= started.at_ms.saturating_add(since_ms) {
+            started.ahead = None;
+            return now_ms;
+        }
+        let at_ms = now_ms.saturating_sub(since_ms);
+        let (begun, least_ms) = started.ahead.map_or((since, at_ms), |(begun, ms)| (begun, ms.min(at_ms)));
+        started.ahead = Some((begun, least_ms));
+        if since.saturating_sub(begun) >= self.believed_after {
+            *started = Started { at_ms: least_ms, ahead: None };
+        }
+        now_ms.min(started.at_ms.saturating_add(since_ms))
+    }
+}
 
 impl Engine {
     /// Ends uploads as they expire, for as long as the engine lives.
@@ -43,7 +89,7 @@ impl Engine {
 
     async fn end_expired_uploads(&self) -> Result<()> {
         let after_ms = i64::try_from(self.setup.uploads_expire.as_millis()).unwrap_or(i64::MAX);
-        let before_ms = now_ms().saturating_sub(after_ms);
+        let before_ms = self.clock.certainly_ms(now_ms()).saturating_sub(after_ms);
         let begun = self.metadata.view()?.all_uploads()?;
         for ((name, upload), _) in begun.into_iter().filter(|(_, record)| record.begun_ms < before_ms) {
             let at = (name.clone(), upload.clone());
@@ -63,5 +109,60 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// One that says 1,000,000 at the start, and what moves it on.
+    fn clock() -> (Clock, Arc<AtomicU64>) {
+        let passed_ms = Arc::new(AtomicU64::new(0));
+        let passed = Arc::clone(&passed_ms);
+        let since_start = Box::new(move || Duration::from_millis(passed.load(Ordering::Relaxed)));
+        let state = Mutex::new(Started { at_ms: 1_000_000, ahead: None });
+        (Clock { since_start, believed_after: 7 * DAY, state }, passed_ms)
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_at_the_start_is_believed_after_a_while() {
+        let (clock, passed_ms) = clock();
+        let day_ms = DAY.as_millis() as i64;
+        // Far behind, until somebody sets it on the second day.
+        let set_ms = 20_000 * day_ms;
+        for day in 0..30 {
+            passed_ms.store((day * day_ms) as u64, Ordering::Relaxed);
+            let own_ms = 1_000_000 + day * day_ms;
+            let certain_ms = clock.certainly_ms(if day < 2 { own_ms } else { own_ms + set_ms });
+            assert_eq!(certain_ms, if day < 9 { own_ms } else { own_ms + set_ms }, "day {day}");
+        }
+        // One that jumps further each day is believed as far as it had got by then.
+        let (clock, passed_ms) = self::clock();
+        for day in 0..8 {
+            passed_ms.store((day * day_ms) as u64, Ordering::Relaxed);
+            let certain_ms = clock.certainly_ms(1_000_000 + day * day_ms + (day + 1) * 1000);
+            assert_eq!(certain_ms, 1_000_000 + day * day_ms + if day < 7 { 0 } else { 1000 });
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_ends_nothing_early() {
+        let (clock, passed_ms) = clock();
+        let day_ms = DAY.as_millis() as i64;
+        passed_ms.store(5000, Ordering::Relaxed);
+        assert_eq!(clock.certainly_ms(1_005_000), 1_005_000);
+        // A year ahead, a year back, and to the end of time.
+        assert_eq!(clock.certainly_ms(1_005_000 + 365 * day_ms), 1_005_000);
+        assert_eq!(clock.certainly_ms(1_005_000 - 365 * day_ms), 1_005_000 - 365 * day_ms);
+        assert_eq!(clock.certainly_ms(i64::MAX), 1_005_000);
+        // What is really long ago is so still, by a clock that was right in between.
+        assert_eq!(clock.certainly_ms(1_000_000), 1_000_000);
+        passed_ms.store(8 * day_ms as u64, Ordering::Relaxed);
+        assert_eq!(clock.certainly_ms(i64::MAX), 1_000_000 + 8 * day_ms);
     }
 }

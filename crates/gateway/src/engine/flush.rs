@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 
-use super::queue::Attempt;
+use super::queue::{Attempt, Turn};
 use super::read::{Resolved, Run};
+use super::slots::Fence;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
@@ -51,6 +52,9 @@ impl Engine {
     pub(super) fn start_flushing(self: &Arc<Self>) -> Result<()> {
         let now = tokio::time::Instant::now();
         for (name, record) in self.metadata.view()?.all_pending()? {
+            if self.is_kept_back(&name) {
+                continue;
+            }
             let age = Duration::from_millis(u64::try_from(now_ms() - record.since_ms).unwrap_or(0));
             let due = now + self.served.delay_of(&name).saturating_sub(age);
             self.queue.load(name, record.since_ms, due);
@@ -61,8 +65,7 @@ impl Engine {
                 while let Some(turn) = queue.next().await {
                     // An engine that is gone flushes at its next start.
                     let Some(engine) = engine.upgrade() else { return };
-                    let attempt =
-                        engine.flush(&turn.name, turn.is_stuck).await.unwrap_or_else(Attempt::Failed);
+                    let attempt = engine.flush_ours(&turn).await;
                     if let Attempt::Failed(error) = &attempt {
                         engine.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!("{} is not in the store yet: {error}", turn.name);
@@ -74,11 +77,28 @@ impl Engine {
         Ok(())
     }
 
+    /// What is not ours now is left alone. The name stays under way until the store has answered, or has been given up: a request that
+    /// has been sent goes on without us.
+    async fn flush_ours(&self, turn: &Turn) -> Attempt {
+        if !self.may_flush(&turn.name) {
+            return Attempt::NotOurs;
+        }
+        match self.flush(&turn.name, turn.is_stuck).await {
+            Ok(attempt) => attempt,
+            Err(_) if !self.may_flush(&turn.name) => Attempt::NotOurs,
+            Err(error) => Attempt::Failed(error),
+        }
+    }
+
     async fn flush(&self, name: &Name, is_stuck: bool) -> Result<Attempt> {
         let state = self.bucket(&name.bucket)?;
+        self.check_whose(&state).await?;
+        let fence = self.fence_of(name)?;
         let (resolved, task) = self.task_of(&state, name)?;
         match task {
-            Task::Nothing => self.clear(name, resolved.map(|resolved| resolved.record.version)).await?,
+            Task::Nothing => {
+                self.clear(name, resolved.map(|resolved| resolved.record.version), fence).await?
+            }
             Task::Blocked(_) if !is_stuck => return Ok(Attempt::Blocked),
             Task::Blocked(content) => {
                 // Its own pins are no reader's.
@@ -93,16 +113,16 @@ impl Engine {
             }
             Task::Delete => {
                 self.wait_for_readers(name).await;
-                self.delete_stored(&state, name).await?;
+                self.delete_stored(&state, name, fence).await?;
             }
             Task::Copy { record, from, cached_as, source } => {
                 self.wait_for_readers(name).await;
-                self.copy_stored(&state, name, record, &from, cached_as, source).await?
+                self.copy_stored(&state, name, record, (&from, cached_as), source, fence).await?
             }
             Task::Upload(record) => {
                 self.wait_for_readers(name).await;
                 let runs = resolved.as_ref().map(|resolved| resolved.runs().to_vec()).unwrap_or_default();
-                self.upload_object(&state, name, record, &runs).await?;
+                self.upload_object(&state, name, record, &runs, fence).await?;
             }
         }
         Ok(Attempt::Done)
@@ -170,10 +190,11 @@ impl Engine {
     }
 
     /// Nothing has to be done for this version, or for there being no object.
-    async fn clear(&self, name: &Name, version: Option<u64>) -> Result<()> {
+    async fn clear(&self, name: &Name, version: Option<u64>, fence: Fence) -> Result<()> {
         let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 let now = change.object(&at)?.map(|record| record.version);
                 if now == version && (version.is_some() || change.stored(&at)?.is_none()) {
                     change.clear_pending(&at)?;
@@ -183,12 +204,14 @@ impl Engine {
             .await
     }
 
-    async fn delete_stored(&self, state: &BucketState, name: &Name) -> Result<()> {
+    async fn delete_stored(&self, state: &BucketState, name: &Name, fence: Fence) -> Result<()> {
+        self.check_flush(name)?;
         state.delete_durably(&name.key).await?;
         self.counters.deleted_in_store.fetch_add(1, Ordering::Relaxed);
         let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 change.set_stored(&at, None)?;
                 match change.object(&at)? {
                     None => change.clear_pending(&at),
@@ -201,17 +224,21 @@ impl Engine {
 
     /// From now on the store may have an object of this name, whatever happens: should it be deleted while it is being stored, and
     /// the power fail, the next start deletes it.
-    async fn announce(&self, name: &Name) -> Result<()> {
+    async fn announce(&self, name: &Name, fence: Fence) -> Result<()> {
         let at = name.clone();
         self.committer
-            .commit(Vec::new(), move |change| match change.stored(&at)? {
-                Some(_) => Ok(()),
-                None => {
-                    change.set_stored(&at, Some(&StoredRecord { content: None }))?;
-                    change.mark_pending(&at)
+            .commit(Vec::new(), move |change| {
+                fence.check(change)?;
+                match change.stored(&at)? {
+                    Some(_) => Ok(()),
+                    None => {
+                        change.set_stored(&at, Some(&StoredRecord { content: None }))?;
+                        change.mark_pending(&at)
+                    }
                 }
             })
-            .await
+            .await?;
+        self.check_flush(name)
     }
 
     async fn copy_stored(
@@ -219,15 +246,15 @@ impl Engine {
         state: &BucketState,
         name: &Name,
         record: ObjectRecord,
-        from: &str,
-        cached_as: ContentId,
+        (from, cached_as): (&str, ContentId),
         source: (ContentId, Place),
+        fence: Fence,
     ) -> Result<()> {
-        self.announce(name).await?;
+        self.announce(name, fence.clone()).await?;
         let etag = state.backend.copy(from, &name.key).await?;
         self.counters.copied_in_store.fetch_add(1, Ordering::Relaxed);
         let copied_as = (ContentId(self.number()), cached_as);
-        self.enter_stored(name, record, etag, copied_as, Some(source)).await
+        self.enter_stored(name, record, etag, copied_as, (Some(source), fence)).await
     }
 
     async fn upload_object(
@@ -236,12 +263,14 @@ impl Engine {
         name: &Name,
         record: ObjectRecord,
         runs: &[Run],
+        fence: Fence,
     ) -> Result<()> {
-        self.announce(name).await?;
+        self.announce(name, fence.clone()).await?;
         let (content, step, size) = (ContentId(self.number()), self.blocks.block_bytes(), record.size_bytes);
         let whose = self.whose_content(content);
         let body = futures_util::stream::iter(0..size.div_ceil(step))
             .then(move |number| async move {
+                self.check_flush(name)?;
                 let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
                 // What was written lately is likely to be read: the cache has it before the journal lets it go.
                 self.blocks.insert(whose, number, block.clone());
@@ -251,7 +280,7 @@ impl Engine {
         let etag = state.backend.put(&name.key, &record.headers, size, &Only::Always, body).await?;
         self.counters.flushed_objects.fetch_add(1, Ordering::Relaxed);
         self.counters.flushed_bytes.fetch_add(size, Ordering::Relaxed);
-        self.enter_stored(name, record, etag, (content, content), None).await
+        self.enter_stored(name, record, etag, (content, content), (None, fence)).await
     }
 
     /// The store has this version now: the object's bytes are there, and the journal's are free. If they were copied in the store,
@@ -263,11 +292,12 @@ impl Engine {
         record: ObjectRecord,
         etag: Option<String>,
         (content, cached_as): (ContentId, ContentId),
-        source: Option<(ContentId, Place)>,
+        (source, fence): (Option<(ContentId, Place)>, Fence),
     ) -> Result<()> {
         let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 let now = change.object(&at)?.filter(|now| now.version == record.version);
                 let is_what_was_copied = match &source {
                     Some((content, place)) => {

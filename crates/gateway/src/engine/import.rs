@@ -12,7 +12,7 @@ use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, Place, S
 use crate::store::{Found, Kind, bare};
 
 /// Objects of one commit.
-const BATCH: usize = 2_000;
+pub(super) const BATCH: usize = 2_000;
 
 /// Enters an object that is in the store and that the metadata don't have. Of one in an S3 store the headers are asked for when
 /// somebody wants them; a directory has none.
@@ -67,9 +67,15 @@ impl Engine {
                 let is_imported = view.is_imported(&prefix).map_err(|error| error.to_string())?;
                 drop(view);
                 match (rule.rule.consistency == Consistency::Exclusive, is_imported) {
-                    (true, false) => self.import(&state, &prefix).await?,
                     (false, _) => self.forget(&state, &prefix).await?,
-                    (true, true) => {}
+                    // Several gateways take over slot by slot.
+                    (true, true) if self.setup.sharing.is_some() => {
+                        let forgotten =
+                            self.committer.commit(Vec::new(), move |change| change.forget_imported(&prefix));
+                        forgotten.await.map_err(|error| error.to_string())?;
+                    }
+                    (true, false) if self.setup.sharing.is_none() => self.import(&state, &prefix).await?,
+                    (true, _) => {}
                 }
             }
         }
@@ -80,6 +86,7 @@ impl Engine {
         let failed = |error: &dyn std::fmt::Display| {
             format!("cannot list what is in the store of bucket {}: {error}", state.name)
         };
+        self.check_whose(state).await.map_err(|error| failed(&error))?;
         let mut listed = state.backend.list(&prefix.key, None).map_err(|error| failed(&error))?;
         let (mut batch, mut count) = (Vec::new(), 0_u64);
         loop {

@@ -1,51 +1,23 @@
 //! Listings: from the metadata where a prefix is ours alone, and from the store, merged in, where others write as well.
 
+use std::collections::HashSet;
 use std::ops::Bound;
 
 use futures_util::StreamExt as _;
 
+use super::elsewhere::{Answer, Question, confused};
+use super::pages::{Entry, ListRequest, Listing};
 use super::shared::record_of;
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::model::ObjectRecord;
+use crate::ownership::Share;
 use crate::store::Kind;
 
 /// The largest character: behind a prefix and this one there is no key with that prefix.
 const LAST: char = '\u{10ffff}';
 /// A directory has no order, so its names are sorted here: more than so many are refused.
 const MOST_UNSORTED: usize = 1_000_000;
-
-/// What to list.
-#[derive(Clone, Debug, Default)]
-pub struct ListRequest {
-    pub prefix: String,
-    /// Keys that have it behind the prefix are told of by what is before it.
-    pub delimiter: Option<String>,
-    /// Only what comes behind this: a key, or a common prefix with everything that has it.
-    pub after: Option<String>,
-    pub most: usize,
-}
-
-/// An object, or what several keys begin with.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Entry {
-    Object(String, Box<ObjectRecord>),
-    Prefix(String),
-}
-
-impl Entry {
-    pub fn name(&self) -> &str {
-        match self {
-            Entry::Object(name, _) | Entry::Prefix(name) => name,
-        }
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Listing {
-    pub entries: Vec<Entry>,
-    pub is_truncated: bool,
-}
 
 /// Groups keys that come in order.
 struct Grouping<'a> {
@@ -98,7 +70,10 @@ impl Engine {
     /// When the bucket is not there, or its store has to be asked and does not answer.
     pub async fn list(&self, bucket: &str, request: &ListRequest) -> Result<Listing> {
         let state = self.bucket(bucket)?;
-        let mut entries = self.list_ours(&state, request)?;
+        let mut entries = match self.shares(bucket, &request.prefix)? {
+            None => self.list_ours(&state, request, |_| true)?,
+            Some(shares) => self.list_shares(bucket, request, shares).await?,
+        };
         if !state.is_exclusive_below(&request.prefix) {
             let theirs = self.list_shared(&state, request).await?;
             entries.extend(theirs);
@@ -111,7 +86,51 @@ impl Engine {
         Ok(Listing { entries, is_truncated })
     }
 
-    fn list_ours(&self, state: &BucketState, request: &ListRequest) -> Result<Vec<Entry>> {
+    /// What several gateways have, each of its own: no snapshot, but every key as it is at some moment of the request.
+    async fn list_shares(
+        &self,
+        bucket: &str,
+        request: &ListRequest,
+        shares: Vec<Share>,
+    ) -> Result<Vec<Entry>> {
+        let parts = shares.into_iter().map(|share| async move {
+            let Some(owner) = share.owner else { return self.list_slots(bucket, request, &share.slots) };
+            let question =
+                Question::List { bucket: bucket.to_owned(), request: request.clone(), slots: share.slots };
+            match self.ask(&owner, &question).await? {
+                Answer::Entries(entries) => Ok(entries),
+                _ => Err(confused()),
+            }
+        });
+        let mut entries = futures_util::future::try_join_all(parts).await?.concat();
+        entries.sort_by(|a, b| a.name().cmp(b.name()));
+        // A group may have keys of several.
+        entries.dedup_by(|a, b| a.name() == b.name());
+        Ok(entries)
+    }
+
+    /// One more than a page of the objects in these slots, which are this gateway's.
+    pub(super) fn list_slots(
+        &self,
+        bucket: &str,
+        request: &ListRequest,
+        slots: &[(u16, u64)],
+    ) -> Result<Vec<Entry>> {
+        let state = self.bucket(bucket)?;
+        let pass = self.to_read_slots(slots)?;
+        let wanted: HashSet<u16> = slots.iter().map(|(slot, _)| *slot).collect();
+        let entries =
+            self.list_ours(&state, request, |key| wanted.contains(&self.slot_of_key(bucket, key)))?;
+        pass.check()?;
+        Ok(entries)
+    }
+
+    fn list_ours(
+        &self,
+        state: &BucketState,
+        request: &ListRequest,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Entry>> {
         let view = self.metadata.view()?;
         let mut grouping = Grouping { request, entries: Vec::new() };
         let mut from = request.prefix.clone();
@@ -126,6 +145,10 @@ impl Engine {
             view.objects(&state.name, Bound::Included(&from), |key, record| {
                 if !key.starts_with(&request.prefix) {
                     return Ok(false);
+                }
+                // What is not to be told of may have the rest of its group behind it.
+                if !is_wanted(key) {
+                    return Ok(true);
                 }
                 let group = grouping.group_of(key).map(str::to_owned);
                 if grouping.is_behind(key) {

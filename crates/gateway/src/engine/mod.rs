@@ -1,26 +1,40 @@
 //! The gateway without its protocol: buckets, objects, copies, uploads, listings. `s3/` puts S3 in front of it.
 
+mod ahead;
+mod alone;
+mod answering;
+mod buckets;
+mod conditions;
 mod copy;
+mod elsewhere;
 mod expiry;
 mod flush;
 mod import;
 mod list;
+mod owners;
+mod pages;
 mod parts;
 mod queue;
 mod read;
+mod recovery;
 mod shared;
+mod slots;
 mod upload;
 mod write;
 
+pub use alone::Alone;
+pub(crate) use alone::Recorded;
+pub use conditions::Conditions;
 pub use copy::{CopyRequest, SourceConditions};
-pub use list::{Entry, ListRequest, Listing};
+pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
+pub use pages::{Entry, ListRequest, Listing, UploadSummary};
 pub use parts::CompletedPart;
 pub use read::{Body, Resolved};
-pub use upload::{MOST_PARTS, PartSummary, UploadSummary};
-pub use write::{Conditions, PutRequest, Stored, Verify};
+pub(crate) use slots::Held;
+pub use upload::{MOST_PARTS, PartSummary};
+pub use write::{PutRequest, Stored, Verify};
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,14 +42,18 @@ use std::time::Duration;
 use underlay_files::{Access, Folder};
 use underlay_sync::{Mutex, RwLock};
 
+use crate::at_rest::AtRest;
 use crate::blocks::{Blocks, Counts, Whose};
 use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
 use crate::errors::{Error, Result};
-use crate::journal::{Journal, Known};
+use crate::journal::Journal;
+use crate::journal::frame::Framing;
 use crate::meta::{Committer, Metadata, Name};
-use crate::model::{BucketRecord, ContentId, Place, now_ms};
+use crate::model::ContentId;
 use crate::store::{Backend, Found};
 use queue::Queue;
+use recovery::{SEALED_BY, is_sealed_anew, open_metadata, recover};
+pub(crate) use recovery::{check_seal, sealed_by};
 
 /// Makes the store of a place ready, or says why it can't be.
 pub type OpenStore = dyn Fn(&StorePlace) -> std::result::Result<Backend, String> + Send + Sync;
@@ -54,6 +72,12 @@ pub struct Setup {
     pub new_buckets: Option<NewBuckets>,
     pub open_store: Box<OpenStore>,
     pub create_place: Box<CreatePlace>,
+    /// How keys are divided among several gateways; `None` if this one has them all.
+    pub sharing: Option<Sharing>,
+    /// The others are stopped: what is left here is to be stored, and nothing else is done.
+    pub alone: Option<Alone>,
+    /// What the local disk is encrypted with.
+    pub at_rest: Option<Arc<AtRest>>,
 }
 
 /// See the module.
@@ -64,9 +88,15 @@ pub struct Engine {
     blocks: Arc<Blocks>,
     queue: Arc<Queue>,
     served: Arc<Served>,
+    ahead: ahead::Ahead,
+    clock: expiry::Clock,
     setup: Setup,
     /// Of this local directory: blocks of another one's are not ours.
     identity: u64,
+    /// Fingerprint of the key that the local disk is encrypted with: blocks of another one's are not ours either.
+    sealed_by: u64,
+    /// Slots that others have, where this one is [alone](Setup::alone).
+    others: HashSet<u16>,
     next_number: AtomicU64,
     /// Nobody else may use the directory while we do.
     _lock: std::fs::File,
@@ -114,6 +144,7 @@ pub(crate) struct BucketState {
     pub(crate) place: StorePlace,
     /// The longest prefix first.
     pub(crate) rules: Vec<RuleState>,
+    pub(crate) looked: Mutex<owners::Looked>,
 }
 
 pub(crate) struct RuleState {
@@ -198,11 +229,21 @@ impl Engine {
         let journal_folder =
             folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
         let metadata = open_metadata(&folder, &journal_folder, setup.local.metadata_bytes as usize)?;
-        let journal = recover(&metadata, journal_folder, setup.local.journal_bytes)
+        let sealed_by = sealed_by(setup.at_rest.as_deref())?;
+        check_seal(&metadata, sealed_by, &setup.local.directory)?;
+        let is_anew = is_sealed_anew(&metadata, sealed_by).map_err(|error| error.to_string())?;
+        if is_anew && folder.has(CACHE) {
+            // What lies there in clear has to go, and what another key has sealed is of no use. The key is noted after this.
+            let cache = folder.path().join(CACHE);
+            underlay_files::remove_tree(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
+        }
+        let framing = Framing::new(setup.at_rest.clone());
+        let journal = recover(&metadata, journal_folder, setup.local.journal_bytes, framing)
             .map_err(|error| error.to_string())?;
         let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
         let flash = (setup.local.flash_bytes > 0).then(|| (cache_folder.path(), setup.local.flash_bytes));
-        let blocks = Blocks::open(setup.local.block_bytes, setup.local.memory_bytes, flash).await?;
+        let (block_bytes, memory_bytes) = (setup.local.block_bytes, setup.local.memory_bytes);
+        let blocks = Blocks::open(block_bytes, memory_bytes, flash, setup.at_rest.clone()).await?;
         let (queue, served) = (Arc::new(Queue::default()), Arc::new(Served::default()));
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
@@ -212,18 +253,43 @@ impl Engine {
             })
             .map_err(|error| format!("cannot start a thread: {error}"))?
         };
+        // An earlier gateway would take a sealed journal for damaged, and others' stores for its own.
+        let needs_format = sealed_by != 0 || setup.sharing.is_some();
         let identity = committer
-            .commit(Vec::new(), |change| match change.number(b"identity")? {
-                Some(identity) => Ok(identity),
-                None => {
-                    let identity =
-                        getrandom::u64().map_err(|error| Error::local("no random numbers", error))?;
-                    change.set_number(b"identity", identity)?;
-                    Ok(identity)
+            .commit(Vec::new(), move |change| {
+                change.set_number(SEALED_BY, sealed_by)?;
+                if needs_format {
+                    change.set_number(crate::meta::FORMAT_KEY, crate::meta::FORMAT_OF_MORE)?;
+                }
+                match change.number(b"identity")? {
+                    Some(identity) => Ok(identity),
+                    None => {
+                        let identity =
+                            getrandom::u64().map_err(|error| Error::local("no random numbers", error))?;
+                        change.set_number(b"identity", identity)?;
+                        Ok(identity)
+                    }
                 }
             })
             .await
             .map_err(|error| error.to_string())?;
+        match &setup.sharing {
+            Some(sharing) => sharing.ownership.be(format!("{identity:016x}")),
+            // Objects that it does not know, another gateway may have.
+            None if setup.alone.is_none()
+                && slots::membership_of(&metadata).map_err(|error| error.to_string())?.is_some() =>
+            {
+                return Err(format!(
+                    "{} is that of a gateway which shares its store with others, and the configuration has no [cluster]\n  what to do: put [cluster] back, or begin with an empty directory once `drain` has stored everything",
+                    setup.local.directory.display()
+                ));
+            }
+            None => {}
+        }
+        let others = match &setup.alone {
+            Some(alone) => alone.others(&metadata, &format!("{identity:016x}"))?,
+            None => HashSet::new(),
+        };
         let next_number = AtomicU64::new(metadata.epoch << NUMBER_BITS);
         let engine = Engine {
             metadata,
@@ -232,112 +298,26 @@ impl Engine {
             blocks: Arc::new(blocks),
             queue,
             served,
+            ahead: ahead::Ahead::default(),
+            clock: expiry::Clock::new(setup.uploads_expire),
             setup,
             identity,
+            sealed_by,
+            others,
             next_number,
             _lock: lock,
             counters: Counters::default(),
         };
         engine.open_buckets().await?;
-        engine.take_over().await?;
+        if engine.setup.alone.is_none() {
+            engine.check_stores().await?;
+            engine.take_over().await?;
+        }
         let engine = Arc::new(engine);
         engine.start_flushing().map_err(|error| error.to_string())?;
         engine.start_expiring();
+        engine.start_looking_out();
         Ok(engine)
-    }
-
-    fn state_of(
-        &self,
-        name: &str,
-        place: &StorePlace,
-        rules: &[Rule],
-        record: &BucketRecord,
-    ) -> std::result::Result<BucketState, String> {
-        let backend = (self.setup.open_store)(place)
-            .map_err(|problem| format!("the store of bucket {name}: {problem}"))?;
-        let rules = rules
-            .iter()
-            .map(|rule| RuleState { rule: rule.clone(), counts: Arc::default(), fresh: Mutex::default() })
-            .collect();
-        Ok(BucketState {
-            name: name.to_owned(),
-            backend,
-            created_ms: record.created_ms,
-            is_created: record.is_created,
-            place: place.clone(),
-            rules,
-        })
-    }
-
-    async fn open_buckets(&self) -> std::result::Result<(), String> {
-        let known =
-            self.metadata.view().and_then(|view| view.all_buckets()).map_err(|error| error.to_string())?;
-        let mut states = HashMap::new();
-        for bucket in &self.setup.buckets {
-            let place = bucket.store.to_string();
-            let former =
-                known.iter().find(|(name, _)| *name == bucket.name).map(|(_, record)| record.clone());
-            if let Some(former) = &former
-                && former.store != place
-            {
-                return Err(format!(
-                    "bucket {} was over {} and is now over {place}, so what the gateway knows of its objects is wrong\n  what to do: give the new store a new bucket name, or another directory in [local]",
-                    bucket.name, former.store
-                ));
-            }
-            let record = former.unwrap_or_else(|| BucketRecord {
-                created_ms: now_ms(),
-                store: place,
-                is_created: false,
-            });
-            let (name, row) = (bucket.name.clone(), record.clone());
-            self.committer
-                .commit(Vec::new(), move |change| match change.bucket(&name)? {
-                    Some(_) => Ok(()),
-                    None => change.set_bucket(&name, &row),
-                })
-                .await
-                .map_err(|error| error.to_string())?;
-            states.insert(
-                bucket.name.clone(),
-                Arc::new(self.state_of(&bucket.name, &bucket.store, &bucket.rules, &record)?),
-            );
-        }
-        for (name, record) in &known {
-            if states.contains_key(name) {
-                continue;
-            }
-            match (&self.setup.new_buckets, record.is_created) {
-                (Some(new), true) => {
-                    let place = StorePlace::parse(&record.store).ok_or_else(|| {
-                        format!("bucket {name} is over {}, which is no store", record.store)
-                    })?;
-                    let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), record)?;
-                    states.insert(name.clone(), Arc::new(state));
-                }
-                _ => self.check_left_out(name)?,
-            }
-        }
-        *self.served.buckets.write() = states;
-        Ok(())
-    }
-
-    /// A bucket that the configuration no longer has may be left out only when its store has everything.
-    fn check_left_out(&self, bucket: &str) -> std::result::Result<(), String> {
-        let view = self.metadata.view().map_err(|error| error.to_string())?;
-        let pending = view.all_pending().map_err(|error| error.to_string())?;
-        match pending.iter().filter(|(name, _)| name.bucket == bucket).count() {
-            0 => match self.needed_elsewhere(|name| name.bucket == bucket) {
-                Ok(0) => Ok(()),
-                Ok(count) => Err(format!(
-                    "the configuration no longer has bucket {bucket}, and the bytes of {count} of its objects are what copies or unfinished uploads of other buckets consist of\n  what to do: put [bucket.{bucket}] back, complete or abort those uploads, and run `underlay-gateway drain` before you remove it"
-                )),
-                Err(error) => Err(error.to_string()),
-            },
-            count => Err(format!(
-                "the configuration no longer has bucket {bucket}, and {count} of its objects are not in its store yet\n  what to do: put [bucket.{bucket}] back, and run `underlay-gateway drain` before you remove it"
-            )),
-        }
     }
 
     /// A number that was never given before.
@@ -345,143 +325,29 @@ impl Engine {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn bucket(&self, name: &str) -> Result<Arc<BucketState>> {
-        self.served.buckets.read().get(name).cloned().ok_or(Error::NoSuchBucket)
+    fn whose_content(&self, content: ContentId) -> Whose {
+        self.whose(&[b"content", &self.identity.to_le_bytes(), &content.0.to_le_bytes()])
     }
 
-    /// All buckets in order, with when they came.
-    pub fn list_buckets(&self) -> Vec<(String, i64)> {
-        let mut buckets: Vec<(String, i64)> =
-            self.served.buckets.read().values().map(|state| (state.name.clone(), state.created_ms)).collect();
-        buckets.sort();
-        buckets
-    }
-
-    pub(crate) fn bucket_states(&self) -> Vec<Arc<BucketState>> {
-        let mut states: Vec<_> = self.served.buckets.read().values().cloned().collect();
-        states.sort_by(|a, b| a.name.cmp(&b.name));
-        states
-    }
-
-    /// # Errors
-    /// When the gateway serves no such bucket.
-    pub fn check_bucket(&self, name: &str) -> Result<()> {
-        self.bucket(name).map(drop)
-    }
-
-    /// Makes a bucket below the configured place.
-    ///
-    /// # Errors
-    /// When it exists, or the configuration has no place for new ones.
-    pub async fn create_bucket(&self, name: &str) -> Result<()> {
-        if self.served.buckets.read().contains_key(name) {
-            return Err(Error::BucketExists);
-        }
-        let Some(new) = &self.setup.new_buckets else {
-            return Err(Error::NotImplemented(
-                "this gateway has no place for new buckets: its configuration needs [new_buckets]".to_owned(),
-            ));
-        };
-        let place = (self.setup.create_place)(&new.under, name).map_err(Error::Store)?;
-        let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
-        let state =
-            self.state_of(name, &place, std::slice::from_ref(&new.rule), &record).map_err(Error::Store)?;
-        if !state.backend.is_empty().await? {
-            tracing::warn!("bucket {name} is not made: there are objects in {place} already");
-            return Err(Error::NameTaken(
-                "there are objects already where this bucket would be: give it another name, or ask whoever runs the gateway"
-                    .to_owned(),
-            ));
-        }
-        let (bucket, row) = (name.to_owned(), record.clone());
-        self.committer
-            .commit(Vec::new(), move |change| match change.bucket(&bucket)? {
-                Some(_) => Err(Error::BucketExists),
-                None => {
-                    change.set_bucket(&bucket, &row)?;
-                    // It is new: there is nothing to take over.
-                    change.set_imported(&Name::new(&bucket, ""))
-                }
-            })
-            .await?;
-        self.served.buckets.write().insert(name.to_owned(), Arc::new(state));
-        Ok(())
-    }
-
-    /// Removes an empty bucket that a client created.
-    ///
-    /// # Errors
-    /// When it is not empty, or the configuration's.
-    pub async fn delete_bucket(&self, name: &str) -> Result<()> {
-        let state = self.bucket(name)?;
-        if !state.is_created {
-            return Err(Error::NotImplemented(format!(
-                "bucket {name} is the configuration's: remove [bucket.{name}] there"
-            )));
-        }
-        // Of what others write there, the metadata know nothing.
-        if state.rules.iter().any(|rule| rule.rule.consistency != Consistency::Exclusive)
-            && !state.backend.is_empty().await?
-        {
-            return Err(Error::BucketNotEmpty);
-        }
-        if !self.has_objects(name)? {
-            // As in S3, unfinished uploads keep no bucket.
-            self.end_uploads_of(name).await?;
-        }
-        // What was deleted has to be gone from the store first.
-        self.queue.hasten_bucket(name);
-        for _ in 0..100 {
-            let bucket = name.to_owned();
-            let is_empty = self.committer.commit(Vec::new(), move |change| {
-                if change.bucket_has_rows(&bucket)? {
-                    return Err(Error::BucketNotEmpty);
-                }
-                change.remove_bucket(&bucket)
-            });
-            match is_empty.await {
-                Ok(()) => {
-                    self.served.buckets.write().remove(name);
-                    if let StorePlace::Directory(directory) = &state.place {
-                        remove_empty(directory);
-                    }
-                    return Ok(());
-                }
-                Err(Error::BucketNotEmpty) if !self.has_objects(name)? && !self.has_uploads(name)? => {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                Err(error) => return Err(error),
+    /// Blocks that another key has sealed are not ours; without a key they have the names that they always had.
+    fn whose(&self, parts: &[&[u8]]) -> Whose {
+        match self.sealed_by {
+            0 => Whose::new(parts),
+            key => {
+                let (what, key): (&[u8], _) = (b"sealed by", key.to_le_bytes());
+                Whose::new(&[parts, &[what, &key]].concat())
             }
         }
-        Err(Error::Busy("objects of the bucket are still being deleted from its store: try again".to_owned()))
-    }
-
-    fn has_objects(&self, bucket: &str) -> Result<bool> {
-        let view = self.metadata.view()?;
-        let mut found = false;
-        view.objects(bucket, std::ops::Bound::Unbounded, |_, _| {
-            found = true;
-            Ok(false)
-        })?;
-        Ok(found)
-    }
-
-    fn has_uploads(&self, bucket: &str) -> Result<bool> {
-        let (view, mut found) = (self.metadata.view()?, false);
-        view.uploads(bucket, &Name::new(bucket, "").to_bytes(), |_, _, _| {
-            found = true;
-            Ok(false)
-        })?;
-        Ok(found)
-    }
-
-    fn whose_content(&self, content: ContentId) -> Whose {
-        Whose::new(&[b"content", &self.identity.to_le_bytes(), &content.0.to_le_bytes()])
     }
 
     /// Bytes in the journal, and how many there may be.
     pub(crate) fn journal_bytes(&self) -> (u64, u64) {
         (self.journal.used_bytes(), self.journal.capacity_bytes())
+    }
+
+    /// Whether flash is left alone, how many blocks were not looked for there, and how long a block takes from it and from the store.
+    pub(crate) fn bypass(&self) -> (bool, u64, f64, f64) {
+        self.blocks.bypass()
     }
 
     pub(crate) fn cached_bytes(&self) -> u64 {
@@ -534,57 +400,4 @@ fn sync_above(directory: &std::path::Path, path: &str) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Directories that are left when their objects have gone, from the innermost outwards.
-fn remove_empty(directory: &std::path::Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_empty(&entry.path());
-        }
-    }
-    // One that is not empty stays.
-    let _ = std::fs::remove_dir(directory);
-}
-
-/// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them would remove
-/// what clients were told is safe.
-fn open_metadata(
-    folder: &Folder,
-    journal: &Folder,
-    cache_bytes: usize,
-) -> std::result::Result<Metadata, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.path().display());
-    let path: PathBuf = folder.path().join(crate::meta::FILE);
-    let journal_epoch = crate::journal::epoch_of(journal).map_err(failed)?;
-    // Made by us, for us alone: the metadata store itself would go by the umask.
-    let is_new = folder.file(crate::meta::FILE).and_then(|file| file.metadata()).map_err(failed)?.len() == 0;
-    if is_new && journal_epoch > 0 {
-        return Err(format!(
-            "{} is missing or empty, and there is a journal beside it, which is worth nothing without it\n  what to do: bring the metadata back; if they are lost, move the whole directory away and begin with an empty one",
-            path.display()
-        ));
-    }
-    let metadata = Metadata::open(&path, cache_bytes, journal_epoch).map_err(|error| error.to_string())?;
-    if is_new {
-        // Their names have to be as durable as what will be in them.
-        let above = folder.path().parent().unwrap_or(folder.path());
-        for directory in [folder.path(), above] {
-            std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
-        }
-    }
-    crate::journal::set_epoch(journal, metadata.epoch).map_err(failed)?;
-    Ok(metadata)
-}
-
-fn recover(metadata: &Metadata, folder: Folder, capacity_bytes: u64) -> Result<Arc<Journal>> {
-    let mut known = Vec::new();
-    metadata.view()?.each_content(|_, record| {
-        if let Place::Local { segment, offset_bytes } = record.place {
-            known.push(Known { segment, offset_bytes, size_bytes: record.size_bytes });
-        }
-        Ok(())
-    })?;
-    let journal = Journal::open(folder, capacity_bytes, &known);
-    journal.map(Arc::new).map_err(|error| Error::local("cannot open the journal", error))
 }

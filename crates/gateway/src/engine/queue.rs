@@ -15,6 +15,8 @@ use crate::model::ContentId;
 const MOST_PAUSE: Duration = Duration::from_secs(30);
 /// A name whose turn depends on another's looks again after so long, if nothing wakes it before.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(2);
+/// And so does one that is another gateway's, as far as is known.
+const NOT_OURS_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(super) struct Queue {
@@ -51,6 +53,8 @@ pub(super) enum Attempt {
     /// Others need what the store has at this name.
     Blocked,
     Failed(Error),
+    /// It is not ours to flush now.
+    NotOurs,
 }
 
 /// A name to flush.
@@ -120,6 +124,17 @@ impl Queue {
 
     pub(super) fn hasten_all(&self) {
         self.hasten_those(|_| true);
+    }
+
+    /// Calls `take` for every name that is pending or that somebody is flushing.
+    pub(super) fn each_name(&self, mut take: impl FnMut(&Name)) {
+        let state = self.state.lock();
+        state.items.keys().for_each(&mut take);
+        state.under_way.iter().for_each(&mut take);
+    }
+
+    pub(super) fn hasten_some(&self, which: impl Fn(&Name) -> bool) {
+        self.hasten_those(which);
     }
 
     fn hasten_those(&self, which: impl Fn(&Name) -> bool) {
@@ -195,6 +210,7 @@ impl Queue {
                     item.blocked_since.get_or_insert(now);
                     now + BLOCKED_PAUSE
                 }
+                Attempt::NotOurs => now + NOT_OURS_PAUSE,
                 Attempt::Failed(error) => {
                     item.attempts += 1;
                     failure = Some((name.to_string(), error.to_string()));

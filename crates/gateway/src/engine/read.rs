@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
+use super::elsewhere::{Answer, Question, confused};
 use super::shared::record_of;
 use super::{BucketState, Engine};
 use crate::blocks::{Origin, joined};
@@ -14,6 +15,7 @@ use crate::errors::{Error, Result};
 use crate::journal::Pins;
 use crate::meta::{Name, View};
 use crate::model::{ContentId, Extent, ObjectRecord, Place};
+use crate::ownership::Route;
 
 /// The bytes of an answer.
 pub type Body = BoxStream<'static, Result<Bytes>>;
@@ -28,8 +30,20 @@ const ATTEMPTS: usize = 4;
 /// Where a run of an object's bytes is.
 #[derive(Clone)]
 pub(super) enum Source {
-    Local { content: ContentId, size_bytes: u64, segment: u64, offset_bytes: u64 },
+    Local {
+        content: ContentId,
+        size_bytes: u64,
+        segment: u64,
+        offset_bytes: u64,
+    },
     Remote(Origin),
+    /// Another gateway's object.
+    Elsewhere {
+        owner: String,
+        bucket: String,
+        key: String,
+        etag: String,
+    },
 }
 
 /// A range of a source.
@@ -52,6 +66,13 @@ impl Engine {
     /// # Errors
     /// `NoSuchKey`, or when the store has to be asked and does not answer.
     pub async fn resolve(&self, bucket: &str, key: &str) -> Result<Resolved> {
+        let pass = self.to_read(bucket, key)?;
+        let resolved = self.resolve_here(bucket, key).await;
+        pass.check()?;
+        resolved
+    }
+
+    async fn resolve_here(&self, bucket: &str, key: &str) -> Result<Resolved> {
         let state = self.bucket(bucket)?;
         if state.backend.path(key).is_err() {
             return Err(Error::NoSuchKey);
@@ -80,6 +101,39 @@ impl Engine {
             Ok((contents, Some((record, runs))))
         })?;
         Ok(found.map(|(record, runs)| Resolved { record, runs, _pins: Some(pins) }))
+    }
+
+    /// An object that is to be copied, wherever it is.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub async fn resolve_source(&self, bucket: &str, key: &str) -> Result<Resolved> {
+        let owner = match self.route(bucket, key) {
+            Route::Here => return self.resolve(bucket, key).await,
+            Route::There { owner, .. } => owner,
+            Route::Nowhere(why) => return Err(Error::Busy(format!("{why}: try again later"))),
+        };
+        let (bucket, key) = (bucket.to_owned(), key.to_owned());
+        let question = Question::Look { bucket: bucket.clone(), key: key.clone() };
+        let Answer::Object(record) = self.ask(&owner, &question).await? else { return Err(confused()) };
+        let (etag, range) = (record.etag.clone(), 0..record.size_bytes);
+        let source = Source::Elsewhere { owner, bucket, key, etag };
+        Ok(Resolved::elsewhere(*record, vec![Run { source, range }]))
+    }
+
+    pub(super) async fn read_elsewhere(
+        &self,
+        owner: &str,
+        (bucket, key, etag): (&str, &str, &str),
+        range: Range<u64>,
+    ) -> Result<Bytes> {
+        let length = range.end - range.start;
+        let question =
+            Question::Read { bucket: bucket.to_owned(), key: key.to_owned(), etag: etag.to_owned(), range };
+        match self.ask(owner, &question).await? {
+            Answer::Bytes(bytes) if bytes.len() as u64 == length => Ok(bytes),
+            _ => Err(confused()),
+        }
     }
 
     /// Where extents lie.
@@ -150,6 +204,7 @@ impl Engine {
     /// The bytes of a range, beginning before all of them are here. What moves meanwhile is followed.
     pub fn body(self: &Arc<Self>, bucket: &str, key: &str, resolved: Resolved, range: Range<u64>) -> Body {
         let (engine, name) = (Arc::clone(self), Name::new(bucket, key));
+        self.read_ahead(bucket, key, &resolved, &range);
         let pieces = pieces(&range, self.blocks.block_bytes());
         let resolved = Arc::new(resolved);
         futures_util::stream::iter(pieces)
@@ -184,10 +239,11 @@ impl Engine {
         resolved: &Resolved,
         range: Range<u64>,
     ) -> Result<Bytes> {
+        self.read_ahead(bucket, key, resolved, &range);
         self.piece(&Name::new(bucket, key), resolved, range).await
     }
 
-    async fn piece(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Bytes> {
+    pub(super) async fn piece(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Bytes> {
         Ok(joined(self.piece_apart(name, resolved, range).await?))
     }
 
@@ -199,6 +255,10 @@ impl Engine {
         // The bytes are elsewhere by now: a flush has put them there, or somebody else has been at the store.
         let state = self.bucket(&name.bucket)?;
         let changed = || Error::Store(format!("{name} was replaced while it was read"));
+        if resolved.runs.iter().any(|run| matches!(run.source, Source::Elsewhere { .. })) {
+            // Another gateway's versions say nothing beside ours.
+            return Err(changed());
+        }
         if !state.is_exclusive(&name.key) {
             self.forget_found(&state, &name.key);
             return Err(changed());
@@ -250,6 +310,9 @@ impl Engine {
     async fn read_source(&self, source: &Source, range: Range<u64>) -> Result<Bytes> {
         match source {
             Source::Remote(origin) => self.blocks.read(origin, range).await,
+            Source::Elsewhere { owner, bucket, key, etag } => {
+                self.read_elsewhere(owner, (bucket, key, etag), range).await
+            }
             Source::Local { content, size_bytes, segment, offset_bytes } => {
                 let (content, size_bytes, place) = (*content, *size_bytes, (*segment, *offset_bytes));
                 if range.end - range.start <= 64 << 10 {
@@ -266,6 +329,10 @@ impl Engine {
 }
 
 impl Resolved {
+    pub(super) fn elsewhere(record: ObjectRecord, runs: Vec<Run>) -> Resolved {
+        Resolved { record, runs, _pins: None }
+    }
+
     pub(super) fn runs(&self) -> &[Run] {
         &self.runs
     }

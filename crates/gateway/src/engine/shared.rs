@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use futures_util::StreamExt as _;
 
-use super::write::{Conditions, PutRequest, Stored};
+use super::conditions::Conditions;
+use super::write::{PutRequest, Stored};
 use super::{BucketState, Engine};
-use crate::blocks::{Origin, Whose};
+use crate::blocks::Origin;
 use crate::config::Consistency;
 use crate::digests::Sums;
 use crate::errors::{Error, Result};
@@ -58,7 +59,7 @@ impl Engine {
     /// Where blocks of such an object come from. Its ETag is a part of what they are known by.
     pub(super) fn shared_origin(&self, state: &BucketState, key: &str, found: &Found) -> Origin {
         let etag = found.etag.clone();
-        let whose = Whose::new(&[
+        let whose = self.whose(&[
             b"shared",
             &self.identity.to_le_bytes(),
             state.name.as_bytes(),

@@ -1,6 +1,7 @@
 //! Multipart uploads. Parts are contents of the journal, or by reference ranges of other objects; completing one writes a list
 //! of extents.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,19 +9,24 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
+use super::conditions::Conditions;
 use super::copy::SourceConditions;
+use super::elsewhere::{Answer, Question, confused};
+use super::pages::UploadSummary;
 use super::parts::{
     CompletedPart, checksums_of_parts, is_splintered, joined, listed_parts, slice, whole_checksums,
 };
 use super::read::pieces;
 use super::shared::{check_headers, no_place, only_of};
-use super::write::{Conditions, For, Stored, Verify, check_target, whole};
+use super::slots::Fence;
+use super::write::{For, Stored, Verify, check_target, whole};
 use super::{BucketState, Engine};
 use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
 use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::Name;
 use crate::model::{Checksums, Coverage, Headers, ObjectRecord, PartRecord, UploadRecord, now_ms};
+use crate::ownership::Share;
 use crate::store::{Kind, bare};
 
 /// S3's limits.
@@ -28,16 +34,6 @@ pub const MOST_PARTS: u16 = 10_000;
 const MOST_OBJECT_BYTES: u64 = 5 << 40;
 /// An object's list of extents is read and written whole, and a part has one as a rule.
 const MOST_EXTENTS: usize = 2 * MOST_PARTS as usize;
-
-/// An upload that is under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UploadSummary {
-    pub key: String,
-    pub upload: String,
-    pub begun_ms: i64,
-    pub checksum_algorithm: Option<String>,
-    pub coverage: Option<Coverage>,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartSummary {
@@ -63,6 +59,8 @@ impl Engine {
     ) -> Result<String> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
+        self.check_keepable(&state, &headers, &tags)?;
+        let pass = self.to_write(bucket, &[key]).await?;
         if !state.is_exclusive(key) {
             check_headers(&state.backend, &headers)?;
             if !tags.is_empty() {
@@ -82,13 +80,17 @@ impl Engine {
             checksum_algorithm: checksum.map(|(algorithm, _)| algorithm.name().to_owned()),
             coverage: checksum.map(|(_, coverage)| coverage),
         };
-        let at = upload.clone();
+        let (at, fence) = (upload.clone(), Fence::of(&pass));
         self.committer
-            .commit(Vec::new(), move |change| match change.bucket(&name.bucket)? {
-                None => Err(Error::NoSuchBucket),
-                Some(_) => change.set_upload(&name, &at, &record),
+            .commit(Vec::new(), move |change| {
+                fence.check(change)?;
+                match change.bucket(&name.bucket)? {
+                    None => Err(Error::NoSuchBucket),
+                    Some(_) => change.set_upload(&name, &at, &record),
+                }
             })
             .await?;
+        pass.check()?;
         Ok(upload)
     }
 
@@ -98,9 +100,10 @@ impl Engine {
     /// When there is none.
     pub fn upload(&self, bucket: &str, key: &str, upload: &str) -> Result<UploadSummary> {
         self.bucket(bucket)?;
-        let record =
-            self.metadata.view()?.upload(&Name::new(bucket, key), upload)?.ok_or(Error::NoSuchUpload)?;
-        Ok(summary(key, upload, record))
+        let pass = self.to_read(bucket, key)?;
+        let record = self.metadata.view()?.upload(&Name::new(bucket, key), upload)?;
+        pass.check()?;
+        Ok(summary(key, upload, record.ok_or(Error::NoSuchUpload)?))
     }
 
     /// Takes a part, in the place of one of the same number.
@@ -119,20 +122,23 @@ impl Engine {
         body: BoxStream<'_, Result<Bytes>>,
         verify: Verify,
     ) -> Result<Stored> {
+        let pass = self.to_write(bucket, &[key]).await?;
         self.upload(bucket, key, upload)?;
         let (written, sums) = self.spool(size_bytes, algorithms, body, For::Part).await?;
         verify(&sums.md5, &sums.checksums)?;
-        self.keep_part(bucket, key, upload, number, written, sums).await
+        let stored = self.keep_part((bucket, key), upload, number, written, sums, Fence::of(&pass)).await?;
+        pass.check()?;
+        Ok(stored)
     }
 
     async fn keep_part(
         &self,
-        bucket: &str,
-        key: &str,
+        (bucket, key): (&str, &str),
         upload: &str,
         number: u16,
         written: Option<Written>,
         sums: Sums,
+        fence: Fence,
     ) -> Result<Stored> {
         let part = PartRecord {
             size_bytes: written.as_ref().map_or(0, Written::size_bytes),
@@ -151,6 +157,7 @@ impl Engine {
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         self.committer
             .commit(written.into_iter().collect(), move |change| {
+                fence.check(change)?;
                 change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
                 if let Some((content, size_bytes, place)) = content {
                     change.add_content(content, size_bytes, place)?;
@@ -176,9 +183,10 @@ impl Engine {
         conditions: SourceConditions,
         range: Option<Range<u64>>,
     ) -> Result<Stored> {
+        let pass = self.to_write(bucket, &[key]).await?;
         self.upload(bucket, key, upload)?;
         let source = self.bucket(from.0)?;
-        let resolved = self.resolve(from.0, from.1).await?;
+        let resolved = self.resolve_source(from.0, from.1).await?;
         conditions.check(&resolved.record)?;
         let size = resolved.record.size_bytes;
         let whole = range.is_none();
@@ -188,16 +196,22 @@ impl Engine {
                 "the range is not within the source, which has {size} bytes"
             )));
         }
-        if !source.is_exclusive(from.1) || is_splintered(&resolved.record.extents, &range) {
+        let is_together = self.are_together((bucket, key), from);
+        if !is_together || !source.is_exclusive(from.1) || is_splintered(&resolved.record.extents, &range) {
             let length = range.end - range.start;
             let body = self.body(from.0, from.1, resolved, range);
             let (written, sums) = self.spool(length, &[], body, For::Part).await?;
-            return self.keep_part(bucket, key, upload, number, written, sums).await;
+            let fence = Fence::of(&pass);
+            let stored = self.keep_part((bucket, key), upload, number, written, sums, fence).await?;
+            return pass.check().map(|()| stored);
         }
         drop(resolved);
         let (name, from, upload) = (Name::new(bucket, key), Name::new(from.0, from.1), upload.to_owned());
-        self.committer
+        let fence = Fence::of(&pass);
+        let copied = self
+            .committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
                 let source = change.object(&from)?.ok_or(Error::NoSuchKey)?;
                 conditions.check(&source)?;
@@ -220,7 +234,9 @@ impl Engine {
                 change.set_part(&upload, number, &part)?;
                 Ok(Stored { etag: part.etag, checksums: Checksums::default(), modified_ms: part.modified_ms })
             })
-            .await
+            .await?;
+        pass.check()?;
+        Ok(copied)
     }
 
     /// Makes an object of the listed parts.
@@ -240,6 +256,7 @@ impl Engine {
         size_bytes: Option<u64>,
     ) -> Result<Stored> {
         let state = self.bucket(bucket)?;
+        let pass = self.to_write(bucket, &[key]).await?;
         let name = Name::new(bucket, key);
         let view = self.metadata.view()?;
         let Some(begun) = view.upload(&name, upload)? else {
@@ -284,12 +301,14 @@ impl Engine {
         };
         if !state.is_exclusive(key) {
             stored.etag = self.complete_shared(&state, &name, upload, &record, &conditions).await?;
+            pass.check()?;
             return Ok(stored);
         }
         let is_directory = state.backend.kind == Kind::Directory;
-        let (at, upload) = (name.clone(), upload.to_owned());
+        let (at, upload, fence) = (name.clone(), upload.to_owned(), Fence::of(&pass));
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 change.upload(&at, &upload)?.ok_or(Error::NoSuchUpload)?;
                 for (number, part) in &found {
                     // One that was uploaded again since is another one.
@@ -304,6 +323,7 @@ impl Engine {
             })
             .await?;
         self.settled(&state, &name).await?;
+        pass.check()?;
         Ok(stored)
     }
 
@@ -337,13 +357,16 @@ impl Engine {
     /// When there is none.
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: &str) -> Result<()> {
         self.bucket(bucket)?;
-        let (name, upload) = (Name::new(bucket, key), upload.to_owned());
+        let pass = self.to_write(bucket, &[key]).await?;
+        let (name, upload, fence) = (Name::new(bucket, key), upload.to_owned(), Fence::of(&pass));
         self.committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 change.upload(&name, &upload)?.ok_or(Error::NoSuchUpload)?;
                 change.remove_upload(&name, &upload)
             })
-            .await
+            .await?;
+        pass.check()
     }
 
     /// Parts that are there, in order, behind one of them.
@@ -381,14 +404,55 @@ impl Engine {
     ///
     /// # Errors
     /// When the bucket is not there.
-    pub fn list_uploads(
+    pub async fn list_uploads(
         &self,
         bucket: &str,
         prefix: &str,
         after: Option<(&str, Option<&str>)>,
         most: usize,
     ) -> Result<(Vec<UploadSummary>, bool)> {
+        let Some(shares) = self.shares(bucket, prefix)? else {
+            return self.uploads_in_slots(bucket, prefix, after, most, None);
+        };
+        let (mut uploads, mut is_truncated) = (Vec::new(), false);
+        for Share { owner, slots } in shares {
+            let (theirs, are_truncated) = match owner {
+                None => self.uploads_in_slots(bucket, prefix, after, most, Some(&slots))?,
+                Some(owner) => {
+                    let question = Question::ListUploads {
+                        bucket: bucket.to_owned(),
+                        prefix: prefix.to_owned(),
+                        after: after.map(|(key, upload)| (key.to_owned(), upload.map(str::to_owned))),
+                        most: most as u64,
+                        slots,
+                    };
+                    match self.ask(&owner, &question).await? {
+                        Answer::Uploads(uploads, is_truncated) => (uploads, is_truncated),
+                        _ => return Err(confused()),
+                    }
+                }
+            };
+            uploads.extend(theirs);
+            is_truncated |= are_truncated;
+        }
+        uploads.sort_by(|a, b| (&a.key, &a.upload).cmp(&(&b.key, &b.upload)));
+        is_truncated |= uploads.len() > most;
+        uploads.truncate(most);
+        Ok((uploads, is_truncated))
+    }
+
+    /// Those in slots that are this gateway's; all of them without.
+    pub(super) fn uploads_in_slots(
+        &self,
+        bucket: &str,
+        prefix: &str,
+        after: Option<(&str, Option<&str>)>,
+        most: usize,
+        slots: Option<&[(u16, u64)]>,
+    ) -> Result<(Vec<UploadSummary>, bool)> {
         self.bucket(bucket)?;
+        let pass = self.to_read_slots(slots.unwrap_or_default())?;
+        let wanted: Option<HashSet<u16>> = slots.map(|slots| slots.iter().map(|(slot, _)| *slot).collect());
         let start = match after {
             Some((key, Some(upload))) => crate::meta::upload_key(&Name::new(bucket, key), upload),
             // Behind all uploads of the key.
@@ -397,11 +461,14 @@ impl Engine {
         };
         let mut uploads = Vec::new();
         self.metadata.view()?.uploads(bucket, &start, |name, upload, record| {
-            if name.key.starts_with(prefix) {
+            let is_wanted =
+                wanted.as_ref().is_none_or(|wanted| wanted.contains(&self.slot_of_key(bucket, &name.key)));
+            if is_wanted && name.key.starts_with(prefix) {
                 uploads.push(summary(&name.key, &upload, record));
             }
             Ok(uploads.len() <= most)
         })?;
+        pass.check()?;
         let is_truncated = uploads.len() > most;
         uploads.truncate(most);
         Ok((uploads, is_truncated))

@@ -1,11 +1,15 @@
 //! Putting and deleting objects.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
+use super::conditions::Conditions;
+use super::elsewhere::{Answer, Question, confused};
+use super::slots::Fence;
 use super::{BucketState, Engine};
 use crate::config::Write;
 use crate::digests::{Algorithm, Digests, Sums, hex};
@@ -13,7 +17,8 @@ use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
-use crate::store::{Kind, bare};
+use crate::ownership::Route;
+use crate::store::Kind;
 
 /// A client that sends nothing for so long gives up its room in the journal.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -23,50 +28,8 @@ const KEPT_FROM_PARTS: u64 = 8;
 /// S3's limit for one request.
 const MOST_PUT_BYTES: u64 = 5 << 30;
 
-/// When a write may replace what is there, or a deletion remove it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conditions {
-    /// Only this version; `*` for any.
-    pub if_match: Option<String>,
-    /// Only if there is none.
-    pub if_none_match: bool,
-    /// Any but this version.
-    pub unless_etag: Option<String>,
-    /// Only one of this size.
-    pub size_bytes: Option<u64>,
-    /// Only one that was written in this second since 1970.
-    pub modified_s: Option<i64>,
-}
-
-impl Conditions {
-    /// Whether a write may go on.
-    pub(super) fn check(&self, former: Option<&ObjectRecord>) -> Result<()> {
-        match former {
-            Some(former) => self.check_against(&former.etag, former.size_bytes, former.modified_ms),
-            None if self.if_match.is_some() => Err(Error::NoSuchKey),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether they hold for an object that is there.
-    pub(super) fn check_against(&self, etag: &str, size_bytes: u64, modified_ms: i64) -> Result<()> {
-        let is = |wanted: &String| wanted == "*" || bare(wanted) == etag;
-        let holds = !self.if_none_match
-            && self.if_match.as_ref().is_none_or(is)
-            && !self.unless_etag.as_ref().is_some_and(is)
-            && self.size_bytes.is_none_or(|wanted| wanted == size_bytes)
-            && self.modified_s.is_none_or(|wanted| wanted == modified_ms.div_euclid(1000));
-        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
-    }
-
-    /// Whether there is one that only an object that is there can meet or fail.
-    pub(super) fn is_about_former(&self) -> bool {
-        self.if_match.is_some()
-            || self.unless_etag.is_some()
-            || self.size_bytes.is_some()
-            || self.modified_s.is_some()
-    }
-}
+/// A key that is to be deleted, and when.
+type Deletion = (String, Conditions);
 
 /// An object to be put, without its bytes.
 #[derive(Clone, Debug, Default)]
@@ -113,6 +76,8 @@ impl Engine {
     ) -> Result<Stored> {
         let state = self.bucket(bucket)?;
         state.backend.path(key)?;
+        self.check_keepable(&state, &request.headers, &request.tags)?;
+        let pass = self.to_write(bucket, &[key]).await?;
         let name = Name::new(bucket, key);
         if request.size_bytes > MOST_PUT_BYTES {
             return Err(Error::TooLarge("a PUT has at most 5 GiB: use a multipart upload".to_owned()));
@@ -124,7 +89,8 @@ impl Engine {
         let (written, sums) = self.spool(request.size_bytes, &request.algorithms, body, For::Object).await?;
         verify(&sums.md5, &sums.checksums)?;
         if !state.is_exclusive(key) {
-            return self.put_shared(&state, &name, request, written, sums).await;
+            let stored = self.put_shared(&state, &name, request, written, sums).await?;
+            return pass.check().map(|()| stored);
         }
         let record = self.record(written.as_ref(), request.size_bytes, sums, request.headers, request.tags);
         let stored = Stored {
@@ -133,11 +99,12 @@ impl Engine {
             modified_ms: record.modified_ms,
         };
         let is_directory = state.backend.kind == Kind::Directory;
-        let (conditions, at) = (request.conditions, name.clone());
+        let (conditions, at, fence) = (request.conditions, name.clone(), Fence::of(&pass));
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         self.committer
             .commit(written.into_iter().collect(), move |change| {
+                fence.check(change)?;
                 check_target(change, &at, &conditions, is_directory)?;
                 if let Some((content, size_bytes, place)) = content {
                     change.add_content(content, size_bytes, place)?;
@@ -147,6 +114,7 @@ impl Engine {
             })
             .await?;
         self.settled(&state, &name).await?;
+        pass.check()?;
         Ok(stored)
     }
 
@@ -246,7 +214,52 @@ impl Engine {
     /// # Errors
     /// When the bucket is not there, or nothing can be deleted at all.
     pub async fn delete(&self, bucket: &str, keys: Vec<(String, Conditions)>) -> Result<Vec<Result<()>>> {
+        self.bucket(bucket)?;
+        let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
+        let mut groups: HashMap<Option<String>, Vec<(usize, Deletion)>> = HashMap::new();
+        for (at, (key, conditions)) in keys.into_iter().enumerate() {
+            match self.route(bucket, &key) {
+                Route::Here => groups.entry(None).or_default().push((at, (key, conditions))),
+                Route::There { owner, .. } => {
+                    groups.entry(Some(owner)).or_default().push((at, (key, conditions)))
+                }
+                Route::Nowhere(why) => outcomes[at] = Err(Error::Busy(format!("{why}: try again later"))),
+            }
+        }
+        for (owner, group) in groups {
+            let (places, keys): (Vec<usize>, Vec<(String, Conditions)>) = group.into_iter().unzip();
+            let done = match owner {
+                None => self.delete_here(bucket, keys).await,
+                Some(owner) => {
+                    let question = Question::Delete { bucket: bucket.to_owned(), keys };
+                    match self.ask(&owner, &question).await {
+                        Ok(Answer::Deleted(done)) if done.len() == places.len() => Ok(done),
+                        Ok(_) => Err(confused()),
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            // What went wrong with some keys says nothing of the others.
+            match done {
+                Ok(done) => places.into_iter().zip(done).for_each(|(at, outcome)| outcomes[at] = outcome),
+                Err(error @ Error::Busy(_)) => {
+                    places.into_iter().for_each(|at| outcomes[at] = Err(error.clone()))
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// The same of keys that are this gateway's.
+    pub(super) async fn delete_here(
+        &self,
+        bucket: &str,
+        keys: Vec<(String, Conditions)>,
+    ) -> Result<Vec<Result<()>>> {
         let state = self.bucket(bucket)?;
+        let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
+        let pass = self.to_write(bucket, &names).await?;
         let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
         let mut ours = Vec::new();
         for (at, (key, conditions)) in keys.iter().enumerate() {
@@ -262,10 +275,11 @@ impl Engine {
                 false => outcomes[at] = self.delete_shared(&state, key, conditions).await,
             }
         }
-        let of_change = ours.clone();
+        let (of_change, fence) = (ours.clone(), Fence::of(&pass));
         let committed = self
             .committer
             .commit(Vec::new(), move |change| {
+                fence.check(change)?;
                 let mut outcomes = Vec::new();
                 for (_, name, conditions) in &of_change {
                     outcomes.push(delete_one(change, name, conditions)?);
@@ -280,6 +294,7 @@ impl Engine {
                 Err(error) => Err(error),
             };
         }
+        pass.check()?;
         Ok(outcomes)
     }
 
@@ -294,14 +309,17 @@ impl Engine {
                 "tags need a prefix with consistency = \"exclusive\"".to_owned(),
             ));
         }
-        let name = Name::new(bucket, key);
-        self.committer
-            .commit(Vec::new(), move |change| {
-                let mut record = change.object(&name)?.ok_or(Error::NoSuchKey)?;
-                record.tags = tags;
-                change.set_object(&name, Some(&record))
-            })
-            .await
+        self.check_keepable(&state, &Headers::default(), &tags)?;
+        let pass = self.to_write(bucket, &[key]).await?;
+        let (name, fence) = (Name::new(bucket, key), Fence::of(&pass));
+        let set = self.committer.commit(Vec::new(), move |change| {
+            fence.check(change)?;
+            let mut record = change.object(&name)?.ok_or(Error::NoSuchKey)?;
+            record.tags = tags;
+            change.set_object(&name, Some(&record))
+        });
+        set.await?;
+        pass.check()
     }
 }
 

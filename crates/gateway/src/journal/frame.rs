@@ -1,6 +1,11 @@
 //! How a content lies in a segment: chunks of 64 KiB, each followed by a checksum that also covers whose chunk it is. So a
-//! chunk at the wrong place, or left there by an older content, is found out as surely as one with a wrong bit.
+//! chunk at the wrong place, or left there by an older content, is found out as surely as one with a wrong bit. Where the
+//! journal is encrypted, each chunk is sealed instead, which says as much.
 
+use std::sync::Arc;
+
+use crate::at_rest::{AtRest, Purpose, SEAL_BYTES};
+use crate::errors::Result;
 use crate::model::ContentId;
 
 /// Bytes of a content between two checksums.
@@ -8,13 +13,14 @@ pub const CHUNK_BYTES: u64 = 64 << 10;
 /// CRC-32C, little-endian.
 pub const CHECKSUM_BYTES: u64 = 4;
 
-/// Bytes that a content of this size takes in a segment.
-pub fn stored_bytes(size_bytes: u64) -> u64 {
-    size_bytes + size_bytes.div_ceil(CHUNK_BYTES) * CHECKSUM_BYTES
+/// See the module.
+#[derive(Clone, Default)]
+pub struct Framing {
+    seal: Option<Arc<AtRest>>,
 }
 
 /// The checksum that follows chunk `index` of a content.
-pub fn checksum(content: ContentId, index: u64, chunk: &[u8]) -> [u8; 4] {
+fn checksum(content: ContentId, index: u64, chunk: &[u8]) -> [u8; 4] {
     let mut whose = [0; 16];
     whose[..8].copy_from_slice(&content.0.to_le_bytes());
     whose[8..].copy_from_slice(&index.to_le_bytes());
@@ -31,39 +37,94 @@ pub struct Span {
     pub skip_bytes: usize,
 }
 
-/// `None` for a range that is empty or not within the content.
-pub fn span_of(size_bytes: u64, range: &std::ops::Range<u64>) -> Option<Span> {
-    if range.start >= range.end || range.end > size_bytes {
-        return None;
+impl Framing {
+    /// With checksums, or sealed by this key.
+    pub fn new(seal: Option<Arc<AtRest>>) -> Framing {
+        Framing { seal }
     }
-    let first_chunk = range.start / CHUNK_BYTES;
-    let last_chunk = (range.end - 1) / CHUNK_BYTES;
-    let end = ((last_chunk + 1) * CHUNK_BYTES).min(size_bytes) + (last_chunk + 1) * CHECKSUM_BYTES;
-    let offset_bytes = first_chunk * (CHUNK_BYTES + CHECKSUM_BYTES);
-    Some(Span {
-        first_chunk,
-        offset_bytes,
-        length_bytes: end - offset_bytes,
-        skip_bytes: (range.start - first_chunk * CHUNK_BYTES) as usize,
-    })
-}
 
-/// Takes the checksums out of what was read at `span`, after looking at each.
-///
-/// # Errors
-/// The number of the first chunk that is not what was written.
-pub fn unframe(content: ContentId, span: &Span, framed: &[u8]) -> Result<Vec<u8>, u64> {
-    let mut plain = Vec::with_capacity(framed.len());
-    let step = (CHUNK_BYTES + CHECKSUM_BYTES) as usize;
-    for (at, piece) in framed.chunks(step).enumerate() {
-        let index = span.first_chunk + at as u64;
-        let Some((chunk, found)) = piece.split_last_chunk::<4>() else { return Err(index) };
-        if chunk.is_empty() || checksum(content, index, chunk) != *found {
-            return Err(index);
-        }
-        plain.extend_from_slice(chunk);
+    /// What is stored besides each chunk.
+    fn added_bytes(&self) -> u64 {
+        if self.seal.is_some() { SEAL_BYTES as u64 } else { CHECKSUM_BYTES }
     }
-    Ok(plain)
+
+    /// Bytes that a whole chunk takes in a segment.
+    pub fn step_bytes(&self) -> usize {
+        (CHUNK_BYTES + self.added_bytes()) as usize
+    }
+
+    /// Bytes that a content of this size takes in a segment.
+    pub fn stored_bytes(&self, size_bytes: u64) -> u64 {
+        size_bytes + size_bytes.div_ceil(CHUNK_BYTES) * self.added_bytes()
+    }
+
+    /// `None` for a range that is empty or not within the content.
+    pub fn span_of(&self, size_bytes: u64, range: &std::ops::Range<u64>) -> Option<Span> {
+        if range.start >= range.end || range.end > size_bytes {
+            return None;
+        }
+        let added = self.added_bytes();
+        let first_chunk = range.start / CHUNK_BYTES;
+        let last_chunk = (range.end - 1) / CHUNK_BYTES;
+        let end = ((last_chunk + 1) * CHUNK_BYTES).min(size_bytes) + (last_chunk + 1) * added;
+        let offset_bytes = first_chunk * (CHUNK_BYTES + added);
+        Some(Span {
+            first_chunk,
+            offset_bytes,
+            length_bytes: end - offset_bytes,
+            skip_bytes: (range.start - first_chunk * CHUNK_BYTES) as usize,
+        })
+    }
+
+    /// Makes of the plain chunk that `buffer` has from `begin` on what is stored of it.
+    ///
+    /// # Errors
+    /// When it can't be encrypted.
+    pub fn close(&self, content: ContentId, index: u64, buffer: &mut Vec<u8>, begin: usize) -> Result<()> {
+        match &self.seal {
+            None => {
+                let checksum = checksum(content, index, &buffer[begin..]);
+                buffer.extend_from_slice(&checksum);
+                Ok(())
+            }
+            Some(seal) => {
+                let plain = buffer.split_off(begin);
+                seal.seal(Purpose::Journal, &content.0.to_le_bytes(), index, &plain, buffer)
+            }
+        }
+    }
+
+    /// The bytes of what was read at `span`, after looking at each chunk.
+    ///
+    /// # Errors
+    /// The number of the first chunk that is not what was written.
+    pub fn unframe(
+        &self,
+        content: ContentId,
+        span: &Span,
+        framed: &[u8],
+    ) -> std::result::Result<Vec<u8>, u64> {
+        let mut plain = Vec::with_capacity(framed.len());
+        for (at, piece) in framed.chunks(self.step_bytes()).enumerate() {
+            let index = span.first_chunk + at as u64;
+            match &self.seal {
+                None => {
+                    let Some((chunk, found)) = piece.split_last_chunk::<4>() else { return Err(index) };
+                    if chunk.is_empty() || checksum(content, index, chunk) != *found {
+                        return Err(index);
+                    }
+                    plain.extend_from_slice(chunk);
+                }
+                Some(seal) => {
+                    let whose = content.0.to_le_bytes();
+                    let chunk =
+                        seal.open(Purpose::Journal, &whose, index, piece).filter(|chunk| !chunk.is_empty());
+                    plain.extend_from_slice(&chunk.ok_or(index)?);
+                }
+            }
+        }
+        Ok(plain)
+    }
 }
 
 #[cfg(test)]
@@ -72,11 +133,16 @@ mod tests {
 
     use super::*;
 
-    fn framed(content: ContentId, bytes: &[u8]) -> Vec<u8> {
+    fn framings() -> [Framing; 2] {
+        [Framing::default(), Framing::new(Some(Arc::new(AtRest::parse(&"7".repeat(64)).unwrap())))]
+    }
+
+    fn framed(framing: &Framing, content: ContentId, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for (index, chunk) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
+            let begin = out.len();
             out.extend_from_slice(chunk);
-            out.extend_from_slice(&checksum(content, index as u64, chunk));
+            framing.close(content, index as u64, &mut out, begin).unwrap();
         }
         out
     }
@@ -87,33 +153,39 @@ mod tests {
         #[test]
         fn any_range_reads_back(size in 1..300_000_u64, a in any::<u64>(), b in any::<u64>()) {
             let bytes: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
-            let stored = framed(ContentId(7), &bytes);
-            prop_assert_eq!(stored.len() as u64, stored_bytes(size));
-            let (a, b) = (a % size, b % size);
-            let range = a.min(b)..a.max(b) + 1;
-            let span = span_of(size, &range).unwrap();
-            let piece = &stored[span.offset_bytes as usize..(span.offset_bytes + span.length_bytes) as usize];
-            let plain = unframe(ContentId(7), &span, piece).unwrap();
-            let wanted = span.skip_bytes..span.skip_bytes + (range.end - range.start) as usize;
-            prop_assert_eq!(&plain[wanted], &bytes[range.start as usize..range.end as usize]);
-            // Another content's bytes are not taken for these.
-            prop_assert!(unframe(ContentId(8), &span, piece).is_err());
+            for framing in framings() {
+                let stored = framed(&framing, ContentId(7), &bytes);
+                prop_assert_eq!(stored.len() as u64, framing.stored_bytes(size));
+                let (a, b) = (a % size, b % size);
+                let range = a.min(b)..a.max(b) + 1;
+                let span = framing.span_of(size, &range).unwrap();
+                let piece = &stored[span.offset_bytes as usize..(span.offset_bytes + span.length_bytes) as usize];
+                let plain = framing.unframe(ContentId(7), &span, piece).unwrap();
+                let wanted = span.skip_bytes..span.skip_bytes + (range.end - range.start) as usize;
+                prop_assert_eq!(&plain[wanted], &bytes[range.start as usize..range.end as usize]);
+                // Another content's bytes are not taken for these.
+                prop_assert!(framing.unframe(ContentId(8), &span, piece).is_err());
+            }
         }
 
         #[test]
         fn a_wrong_bit_is_found(size in 1..200_000_usize, at in any::<usize>(), bit in 0..8_u8) {
-            let mut stored = framed(ContentId(1), &vec![0x5a; size]);
-            let at = at % stored.len();
-            stored[at] ^= 1 << bit;
-            let span = span_of(size as u64, &(0..size as u64)).unwrap();
-            prop_assert!(unframe(ContentId(1), &span, &stored).is_err());
+            for framing in framings() {
+                let mut stored = framed(&framing, ContentId(1), &vec![0x5a; size]);
+                let at = at % stored.len();
+                stored[at] ^= 1 << bit;
+                let span = framing.span_of(size as u64, &(0..size as u64)).unwrap();
+                prop_assert!(framing.unframe(ContentId(1), &span, &stored).is_err());
+            }
         }
     }
 
     #[test]
     fn a_range_outside_the_content_is_none() {
-        assert_eq!(span_of(10, &(3..3)), None);
-        assert_eq!(span_of(10, &(3..11)), None);
-        assert_eq!(span_of(0, &(0..0)), None);
+        for framing in framings() {
+            assert_eq!(framing.span_of(10, &(3..3)), None);
+            assert_eq!(framing.span_of(10, &(3..11)), None);
+            assert_eq!(framing.span_of(0, &(0..0)), None);
+        }
     }
 }

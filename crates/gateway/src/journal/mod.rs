@@ -35,6 +35,7 @@ const CHUNKS_A_WRITE: usize = 16;
 
 /// See the module.
 pub(crate) struct Journal {
+    framing: frame::Framing,
     folder: Folder,
     capacity_bytes: u64,
     state: Mutex<State>,
@@ -76,22 +77,33 @@ impl Journal {
     ///
     /// # Errors
     /// When the folder can't be used. A content whose segment is missing is no error here: reading it will be.
-    pub(crate) fn open(folder: Folder, capacity_bytes: u64, known: &[Known]) -> io::Result<Journal> {
-        Journal::take(folder, capacity_bytes, known, true)
+    pub(crate) fn open(
+        folder: Folder,
+        capacity_bytes: u64,
+        known: &[Known],
+        framing: frame::Framing,
+    ) -> io::Result<Journal> {
+        Journal::take(folder, capacity_bytes, known, true, framing)
     }
 
     /// For reading what `known` speaks of. Removes nothing.
     ///
     /// # Errors
     /// As [`open`](Journal::open).
-    pub(crate) fn look(folder: Folder, known: &[Known]) -> io::Result<Journal> {
-        Journal::take(folder, u64::MAX, known, false)
+    pub(crate) fn look(folder: Folder, known: &[Known], framing: frame::Framing) -> io::Result<Journal> {
+        Journal::take(folder, u64::MAX, known, false, framing)
     }
 
-    fn take(folder: Folder, capacity_bytes: u64, known: &[Known], removes: bool) -> io::Result<Journal> {
+    fn take(
+        folder: Folder,
+        capacity_bytes: u64,
+        known: &[Known],
+        removes: bool,
+        framing: frame::Framing,
+    ) -> io::Result<Journal> {
         let mut in_use: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
         for range in known {
-            let stored = frame::stored_bytes(range.size_bytes);
+            let stored = framing.stored_bytes(range.size_bytes);
             in_use.entry(range.segment).or_default().insert(range.offset_bytes, stored);
         }
         let mut next_number = in_use.keys().next_back().map_or(0, |last| last + 1);
@@ -123,7 +135,7 @@ impl Journal {
             pins: HashMap::new(),
             waiting: HashMap::new(),
         };
-        Ok(Journal { folder, capacity_bytes, state: Mutex::new(state), room: Notify::new() })
+        Ok(Journal { framing, folder, capacity_bytes, state: Mutex::new(state), room: Notify::new() })
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -146,7 +158,7 @@ impl Journal {
         most_bytes: u64,
     ) -> Result<Writer> {
         let most_bytes = most_bytes.min(self.capacity_bytes);
-        let stored = frame::stored_bytes(size_bytes);
+        let stored = self.framing.stored_bytes(size_bytes);
         if stored > most_bytes {
             return Err(Error::TooLarge(format!(
                 "{size_bytes} bytes do not fit the {most_bytes} bytes that the gateway's journal has for them: raise `journal` in [local], or send the object in smaller parts"
@@ -174,7 +186,8 @@ impl Journal {
     /// # Errors
     /// When the disk has none.
     pub(crate) fn reserve_beyond(self: &Arc<Self>, content: ContentId, size_bytes: u64) -> Result<Writer> {
-        let writer = self.reserve_below(content, size_bytes, frame::stored_bytes(size_bytes), u64::MAX)?;
+        let writer =
+            self.reserve_below(content, size_bytes, self.framing.stored_bytes(size_bytes), u64::MAX)?;
         writer.ok_or_else(|| Error::Busy("the journal has no room".to_owned()))
     }
 
@@ -294,7 +307,7 @@ impl Journal {
         range: std::ops::Range<u64>,
     ) -> Result<Bytes> {
         let (number, offset_bytes) = place;
-        let Some(span) = frame::span_of(size_bytes, &range) else { return Ok(Bytes::new()) };
+        let Some(span) = self.framing.span_of(size_bytes, &range) else { return Ok(Bytes::new()) };
         let segment = self.state.lock().segments.get(&number).cloned();
         let damaged = |how: &dyn std::fmt::Display| {
             Error::Local(format!(
@@ -305,8 +318,8 @@ impl Journal {
         let segment = segment.ok_or_else(|| damaged(&"the segment is missing"))?;
         let mut framed = vec![0; span.length_bytes as usize];
         segment.read(&mut framed, offset_bytes + span.offset_bytes).map_err(|error| damaged(&error))?;
-        let plain = frame::unframe(content, &span, &framed)
-            .map_err(|chunk| damaged(&format_args!("chunk {chunk} has a wrong checksum")))?;
+        let unframed = self.framing.unframe(content, &span, &framed);
+        let plain = unframed.map_err(|chunk| damaged(&format_args!("chunk {chunk} has a wrong checksum")))?;
         let wanted = span.skip_bytes..span.skip_bytes + (range.end - range.start) as usize;
         Ok(Bytes::from(plain).slice(wanted))
     }
@@ -420,14 +433,14 @@ impl Writer {
         if self.written_bytes + bytes.len() as u64 > self.size_bytes {
             return Err(Error::IncompleteBody("the body is longer than its Content-Length".to_owned()));
         }
-        let step = (frame::CHUNK_BYTES + frame::CHECKSUM_BYTES) as usize;
+        let step = self.journal.framing.step_bytes();
         while !bytes.is_empty() {
             let in_chunk = self.buffer.len() % step;
             let piece = bytes.split_to(bytes.len().min(frame::CHUNK_BYTES as usize - in_chunk));
             self.buffer.extend_from_slice(&piece);
             self.written_bytes += piece.len() as u64;
             if in_chunk + piece.len() == frame::CHUNK_BYTES as usize {
-                self.close_chunk();
+                self.close_chunk()?;
                 if self.buffer.len() >= CHUNKS_A_WRITE * step {
                     self.flush().await?;
                 }
@@ -436,12 +449,12 @@ impl Writer {
         Ok(())
     }
 
-    fn close_chunk(&mut self) {
-        let step = (frame::CHUNK_BYTES + frame::CHECKSUM_BYTES) as usize;
+    fn close_chunk(&mut self) -> Result<()> {
+        let step = self.journal.framing.step_bytes();
         let begin = self.buffer.len() - 1 - (self.buffer.len() - 1) % step;
-        let checksum = frame::checksum(self.content, self.next_chunk, &self.buffer[begin..]);
-        self.buffer.extend_from_slice(&checksum);
+        self.journal.framing.close(self.content, self.next_chunk, &mut self.buffer, begin)?;
         self.next_chunk += 1;
+        Ok(())
     }
 
     async fn flush(&mut self) -> Result<()> {
@@ -463,7 +476,7 @@ impl Writer {
 
     /// Stored bytes before the last `pending` ones.
     fn flushed_bytes(&self, pending: usize) -> u64 {
-        frame::stored_bytes(self.written_bytes) - pending as u64
+        self.journal.framing.stored_bytes(self.written_bytes) - pending as u64
     }
 
     /// Writes what is left. Nothing is durable yet: that comes with the commit, which takes the segment along.
@@ -477,9 +490,9 @@ impl Writer {
                 self.written_bytes, self.size_bytes
             )));
         }
-        let step = (frame::CHUNK_BYTES + frame::CHECKSUM_BYTES) as usize;
+        let step = self.journal.framing.step_bytes();
         if !self.buffer.len().is_multiple_of(step) {
-            self.close_chunk();
+            self.close_chunk()?;
         }
         if !self.buffer.is_empty() {
             self.flush().await?;

@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use redb::WriteTransaction;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::tables::{
     BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
@@ -73,12 +74,20 @@ impl<'t> Change<'t> {
     }
 
     pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
-        fetch(&self.state, key)
+        self.state(key)
     }
 
     pub(crate) fn set_number(&mut self, key: &[u8], number: u64) -> Result<()> {
+        self.set_state(key, &number)
+    }
+
+    pub(crate) fn state<V: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<V>> {
+        fetch(&self.state, key)
+    }
+
+    pub(crate) fn set_state(&mut self, key: &[u8], state: &impl Serialize) -> Result<()> {
         self.is_changed = true;
-        put(&mut self.state, key, &number)
+        put(&mut self.state, key, state)
     }
 
     pub(crate) fn bucket(&self, bucket: &str) -> Result<Option<BucketRecord>> {

@@ -238,7 +238,7 @@ mod tests {
     async fn bytes_stay_when_a_commit_may_have_been_made() {
         let directory = tempfile::tempdir().unwrap();
         let folder = underlay_files::Folder::open(directory.path()).unwrap();
-        let journal = Arc::new(Journal::open(folder, 1 << 20, &[]).unwrap());
+        let journal = Arc::new(Journal::open(folder, 1 << 20, &[], Default::default()).unwrap());
         let fails = Arc::new(AtomicBool::new(false));
         let backend = Failing(InMemoryBackend::new(), Arc::clone(&fails));
         let database = Arc::new(Database::builder().create_with_backend(backend).unwrap());

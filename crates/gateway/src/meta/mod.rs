@@ -22,9 +22,27 @@ use crate::errors::{Error, Result};
 
 /// Of our tables; another one is refused.
 const FORMAT: u64 = 2;
+/// The same, of a local directory that is or was encrypted, or in a cluster.
+pub(crate) const FORMAT_OF_MORE: u64 = 3;
+pub(crate) const FORMAT_KEY: &[u8] = b"format";
 
 /// Name of the file in the local directory.
 pub(crate) const FILE: &str = "metadata.redb";
+
+/// For the fuzzer: any bytes as a key and as a record of each table.
+pub(crate) fn read_any(data: &[u8]) {
+    use crate::model::{
+        BucketRecord, ContentRecord, ObjectRecord, PartRecord, PendingRecord, StoredRecord, UploadRecord,
+    };
+    if let Some(name) = Name::from_bytes(data) {
+        assert_eq!(name.to_bytes(), data);
+    }
+    let _ = tables::split_upload_key(data);
+    let _ = (tables::decode::<ObjectRecord>(data), tables::decode::<ContentRecord>(data));
+    let _ = (tables::decode::<BucketRecord>(data), tables::decode::<PendingRecord>(data));
+    let _ = (tables::decode::<StoredRecord>(data), tables::decode::<UploadRecord>(data));
+    let _ = (tables::decode::<PartRecord>(data), tables::decode::<u64>(data));
+}
 
 /// The open file.
 pub(crate) struct Metadata {
@@ -52,12 +70,12 @@ impl Metadata {
         let transaction = metadata.database.begin_write().map_err(|error| failed(&error))?;
         {
             let mut change = Change::begin(&transaction)?;
-            match change.number(b"format")? {
-                None => change.set_number(b"format", FORMAT)?,
-                Some(FORMAT) => {}
+            match change.number(FORMAT_KEY)? {
+                None => change.set_number(FORMAT_KEY, FORMAT)?,
+                Some(FORMAT | FORMAT_OF_MORE) => {}
                 Some(other) => {
                     return Err(Error::Local(format!(
-                        "{} has format {other}, and this gateway knows format {FORMAT}: use the version that made it",
+                        "{} has format {other}, and this gateway knows the formats {FORMAT} and {FORMAT_OF_MORE}: use the version that made it",
                         path.display()
                     )));
                 }
@@ -83,5 +101,30 @@ impl Metadata {
 
     pub(crate) fn database(&self) -> Arc<Database> {
         Arc::clone(&self.database)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_format_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let open = || Metadata::open(&path, 1 << 20, 0);
+        let format = |metadata: &Metadata| metadata.view().unwrap().number(FORMAT_KEY).unwrap();
+        let set = |format: u64| {
+            let metadata = open().unwrap();
+            let transaction = metadata.database.begin_write().unwrap();
+            Change::begin(&transaction).unwrap().set_number(FORMAT_KEY, format).unwrap();
+            transaction.commit().unwrap();
+        };
+        assert_eq!(format(&open().unwrap()), Some(FORMAT));
+        set(FORMAT_OF_MORE);
+        assert_eq!(format(&open().unwrap()), Some(FORMAT_OF_MORE));
+        set(FORMAT_OF_MORE + 1);
+        let why = open().map(drop).unwrap_err().to_string();
+        assert!(why.contains("has format 4"), "{why}");
     }
 }

@@ -6,8 +6,8 @@ use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase as _, Read
 use serde::de::DeserializeOwned;
 
 use super::tables::{
-    BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STORED, Table, UPLOADS, decode, part_key,
-    split_upload_key, upload_key,
+    BUCKETS, CONTENTS, IMPORTED, Name, OBJECTS, PARTS, PENDING, STATE, STORED, Table, UPLOADS, decode,
+    part_key, split_upload_key, upload_key,
 };
 use crate::errors::{Error, Result};
 use crate::model::{
@@ -58,6 +58,14 @@ impl View {
 
     fn open(&self, table: Table) -> Result<ReadOnlyTable<&'static [u8], &'static [u8]>> {
         self.transaction.open_table(table).map_err(|error| unreadable(&error))
+    }
+
+    pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.state(key)
+    }
+
+    pub(crate) fn state<V: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<V>> {
+        fetch(&self.open(STATE)?, key)
     }
 
     pub(crate) fn object(&self, name: &Name) -> Result<Option<ObjectRecord>> {
@@ -168,6 +176,13 @@ impl View {
                 Name::from_bytes(key).ok_or_else(|| unreadable(&"an object without a name"))?,
                 decode(value)?,
             )
+        })
+    }
+
+    /// Every name at which the store may have an object.
+    pub(crate) fn each_stored(&self, mut take: impl FnMut(Name) -> Result<()>) -> Result<()> {
+        self.each(STORED, |key, _| {
+            take(Name::from_bytes(key).ok_or_else(|| unreadable(&"an object without a name"))?)
         })
     }
 

@@ -26,6 +26,11 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::engine::Engine;
 
+/// For the fuzzer: any text as what requests bring, as far as `s3s` leaves it to us.
+pub(crate) fn read_any(text: &str) {
+    let _ = (input::tags(Some(text)), input::copied_range(text, 1 << 20), listing::position(text));
+}
+
 /// See the module.
 pub(crate) struct Front {
     engine: Arc<Engine>,

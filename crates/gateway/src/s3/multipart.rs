@@ -134,7 +134,7 @@ pub(super) async fn part_copy(
     let range = match &input.copy_source_range {
         None => None,
         Some(text) => {
-            let size = front.engine.resolve(&from.0, &from.1).await.map_err(error)?.record.size_bytes;
+            let size = front.engine.resolve_source(&from.0, &from.1).await.map_err(error)?.record.size_bytes;
             Some(input::copied_range(text, size)?)
         }
     };
@@ -263,7 +263,7 @@ pub(super) async fn list_uploads(
     let after = input.key_marker.as_deref().filter(|marker| !marker.is_empty());
     let after = after.map(|key| (key, marker.as_deref()));
     let (uploads, is_truncated) =
-        front.engine.list_uploads(&input.bucket, &prefix, after, most).map_err(error)?;
+        front.engine.list_uploads(&input.bucket, &prefix, after, most).await.map_err(error)?;
     let last = uploads.last().map(|upload| (upload.key.clone(), upload.upload.clone()));
     let uploads = uploads.into_iter().map(|found| MultipartUpload {
         key: Some(found.key),

@@ -15,9 +15,11 @@ use tokio::sync::Semaphore;
 use underlay_files::{Access, read_secret};
 
 use super::Readiness;
-use super::metrics::{self, Requests};
+use super::metrics::{self, ClusterStatus, Requests, Status};
+use crate::cluster::Peers;
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::ownership::Ownership;
 
 /// In the local directory, if the configuration names no other.
 const TOKEN_FILE: &str = "admin-token";
@@ -25,6 +27,7 @@ const MOST_CONNECTIONS: usize = 32;
 
 pub(super) struct Admin {
     pub(super) engine: Arc<Engine>,
+    pub(super) cluster: Option<(Arc<Ownership>, Arc<Peers>)>,
     pub(super) requests: Arc<Requests>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) token: String,
@@ -95,7 +98,7 @@ impl Admin {
                     .to_owned(),
             ),
             "/health/live" => plain(StatusCode::OK, "alive\n".to_owned()),
-            "/health/ready" if self.readiness.is_ready() && !self.engine.is_broken() => {
+            "/health/ready" if self.readiness.is_ready() && self.has_lease() && !self.engine.is_broken() => {
                 plain(StatusCode::OK, "ready\n".to_owned())
             }
             "/health/ready" => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
@@ -104,13 +107,29 @@ impl Admin {
                 "expected `Authorization: Bearer TOKEN` with the token of the gateway's admin port\n"
                     .to_owned(),
             ),
-            "/metrics" => plain(StatusCode::OK, metrics::text(&self.engine, &self.requests)),
-            "/status" => {
-                let status = metrics::status(&self.engine, &self.requests);
-                plain(StatusCode::OK, serde_json::to_string(&status).unwrap_or_default())
-            }
+            "/metrics" => plain(StatusCode::OK, metrics::text(&self.status(), &self.requests)),
+            "/status" => plain(StatusCode::OK, serde_json::to_string(&self.status()).unwrap_or_default()),
             _ => plain(StatusCode::NOT_FOUND, "/health/live, /health/ready, /metrics, /status\n".to_owned()),
         }
+    }
+
+    /// Without one nothing is answered in a cluster.
+    fn has_lease(&self) -> bool {
+        self.cluster.as_ref().is_none_or(|(ownership, _)| ownership.has_lease())
+    }
+
+    fn status(&self) -> Status {
+        let cluster = self.cluster.as_ref().map(|(ownership, peers)| {
+            let (served_slots, dirty_slots, nowhere_slots) = ownership.counts();
+            ClusterStatus {
+                served_slots: served_slots as u64,
+                dirty_slots: dirty_slots as u64,
+                nowhere_slots: nowhere_slots as u64,
+                lease_left_s: ownership.lease_left().as_secs_f64(),
+                forwarded: peers.forwarded.load(std::sync::atomic::Ordering::Relaxed),
+            }
+        });
+        Status { cluster, ..metrics::status(&self.engine, &self.requests) }
     }
 
     fn is_allowed(&self, request: &Request<Incoming>) -> bool {

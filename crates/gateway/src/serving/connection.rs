@@ -24,10 +24,15 @@ use tokio_openssl::SslStream;
 use super::access_log::{AccessLog, Line};
 use super::metrics::Requests;
 use super::request_ids::{RequestId, RequestIds};
+use crate::cluster::{Asked, Peers};
+use crate::engine::Engine;
+use crate::ownership::Route;
 use crate::s3::{Forms, Note, put_right, refused_at_once};
 
 /// A client that is slower than this to say what it wants is not waited for.
 const HEADERS_IN: Duration = Duration::from_secs(30);
+/// Another gateway keeps a connection for less than this, and strangers hold none for longer.
+const INNER_HEADERS_IN: Duration = Duration::from_secs(15);
 const HANDSHAKE_IN: Duration = Duration::from_secs(10);
 /// S3 requests have some 30 headers at most, and 8 KiB of them; presigned URLs are long.
 const MOST_HEADERS: usize = 100;
@@ -40,11 +45,17 @@ const FORM: &[u8] = b"multipart/form-data";
 /// What all connections share.
 pub(super) struct Connections {
     pub(super) service: S3Service,
-    pub(super) forms: Forms,
+    /// `None` where another gateway may have the key of a form.
+    pub(super) forms: Option<Forms>,
     pub(super) ids: RequestIds,
     pub(super) requests: Arc<Requests>,
     pub(super) slots: Arc<Semaphore>,
-    pub(super) access_log: AccessLog,
+    pub(super) access_log: Arc<AccessLog>,
+    /// The other gateways, where there are some.
+    pub(super) peers: Option<Arc<Peers>>,
+    pub(super) engine: Arc<Engine>,
+    /// Whether these connections are the other gateways'.
+    pub(super) is_inner: bool,
 }
 
 impl Connections {
@@ -83,13 +94,14 @@ impl Connections {
         peer: SocketAddr,
         watcher: hyper_util::server::graceful::Watcher,
     ) {
+        let headers_in = if self.is_inner { INNER_HEADERS_IN } else { HEADERS_IN };
         let service = service_fn(move |request| {
             let connections = Arc::clone(&self);
             async move { connections.answer(request, peer).await }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS_IN)
+            .header_read_timeout(headers_in)
             .max_headers(MOST_HEADERS)
             .max_buf_size(MOST_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service);
@@ -110,25 +122,17 @@ impl Connections {
         // A presigned URL has its signature in the query, which is as good as a password.
         let path = beginning(request.uri().path());
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
-        let received = |body| Body::http_body(Received { body, is_read: Arc::clone(&is_read) });
-        let (mut response, slot) = if is_form(&request) {
+        let received = |body| Received { body, is_read: Arc::clone(&is_read) };
+        let (mut response, slot) = match (is_form(&request), &self.forms) {
             // They are received before anybody knows whose they are, and have places of their own.
-            (self.forms.answer(request.map(received)).await, None)
-        } else {
-            match Arc::clone(&self.slots).try_acquire_owned() {
-                Err(_) => (too_many(), None),
-                Ok(slot) => {
-                    let request = request.map(received);
-                    let mut response = match refused_at_once(request.headers(), request.uri()) {
-                        Some(refused) => {
-                            refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)))?
-                        }
-                        None => self.service.call(request).await?,
-                    };
-                    put_right(&note.0.lock().operation, &mut response);
-                    (response, Some(slot))
-                }
+            (true, Some(forms)) => {
+                (forms.answer(request.map(|body| Body::http_body(received(body)))).await, None)
             }
+            (true, None) => (no_forms(), None),
+            (false, _) => match Arc::clone(&self.slots).try_acquire_owned() {
+                Err(_) => (too_many(), None),
+                Ok(slot) => (self.carry_out(request.map(received), &note).await?, Some(slot)),
+            },
         };
         let id = self.ids.draw();
         id.put_into(&mut response);
@@ -160,6 +164,63 @@ impl Connections {
     }
 }
 
+impl Connections {
+    async fn here(&self, request: Request<Received>, note: &Note) -> Result<Response<Body>, HttpError> {
+        let mut response = self.service.call(request.map(Body::http_body)).await?;
+        put_right(&note.0.lock().operation, &mut response);
+        Ok(response)
+    }
+
+    /// Here, or by the gateway that has the key.
+    async fn carry_out(
+        &self,
+        mut request: Request<Received>,
+        note: &Note,
+    ) -> Result<Response<Body>, HttpError> {
+        if let Some(refused) = refused_at_once(request.headers(), request.uri()) {
+            return refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)));
+        }
+        let Some(peers) = &self.peers else { return self.here(request, note).await };
+        if self.is_inner {
+            return match peers.asked(&request) {
+                Asked::ByClient => {
+                    Peers::take_proof(&mut request);
+                    self.here(request, note).await
+                }
+                Asked::Question => {
+                    note.0.lock().operation = "Question".to_owned();
+                    Ok(peers.answer(&self.engine, request).await)
+                }
+                Asked::ByStranger => {
+                    let text = "this port is for the gateways of the cluster";
+                    let mut response = refused(StatusCode::FORBIDDEN, "AccessDenied", text);
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    Ok(response)
+                }
+            };
+        }
+        let busy = |why: &str| {
+            let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", why);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        };
+        match peers.route(&request) {
+            Route::Here => self.here(request, note).await,
+            Route::There { owner, address } => {
+                note.0.lock().operation = "Forwarded".to_owned();
+                match peers.forward(&owner, &address, request).await {
+                    Ok(response) => Ok(response),
+                    Err(error) => Ok(busy(&error.to_string())),
+                }
+            }
+            // Who is not let in is told of nothing else: the names of gateways are not for everybody.
+            Route::Nowhere(_) => Ok(busy(
+                "the gateway that has these keys is gone, and what it has acknowledged is with it: try again later",
+            )),
+        }
+    }
+}
+
 /// The body of a request, which tells whether all of it has been read.
 struct Received {
     body: Incoming,
@@ -188,6 +249,14 @@ impl hyper::body::Body for Received {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+fn no_forms() -> Response<Body> {
+    refused(
+        StatusCode::NOT_IMPLEMENTED,
+        "NotImplemented",
+        "uploads by a browser's form have no place where several gateways share a store",
+    )
 }
 
 fn too_many() -> Response<Body> {

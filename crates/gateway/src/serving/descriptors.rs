@@ -5,13 +5,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The journal, the metadata, the cache, and connections to the store.
 const OTHERS: u64 = 512;
 
-/// Takes as many as the process may have.
+/// Takes as many as the process may have: for connections of clients, and for those from and to other gateways.
 ///
 /// # Errors
 /// When that is less than the connections that are configured: a client would be refused without a word.
-pub(super) fn make_room_for(connections: usize) -> Result<(), String> {
+pub(super) fn make_room_for(connections: usize, of_gateways: usize) -> Result<(), String> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = connections as u64 + OTHERS;
+    let wanted = (connections + of_gateways) as u64 + OTHERS;
     if current.is_some_and(|current| current < wanted) {
         // Whoever can't have more keeps what there is; which is told below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });

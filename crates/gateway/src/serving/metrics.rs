@@ -67,6 +67,12 @@ pub(crate) struct Status {
     pub(crate) oldest_pending_s: f64,
     pub(crate) last_failure: Option<(String, String)>,
     pub(crate) cached_bytes: u64,
+    /// Whether flash is slower than the store, and left alone.
+    pub(crate) passes_flash_by: bool,
+    pub(crate) passed_by_blocks: u64,
+    pub(crate) flash_block_s: f64,
+    pub(crate) store_block_s: f64,
+    pub(crate) ahead_bytes: u64,
     pub(crate) flushed_objects: u64,
     pub(crate) flushed_bytes: u64,
     pub(crate) copied_in_store: u64,
@@ -79,6 +85,19 @@ pub(crate) struct Status {
     pub(crate) requests: u64,
     pub(crate) failed_requests: u64,
     pub(crate) prefixes: Vec<PrefixStatus>,
+    pub(crate) cluster: Option<ClusterStatus>,
+}
+
+/// Where several gateways share a store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ClusterStatus {
+    pub(crate) served_slots: u64,
+    /// Of those, the ones that may have what the store does not have.
+    pub(crate) dirty_slots: u64,
+    /// Whose keys nobody can read now.
+    pub(crate) nowhere_slots: u64,
+    pub(crate) lease_left_s: f64,
+    pub(crate) forwarded: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,6 +129,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
             .collect::<Vec<_>>()
     });
     let (mut count, mut failed) = (0, 0);
+    let (passes_flash_by, passed_by_blocks, flash_block_s, store_block_s) = engine.bypass();
     for operation in requests.by_operation.lock().values() {
         count += operation.count;
         failed += operation.by_class[5];
@@ -121,6 +141,11 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
         oldest_pending_s: since.map_or(0.0, |since| (now_ms() - since).max(0) as f64 / 1000.0),
         last_failure: engine.last_failure(),
         cached_bytes: engine.cached_bytes(),
+        passes_flash_by,
+        passed_by_blocks,
+        flash_block_s,
+        store_block_s,
+        ahead_bytes: engine.ahead_bytes(),
         flushed_objects: of(&engine.counters.flushed_objects),
         flushed_bytes: of(&engine.counters.flushed_bytes),
         copied_in_store: of(&engine.counters.copied_in_store),
@@ -133,12 +158,12 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
         requests: count,
         failed_requests: failed,
         prefixes: prefixes.collect(),
+        cluster: None,
     }
 }
 
 /// Prometheus' text format, version 0.0.4.
-pub(crate) fn text(engine: &Engine, requests: &Requests) -> String {
-    let status = status(engine, requests);
+pub(crate) fn text(status: &Status, requests: &Requests) -> String {
     let mut out = String::new();
     // Writing to a string can't fail.
     let mut figure = |name: &str, kind: &str, help: &str, value: f64| {
@@ -167,6 +192,36 @@ pub(crate) fn text(engine: &Engine, requests: &Requests) -> String {
     );
     figure("oldest_pending_seconds", "gauge", "Age of the oldest of them.", status.oldest_pending_s);
     figure("cache_memory_bytes", "gauge", "Blocks in memory.", status.cached_bytes as f64);
+    figure(
+        "flash_bypass",
+        "gauge",
+        "Whether flash is slower than the store and left alone.",
+        f64::from(u8::from(status.passes_flash_by)),
+    );
+    figure(
+        "flash_bypassed_blocks_total",
+        "counter",
+        "Blocks that were not looked for on flash because of that.",
+        status.passed_by_blocks as f64,
+    );
+    figure(
+        "flash_block_seconds",
+        "gauge",
+        "Late mean of the time of a block from flash.",
+        status.flash_block_s,
+    );
+    figure(
+        "store_block_seconds",
+        "gauge",
+        "Late mean of the time of a block from the store.",
+        status.store_block_s,
+    );
+    figure(
+        "ahead_bytes_total",
+        "counter",
+        "Bytes fetched before anybody asked for them.",
+        status.ahead_bytes as f64,
+    );
     figure("flushed_objects_total", "counter", "Objects that were uploaded.", status.flushed_objects as f64);
     figure("flushed_bytes_total", "counter", "Bytes that were uploaded.", status.flushed_bytes as f64);
     figure(
@@ -206,6 +261,37 @@ pub(crate) fn text(engine: &Engine, requests: &Requests) -> String {
         status.changed_by_others as f64,
     );
     figure("sent_bytes_total", "counter", "Bytes of answers.", status.sent_bytes as f64);
+    if let Some(cluster) = &status.cluster {
+        for (name, kind, help, value) in [
+            (
+                "cluster_served_slots",
+                "gauge",
+                "Slots that this gateway serves, of 256.",
+                cluster.served_slots as f64,
+            ),
+            (
+                "cluster_dirty_slots",
+                "gauge",
+                "Of those, with what the store may not have.",
+                cluster.dirty_slots as f64,
+            ),
+            (
+                "cluster_nowhere_slots",
+                "gauge",
+                "Slots that no gateway serves now.",
+                cluster.nowhere_slots as f64,
+            ),
+            ("cluster_lease_seconds", "gauge", "How long the lease lasts still.", cluster.lease_left_s),
+            (
+                "cluster_forwarded_total",
+                "counter",
+                "Requests that went to another gateway.",
+                cluster.forwarded as f64,
+            ),
+        ] {
+            figure(name, kind, help, value);
+        }
+    }
     let label = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     for (name, help, value) in [
         (

@@ -17,12 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper_util::server::graceful::GracefulShutdown;
+use openssl::ssl::SslAcceptor;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
+use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Secrets};
-use crate::engine::{Engine, Setup};
+use crate::engine::{Alone, Engine, Setup, Sharing};
+use crate::ownership::Ownership;
 use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
 use access_log::AccessLog;
@@ -32,11 +35,12 @@ use request_ids::RequestIds;
 
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
+const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the engine is opened with, as the configuration says.
-pub(crate) fn setup_of(config: &Config, secrets: &Secrets) -> Setup {
+pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Sharing>) -> Setup {
     let reached = Reached { endpoint: config.s3.clone(), secret: secrets.of_store.clone() };
     Setup {
         local: config.local.clone(),
@@ -49,6 +53,78 @@ pub(crate) fn setup_of(config: &Config, secrets: &Secrets) -> Setup {
         create_place: Box::new(|under, bucket| {
             store::create_below(under, bucket).map_err(|error| error.to_string())
         }),
+        sharing,
+        alone: None,
+        at_rest: secrets.at_rest.clone(),
+    }
+}
+
+/// An engine, with those that it shares its stores with.
+pub(crate) struct Opened {
+    pub(crate) engine: Arc<Engine>,
+    member: Option<Member>,
+    ownership: Option<Arc<Ownership>>,
+    peers: Option<Arc<Peers>>,
+}
+
+impl Opened {
+    /// Opens the engine and joins the cluster, if there is one.
+    ///
+    /// # Errors
+    /// When either can't be.
+    pub(crate) async fn open(config: &Config, secrets: &Secrets) -> Result<Opened, String> {
+        let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
+        let ownership = sharing.as_ref().map(|sharing| Arc::clone(&sharing.ownership));
+        let engine = Engine::open(setup_of(config, secrets, sharing)).await?;
+        let member = match &ownership {
+            None => None,
+            Some(ownership) => {
+                Member::join(config, secrets, Arc::clone(&engine), Arc::clone(ownership)).await?
+            }
+        };
+        Ok(Opened { engine, member, ownership, peers })
+    }
+
+    /// Opens the engine without the others, who are stopped, to store what is left in it.
+    ///
+    /// # Errors
+    /// When it can't be opened.
+    pub(crate) async fn alone(config: &Config, secrets: &Secrets, alone: Alone) -> Result<Opened, String> {
+        let setup = Setup { alone: Some(alone), ..setup_of(config, secrets, None) };
+        let engine = Engine::open(setup).await?;
+        Ok(Opened { engine, member: None, ownership: None, peers: None })
+    }
+
+    /// Stores everything, hands it to the others, and says what is left. Returns whether nothing is.
+    pub(crate) async fn finish(&self, until: Instant) -> bool {
+        self.engine.begin_drain();
+        let is_clean = drain(&self.engine, until).await;
+        let has_left = match &self.member {
+            // What it has to do takes some transactions, also when the time is over.
+            Some(member) => {
+                let left = until.saturating_duration_since(Instant::now()).max(LEAVE_AT_LEAST);
+                member.leave(tokio::time::Instant::now() + left).await
+            }
+            None => true,
+        };
+        is_clean && has_left && !self.keeps_back()
+    }
+
+    /// Whether something is here that the store is not to get, and says so.
+    fn keeps_back(&self) -> bool {
+        match self.engine.kept_back() {
+            Ok(0) => false,
+            Ok(count) => {
+                tracing::warn!(
+                    "{count} objects are not stored: other gateways have got their keys since, and what those have stored may be newer"
+                );
+                true
+            }
+            Err(error) => {
+                tracing::warn!("{error}");
+                true
+            }
+        }
     }
 }
 
@@ -77,26 +153,35 @@ async fn bind(address: std::net::SocketAddr) -> Result<TcpListener, String> {
 /// # Errors
 /// When something that it needs is not there.
 pub(crate) async fn serve(config: Config) -> Result<(), String> {
-    descriptors::make_room_for(config.limits.connections)?;
+    // Other gateways have as many places as clients, and what is sent on to them takes a connection for each request.
+    let of_gateways =
+        config.cluster.as_ref().map_or(0, |_| config.limits.connections + config.limits.requests);
+    descriptors::make_room_for(config.limits.connections, of_gateways)?;
     let secrets = Secrets::read(&config)?;
     let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
     // Both are taken before the work begins: a port that is in use shows at once.
     let (listener, admin_listener) = (bind(config.listen).await?, bind(config.admin.listen).await?);
+    let inner_listener = match &config.cluster {
+        Some(cluster) => Some(bind(cluster.listen).await?),
+        None => None,
+    };
     let access_log = AccessLog::open(config.access_log.as_deref())?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
 
-    let opening = Engine::open(setup_of(&config, &secrets));
-    let engine = tokio::select! {
-        engine = opening => engine?,
+    let opening = Opened::open(&config, &secrets);
+    let opened = tokio::select! {
+        opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
+    let engine = Arc::clone(&opened.engine);
     let token = token_of(&config, true)?;
     let (readiness, requests) = (Arc::new(Readiness::default()), Arc::new(Requests::default()));
     let admin = admin::Admin {
         engine: Arc::clone(&engine),
+        cluster: opened.ownership.clone().zip(opened.peers.clone()),
         requests: Arc::clone(&requests),
         readiness: Arc::clone(&readiness),
         token,
@@ -104,14 +189,23 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     tokio::spawn(admin::serve(admin_listener, Arc::new(admin)));
 
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
-    let connections = Arc::new(Connections {
-        service: service(Arc::clone(&engine), Arc::clone(&permissions)),
-        forms: Forms::new(Arc::clone(&engine), permissions),
-        ids: RequestIds::new()?,
-        requests: Arc::clone(&requests),
-        slots: Arc::new(Semaphore::new(config.limits.requests)),
-        access_log,
-    });
+    let access_log = Arc::new(access_log);
+    let connections_of = |is_inner| {
+        // Whose key a form is for stands in its body, so none can be sent on to the gateway that has it.
+        let has_forms = opened.peers.is_none();
+        Ok::<_, String>(Arc::new(Connections {
+            service: service(Arc::clone(&engine), Arc::clone(&permissions)),
+            forms: has_forms.then(|| Forms::new(Arc::clone(&engine), Arc::clone(&permissions))),
+            ids: RequestIds::new()?,
+            requests: Arc::clone(&requests),
+            slots: Arc::new(Semaphore::new(config.limits.requests)),
+            access_log: Arc::clone(&access_log),
+            peers: opened.peers.clone(),
+            engine: Arc::clone(&engine),
+            is_inner,
+        }))
+    };
+    let connections = connections_of(false)?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let address = listener.local_addr().unwrap_or(config.listen);
     tracing::info!(
@@ -119,42 +213,25 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         config.admin.listen
     );
     readiness.set(true);
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(config.limits.connections));
-    loop {
-        let accept = async {
-            // One that finds no place waits in the kernel's queue, and takes no memory of ours.
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        tokio::select! {
-            (place, accepted) = accept => match (place, accepted) {
-                (Ok(place), Ok((stream, peer))) => {
-                    // Small answers must not wait for the client's acknowledgement.
-                    let _ = stream.set_nodelay(true);
-                    connections.start(stream, peer, acceptor.clone(), place, &graceful);
-                }
-                (_, Err(error)) => {
-                    tracing::warn!("cannot accept a connection: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-                (Err(_), _) => break,
-            },
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-        }
+    let (graceful, inner_graceful) = (GracefulShutdown::new(), GracefulShutdown::new());
+    let (most, inner_connections) = (config.limits.connections, connections_of(true)?);
+    tokio::select! {
+        () = accept(listener, &connections, acceptor.as_ref(), most, &graceful) => {}
+        // They have places of their own: clients that hold all the others must not keep gateways apart.
+        () = accept_inner(inner_listener, &inner_connections, acceptor.as_ref(), most, &inner_graceful) => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
-    drop(listener);
     readiness.set(false);
     tracing::info!("stopping: no new requests are taken");
     let until = Instant::now() + config.limits.drain;
     engine.begin_drain();
     let finish = async {
-        let ended = tokio::time::timeout(config.limits.drain, graceful.shutdown()).await;
-        if ended.is_err() {
+        let both = async { tokio::join!(graceful.shutdown(), inner_graceful.shutdown()) };
+        if tokio::time::timeout(config.limits.drain, both).await.is_err() {
             tracing::warn!("some requests did not end in time and are broken off");
         }
-        drain(&engine, until).await;
+        opened.finish(until).await;
     };
     tokio::select! {
         () = finish => {}
@@ -163,6 +240,45 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     }
     engine.close().await;
     Ok(())
+}
+
+async fn accept_inner(
+    listener: Option<TcpListener>,
+    connections: &Arc<Connections>,
+    acceptor: Option<&SslAcceptor>,
+    most: usize,
+    graceful: &GracefulShutdown,
+) {
+    match listener {
+        Some(listener) => accept(listener, connections, acceptor, most, graceful).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Takes connections for as long as it is waited for.
+async fn accept(
+    listener: TcpListener,
+    connections: &Arc<Connections>,
+    acceptor: Option<&SslAcceptor>,
+    most: usize,
+    graceful: &GracefulShutdown,
+) {
+    let places = Arc::new(Semaphore::new(most));
+    loop {
+        // One that finds no place waits in the kernel's queue, and takes no memory of ours.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                // Small answers must not wait for the client's acknowledgement.
+                let _ = stream.set_nodelay(true);
+                connections.start(stream, peer, acceptor.cloned(), place, graceful);
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
 }
 
 /// Waits until the stores have everything, and says what it waits for. Returns whether they have.

@@ -95,7 +95,24 @@ fn shown(status: &Status, former: Option<&Status>) -> String {
         status.deleted_in_store,
         status.flush_failures
     ));
+    if let Some(cluster) = &status.cluster {
+        text.push_str(&format!(
+            "cluster   {} slots here, {} of them dirty; {} nowhere; {} requests forwarded; lease for {:.1} s\n",
+            cluster.served_slots,
+            cluster.dirty_slots,
+            cluster.nowhere_slots,
+            cluster.forwarded,
+            cluster.lease_left_s
+        ));
+    }
     text.push_str(&format!("cache     {} in memory\n", format_bytes(status.cached_bytes)));
+    if status.passes_flash_by {
+        text.push_str(&format!(
+            "          flash is left alone: {:.1} ms a block, {:.1} ms from the store\n",
+            status.flash_block_s * 1e3,
+            status.store_block_s * 1e3
+        ));
+    }
     for prefix in &status.prefixes {
         let asked = prefix.hits + prefix.misses;
         let hits = 100.0 * prefix.hits as f64 / asked.max(1) as f64;

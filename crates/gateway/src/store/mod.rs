@@ -6,6 +6,7 @@ mod names;
 mod open;
 mod turns;
 
+pub(crate) use names::OWNERS;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use open::{Reached, create_below, open};
 
@@ -33,6 +34,8 @@ const MOST_PARTS: u64 = 9_000;
 const PARTS_AT_ONCE: usize = 3;
 /// After so long without an answer the store counts as failing, and the request is tried again later.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+const MOST_MARKER_BYTES: u64 = 1024;
 
 /// S3's own limit, with the prefix of the bucket's objects.
 const MOST_S3_KEY_BYTES: usize = 1024;
@@ -277,6 +280,45 @@ impl Backend {
         Ok(self.head(to).await?.etag)
     }
 
+    /// What [`mark`](Self::mark) has left here.
+    pub(crate) async fn marker(&self) -> Result<Option<String>> {
+        let path = marker_path()?;
+        let read = async {
+            match self.store.get(&path).await {
+                Ok(found) if found.meta.size > MOST_MARKER_BYTES => Ok(Some("no cluster's".to_owned())),
+                Ok(found) => {
+                    found.bytes().await.map(|text| Some(String::from_utf8_lossy(&text).into_owned()))
+                }
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                // So S3 says that there is no such object to whoever may list a part of the bucket only.
+                Err(object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
+                    let mut listed = self.store.list_with_offset(None, &before_marker()?);
+                    while let Some(meta) = listed.next().await.transpose()?
+                        && meta.location <= path
+                    {
+                        if meta.location == path {
+                            return Ok(Some("no cluster's".to_owned()));
+                        }
+                    }
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            }
+        };
+        self.patiently("GET", read).await
+    }
+
+    /// Writes down which gateways the store belongs to, unless that stands there already.
+    pub(crate) async fn mark(&self, text: &str) -> Result<()> {
+        let path = marker_path()?;
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let put = self.store.put_opts(&path, PutPayload::from(text.to_owned()), options);
+        match self.patiently("PUT", async { put.await.map(drop) }).await {
+            Err(Error::PreconditionFailed) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
     /// It is no error when there is none.
     pub(crate) async fn delete(&self, key: &str) -> Result<()> {
         let path = self.reach(key).await?;
@@ -313,7 +355,8 @@ impl Backend {
                     let key = key_of(&meta.location);
                     let is_reachable = backend.path(&key).is_ok_and(|path| path == meta.location)
                         && backend.root.as_ref().is_none_or(|root| links::check(root, &meta.location).is_ok());
-                    if !is_reachable && !std::mem::replace(&mut is_told, true) {
+                    let is_marker = meta.location.as_ref() == names::OWNERS;
+                    if !is_reachable && !is_marker && !std::mem::replace(&mut is_told, true) {
                         // Others have put it there.
                         tracing::warn!(
                             "the store has objects behind links or under names that no key has here, and they stay hidden, for example {}",
@@ -353,6 +396,15 @@ impl Backend {
         }
         attributes
     }
+}
+
+/// A path behind which the marker is listed first, if it is there.
+fn before_marker() -> object_store::Result<Path> {
+    Ok(Path::parse(&names::OWNERS[..names::OWNERS.len() - 1])?)
+}
+
+fn marker_path() -> Result<Path> {
+    Path::parse(names::OWNERS).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
 
 /// An ETag without its quotes.

@@ -19,6 +19,9 @@ const HASH: &str = "%underlay-hash-";
 /// Before a segment with a `#` in a directory: `object_store` writes a file `d` under the name `d#1` first, which must be nobody's.
 const ESCAPED: &str = "%underlay-escaped-";
 
+/// Where a store says which gateways it belongs to: no key has this path.
+pub(crate) const OWNERS: &str = "%underlay-cluster";
+
 /// S3's own limit.
 const MOST_KEY_BYTES: usize = 1024;
 /// Linux's file systems take 255 bytes as a name, and `object_store` writes it with `#` and a number first.

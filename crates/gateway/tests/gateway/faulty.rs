@@ -27,6 +27,8 @@ pub(crate) struct Mood {
     pub(crate) loses_answers: AtomicBool,
     /// Answers to GET and HEAD are on their way as long as this says so.
     pub(crate) holds_answers: AtomicBool,
+    /// Nothing may be read: so S3 answers for what is not there, too, where not the whole bucket may be listed.
+    pub(crate) denies_reads: AtomicBool,
     pub(crate) puts: AtomicU64,
     pub(crate) copies: AtomicU64,
     pub(crate) gets: AtomicU64,
@@ -112,6 +114,10 @@ impl ObjectStore for Faulty {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if self.mood.denies_reads.load(Ordering::Relaxed) {
+            let source = "as the test wants it".into();
+            return Err(object_store::Error::PermissionDenied { path: location.to_string(), source });
+        }
         let answer = self.done(self.inner.get_opts(location, options)).await;
         self.mood.gets.fetch_add(1, Ordering::Relaxed);
         while self.mood.holds_answers.load(Ordering::Relaxed) {

@@ -1,12 +1,17 @@
 //! The gateway from outside: its engine against a model of S3, under faults and kills, and the program with real clients.
 
+mod ahead;
+mod at_rest;
 mod clients;
+mod cluster;
 mod damage;
 mod faulty;
 mod kills;
 mod meanwhile;
 mod model;
+mod own_etcd;
 mod program;
 mod requests;
 mod rig;
+mod signed;
 mod uploads;

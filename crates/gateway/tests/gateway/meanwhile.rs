@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use object_store::ObjectStoreExt as _;
 use underlay_gateway::config::{Consistency, Rule, Write};
 use underlay_gateway::engine::{Conditions, CopyRequest};
 use underlay_gateway::model::Headers;
@@ -199,5 +200,26 @@ fn a_late_answer_is_not_kept() {
         ground.mood.holds_answers.store(false, Ordering::Relaxed);
         assert_eq!(late.await.unwrap(), 1000);
         assert_eq!(get(&engine, "a", None).await.unwrap(), content(2, 2000));
+    });
+}
+
+/// S3 denies what is not there to whoever may not list the whole bucket. Whose the store is, shows all the same.
+#[test]
+fn a_store_that_denies_what_is_not_there_tells_whose_it_is() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let ground = Ground::new(in_memory(), Kind::S3);
+        ground.mood.denies_reads.store(true, Ordering::Relaxed);
+        let engine = ground.open(&directory.path().join("local")).await;
+        put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+        ground.drain(&engine).await;
+        let marker = object_store::path::Path::parse("%underlay-cluster").unwrap();
+        ground.store.put(&marker, "cluster 1\n".into()).await.unwrap();
+        let refused = ground.try_open(&directory.path().join("other")).await.map(drop);
+        assert!(
+            refused.as_ref().is_err_and(|why| why.contains("belongs to several gateways")),
+            "{refused:?}"
+        );
     });
 }

@@ -468,8 +468,8 @@ fn a_full_journal_makes_writers_wait_and_then_says_so() {
         let directory = tempfile::tempdir().unwrap();
         let mut ground = Ground::new(in_memory(), Kind::S3);
         ground.journal_bytes = 3 << 20;
-        ground.mood.failing.store(1000, Ordering::Relaxed);
         let engine = ground.open(&directory.path().join("local")).await;
+        ground.mood.failing.store(1000, Ordering::Relaxed);
         let megabyte = content(1, 1 << 20);
         put(&engine, "a", &megabyte, Conditions::default()).await.unwrap();
         put(&engine, "b", &megabyte, Conditions::default()).await.unwrap();

@@ -19,7 +19,7 @@ pub(crate) struct Program {
 }
 
 /// A port that nobody has at the moment.
-fn free() -> SocketAddr {
+pub(crate) fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
@@ -47,7 +47,7 @@ impl Program {
         program
     }
 
-    fn wait_ready(&mut self) {
+    pub(crate) fn wait_ready(&mut self) {
         let begun = Instant::now();
         while !self.ask("/health/ready", "").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -76,10 +76,44 @@ impl Program {
 
     /// SIGKILL, and started again over the same directory.
     pub(crate) fn kill_and_start(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.child = spawn(&self.config);
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        self.start_again_without_waiting();
         self.wait_ready();
+    }
+
+    pub(crate) fn start_again_without_waiting(&mut self) {
+        self.child = spawn(&self.config);
+    }
+
+    /// Starts it again, which has to fail, and returns what it had to say.
+    pub(crate) fn start_in_vain(&mut self) -> String {
+        self.child = spawn(&self.config);
+        let status = self.child.wait().unwrap();
+        let log = std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap();
+        assert_eq!(status.code(), Some(4), "{log}");
+        log
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// SIGSTOP.
+    pub(crate) fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(rustix::process::Signal::CONT);
     }
 
     /// SIGTERM, and how it ended, with what it had to say.

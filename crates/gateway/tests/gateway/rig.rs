@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use object_store::{ObjectStore, ObjectStoreExt as _};
+use underlay_gateway::at_rest::AtRest;
 use underlay_gateway::config::{Bucket, Consistency, Local, Rule, StorePlace, Write};
 use underlay_gateway::engine::{Conditions, Engine, PutRequest, Setup, Stored};
 use underlay_gateway::errors::Error;
@@ -30,6 +31,8 @@ pub(crate) struct Ground {
     pub(crate) journal_bytes: u64,
     pub(crate) uploads_expire: Duration,
     pub(crate) patience: Duration,
+    pub(crate) at_rest: Option<Arc<AtRest>>,
+    pub(crate) flash_bytes: u64,
     /// Of prefixes that differ.
     pub(crate) rules: Vec<Rule>,
 }
@@ -45,6 +48,8 @@ impl Ground {
             journal_bytes: 256 << 20,
             uploads_expire: Duration::from_secs(3600),
             patience: Duration::from_secs(5),
+            at_rest: None,
+            flash_bytes: 0,
             rules: Vec::new(),
         }
     }
@@ -58,9 +63,10 @@ impl Ground {
                 directory: directory.to_owned(),
                 journal_bytes: self.journal_bytes,
                 memory_bytes: 8 << 20,
-                flash_bytes: 0,
+                flash_bytes: self.flash_bytes,
                 block_bytes: BLOCK_BYTES,
                 metadata_bytes: 8 << 20,
+                encryption: None,
             },
             patience: self.patience,
             flushes: 4,
@@ -73,6 +79,9 @@ impl Ground {
             new_buckets: None,
             open_store: Box::new(move |_| Ok(backend.clone())),
             create_place: Box::new(|_, _| Err("not here".to_owned())),
+            sharing: None,
+            alone: None,
+            at_rest: self.at_rest.clone(),
         }
     }
 

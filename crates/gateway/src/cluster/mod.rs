@@ -1,0 +1,583 @@
+//! Several gateways over one store: who is there and who has which keys, kept in etcd. `docs/gateway.md` says what that guarantees.
+//!
+//! A slot's record stays when its owner goes; the owner's own key goes with its lease. Every change of a slot is a transaction that
+//! compares the record, our lease, and that the former owner is gone or the next one there.
+
+mod control;
+mod etcd;
+mod operate;
+mod peers;
+mod records;
+#[cfg(test)]
+mod tests;
+mod witness;
+
+pub(crate) use operate::{abandon, alone, members};
+pub(crate) use peers::{Asked, Peers};
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use underlay_sync::Mutex;
+
+use crate::config::{self, Config, Secrets};
+use crate::digests::hex;
+use crate::engine::{Elsewhere, Engine, Held, Sharing};
+use crate::ownership::{Ownership, boot_ms};
+use crate::placement::SLOTS;
+use control::Control;
+use etcd::{Compare, Etcd, EtcdError, Kv, Put};
+use records::{ClusterRecord, HomeRecord, Keys, MemberRecord, SlotRecord, View, put};
+use witness::{Contradiction, Witness};
+
+/// The lease is looked at, and renewed, so often while it lasts.
+const LOOKS_A_LEASE: u32 = 5;
+/// A part of the lease that is not made use of: clocks do not run at the same speed.
+const MARGIN: u32 = 5;
+const LEAVE_PAUSE: Duration = Duration::from_millis(100);
+const REGISTER_PAUSE: Duration = Duration::from_millis(500);
+
+/// What the tasks of a member share.
+struct Shared {
+    engine: Arc<Engine>,
+    ownership: Arc<Ownership>,
+    etcd: Box<dyn Kv>,
+    keys: Keys,
+    name: String,
+    member: MemberRecord,
+    segments: usize,
+    ttl: Duration,
+    /// How often etcd is looked at.
+    tick: Duration,
+    /// Of this start: etcd has it, and an older copy of the local directory does not.
+    token: u64,
+    /// The highest revision of etcd that we have seen.
+    seen: AtomicU64,
+    /// Held while etcd is looked at or changed: what is found is held against what was there just before.
+    witness: tokio::sync::Mutex<Witness>,
+    /// Whether the stores say by now that they belong to the cluster.
+    is_marked: AtomicBool,
+    lease: Mutex<Option<i64>>,
+    poked: Notify,
+    leaving: Notify,
+    has_left: AtomicBool,
+}
+
+/// This gateway as a member.
+pub(crate) struct Member {
+    shared: Arc<Shared>,
+}
+
+/// Why a gateway is not there yet.
+enum Refusal {
+    /// It would be wrong to go on.
+    Wrong(String),
+    NotYet(String),
+}
+
+fn wrong(error: crate::errors::Error) -> Refusal {
+    Refusal::Wrong(error.to_string())
+}
+
+fn not_yet(error: etcd::EtcdError) -> Refusal {
+    Refusal::NotYet(error.to_string())
+}
+
+/// Never 0.
+fn random() -> Result<u64, String> {
+    let number = getrandom::u64().map_err(|error| format!("no random numbers: {error}"))?;
+    Ok(number.max(1))
+}
+
+fn lost_cluster() -> String {
+    "etcd no longer has the cluster that this gateway's local directory belongs to, or has another one\n  what to do: bring etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway.md".to_owned()
+}
+
+fn went_back(how: &str) -> String {
+    format!(
+        "etcd is older than it was: {how}; somebody has brought back older data, which may give one slot to two gateways, so nothing is served\n  what to do: see \"When etcd has lost something\" in docs/gateway.md"
+    )
+}
+
+fn halted(why: &str) -> String {
+    format!(
+        "a gateway has stopped the cluster: {}\n  what to do: see \"When etcd has lost something\" in docs/gateway.md",
+        why.escape_debug()
+    )
+}
+
+fn older_copy() -> String {
+    "the local directory is an older copy of one that a gateway has used since\n  what to do: use the newest one, or begin with an empty one".to_owned()
+}
+
+fn unkeepable(count: usize) -> String {
+    format!(
+        "{count} objects have tags, an `Expires` header, or user metadata over a directory, which several gateways can't keep\n  what to do: take those off while this gateway is alone, or, if they are not needed, begin with an empty local directory"
+    )
+}
+
+fn other_segments(of_cluster: usize, configured: usize) -> String {
+    format!(
+        "the cluster was made with segments = {of_cluster}, and [cluster] says {configured}: it can't be changed"
+    )
+}
+
+fn other_cluster(bucket: &str) -> String {
+    format!(
+        "the store of bucket {bucket} belongs to a cluster of gateways that this etcd does not have\n  what to do: bring that etcd's data back; if they are lost, see \"When etcd has lost something\" in docs/gateway.md; another cluster needs other stores (`{}` in the store says whose it is)",
+        crate::store::OWNERS
+    )
+}
+
+/// Etcd says that the stores have everything of slots of which they have not.
+fn clean_and_unsettled(slots: usize) -> String {
+    format!(
+        "the local directory has what its store does not have, in {slots} slots of which etcd says that there is no such thing: nothing of those is served or stored\n  what to do: etcd has lost something, or there is a bug; see \"When etcd has lost something\" in docs/gateway.md"
+    )
+}
+
+/// Whether the local directory is the one that etcd's record of a slot speaks of.
+fn is_known(held: Option<&Held>, record: &SlotRecord) -> bool {
+    held.is_some_and(|held| held.is(record.epoch, record.mark))
+}
+
+fn given_up(slots: usize) -> String {
+    format!(
+        "keys of {slots} slots were given up by `underlay-gateway abandon`, and this local directory has writes to them that the store does not have: nothing of those is served or stored\n  what to do: if they are not needed, move the local directory away and begin with an empty one"
+    )
+}
+
+/// For the fuzzer: any bytes as an answer of etcd, as a value there, and as the path of a request.
+pub(crate) fn read_any(data: &[u8]) {
+    let keys = Keys::new("/t");
+    if let Ok(answer) = serde_json::from_slice(data)
+        && let Ok(rows) = etcd::rows_of(&answer)
+    {
+        let _ = View::read(&keys, &rows, 1);
+    }
+    for key in [keys.cluster(), keys.halted(), keys.member("a"), keys.home("a"), keys.slot(7)] {
+        let row = etcd::Row { key, value: data.to_vec(), mod_revision: 1, lease: 1 };
+        let _ = View::read(&keys, &[row], 1);
+    }
+    if let Ok(text) = std::str::from_utf8(data) {
+        let _ = peers::name_of(text);
+    }
+}
+
+/// What the buckets are, so that members can tell whether theirs are the same.
+fn buckets_of(config: &Config) -> String {
+    use sha2::Digest as _;
+    let mut hash = sha2::Sha256::new();
+    let mut buckets: Vec<_> = config.buckets.iter().collect();
+    buckets.sort_by(|a, b| a.name.cmp(&b.name));
+    for bucket in buckets {
+        hash.update(format!("{:?} {:?}\n", bucket.name, bucket.store.to_string()));
+        for rule in &bucket.rules {
+            hash.update(format!("{:?} {:?}\n", rule.prefix, rule.consistency));
+        }
+    }
+    hash.update(format!("{:?}", config.s3.url));
+    hex(&hash.finalize()[..16])
+}
+
+fn etcd_of(config: &config::Cluster, secrets: &Secrets) -> Result<Etcd, String> {
+    let authority = match &config.authority {
+        Some(path) => Some(
+            underlay_files::read(path, 1 << 20)
+                .map_err(|error| format!("[cluster]: {}: {error}", path.display()))?,
+        ),
+        None => None,
+    };
+    let user = config.etcd_user.as_ref().map(|(name, _)| name.clone()).zip(secrets.of_etcd.clone());
+    // Two tries have to fit what is left of a lease after a look.
+    let patience = (config.ttl / LOOKS_A_LEASE).max(Duration::from_millis(500));
+    Etcd::new(config.etcd.clone(), user, authority.as_deref(), patience)
+}
+
+/// The member that a slot is to be with, by id and name.
+fn chosen_for(view: &View, slot: u16) -> Option<(String, String)> {
+    let name = crate::placement::chosen(view.members.values().map(|member| member.name.as_str()), slot)?;
+    let (id, member) = view.members.iter().find(|(_, member)| member.name == name)?;
+    Some((id.clone(), member.name.clone()))
+}
+
+/// What the engine has to know before it is opened.
+///
+/// # Errors
+/// When a certificate or a secret can't be used.
+pub(crate) fn sharing_of(
+    config: &Config,
+    secrets: &Secrets,
+) -> Result<Option<(Sharing, Arc<Peers>)>, String> {
+    let Some(cluster) = &config.cluster else { return Ok(None) };
+    let ownership = Arc::new(Ownership::new(cluster.segments));
+    let secret = secrets.of_cluster.clone().unwrap_or_default();
+    let peers = Arc::new(Peers::new(cluster, config.tls.is_some(), secret, Arc::clone(&ownership))?);
+    Ok(Some((Sharing { ownership, others: Arc::clone(&peers) as Arc<dyn Elsewhere> }, peers)))
+}
+
+impl Member {
+    /// Joins the cluster, and goes on in tasks of its own.
+    ///
+    /// # Errors
+    /// When it would be wrong to: the cluster is another one, or this gateway has what was given up. While etcd does not answer, it is
+    /// waited for.
+    pub(crate) async fn join(
+        config: &Config,
+        secrets: &Secrets,
+        engine: Arc<Engine>,
+        ownership: Arc<Ownership>,
+    ) -> Result<Option<Member>, String> {
+        let Some(cluster) = &config.cluster else { return Ok(None) };
+        let address = cluster.address.clone().unwrap_or_else(|| cluster.listen.to_string());
+        let shared = Arc::new(Shared {
+            etcd: Box::new(etcd_of(cluster, secrets)?),
+            keys: Keys::new(&cluster.prefix),
+            name: cluster.name.clone(),
+            member: MemberRecord { name: cluster.name.clone(), address, buckets: buckets_of(config) },
+            segments: cluster.segments,
+            ttl: cluster.ttl,
+            tick: cluster.ttl / LOOKS_A_LEASE,
+            token: random()?,
+            seen: AtomicU64::new(0),
+            witness: tokio::sync::Mutex::default(),
+            is_marked: AtomicBool::new(false),
+            lease: Mutex::new(None),
+            poked: Notify::new(),
+            leaving: Notify::new(),
+            has_left: AtomicBool::new(false),
+            engine,
+            ownership,
+        });
+        let mut said = String::new();
+        loop {
+            match shared.register().await {
+                Ok(()) => break,
+                Err(Refusal::Wrong(why)) => return Err(why),
+                Err(Refusal::NotYet(why)) => {
+                    if said != why {
+                        tracing::warn!("not in the cluster yet: {why}");
+                        said = why;
+                    }
+                    tokio::time::sleep(REGISTER_PAUSE).await;
+                }
+            }
+        }
+        tokio::spawn(Arc::clone(&shared).hold());
+        tokio::spawn(Arc::clone(&shared).control());
+        Ok(Some(Member { shared }))
+    }
+
+    /// Hands everything to the other members, as far as the stores have it, and takes its leave. Returns whether they have all.
+    pub(crate) async fn leave(&self, until: Instant) -> bool {
+        self.shared.leaving.notify_one();
+        while !self.shared.has_left.load(Ordering::Acquire) {
+            if Instant::now() >= until {
+                let (_, dirty, _) = self.shared.ownership.counts();
+                tracing::warn!(
+                    "{dirty} slots have what the store does not have: their keys answer SlowDown until this gateway is back"
+                );
+                break;
+            }
+            tokio::time::sleep(LEAVE_PAUSE).await;
+        }
+        let has_left = self.shared.has_left.swap(true, Ordering::AcqRel);
+        // In this order: nobody makes anything ours again by a lease that is not there.
+        let lease = self.shared.lease.lock().take();
+        self.shared.ownership.let_go();
+        if let Some(lease) = lease {
+            // Without that it ends by itself.
+            let _ = self.shared.etcd.revoke(lease).await;
+        }
+        has_left
+    }
+}
+
+impl Shared {
+    /// What etcd has. Data that are older than what was seen before stop us, and everybody else.
+    async fn look(&self) -> Result<View, Refusal> {
+        let membership = self.engine.membership().map_err(wrong)?;
+        let noted = membership.as_ref().map_or(0, |membership| membership.revision);
+        // Before it is asked: answers may overtake each other.
+        let least = self.seen.load(Ordering::Acquire).max(noted);
+        let mut witness = self.witness.lock().await;
+        let (rows, revision) = self.etcd.range(&self.keys.all()).await.map_err(not_yet)?;
+        let view = View::read(&self.keys, &rows, revision).map_err(Refusal::NotYet)?;
+        if let Some(why) = &view.halted {
+            return Err(Refusal::Wrong(halted(why)));
+        }
+        let is_ours = membership.is_none_or(|membership| {
+            view.cluster.as_ref().is_some_and(|cluster| cluster.id == membership.cluster)
+        });
+        let contradiction = match (is_ours, view.revision < least) {
+            (false, _) => None,
+            (true, true) => {
+                Some(Contradiction::WentBack(format!("it had got to revision {least}, and is at {revision}")))
+            }
+            (true, false) => {
+                let home = view.homes.get(self.ownership.id());
+                witness.look(&self.keys, home, self.token, (&rows, revision)).err()
+            }
+        };
+        match contradiction {
+            None => {}
+            Some(Contradiction::Copied) => return Err(Refusal::Wrong(older_copy())),
+            Some(Contradiction::WentBack(how)) => {
+                let why = format!("gateway {} saw etcd go back: {how}", self.name);
+                let key = self.keys.halted();
+                // Others may not have seen as much as we have. If this fails, the next look tries again.
+                let _ = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &why, 0)]).await;
+                return Err(Refusal::Wrong(went_back(&how)));
+            }
+        }
+        self.seen.fetch_max(revision, Ordering::AcqRel);
+        Ok(view)
+    }
+
+    /// As [`Kv::transact`], with a witness of it: should etcd lose it, the next look finds out.
+    async fn transact(&self, mut compares: Vec<Compare>, mut puts: Vec<Put>) -> etcd::Result<Option<u64>> {
+        let mut witness = self.witness.lock().await;
+        let serial = random().map_err(EtcdError::not_done)?;
+        let home = self.keys.home(self.ownership.id());
+        compares.extend(witness.begin(home.clone(), serial));
+        puts.push(put(home, &HomeRecord { token: self.token, serial }, 0));
+        let outcome = self.etcd.transact(&compares, &puts).await;
+        witness.end(serial, &outcome);
+        outcome
+    }
+
+    /// Has the stores say whose they are: an etcd that has lost everything must not begin a second cluster over them.
+    async fn mark_stores(&self, cluster: Option<u64>) -> Result<(), Refusal> {
+        let text = cluster.map(|cluster| format!("cluster {cluster:016x}\n"));
+        let other = |markers: Vec<(String, Option<String>)>| {
+            markers.into_iter().find(|(_, marker)| marker.is_some() && *marker != text)
+        };
+        let refused = |error: crate::errors::Error| Refusal::NotYet(format!("the store: {error}"));
+        let found = self.engine.store_markers().await.map_err(refused)?;
+        if let Some((bucket, _)) = other(found) {
+            return Err(Refusal::Wrong(other_cluster(&bucket)));
+        }
+        let Some(text) = &text else { return Ok(()) };
+        self.engine.mark_stores(text).await.map_err(refused)?;
+        // Somebody else may have been first.
+        match other(self.engine.store_markers().await.map_err(refused)?) {
+            Some((bucket, _)) => Err(Refusal::Wrong(other_cluster(&bucket))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the cluster in etcd is that of the local directory and of the stores. It is made if there is none and never was.
+    async fn check_cluster(&self, view: &View, unsettled: usize) -> Result<(), Refusal> {
+        let joined = self.engine.membership().map_err(wrong)?.map(|membership| membership.cluster);
+        if joined.is_none() {
+            let count = self.engine.count_unkeepable().map_err(wrong)?;
+            if count > 0 {
+                return Err(Refusal::Wrong(unkeepable(count)));
+            }
+        }
+        let cluster = match (&view.cluster, joined) {
+            (None, Some(_)) => return Err(Refusal::Wrong(lost_cluster())),
+            (Some(cluster), Some(joined)) if cluster.id != joined => {
+                return Err(Refusal::Wrong(lost_cluster()));
+            }
+            (_, None) if unsettled > 0 => {
+                return Err(Refusal::Wrong(
+                    "the local directory has what its store does not have, of a time without [cluster]\n  what to do: take [cluster] out, run `underlay-gateway drain`, and put it back".to_owned(),
+                ));
+            }
+            (None, None) => {
+                self.mark_stores(None).await?;
+                let id = random().map_err(Refusal::Wrong)?;
+                let record = ClusterRecord { id, segments: self.segments };
+                let key = self.keys.cluster();
+                let made = self.etcd.transact(&[Compare::Absent(key.clone())], &[put(key, &record, 0)]).await;
+                made.map_err(not_yet)?;
+                return Err(Refusal::NotYet("the cluster is new".to_owned()));
+            }
+            (Some(cluster), _) => cluster.clone(),
+        };
+        if cluster.segments != self.segments {
+            return Err(Refusal::Wrong(other_segments(cluster.segments, self.segments)));
+        }
+        if !self.is_marked.load(Ordering::Acquire) {
+            self.mark_stores(Some(cluster.id)).await?;
+            self.is_marked.store(true, Ordering::Release);
+        }
+        if joined.is_none() {
+            let id = cluster.id;
+            self.engine.note_membership(move |membership| membership.cluster = id).await.map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Whether etcd and the local directory tell the same of every slot that either says is ours.
+    fn check_slots(&self, view: &View, unsettled: &HashSet<u16>) -> Result<(), Refusal> {
+        let (known, id) = (self.engine.known_slots().map_err(wrong)?, self.ownership.id());
+        let (mut lost, mut clean) = (0, 0);
+        for slot in 0..SLOTS {
+            let record = view.slot(slot).map(|(record, _)| record).filter(|record| record.owner == id);
+            let is_known = record.is_some_and(|record| is_known(known.get(&slot), record));
+            match record {
+                Some(record) if record.is_dirty && !is_known => return Err(Refusal::Wrong(older_copy())),
+                Some(record) if !record.is_dirty && unsettled.contains(&slot) => clean += 1,
+                None if unsettled.contains(&slot) => lost += 1,
+                _ => {}
+            }
+        }
+        match (lost, clean) {
+            (0, 0) => Ok(()),
+            (0, clean) => Err(Refusal::Wrong(clean_and_unsettled(clean))),
+            (lost, _) => Err(Refusal::Wrong(given_up(lost))),
+        }
+    }
+
+    /// Gets a lease and is there from now on, with nothing of its own before etcd has been looked at.
+    async fn register(&self) -> Result<(), Refusal> {
+        let (view, id) = (self.look().await?, self.ownership.id().to_owned());
+        let unsettled = self.engine.unsettled_slots().await.map_err(wrong)?;
+        self.check_cluster(&view, unsettled.len()).await?;
+        for (other, member) in &view.members {
+            if *other == id {
+                return Err(Refusal::NotYet(
+                    "the lease that this gateway had before has not ended".to_owned(),
+                ));
+            }
+            if member.name == self.name {
+                return Err(Refusal::NotYet(format!(
+                    "another gateway is there by the name {}: a name is for one of them",
+                    self.name
+                )));
+            }
+            if member.buckets != self.member.buckets {
+                return Err(Refusal::Wrong(format!(
+                    "gateway {} has other buckets, prefixes or stores in its configuration than this one: all of a cluster have to have the same",
+                    member.name
+                )));
+            }
+        }
+        let membership = self.engine.membership().map_err(wrong)?.unwrap_or_default();
+        let home_is = match view.homes.get(&id) {
+            None if membership.is_registered => return Err(Refusal::Wrong(lost_cluster())),
+            None => Compare::Absent(self.keys.home(&id)),
+            Some((former, revision)) if membership.tokens.contains(&former.token) => {
+                Compare::Unchanged(self.keys.home(&id), *revision)
+            }
+            Some(_) => return Err(Refusal::Wrong(older_copy())),
+        };
+        self.check_slots(&view, &unsettled)?;
+        let (token, seen) = (self.token, view.revision);
+        // Durable before etcd has it. Former ones stay until it is known which of them etcd has.
+        let noted = self.engine.note_membership(move |membership| {
+            if !membership.tokens.contains(&token) {
+                membership.tokens.push(token);
+            }
+            membership.revision = membership.revision.max(seen);
+        });
+        noted.await.map_err(wrong)?;
+        let asked_ms = boot_ms();
+        let (lease, ttl) = self.etcd.grant(self.ttl).await.map_err(not_yet)?;
+        let member_key = self.keys.member(&id);
+        let puts = vec![put(member_key.clone(), &self.member, lease)];
+        let there = self.transact(vec![Compare::Absent(member_key), home_is], puts).await.map_err(not_yet)?;
+        let Some(revision) = there else {
+            return Err(Refusal::NotYet("something has changed in etcd at the same time".to_owned()));
+        };
+        self.seen.fetch_max(revision, Ordering::AcqRel);
+        let noted = self.engine.note_membership(move |membership| {
+            (membership.tokens, membership.is_registered) = (vec![token], true);
+            membership.revision = membership.revision.max(revision);
+        });
+        noted.await.map_err(wrong)?;
+        self.ownership.let_go();
+        *self.lease.lock() = Some(lease);
+        self.hold_from(asked_ms, ttl);
+        self.poked.notify_one();
+        Ok(())
+    }
+
+    /// It would be wrong to go on: nothing is served, and the lease ends. Whether that is still so, every attempt to get another one
+    /// finds out.
+    fn give_up(&self) {
+        *self.lease.lock() = None;
+        self.ownership.let_go();
+    }
+
+    /// The lease lasts from when etcd was asked, or later; we make use of a part of it.
+    fn hold_from(&self, asked_ms: u64, ttl: Duration) {
+        let used = ttl - ttl / MARGIN;
+        self.ownership.hold_until(asked_ms + u64::try_from(used.as_millis()).unwrap_or(0));
+    }
+
+    /// Renews the lease, and gets another one when it is gone.
+    async fn hold(self: Arc<Self>) {
+        let mut said = String::new();
+        let mut say = |why: String| {
+            if said != why {
+                tracing::warn!("{why}");
+                said = why;
+            }
+        };
+        while !self.has_left.load(Ordering::Acquire) {
+            tokio::time::sleep(self.tick).await;
+            if self.has_left.load(Ordering::Acquire) {
+                return;
+            }
+            let lease = *self.lease.lock();
+            let Some(lease) = lease else {
+                match self.register().await {
+                    Ok(()) => say("in the cluster again".to_owned()),
+                    Err(Refusal::Wrong(why) | Refusal::NotYet(why)) => {
+                        say(format!("not in the cluster: {why}"))
+                    }
+                }
+                continue;
+            };
+            let asked_ms = boot_ms();
+            match self.etcd.keep_alive(lease).await {
+                Ok(Some(ttl)) => {
+                    // One that was given up meanwhile by `leave` must not come back.
+                    let held = self.lease.lock();
+                    if *held == Some(lease) {
+                        self.hold_from(asked_ms, ttl);
+                    }
+                }
+                Ok(None) => {
+                    // In this order: what `control` has looked at under it is not gone by any more.
+                    *self.lease.lock() = None;
+                    self.ownership.let_go();
+                    say("the lease is gone: nothing is served before there is another one".to_owned());
+                }
+                Err(error) => say(error.to_string()),
+            }
+        }
+    }
+
+    async fn control(self: Arc<Self>) {
+        let mut control = Control::new(Arc::clone(&self));
+        let mut said = String::new();
+        while !self.has_left.load(Ordering::Acquire) {
+            let outcome = tokio::select! {
+                () = self.ownership.asked() => control.mark_dirty_or_look().await,
+                () = self.leaving.notified() => {
+                    control.is_leaving = true;
+                    control.pass().await
+                }
+                () = self.poked.notified() => control.pass().await,
+                () = tokio::time::sleep(if control.is_leaving { LEAVE_PAUSE } else { self.tick }) => control.pass().await,
+            };
+            if let Err(why) = outcome
+                && said != why
+            {
+                tracing::warn!("the cluster: {why}");
+                said = why;
+            }
+            if control.is_leaving && control.is_rid_of_all() {
+                self.has_left.store(true, Ordering::Release);
+            }
+        }
+    }
+}

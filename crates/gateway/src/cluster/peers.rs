@@ -1,0 +1,523 @@
+//! From one gateway to another: requests of clients as they came, with the client's own signature, and questions of the engine. Both
+//! carry a proof that a gateway of the cluster sent them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper::header::{CONNECTION, HOST, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use openssl::ssl::{SslConnector, SslMethod};
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpStream;
+use tokio_openssl::SslStream;
+use underlay_sync::Mutex;
+
+use crate::config;
+use crate::digests::hex;
+use crate::engine::{Answer, Elsewhere, Engine, Question};
+use crate::errors::{Error, Result};
+use crate::model::now_ms;
+use crate::ownership::{Ownership, Route};
+
+/// The time of the proof, what it is of, and the proof.
+const PROOF: HeaderName = HeaderName::from_static("x-underlay-gateway");
+/// No bucket can have this name.
+const QUESTIONS: &str = "/.underlay/1/ask";
+/// Clocks of gateways may differ as much as those of clients.
+const MOST_SKEW_MS: i64 = 15 * 60 * 1000;
+const CONNECT: Duration = Duration::from_secs(3);
+/// A host that acknowledges nothing for so long is out of reach; the process there may take its time.
+const REACH: Duration = Duration::from_secs(15);
+const PROBE: Duration = Duration::from_secs(5);
+/// A question is answered in so long: one that changes something waits for the store, maybe.
+const READ: Duration = Duration::from_secs(60);
+const CHANGE: Duration = Duration::from_secs(300);
+/// And is here in so long.
+const QUESTION: Duration = Duration::from_secs(30);
+/// A connection that has been idle for longer may be closed at the other end.
+const MOST_IDLE: Duration = Duration::from_secs(10);
+const MOST_KEPT: usize = 64;
+/// A page of a listing, or some blocks of an object.
+const MOST_ANSWER_BYTES: usize = 96 << 20;
+const MOST_QUESTION_BYTES: usize = 4 << 20;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Sent = UnsyncBoxBody<Bytes, BoxError>;
+/// A connection, with since when it is idle.
+type Kept = (Instant, SendRequest<Sent>);
+
+/// See the module.
+pub(crate) struct Peers {
+    secret: Vec<u8>,
+    /// Where gateways speak TLS.
+    connector: Option<SslConnector>,
+    ownership: Arc<Ownership>,
+    /// By address, with since when they are idle.
+    kept: Mutex<HashMap<String, Vec<Kept>>>,
+    pub(crate) forwarded: AtomicU64,
+}
+
+/// What comes in from another gateway.
+pub(crate) enum Asked {
+    /// A request of one of its clients, which is ours to answer.
+    ByClient,
+    Question,
+    /// Nobody of the cluster has sent it.
+    ByStranger,
+}
+
+/// Keys of requests that concern one connection.
+const OF_CONNECTION: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "te", "upgrade"];
+
+fn failed(address: &str, error: impl std::fmt::Display) -> Error {
+    tracing::debug!("gateway at {address}: {error}");
+    Error::Busy("the gateway that has these keys does not answer: try again later".to_owned())
+}
+
+impl Peers {
+    pub(super) fn new(
+        config: &config::Cluster,
+        has_tls: bool,
+        secret: String,
+        ownership: Arc<Ownership>,
+    ) -> std::result::Result<Peers, String> {
+        let connector = match has_tls {
+            false => None,
+            true => {
+                let failed = |error: openssl::error::ErrorStack| format!("[cluster]: {error}");
+                let mut builder = SslConnector::builder(SslMethod::tls_client()).map_err(failed)?;
+                if let Some(path) = &config.authority {
+                    builder.set_ca_file(path).map_err(failed)?;
+                }
+                Some(builder.build())
+            }
+        };
+        Ok(Peers {
+            secret: secret.into_bytes(),
+            connector,
+            ownership,
+            kept: Mutex::new(HashMap::new()),
+            forwarded: AtomicU64::new(0),
+        })
+    }
+
+    fn proof(&self, method: &Method, target: &str, time_ms: i64, body: &str) -> Option<String> {
+        // HMAC takes keys of any length.
+        let mut hmac = Hmac::<Sha256>::new_from_slice(&self.secret).ok()?;
+        hmac.update(format!("{method}\n{target}\n{time_ms}\n{body}").as_bytes());
+        Some(hex(&hmac.finalize().into_bytes()))
+    }
+
+    fn signed(&self, method: &Method, target: &str, body: &str) -> Option<HeaderValue> {
+        let time_ms = now_ms();
+        let proof = self.proof(method, target, time_ms, body)?;
+        HeaderValue::from_str(&format!("{time_ms} {body} {proof}")).ok()
+    }
+
+    /// What a request on the gateways' own port is. Of a question, [`answer`](Self::answer) looks at the body as well.
+    pub(crate) fn asked<B>(&self, request: &Request<B>) -> Asked {
+        match self.proven_body(request) {
+            None => Asked::ByStranger,
+            Some(body) if body == "client" => Asked::ByClient,
+            Some(_) if request.uri().path() == QUESTIONS && request.method() == Method::POST => {
+                Asked::Question
+            }
+            Some(_) => Asked::ByStranger,
+        }
+    }
+
+    /// What the proof of a request says of its body, if it is one.
+    fn proven_body<B>(&self, request: &Request<B>) -> Option<String> {
+        let mut values = request.headers().get_all(&PROOF).iter();
+        let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
+        let words: Vec<&str> = value.split(' ').collect();
+        let [time_ms, body, proof] = words.as_slice() else { return None };
+        let time_ms: i64 = time_ms.parse().ok()?;
+        let right = self.proof(request.method(), &target_of(request.uri()), time_ms, body)?;
+        let is_right = proof.len() == right.len() && openssl::memcmp::eq(proof.as_bytes(), right.as_bytes());
+        (is_right && now_ms().abs_diff(time_ms) <= MOST_SKEW_MS.unsigned_abs()).then(|| (*body).to_owned())
+    }
+
+    /// Takes the proof off: the rest is the client's.
+    pub(crate) fn take_proof<B>(request: &mut Request<B>) {
+        request.headers_mut().remove(&PROOF);
+    }
+
+    /// Where a request of a client has to go: that is, one that is about one key.
+    pub(crate) fn route<B>(&self, request: &Request<B>) -> Route {
+        match name_of(request.uri().path()) {
+            Some((bucket, key)) => self.ownership.route(&bucket, &key),
+            None => Route::Here,
+        }
+    }
+
+    async fn connect(&self, address: &str) -> std::result::Result<SendRequest<Sent>, BoxError> {
+        let connect = async {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            watch(&stream)?;
+            let Some(connector) = &self.connector else { return start(TokioIo::new(stream)).await };
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+            let ssl = connector.configure()?.into_ssl(host)?;
+            let mut stream = SslStream::new(ssl, stream)?;
+            Pin::new(&mut stream).connect().await?;
+            start(TokioIo::new(stream)).await
+        };
+        match tokio::time::timeout(CONNECT, connect).await {
+            Ok(connected) => connected,
+            Err(_) => Err("no connection in time".into()),
+        }
+    }
+
+    fn kept(&self, address: &str) -> Option<SendRequest<Sent>> {
+        let mut kept = self.kept.lock();
+        let of_it = kept.get_mut(address)?;
+        of_it.retain(|(since, sender)| since.elapsed() < MOST_IDLE && !sender.is_closed());
+        let at = of_it.iter().position(|(_, sender)| sender.is_ready())?;
+        Some(of_it.swap_remove(at).1)
+    }
+
+    async fn send(
+        &self,
+        address: &str,
+        request: Request<Sent>,
+        may_be_kept: bool,
+    ) -> std::result::Result<Response<Incoming>, BoxError> {
+        let kept = if may_be_kept { self.kept(address) } else { None };
+        let mut sender = match kept {
+            Some(sender) => sender,
+            None => self.connect(address).await?,
+        };
+        let answer = sender.send_request(request).await?;
+        let mut kept = self.kept.lock();
+        let of_it = kept.entry(address.to_owned()).or_default();
+        if of_it.len() < MOST_KEPT {
+            // It is ready again once the answer has been read.
+            of_it.push((Instant::now(), sender));
+        }
+        Ok(answer)
+    }
+
+    /// Sends a client's request to the owner of its key, and hands its answer back as it comes.
+    ///
+    /// # Errors
+    /// `Busy` when there is none: nobody knows then whether it was carried out.
+    pub(crate) async fn forward<B>(
+        &self,
+        owner: &str,
+        address: &str,
+        request: Request<B>,
+    ) -> Result<Response<s3s::Body>>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.forwarded.fetch_add(1, Ordering::Relaxed);
+        let (mut parts, body) = request.into_parts();
+        for name in OF_CONNECTION {
+            parts.headers.remove(name);
+        }
+        let target = target_of(&parts.uri);
+        parts.uri = target.parse().map_err(|error| failed(address, error))?;
+        parts.version = hyper::Version::HTTP_11;
+        let proof = self.signed(&parts.method, &target, "client");
+        parts.headers.insert(PROOF, proof.ok_or_else(|| failed(address, "no proof"))?);
+        let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
+        let answer = tokio::select! {
+            answer = self.send(address, request, true) => answer.map_err(|error| failed(address, error))?,
+            () = self.ownership.gone(owner) => return Err(failed(address, "it is gone")),
+        };
+        let (mut parts, body) = answer.into_parts();
+        for name in OF_CONNECTION {
+            parts.headers.remove(name);
+        }
+        // One that stops in the middle must not keep the client for ever.
+        let (ownership, owner) = (Arc::clone(&self.ownership), owner.to_owned());
+        let frames = futures_util::stream::unfold(Some(body), move |body| {
+            let (ownership, owner) = (Arc::clone(&ownership), owner.clone());
+            async move {
+                let mut body = body?;
+                tokio::select! {
+                    biased;
+                    frame = body.frame() => {
+                        let frame = frame?.map_err(|error| Error::Store(format!("the other gateway broke off: {error}")));
+                        Some((frame, Some(body)))
+                    }
+                    () = ownership.gone(&owner) => {
+                        Some((Err(Error::Store("the other gateway is gone".to_owned())), None))
+                    }
+                }
+            }
+        });
+        let body = s3s::Body::http_body_unsync(Measured {
+            length: parts
+                .headers
+                .get(hyper::header::CONTENT_LENGTH)
+                .and_then(|value| value.to_str().ok()?.parse().ok()),
+            frames: Box::pin(frames),
+        });
+        Ok(Response::from_parts(parts, body))
+    }
+
+    async fn ask_at(&self, address: &str, question: &Question) -> Result<Answer> {
+        let bytes = postcard::to_allocvec(question).map_err(|error| failed(address, error))?;
+        let of_body = hex(&Sha256::digest(&bytes));
+        // A connection that was kept may be closed by now. Only what changes nothing is asked again, and the rest on a connection of its own.
+        let (reads, mut why) = (question.only_reads(), None);
+        let limit = if reads { READ } else { CHANGE };
+        for _ in 0..if reads { 2 } else { 1 } {
+            let proof =
+                self.signed(&Method::POST, QUESTIONS, &of_body).ok_or_else(|| failed(address, "no proof"))?;
+            let body: Sent =
+                Full::new(Bytes::from(bytes.clone())).map_err(|never| match never {}).boxed_unsync();
+            let mut request = Request::new(body);
+            (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static(QUESTIONS));
+            request.headers_mut().insert(PROOF, proof);
+            request.headers_mut().insert(HOST, HeaderValue::from_static("gateway"));
+            let answered = async {
+                match self.send(address, request, reads).await {
+                    Ok(answer) if answer.status() == StatusCode::OK => {
+                        let bytes = read(answer.into_body(), MOST_ANSWER_BYTES).await;
+                        Ok(bytes.map_err(|error| failed(address, error)))
+                    }
+                    Ok(answer) => Ok(Err(failed(address, format_args!("status {}", answer.status())))),
+                    Err(error) => Err(error),
+                }
+            };
+            match tokio::time::timeout(limit, answered).await {
+                Ok(Ok(bytes)) => {
+                    return postcard::from_bytes::<Result<Answer>>(&bytes?)
+                        .map_err(|error| failed(address, error))?;
+                }
+                Ok(Err(error)) => why = Some(error),
+                Err(_) => return Err(failed(address, "no answer in time")),
+            }
+        }
+        Err(failed(address, why.unwrap_or_else(|| "no answer".into())))
+    }
+
+    /// Answers a question, once it has been looked at whether it is one of the cluster's.
+    pub(crate) async fn answer<B>(&self, engine: &Arc<Engine>, request: Request<B>) -> Response<s3s::Body>
+    where
+        B: Body<Data = Bytes> + Send + 'static + Unpin,
+        B::Error: std::fmt::Display,
+    {
+        let said = |status: StatusCode, bytes: Vec<u8>| {
+            let mut response = Response::new(s3s::Body::from(Bytes::from(bytes)));
+            *response.status_mut() = status;
+            if status != StatusCode::OK {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        };
+        let proven = self.proven_body(&request);
+        let body = read(request.into_body(), MOST_QUESTION_BYTES);
+        let Ok(Ok(bytes)) = tokio::time::timeout(QUESTION, body).await else {
+            return said(StatusCode::BAD_REQUEST, Vec::new());
+        };
+        if proven != Some(hex(&Sha256::digest(&bytes))) {
+            return said(StatusCode::FORBIDDEN, Vec::new());
+        }
+        let Ok(question) = postcard::from_bytes::<Question>(&bytes) else {
+            return said(StatusCode::BAD_REQUEST, Vec::new());
+        };
+        let answer = engine.answer(question).await;
+        match postcard::to_allocvec(&answer) {
+            Ok(bytes) => said(StatusCode::OK, bytes),
+            Err(_) => said(StatusCode::INTERNAL_SERVER_ERROR, Vec::new()),
+        }
+    }
+}
+
+#[async_trait]
+impl Elsewhere for Peers {
+    async fn ask(&self, owner: &str, question: &Question) -> Result<Answer> {
+        let address = self.ownership.address_of(owner).ok_or_else(|| failed(owner, "it is gone"))?;
+        tokio::select! {
+            answer = self.ask_at(&address, question) => answer,
+            () = self.ownership.gone(owner) => Err(failed(&address, "it is gone")),
+        }
+    }
+}
+
+/// A body of a known length, so that the answer has it too.
+struct Measured<S> {
+    length: Option<u64>,
+    frames: Pin<Box<S>>,
+}
+
+impl<S: futures_util::Stream<Item = Result<Frame<Bytes>>>> Body for Measured<S> {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>>>> {
+        let polled = self.frames.as_mut().poll_next(context);
+        if let std::task::Poll::Ready(Some(Ok(frame))) = &polled
+            && let (Some(data), Some(length)) = (frame.data_ref(), self.length)
+        {
+            self.length = Some(length.saturating_sub(data.len() as u64));
+        }
+        polled
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.length.map_or_else(hyper::body::SizeHint::default, hyper::body::SizeHint::with_exact)
+    }
+}
+
+/// Has the kernel break off what leads to a host that is out of reach: without this it would wait for a quarter of an hour, or for ever.
+fn watch(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PROBE)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE)?;
+    sockopt::set_tcp_keepcnt(stream, 2)?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(REACH.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
+}
+
+async fn start(
+    stream: impl hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+) -> std::result::Result<SendRequest<Sent>, BoxError> {
+    let (sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    tokio::spawn(async move {
+        // Whoever sent the request hears of it.
+        drop(connection.await);
+    });
+    Ok(sender)
+}
+
+async fn read<B: Body<Data = Bytes> + Unpin>(
+    mut body: B,
+    most_bytes: usize,
+) -> std::result::Result<Bytes, String>
+where
+    B::Error: std::fmt::Display,
+{
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else { continue };
+        if bytes.len() + data.len() > most_bytes {
+            return Err("too long".to_owned());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
+}
+
+fn target_of(uri: &Uri) -> String {
+    uri.path_and_query().map_or("/", hyper::http::uri::PathAndQuery::as_str).to_owned()
+}
+
+/// Bucket and key of a path, as `s3s` reads it: percent-decoded as a whole, and then cut. Where the two should ever differ, the
+/// gateway that gets the request says that the key is not its own.
+pub(super) fn name_of(path: &str) -> Option<(String, String)> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let escaped = (*first == b'%')
+            .then(|| behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()))
+            .flatten()
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match escaped {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    let path = String::from_utf8(bytes).ok()?;
+    let (bucket, key) = path.strip_prefix('/')?.split_once('/')?;
+    (!bucket.is_empty() && !key.is_empty()).then(|| (bucket.to_owned(), key.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn peers(secret: &str) -> Peers {
+        Peers {
+            secret: secret.as_bytes().to_vec(),
+            connector: None,
+            ownership: Arc::new(Ownership::new(1)),
+            kept: Mutex::new(HashMap::new()),
+            forwarded: AtomicU64::new(0),
+        }
+    }
+
+    #[test]
+    fn only_who_has_the_secret_is_of_the_cluster() {
+        let (us, them) = (peers("one secret of sixteen"), peers("another of sixteen.."));
+        let request = |by: &Peers, target: &str, body: &str| {
+            let mut request = Request::new(());
+            *request.uri_mut() = target.parse().unwrap();
+            request.headers_mut().insert(PROOF, by.signed(&Method::GET, target, body).unwrap());
+            request
+        };
+        let right = request(&us, "/lake/a?x=1", "client");
+        assert!(matches!(us.asked(&right), Asked::ByClient));
+        assert!(matches!(us.asked(&request(&them, "/lake/a", "client")), Asked::ByStranger));
+        // Of another request, of another time, twice, or not at all.
+        let mut other = right.clone();
+        *other.uri_mut() = "/lake/b?x=1".parse().unwrap();
+        assert!(matches!(us.asked(&other), Asked::ByStranger));
+        let mut late = right.clone();
+        let time_ms = now_ms() - MOST_SKEW_MS - 1000;
+        let proof = us.proof(&Method::GET, "/lake/a?x=1", time_ms, "client").unwrap();
+        late.headers_mut().insert(PROOF, format!("{time_ms} client {proof}").parse().unwrap());
+        assert!(matches!(us.asked(&late), Asked::ByStranger));
+        let mut twice = right.clone();
+        let value = twice.headers()[&PROOF].clone();
+        twice.headers_mut().append(PROOF, value);
+        assert!(matches!(us.asked(&twice), Asked::ByStranger));
+        let mut bare = right;
+        Peers::take_proof(&mut bare);
+        assert!(matches!(us.asked(&bare), Asked::ByStranger));
+    }
+
+    #[test]
+    fn a_key_is_read_from_a_path_as_s3s_does() {
+        let of = |path: &str| name_of(path).map(|(bucket, key)| format!("{bucket} {key}"));
+        assert_eq!(of("/lake/a/b%20c").as_deref(), Some("lake a/b c"));
+        assert_eq!(of("/lake/%2e%2e/a//b").as_deref(), Some("lake ../a//b"));
+        assert_eq!(of("/lake%2Fa").as_deref(), Some("lake a"));
+        assert_eq!(of("/lake/100%").as_deref(), Some("lake 100%"));
+        for none in ["/", "/lake", "/lake/", "", "lake/a", "/lake/%ff"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_proof_panics(value in "[ -~]{0,60}", path in "/[ -~]{0,20}") {
+            let us = peers("one secret of sixteen");
+            let mut request = Request::new(());
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                request.headers_mut().insert(PROOF, value);
+            }
+            prop_assert!(matches!(us.asked(&request), Asked::ByStranger));
+            let _ = name_of(&path);
+        }
+    }
+}

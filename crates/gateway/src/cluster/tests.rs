@@ -1,0 +1,478 @@
+//! Members step by step, over an etcd that loses answers, carries out transactions late, and forgets; and what two such faults do together.
+
+mod fake;
+mod gateway;
+mod random;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt as _};
+use object_store::ObjectStoreExt as _;
+
+use super::records::{Keys, put};
+use crate::config::Consistency;
+use crate::engine::{Answer, Conditions, Entry, ListRequest, PutRequest, Question};
+use crate::errors::Error;
+use crate::model::Headers;
+use crate::placement::SLOTS;
+use fake::Fate;
+use gateway::{BUCKET, Gateway, Site, get_from, put_to};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_may_yet_become_clean_takes_no_write() {
+    // The transaction that marks it as clean gets no answer, and is carried out after one or two more looks, or never; the one that is to
+    // settle it has an answer, or none either.
+    for (fates, looks) in [
+        (vec![Fate::Late], 0),
+        (vec![Fate::Late], 1),
+        (vec![Fate::Late, Fate::Late], 1),
+        (vec![Fate::Late, Fate::Late], 2),
+        (vec![Fate::Late, Fate::Lost], 2),
+        (vec![Fate::Done], 1),
+    ] {
+        let site = Site::new();
+        let mut a = site.start("a").await.unwrap();
+        a.pass_until(|a| a.served() == SLOTS as usize).await;
+        assert!(a.put("t/1", "first").await);
+        a.flushed().await;
+        site.etcd.will(&fates);
+        a.pass_until(|_| site.etcd.fates_left() < fates.len()).await;
+        let mut is_written = false;
+        for _ in 0..looks {
+            is_written |= a.put("t/2", "second").await;
+            site.check(&[&a]);
+            let _ = a.control.pass().await;
+            site.check(&[&a]);
+        }
+        is_written |= a.put("t/3", "third").await;
+        site.etcd.carry_out_late();
+        site.check(&[&a]);
+        // Whatever happened, it goes on.
+        let _ = a.control.pass().await;
+        assert!(a.put("t/4", "fourth").await, "{fates:?} {looks} {is_written}");
+        site.check(&[&a]);
+        assert_eq!(a.get("t/4").await.unwrap().as_deref(), Some("fourth"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_may_yet_be_handed_on_is_neither_written_nor_read() {
+    for (fates, looks) in [
+        (vec![Fate::Late], 0),
+        (vec![Fate::Late], 1),
+        (vec![Fate::Late, Fate::Late], 2),
+        (vec![Fate::Done], 1),
+        (vec![Fate::Lost], 1),
+    ] {
+        let site = Site::new();
+        let mut a = site.start("a").await.unwrap();
+        a.pass_until(|a| a.served() == SLOTS as usize).await;
+        for at in 0..8 {
+            assert!(a.put(&format!("t{at}/x"), "first").await);
+        }
+        a.flushed().await;
+        a.pass_until(|_| site.etcd.dirty() == 0).await;
+        let mut b = site.start("b").await.unwrap();
+        // It is given nothing before it has been there for a moment.
+        a.control.pass().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        site.etcd.will(&fates);
+        a.pass_until(|_| site.etcd.fates_left() < fates.len()).await;
+        for _ in 0..looks {
+            site.check(&[&a, &b]);
+            let _ = a.control.pass().await;
+            let _ = b.control.pass().await;
+            for at in 0..8 {
+                a.put(&format!("t{at}/x"), "second").await;
+            }
+            site.check(&[&a, &b]);
+        }
+        site.etcd.carry_out_late();
+        site.check(&[&a, &b]);
+        site.etcd.will(&[]);
+        Site::settle(&mut [&mut a, &mut b]).await;
+        site.check(&[&a, &b]);
+        assert!(a.served() > 50 && b.served() > 50, "{} {}", a.served(), b.served());
+        assert_eq!(a.served() + b.served(), SLOTS as usize);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_of_a_directory_is_refused_however_often_it_starts() {
+    let site = Site::new();
+    let a = site.start("a").await.unwrap();
+    site.kill(a);
+    site.copy("a", "old");
+    // It starts in vain, often: each start counts, and none makes it newer.
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "newer").await);
+    site.kill(a);
+    for _ in 0..3 {
+        let why = site.start_as("a", "old").await.map(drop).unwrap_err();
+        assert!(why.contains("an older copy"), "{why}");
+    }
+    // The right one goes on.
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some("newer"));
+    // One that was made while it ran is known by the marks of slots that have become dirty since.
+    a.flushed().await;
+    a.pass_until(|_| site.etcd.dirty() == 0).await;
+    site.copy("a", "old");
+    assert!(a.put("t/2", "newest").await);
+    site.kill(a);
+    let why = site.start_as("a", "old").await.map(drop).unwrap_err();
+    assert!(why.contains("an older copy"), "{why}");
+    // Where they are clean again, what it knows of them is not believed: the store has everything.
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    a.flushed().await;
+    a.pass_until(|_| site.etcd.dirty() == 0).await;
+    site.copy("a", "old");
+    assert!(a.put("t/2", "even newer").await);
+    a.flushed().await;
+    a.pass_until(|_| site.etcd.dirty() == 0).await;
+    site.kill(a);
+    let mut a = site.start_as("a", "old").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert_eq!(a.get("t/2").await.unwrap().as_deref(), Some("even newer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_has_gone_back_stops_everybody() {
+    let site = Site::new();
+    let a = site.start("a").await.unwrap();
+    let early = site.etcd.snapshot();
+    site.kill(a);
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    let snapshot = site.etcd.snapshot();
+    assert!(a.put("t/1", "newer").await);
+    site.etcd.restore(&snapshot);
+    // The same etcd, as it was before the slot became dirty: another gateway would take it for clean.
+    let why = a.control.pass().await.unwrap_err();
+    assert!(why.contains("etcd is older than it was"), "{why}");
+    assert!(a.get("t/1").await.is_err() && a.served() == 0);
+    let why = site.start("b").await.map(drop).unwrap_err();
+    assert!(why.contains("stopped the cluster"), "{why}");
+    // Also when the one that knows it has to start first, with an etcd in which nobody has noticed.
+    site.kill(a);
+    site.etcd.restore(&early);
+    let why = site.start("a").await.map(drop).unwrap_err();
+    assert!(why.contains("etcd is older than it was"), "{why}");
+    // And when etcd has got as far again by then: it says that a slot is clean which is not.
+    for further in [0, 10_000] {
+        site.etcd.restore(&snapshot);
+        site.etcd.advance(further);
+        let why = site.start("a").await.map(drop).unwrap_err();
+        assert!(why.contains("of which etcd says that there is no such thing"), "{why}");
+    }
+    // What it has can be stored all the same, once nobody else is there.
+    assert_eq!(site.store_alone("a", true).await, Ok(0));
+    assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_has_gone_back_and_got_as_far_again_is_noticed() {
+    // What is lost: that the slot became dirty, or that it did and was clean again, so that etcd says the same of it as before. Who looks
+    // first: the one that wrote it, or the other, that has only seen it.
+    for (is_flushed, is_other) in [(false, false), (false, true), (true, false), (true, true)] {
+        let site = Site::new();
+        let mut a = site.start("a").await.unwrap();
+        a.pass_until(|a| a.served() == SLOTS as usize).await;
+        let mut b = site.start("b").await.unwrap();
+        b.control.pass().await.unwrap();
+        let snapshot = site.etcd.snapshot();
+        assert!(a.put("t/1", "newer").await);
+        if is_flushed {
+            a.flushed().await;
+            a.pass_until(|_| site.etcd.dirty() == 0).await;
+        }
+        b.control.pass().await.unwrap();
+        site.etcd.restore(&snapshot);
+        site.etcd.advance(10_000);
+        let (first, second) = if is_other { (&mut b, &mut a) } else { (&mut a, &mut b) };
+        let why = first.control.pass().await.unwrap_err();
+        assert!(why.contains("etcd is older than it was"), "{is_flushed} {is_other}: {why}");
+        let why = second.control.pass().await.unwrap_err();
+        assert!(why.contains("stopped the cluster"), "{is_flushed} {is_other}: {why}");
+        assert_eq!((a.served(), b.served()), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_by_itself_notices_that_several_have_its_store() {
+    // As it looks now and then, and as it is about to store something.
+    for by_flush in [false, true] {
+        let site = Site::new();
+        let single = site.single("single").await.unwrap();
+        put_to(&single, "t/1", "first").await.unwrap();
+        single.begin_drain();
+        while !single.is_clean() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(single.format(), Some(2), "an earlier gateway can go on with it");
+        let mut a = site.start("a").await.unwrap();
+        a.pass_until(|a| a.served() == SLOTS as usize).await;
+        assert_eq!(a.engine.format(), Some(3), "and with this one it can't");
+        assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some("first"));
+        assert!(a.put("t/1", "theirs").await);
+        a.flushed().await;
+        match by_flush {
+            false => single.look_out().await,
+            true => {
+                // Its last look is no longer good.
+                for state in single.bucket_states() {
+                    state.looked.lock().at = None;
+                }
+                put_to(&single, "t/1", "ours").await.unwrap();
+                while single.last_failure().is_none() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        }
+        assert_eq!(site.stored("t/1").await.as_deref(), Some("theirs"));
+        let busy = |outcome: Result<(), Error>| {
+            assert!(
+                matches!(&outcome, Err(Error::Busy(why)) if why.contains("several gateways")),
+                "{outcome:?}"
+            );
+        };
+        busy(get_from(&single, "t/1").await.map(drop));
+        busy(put_to(&single, "t/2", "ours").await);
+        assert_eq!((site.stored("t/1").await.as_deref(), site.stored("t/2").await), (Some("theirs"), None));
+        single.close().await;
+        drop(single);
+        // It has listed the store long ago, and does not start over it all the same.
+        let why = site.single("single").await.map(drop).unwrap_err();
+        assert!(why.contains("belongs to several gateways") && why.contains("what to do"), "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_with_what_several_can_t_keep_does_not_join() {
+    let site = Site::new();
+    let single = site.single("a").await.unwrap();
+    let tags = vec![("key".to_owned(), "value".to_owned())];
+    for (key, tags) in [("t/1", tags), ("t/2", Vec::new())] {
+        let request = PutRequest { tags, ..PutRequest::default() };
+        let body = futures_util::stream::empty().boxed();
+        single.put(BUCKET, key, request, body, Box::new(|_, _| Ok(()))).await.unwrap();
+    }
+    single.begin_drain();
+    while !single.is_clean() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    single.close().await;
+    drop(single);
+    let why = site.start("a").await.map(drop).unwrap_err();
+    assert!(why.starts_with("1 objects have tags") && why.contains("what to do"), "{why}");
+    // Whoever does without them begins with an empty directory.
+    let mut a = site.start_as("a", "empty").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some(""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_have_got_since_is_not_overwritten_without_etcd() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "older").await && a.put("u/1", "kept").await);
+    let slot = a.ownership.slot_of(BUCKET, "t/1");
+    assert_ne!(slot, a.ownership.slot_of(BUCKET, "u/1"));
+    site.kill(a);
+    let mut b = site.start("b").await.unwrap();
+    b.pass_until(|b| b.served() == SLOTS as usize - 2).await;
+    // One of the two is given up, as `abandon` does it.
+    let id = b.ownership.id().to_owned();
+    site.etcd.change_slot(slot, |record| {
+        (record.owner, record.epoch, record.is_dirty, record.mark) = (id.clone(), record.epoch + 1, false, 0);
+    });
+    b.pass_until(|b| b.served() == SLOTS as usize - 1).await;
+    assert!(b.put("t/1", "newer").await);
+    b.flushed().await;
+    let why = site.store_alone("a", true).await.unwrap_err();
+    assert!(why.contains("gateway b is there"), "{why}");
+    site.kill(b);
+    assert_eq!(site.store_alone("a", false).await, Ok(1));
+    assert_eq!(site.stored("u/1").await.as_deref(), Some("kept"));
+    assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
+    // What etcd does not have, or no longer has for sure, somebody has to vouch for.
+    let snapshot = site.etcd.snapshot();
+    site.etcd.write(put(Keys::new(fake::PREFIX).halted(), &"why", 0));
+    let refused = site.store_alone("a", false).await.unwrap_err();
+    assert!(refused.contains("--not-abandoned"), "{refused}");
+    assert_eq!(site.store_alone("a", true).await, Ok(1), "what it does say is believed");
+    site.etcd.wipe();
+    let refused = site.store_alone("a", false).await.unwrap_err();
+    assert!(refused.contains("--not-abandoned"), "{refused}");
+    assert_eq!(site.stored("t/1").await.as_deref(), Some("newer"));
+    site.etcd.restore(&snapshot);
+    assert_eq!(site.store_alone("a", false).await, Ok(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_without_anything_makes_no_second_cluster() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "value").await);
+    site.etcd.wipe();
+    let why = a.control.pass().await.unwrap_err();
+    assert!(why.contains("no longer has the cluster"), "{why}");
+    assert_eq!(a.served(), 0);
+    // An empty directory knows nothing of a cluster; the store does.
+    let why = site.start("b").await.map(drop).unwrap_err();
+    assert!(why.contains("belongs to a cluster") && why.contains("%underlay-cluster"), "{why}");
+    // And no listing shows what the store says of it.
+    site.kill(a);
+    let names: Vec<_> = site.store.list(None).collect::<Vec<_>>().await;
+    assert!(names.iter().any(|meta| meta.as_ref().unwrap().location.as_ref() == crate::store::OWNERS));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_to_the_store_that_has_begun_is_waited_for_when_the_lease_lapses() {
+    let site = Site::slow(Duration::from_millis(400));
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "value").await);
+    a.hasten();
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let slot = a.ownership.slot_of(BUCKET, "t/1");
+    site.lapse(&a);
+    assert!(!a.ownership.may_flush(slot));
+    // Whoever asks whether the slot may be given away is told that somebody is at it.
+    assert!(a.engine.unsettled_slots().await.unwrap().contains(&slot));
+    let begun = tokio::time::Instant::now();
+    while site.store.get(&"t/1".into()).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the request was dropped");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Nothing new is begun before there is another lease.
+    assert!(a.register().await.is_ok());
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    a.flushed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_waited_while_its_slot_was_another_s_is_refused_where_it_is_committed() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "before").await);
+    a.flushed().await;
+    let (sender, body) = tokio::sync::oneshot::channel::<()>();
+    let body = futures_util::stream::once(async move {
+        let _ = body.await;
+        Ok(Bytes::from_static(b"late"))
+    });
+    let request = PutRequest { size_bytes: 4, ..PutRequest::default() };
+    let engine = a.engine.clone();
+    let mut writing = tokio::spawn(async move {
+        engine.put(BUCKET, "t/1", request, body.boxed(), Box::new(|_, _| Ok(()))).await
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!((&mut writing).now_or_never().is_none(), "it waits for its body");
+    // As `abandon` does it, and back again.
+    let slot = a.ownership.slot_of(BUCKET, "t/1");
+    site.etcd
+        .change_slot(slot, |record| (record.owner, record.epoch) = ("else".to_owned(), record.epoch + 1));
+    a.pass_until(|a| !a.engine.known_slots().unwrap().contains_key(&slot)).await;
+    let id = a.ownership.id().to_owned();
+    site.etcd.change_slot(slot, |record| {
+        (record.owner, record.epoch, record.is_dirty, record.mark) = (id.clone(), record.epoch + 1, false, 0);
+    });
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    sender.send(()).unwrap();
+    let outcome = writing.await.unwrap();
+    assert!(matches!(outcome, Err(Error::Busy(_))), "{outcome:?}");
+    assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some("before"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_store_said_of_a_slot_is_forgotten_with_it() {
+    let mut site = Site::new();
+    site.consistency = Consistency::Ttl(Duration::from_secs(3600));
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    site.store.put(&"t/1".into(), "one".into()).await.unwrap();
+    assert_eq!(a.get("t/1").await.unwrap().as_deref(), Some("one"));
+    site.store.put(&"t/1".into(), "three".into()).await.unwrap();
+    let size = async || a.engine.resolve(BUCKET, "t/1").await.unwrap().record.size_bytes;
+    assert_eq!(size().await, 3, "that is what the time is for");
+    a.engine.forget_slots(&(0..SLOTS).collect()).await.unwrap();
+    assert_eq!(size().await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gateways_ask_each_other_for_no_more_than_is_needed() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "value").await);
+    let slot = a.ownership.slot_of(BUCKET, "t/1");
+    let bucket = BUCKET.to_owned();
+    let request = ListRequest { most: usize::MAX, ..ListRequest::default() };
+    let epoch = site.etcd.slot(slot).epoch;
+    let asked = Question::List { bucket: bucket.clone(), request, slots: vec![(slot, epoch)] };
+    assert!(asked.only_reads());
+    match a.engine.answer(asked).await.unwrap() {
+        Answer::Entries(entries) => match &entries[..] {
+            [Entry::Object(key, record)] => {
+                assert!(key == "t/1" && record.size_bytes == 5 && record.extents.is_empty());
+            }
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+    // Every condition goes along.
+    let unless = Conditions { size_bytes: Some(6), ..Conditions::default() };
+    let asked = Question::Delete { bucket, keys: vec![("t/1".to_owned(), unless)] };
+    assert!(!asked.only_reads(), "it is not asked twice");
+    let again: Question = postcard::from_bytes(&postcard::to_allocvec(&asked).unwrap()).unwrap();
+    match a.engine.answer(again).await.unwrap() {
+        Answer::Deleted(outcomes) => assert_eq!(outcomes, [Err(Error::PreconditionFailed)]),
+        other => panic!("{other:?}"),
+    }
+    // What would be lost when the slot moves is not taken.
+    let headers = Headers { expires: Some("Thu, 01 Dec 2033 16:00:00 GMT".to_owned()), ..Headers::default() };
+    let request = PutRequest { headers, ..PutRequest::default() };
+    let body = futures_util::stream::empty().boxed();
+    let refused = a.engine.put(BUCKET, "t/2", request, body, Box::new(|_, _| Ok(()))).await;
+    assert!(matches!(refused, Err(Error::NotImplemented(_))), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_s_object_that_was_replaced_is_not_looked_for_here() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    // The same key with the same ETag, of a time when the slot was here.
+    assert!(a.put("t/1", "value").await);
+    let etag = a.engine.resolve(BUCKET, "t/1").await.unwrap().record.etag;
+    let slot = a.ownership.slot_of(BUCKET, "t/1");
+    a.elsewhere.has("t/1", &etag, 5);
+    a.say_elsewhere(slot);
+    let resolved = a.engine.resolve_source(BUCKET, "t/1").await.unwrap();
+    assert_eq!(resolved.record.size_bytes, 5);
+    let body: Vec<_> = a.engine.body(BUCKET, "t/1", resolved, 0..5).collect().await;
+    assert!(matches!(&body[..], [Err(Error::Store(why))] if why.contains("was replaced")), "{body:?}");
+}
+
+impl Site {
+    /// Everybody looks until all slots are served, or nothing changes any more.
+    async fn settle(gateways: &mut [&mut Gateway]) {
+        for _ in 0..60 {
+            for gateway in gateways.iter_mut() {
+                let _ = gateway.control.pass().await;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if gateways.iter().map(|gateway| gateway.served()).sum::<usize>() == SLOTS as usize {
+                return;
+            }
+        }
+    }
+}

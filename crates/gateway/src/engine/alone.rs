@@ -1,0 +1,77 @@
+//! One of several gateways that is to store what is left in it, while etcd can't be relied on and all the others are stopped.
+
+use std::collections::HashSet;
+
+use super::Engine;
+use super::slots::{Membership, held_of, membership_of};
+use crate::meta::{Metadata, Name};
+use crate::ownership::Owned;
+use crate::placement::{SLOTS, slot_of};
+
+/// What it goes by.
+#[derive(Clone)]
+pub struct Alone {
+    pub(crate) segments: usize,
+    /// What etcd has; `None` if it does not answer, or knows nothing of the cluster.
+    pub(crate) recorded: Option<Recorded>,
+    /// Whoever runs it knows that none of its keys were given to others.
+    pub(crate) is_trusted: bool,
+}
+
+/// What etcd says of the cluster.
+#[derive(Clone)]
+pub(crate) struct Recorded {
+    pub(crate) cluster: u64,
+    pub(crate) revision: u64,
+    pub(crate) is_halted: bool,
+    pub(crate) slots: Vec<Option<Owned>>,
+}
+
+impl Recorded {
+    /// Whether nobody can have got a slot of which this does not tell.
+    fn is_whole(&self, membership: &Membership) -> bool {
+        !self.is_halted && self.revision >= membership.revision
+    }
+}
+
+impl Alone {
+    /// Slots that others have got after this local directory had them. What it has there may be older than what they have stored.
+    ///
+    /// # Errors
+    /// When nobody knows.
+    pub(super) fn others(&self, metadata: &Metadata, id: &str) -> std::result::Result<HashSet<u16>, String> {
+        let failed = |error: crate::errors::Error| error.to_string();
+        let Some(membership) = membership_of(metadata).map_err(failed)? else {
+            return Err("the local directory has never been in a cluster\n  what to do: run `underlay-gateway drain` without --without-etcd, and take [cluster] out of the configuration for it".to_owned());
+        };
+        let recorded = self.recorded.as_ref().filter(|recorded| recorded.cluster == membership.cluster);
+        if !self.is_trusted && recorded.is_none_or(|recorded| !recorded.is_whole(&membership)) {
+            return Err("etcd does not say who has which keys, or says what is older than what this local directory knows: if `underlay-gateway abandon` has given this gateway's keys to others, to store what it has would overwrite what they have stored since\n  what to do: if you know that it was not given up, repeat this with --not-abandoned; if it was, leave it out".to_owned());
+        }
+        let Some(recorded) = recorded else { return Ok(HashSet::new()) };
+        let held = held_of(metadata).map_err(failed)?;
+        let epoch_of = |slot: &u16| held.get(slot).map_or(0, |held| held.epoch());
+        let is_others = |slot: &u16| {
+            let owned = recorded.slots.get(usize::from(*slot)).and_then(Option::as_ref);
+            owned.is_some_and(|owned| owned.owner != id && owned.epoch > epoch_of(slot))
+        };
+        Ok((0..SLOTS).filter(is_others).collect())
+    }
+}
+
+impl Engine {
+    /// Whether what is here of this name is kept back, since others have its slot.
+    pub(super) fn is_kept_back(&self, name: &Name) -> bool {
+        let alone = self.setup.alone.as_ref();
+        alone.is_some_and(|alone| self.others.contains(&slot_of(&name.bucket, &name.key, alone.segments)))
+    }
+
+    /// Names that the store does not have as they are here, and never gets from here.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) fn kept_back(&self) -> crate::errors::Result<usize> {
+        let pending = self.metadata.view()?.all_pending()?;
+        Ok(pending.iter().filter(|(name, _)| self.is_kept_back(name)).count())
+    }
+}

@@ -1,0 +1,66 @@
+//! What other gateways ask of this one. Each has asked whether its client may.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::elsewhere::{Answer, Question};
+use super::pages::Entry;
+use crate::errors::{Error, Result};
+use crate::meta::Name;
+use crate::model::Headers;
+
+/// Most bytes that are read at once.
+const MOST_READ_BYTES: u64 = 64 << 20;
+/// S3's pages have a thousand.
+const MOST_ENTRIES: usize = 1_000;
+
+/// What no listing tells of: some of it is as long as an object has parts.
+fn shorten(entry: &mut Entry) {
+    let Entry::Object(_, record) = entry else { return };
+    record.extents = Vec::new();
+    record.part_sizes_bytes = Vec::new();
+    record.part_checksums = Vec::new();
+    record.tags = Vec::new();
+    record.headers = Headers::default();
+}
+
+impl Engine {
+    /// Answers another gateway.
+    ///
+    /// # Errors
+    /// As each of the operations.
+    pub async fn answer(self: &Arc<Self>, question: Question) -> Result<Answer> {
+        match question {
+            Question::List { bucket, mut request, slots } => {
+                request.most = request.most.min(MOST_ENTRIES);
+                let mut entries = self.list_slots(&bucket, &request, &slots)?;
+                entries.iter_mut().for_each(shorten);
+                Ok(Answer::Entries(entries))
+            }
+            Question::ListUploads { bucket, prefix, after, most, slots } => {
+                let after = after.as_ref().map(|(key, upload)| (key.as_str(), upload.as_deref()));
+                let most = usize::try_from(most).unwrap_or(usize::MAX).min(MOST_ENTRIES);
+                let (uploads, is_truncated) =
+                    self.uploads_in_slots(&bucket, &prefix, after, most, Some(&slots))?;
+                Ok(Answer::Uploads(uploads, is_truncated))
+            }
+            Question::Delete { bucket, keys } => self.delete_here(&bucket, keys).await.map(Answer::Deleted),
+            Question::Look { bucket, key } => {
+                let mut record = self.resolve(&bucket, &key).await?.record;
+                record.extents.clear();
+                Ok(Answer::Object(Box::new(record)))
+            }
+            Question::Read { bucket, key, etag, range } => {
+                let resolved = self.resolve(&bucket, &key).await?;
+                if resolved.record.etag != etag {
+                    return Err(Error::PreconditionFailed);
+                }
+                let is_within = range.start <= range.end && range.end <= resolved.record.size_bytes;
+                if !is_within || range.end - range.start > MOST_READ_BYTES {
+                    return Err(Error::InvalidArgument("the range is not within the object".to_owned()));
+                }
+                self.piece(&Name::new(bucket, key), &resolved, range).await.map(Answer::Bytes)
+            }
+        }
+    }
+}

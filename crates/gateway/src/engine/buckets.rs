@@ -1,0 +1,252 @@
+//! Buckets: those of the configuration, and those that clients make and remove.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use underlay_sync::Mutex;
+
+use super::{BucketState, Engine, RuleState};
+use crate::config::{Consistency, Rule, StorePlace};
+use crate::errors::{Error, Result};
+use crate::meta::Name;
+use crate::model::{BucketRecord, now_ms};
+
+impl Engine {
+    fn state_of(
+        &self,
+        name: &str,
+        place: &StorePlace,
+        rules: &[Rule],
+        record: &BucketRecord,
+    ) -> std::result::Result<BucketState, String> {
+        let backend = (self.setup.open_store)(place)
+            .map_err(|problem| format!("the store of bucket {name}: {problem}"))?;
+        let rules = rules
+            .iter()
+            .map(|rule| RuleState { rule: rule.clone(), counts: Arc::default(), fresh: Mutex::default() })
+            .collect();
+        Ok(BucketState {
+            name: name.to_owned(),
+            backend,
+            created_ms: record.created_ms,
+            is_created: record.is_created,
+            place: place.clone(),
+            rules,
+            looked: Mutex::default(),
+        })
+    }
+
+    pub(super) async fn open_buckets(&self) -> std::result::Result<(), String> {
+        let known =
+            self.metadata.view().and_then(|view| view.all_buckets()).map_err(|error| error.to_string())?;
+        let mut states = HashMap::new();
+        for bucket in &self.setup.buckets {
+            let place = bucket.store.to_string();
+            let former =
+                known.iter().find(|(name, _)| *name == bucket.name).map(|(_, record)| record.clone());
+            if let Some(former) = &former
+                && former.store != place
+            {
+                return Err(format!(
+                    "bucket {} was over {} and is now over {place}, so what the gateway knows of its objects is wrong\n  what to do: give the new store a new bucket name, or another directory in [local]",
+                    bucket.name, former.store
+                ));
+            }
+            let record = former.unwrap_or_else(|| BucketRecord {
+                created_ms: now_ms(),
+                store: place,
+                is_created: false,
+            });
+            let (name, row) = (bucket.name.clone(), record.clone());
+            self.committer
+                .commit(Vec::new(), move |change| match change.bucket(&name)? {
+                    Some(_) => Ok(()),
+                    None => change.set_bucket(&name, &row),
+                })
+                .await
+                .map_err(|error| error.to_string())?;
+            states.insert(
+                bucket.name.clone(),
+                Arc::new(self.state_of(&bucket.name, &bucket.store, &bucket.rules, &record)?),
+            );
+        }
+        for (name, record) in &known {
+            if states.contains_key(name) {
+                continue;
+            }
+            match (&self.setup.new_buckets, record.is_created) {
+                (Some(new), true) => {
+                    let place = StorePlace::parse(&record.store).ok_or_else(|| {
+                        format!("bucket {name} is over {}, which is no store", record.store)
+                    })?;
+                    let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), record)?;
+                    states.insert(name.clone(), Arc::new(state));
+                }
+                _ => self.check_left_out(name)?,
+            }
+        }
+        *self.served.buckets.write() = states;
+        Ok(())
+    }
+
+    /// A bucket that the configuration no longer has may be left out only when its store has everything.
+    fn check_left_out(&self, bucket: &str) -> std::result::Result<(), String> {
+        let view = self.metadata.view().map_err(|error| error.to_string())?;
+        let pending = view.all_pending().map_err(|error| error.to_string())?;
+        match pending.iter().filter(|(name, _)| name.bucket == bucket).count() {
+            0 => match self.needed_elsewhere(|name| name.bucket == bucket) {
+                Ok(0) => Ok(()),
+                Ok(count) => Err(format!(
+                    "the configuration no longer has bucket {bucket}, and the bytes of {count} of its objects are what copies or unfinished uploads of other buckets consist of\n  what to do: put [bucket.{bucket}] back, complete or abort those uploads, and run `underlay-gateway drain` before you remove it"
+                )),
+                Err(error) => Err(error.to_string()),
+            },
+            count => Err(format!(
+                "the configuration no longer has bucket {bucket}, and {count} of its objects are not in its store yet\n  what to do: put [bucket.{bucket}] back, and run `underlay-gateway drain` before you remove it"
+            )),
+        }
+    }
+
+    pub(crate) fn bucket(&self, name: &str) -> Result<Arc<BucketState>> {
+        let state = self.served.buckets.read().get(name).cloned().ok_or(Error::NoSuchBucket)?;
+        state.check_ours().map(|()| state)
+    }
+
+    /// All buckets in order, with when they came.
+    pub fn list_buckets(&self) -> Vec<(String, i64)> {
+        let mut buckets: Vec<(String, i64)> =
+            self.served.buckets.read().values().map(|state| (state.name.clone(), state.created_ms)).collect();
+        buckets.sort();
+        buckets
+    }
+
+    pub(crate) fn bucket_states(&self) -> Vec<Arc<BucketState>> {
+        let mut states: Vec<_> = self.served.buckets.read().values().cloned().collect();
+        states.sort_by(|a, b| a.name.cmp(&b.name));
+        states
+    }
+
+    /// # Errors
+    /// When the gateway serves no such bucket.
+    pub fn check_bucket(&self, name: &str) -> Result<()> {
+        self.bucket(name).map(drop)
+    }
+
+    /// Makes a bucket below the configured place.
+    ///
+    /// # Errors
+    /// When it exists, or the configuration has no place for new ones.
+    pub async fn create_bucket(&self, name: &str) -> Result<()> {
+        if self.served.buckets.read().contains_key(name) {
+            return Err(Error::BucketExists);
+        }
+        let Some(new) = &self.setup.new_buckets else {
+            return Err(Error::NotImplemented(
+                "this gateway has no place for new buckets: its configuration needs [new_buckets]".to_owned(),
+            ));
+        };
+        let place = (self.setup.create_place)(&new.under, name).map_err(Error::Store)?;
+        let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
+        let state =
+            self.state_of(name, &place, std::slice::from_ref(&new.rule), &record).map_err(Error::Store)?;
+        if !state.backend.is_empty().await? {
+            tracing::warn!("bucket {name} is not made: there are objects in {place} already");
+            return Err(Error::NameTaken(
+                "there are objects already where this bucket would be: give it another name, or ask whoever runs the gateway"
+                    .to_owned(),
+            ));
+        }
+        let (bucket, row) = (name.to_owned(), record.clone());
+        self.committer
+            .commit(Vec::new(), move |change| match change.bucket(&bucket)? {
+                Some(_) => Err(Error::BucketExists),
+                None => {
+                    change.set_bucket(&bucket, &row)?;
+                    // It is new: there is nothing to take over.
+                    change.set_imported(&Name::new(&bucket, ""))
+                }
+            })
+            .await?;
+        self.served.buckets.write().insert(name.to_owned(), Arc::new(state));
+        Ok(())
+    }
+
+    /// Removes an empty bucket that a client created.
+    ///
+    /// # Errors
+    /// When it is not empty, or the configuration's.
+    pub async fn delete_bucket(&self, name: &str) -> Result<()> {
+        let state = self.bucket(name)?;
+        if !state.is_created {
+            return Err(Error::NotImplemented(format!(
+                "bucket {name} is the configuration's: remove [bucket.{name}] there"
+            )));
+        }
+        // Of what others write there, the metadata know nothing.
+        if state.rules.iter().any(|rule| rule.rule.consistency != Consistency::Exclusive)
+            && !state.backend.is_empty().await?
+        {
+            return Err(Error::BucketNotEmpty);
+        }
+        if !self.has_objects(name)? {
+            // As in S3, unfinished uploads keep no bucket.
+            self.end_uploads_of(name).await?;
+        }
+        // What was deleted has to be gone from the store first.
+        self.queue.hasten_bucket(name);
+        for _ in 0..100 {
+            let bucket = name.to_owned();
+            let is_empty = self.committer.commit(Vec::new(), move |change| {
+                if change.bucket_has_rows(&bucket)? {
+                    return Err(Error::BucketNotEmpty);
+                }
+                change.remove_bucket(&bucket)
+            });
+            match is_empty.await {
+                Ok(()) => {
+                    self.served.buckets.write().remove(name);
+                    if let StorePlace::Directory(directory) = &state.place {
+                        remove_empty(directory);
+                    }
+                    return Ok(());
+                }
+                Err(Error::BucketNotEmpty) if !self.has_objects(name)? && !self.has_uploads(name)? => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Busy("objects of the bucket are still being deleted from its store: try again".to_owned()))
+    }
+
+    fn has_objects(&self, bucket: &str) -> Result<bool> {
+        let view = self.metadata.view()?;
+        let mut found = false;
+        view.objects(bucket, std::ops::Bound::Unbounded, |_, _| {
+            found = true;
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    fn has_uploads(&self, bucket: &str) -> Result<bool> {
+        let (view, mut found) = (self.metadata.view()?, false);
+        view.uploads(bucket, &Name::new(bucket, "").to_bytes(), |_, _, _| {
+            found = true;
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+}
+
+/// Directories that are left when their objects have gone, from the innermost outwards.
+fn remove_empty(directory: &std::path::Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty(&entry.path());
+        }
+    }
+    // One that is not empty stays.
+    let _ = std::fs::remove_dir(directory);
+}

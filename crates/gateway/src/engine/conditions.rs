@@ -1,0 +1,52 @@
+//! Conditions of writes and deletions.
+
+use serde::{Deserialize, Serialize};
+
+use crate::errors::{Error, Result};
+use crate::model::ObjectRecord;
+use crate::store::bare;
+
+/// When a write may replace what is there, or a deletion remove it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// Only this version; `*` for any.
+    pub if_match: Option<String>,
+    /// Only if there is none.
+    pub if_none_match: bool,
+    /// Any but this version.
+    pub unless_etag: Option<String>,
+    /// Only one of this size.
+    pub size_bytes: Option<u64>,
+    /// Only one that was written in this second since 1970.
+    pub modified_s: Option<i64>,
+}
+
+impl Conditions {
+    /// Whether a write may go on.
+    pub(super) fn check(&self, former: Option<&ObjectRecord>) -> Result<()> {
+        match former {
+            Some(former) => self.check_against(&former.etag, former.size_bytes, former.modified_ms),
+            None if self.if_match.is_some() => Err(Error::NoSuchKey),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether they hold for an object that is there.
+    pub(super) fn check_against(&self, etag: &str, size_bytes: u64, modified_ms: i64) -> Result<()> {
+        let is = |wanted: &String| wanted == "*" || bare(wanted) == etag;
+        let holds = !self.if_none_match
+            && self.if_match.as_ref().is_none_or(is)
+            && !self.unless_etag.as_ref().is_some_and(is)
+            && self.size_bytes.is_none_or(|wanted| wanted == size_bytes)
+            && self.modified_s.is_none_or(|wanted| wanted == modified_ms.div_euclid(1000));
+        if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
+    }
+
+    /// Whether there is one that only an object that is there can meet or fail.
+    pub(super) fn is_about_former(&self) -> bool {
+        self.if_match.is_some()
+            || self.unless_etag.is_some()
+            || self.size_bytes.is_some()
+            || self.modified_s.is_some()
+    }
+}

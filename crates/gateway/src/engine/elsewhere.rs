@@ -1,0 +1,203 @@
+//! What other gateways have. Requests for one key go to its owner as they are; here is what takes several: listings, deletions of many
+//! keys, and copies from another's objects.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::conditions::Conditions;
+use super::pages::{Entry, ListRequest, UploadSummary};
+use super::{BucketState, Engine};
+use crate::errors::{Error, Result};
+use crate::model::{Headers, ObjectRecord};
+use crate::ownership::{Ownership, Pass, Route, Share};
+
+/// How this gateway and others divide the keys among themselves.
+#[derive(Clone)]
+pub struct Sharing {
+    pub ownership: Arc<Ownership>,
+    pub others: Arc<dyn Elsewhere>,
+}
+
+/// Asks another gateway.
+#[async_trait]
+pub trait Elsewhere: Send + Sync {
+    /// # Errors
+    /// What the other said, or `Busy` when it does not answer.
+    async fn ask(&self, owner: &str, question: &Question) -> Result<Answer>;
+}
+
+/// What one gateway asks another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Question {
+    /// The objects in these slots, which the other has at these epochs.
+    List {
+        bucket: String,
+        request: ListRequest,
+        slots: Vec<(u16, u64)>,
+    },
+    ListUploads {
+        bucket: String,
+        prefix: String,
+        after: Option<(String, Option<String>)>,
+        most: u64,
+        slots: Vec<(u16, u64)>,
+    },
+    Delete {
+        bucket: String,
+        keys: Vec<(String, Conditions)>,
+    },
+    Look {
+        bucket: String,
+        key: String,
+    },
+    Read {
+        bucket: String,
+        key: String,
+        etag: String,
+        range: Range<u64>,
+    },
+}
+
+impl Question {
+    /// Whether it changes nothing, however often it is asked.
+    pub(crate) fn only_reads(&self) -> bool {
+        !matches!(self, Question::Delete { .. })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    Entries(Vec<Entry>),
+    Uploads(Vec<UploadSummary>, bool),
+    Deleted(Vec<Result<()>>),
+    /// Without where its bytes are.
+    Object(Box<ObjectRecord>),
+    Bytes(#[serde(with = "raw")] Bytes),
+}
+
+/// Bytes as one piece: without this every one would be an element of a list.
+mod raw {
+    use std::fmt;
+
+    use bytes::Bytes;
+    use serde::de::{Deserializer, Error, Visitor};
+    use serde::ser::Serializer;
+
+    struct Raw;
+
+    impl Visitor<'_> for Raw {
+        type Value = Bytes;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("bytes")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
+            Ok(Bytes::copy_from_slice(bytes))
+        }
+
+        fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
+            Ok(Bytes::from(bytes))
+        }
+    }
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        from.deserialize_byte_buf(Raw)
+    }
+}
+
+pub(super) fn confused() -> Error {
+    Error::Busy(
+        "the other gateway answered something else than was asked: are both of one version?".to_owned(),
+    )
+}
+
+impl Engine {
+    pub(super) fn to_read(&self, bucket: &str, key: &str) -> Result<Pass> {
+        match &self.setup.sharing {
+            None => Ok(Pass::of_nothing()),
+            Some(sharing) => sharing.ownership.read(bucket, key),
+        }
+    }
+
+    pub(super) async fn to_write(&self, bucket: &str, keys: &[&str]) -> Result<Pass> {
+        match &self.setup.sharing {
+            None => Ok(Pass::of_nothing()),
+            Some(sharing) => sharing.ownership.write(bucket, keys).await,
+        }
+    }
+
+    pub(super) fn to_read_slots(&self, slots: &[(u16, u64)]) -> Result<Pass> {
+        match &self.setup.sharing {
+            None => Ok(Pass::of_nothing()),
+            Some(sharing) => sharing.ownership.read_slots(slots.to_vec()),
+        }
+    }
+
+    /// Who has the keys with this prefix; `None` if nobody else has any.
+    pub(super) fn shares(&self, bucket: &str, prefix: &str) -> Result<Option<Vec<Share>>> {
+        match &self.setup.sharing {
+            None => Ok(None),
+            Some(sharing) => sharing.ownership.shares(bucket, prefix).map(Some),
+        }
+    }
+
+    pub(super) fn route(&self, bucket: &str, key: &str) -> Route {
+        match &self.setup.sharing {
+            None => Route::Here,
+            Some(sharing) => sharing.ownership.route(bucket, key),
+        }
+    }
+
+    /// Whether one may refer to the other's bytes: what is handed to another gateway must not be needed here.
+    pub(super) fn are_together(&self, one: (&str, &str), other: (&str, &str)) -> bool {
+        match &self.setup.sharing {
+            None => true,
+            Some(sharing) => {
+                sharing.ownership.slot_of(one.0, one.1) == sharing.ownership.slot_of(other.0, other.1)
+            }
+        }
+    }
+
+    /// What the store can't keep is lost with the next owner, so it is not taken.
+    pub(super) fn check_keepable(
+        &self,
+        state: &BucketState,
+        headers: &Headers,
+        tags: &[(String, String)],
+    ) -> Result<()> {
+        if self.setup.sharing.is_none() {
+            return Ok(());
+        }
+        let refused = |what: &str| {
+            Err(Error::NotImplemented(format!(
+                "{what} have no place where several gateways share a store that can't keep them"
+            )))
+        };
+        if !tags.is_empty() {
+            return refused("tags");
+        }
+        if headers.expires.is_some() {
+            return refused("Expires headers");
+        }
+        match state.backend.kind == crate::store::Kind::Directory && !headers.user.is_empty() {
+            true => refused("user metadata"),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) async fn ask(&self, owner: &str, question: &Question) -> Result<Answer> {
+        match &self.setup.sharing {
+            None => Err(Error::Busy("there is no other gateway".to_owned())),
+            Some(sharing) => sharing.others.ask(owner, question).await,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Whose a store is. One that this gateway believes to be its own alone may have been taken over by several that share it: they say so in
+//! the store, and here it is looked for, at the start and now and then.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{BucketState, Engine};
+use crate::config::Consistency;
+use crate::errors::{Error, Result};
+use crate::store::OWNERS;
+
+/// Nothing is flushed by a look that is older.
+const GOOD_FOR: Duration = Duration::from_secs(30);
+/// A store that does not answer at the start is asked again; nothing is flushed to it before that.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a store said last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Looked {
+    pub(crate) at: Option<Instant>,
+    is_theirs: bool,
+}
+
+impl BucketState {
+    fn theirs(&self) -> String {
+        format!(
+            "the store of bucket {} belongs to several gateways, as its object {OWNERS} says, and the configuration of this one has no [cluster]\n  what to do: see \"Several gateways\" in docs/gateway.md",
+            self.name
+        )
+    }
+
+    /// # Errors
+    /// `Busy` once others are known to have the store.
+    pub(super) fn check_ours(&self) -> Result<()> {
+        match self.looked.lock().is_theirs {
+            true => Err(Error::Busy(
+                "the store of this bucket belongs to several gateways by now, and this is none of them"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Engine {
+    /// Whether others could have the store without our knowing.
+    fn has_to_look(&self, state: &BucketState) -> bool {
+        let is_exclusive = state.rules.iter().any(|rule| rule.rule.consistency == Consistency::Exclusive);
+        is_exclusive && self.setup.sharing.is_none() && self.setup.alone.is_none()
+    }
+
+    async fn look_whose(&self, state: &BucketState) -> Result<()> {
+        let asked = Instant::now();
+        let marker = state.backend.marker().await?;
+        {
+            let mut looked = state.looked.lock();
+            looked.at = Some(asked);
+            // What was served by them meanwhile is unknown here, so they stay the owners until the next start.
+            if marker.is_none() || std::mem::replace(&mut looked.is_theirs, true) {
+                drop(looked);
+                return state.check_ours();
+            }
+        }
+        tracing::error!("{}", state.theirs());
+        state.check_ours()
+    }
+
+    /// To be asked before the store is changed.
+    ///
+    /// # Errors
+    /// When it is not ours, or does not say whose it is.
+    pub(super) async fn check_whose(&self, state: &BucketState) -> Result<()> {
+        let is_known = state.looked.lock().at.is_some_and(|at| at.elapsed() < GOOD_FOR);
+        match is_known || !self.has_to_look(state) {
+            true => state.check_ours(),
+            false => self.look_whose(state).await,
+        }
+    }
+
+    /// At the start. A store that does not answer keeps nobody from what the cache and the journal have.
+    ///
+    /// # Errors
+    /// When a store is others'.
+    pub(super) async fn check_stores(&self) -> std::result::Result<(), String> {
+        for state in self.bucket_states() {
+            let looked = tokio::time::timeout(PATIENCE, self.check_whose(&state)).await;
+            if state.check_ours().is_err() {
+                return Err(state.theirs());
+            }
+            if !matches!(looked, Ok(Ok(()))) {
+                tracing::warn!(
+                    "the store of bucket {} does not answer: nothing is stored there before it has said whose it is",
+                    state.name
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at every store once more.
+    pub(crate) async fn look_out(&self) {
+        for state in self.bucket_states().iter().filter(|state| self.has_to_look(state)) {
+            if let Err(error) = self.look_whose(state).await {
+                tracing::debug!("bucket {}: {error}", state.name);
+            }
+        }
+    }
+
+    /// Looks now and then, for as long as the engine lives: also one to which nobody writes must not go on reading.
+    pub(super) fn start_looking_out(self: &Arc<Self>) {
+        let engine = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(GOOD_FOR).await;
+                let Some(engine) = engine.upgrade() else { return };
+                engine.look_out().await;
+            }
+        });
+    }
+}

@@ -1,0 +1,47 @@
+//! What listings are asked for, and what they consist of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Coverage, ObjectRecord};
+
+/// What to list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ListRequest {
+    pub prefix: String,
+    /// Keys that have it behind the prefix are told of by what is before it.
+    pub delimiter: Option<String>,
+    /// Only what comes behind this: a key, or a common prefix with everything that has it.
+    pub after: Option<String>,
+    pub most: usize,
+}
+
+/// An object, or what several keys begin with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Entry {
+    Object(String, Box<ObjectRecord>),
+    Prefix(String),
+}
+
+impl Entry {
+    pub fn name(&self) -> &str {
+        match self {
+            Entry::Object(name, _) | Entry::Prefix(name) => name,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    pub is_truncated: bool,
+}
+
+/// An upload that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadSummary {
+    pub key: String,
+    pub upload: String,
+    pub begun_ms: i64,
+    pub checksum_algorithm: Option<String>,
+    pub coverage: Option<Coverage>,
+}

@@ -1,0 +1,115 @@
+//! Opening what is in the local directory, if it belongs together.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use underlay_files::Folder;
+
+use crate::at_rest::AtRest;
+use crate::errors::{Error, Result};
+use crate::journal::frame::Framing;
+use crate::journal::{Journal, Known};
+use crate::meta::Metadata;
+use crate::model::Place;
+
+/// The metadata, made if they are not there. Those that don't fit the journal beside them are refused: going by them would remove
+/// what clients were told is safe.
+pub(super) fn open_metadata(
+    folder: &Folder,
+    journal: &Folder,
+    cache_bytes: usize,
+) -> std::result::Result<Metadata, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.path().display());
+    let path: PathBuf = folder.path().join(crate::meta::FILE);
+    let journal_epoch = crate::journal::epoch_of(journal).map_err(failed)?;
+    // Made by us, for us alone: the metadata store itself would go by the umask.
+    let is_new = folder.file(crate::meta::FILE).and_then(|file| file.metadata()).map_err(failed)?.len() == 0;
+    if is_new && journal_epoch > 0 {
+        return Err(format!(
+            "{} is missing or empty, and there is a journal beside it, which is worth nothing without it\n  what to do: bring the metadata back; if they are lost, move the whole directory away and begin with an empty one",
+            path.display()
+        ));
+    }
+    let metadata = Metadata::open(&path, cache_bytes, journal_epoch).map_err(|error| error.to_string())?;
+    if is_new {
+        // Their names have to be as durable as what will be in them.
+        let above = folder.path().parent().unwrap_or(folder.path());
+        for directory in [folder.path(), above] {
+            std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+        }
+    }
+    crate::journal::set_epoch(journal, metadata.epoch).map_err(failed)?;
+    Ok(metadata)
+}
+
+/// Under which the metadata have the key that the journal is encrypted with; 0 for none.
+pub(super) const SEALED_BY: &[u8] = b"sealed by";
+
+pub(crate) fn sealed_by(at_rest: Option<&AtRest>) -> std::result::Result<u64, String> {
+    at_rest.map_or(Ok(0), AtRest::fingerprint).map_err(|error| error.to_string())
+}
+
+/// Whether what is in the journal can be read by this key. One with nothing in it can change its key.
+///
+/// # Errors
+/// When it can't.
+pub(crate) fn check_seal(
+    metadata: &Metadata,
+    sealed_by: u64,
+    directory: &Path,
+) -> std::result::Result<(), String> {
+    let failed = |error: Error| error.to_string();
+    let view = metadata.view().map_err(failed)?;
+    let former = view.number(SEALED_BY).map_err(failed)?.unwrap_or(0);
+    if former == sealed_by {
+        return Ok(());
+    }
+    let mut has_some = false;
+    view.each_content(|_, record| {
+        has_some |= matches!(record.place, Place::Local { .. });
+        Ok(())
+    })
+    .map_err(failed)?;
+    let how = match (former, sealed_by) {
+        (0, _) => "is not encrypted, and the configuration has a key for it",
+        (_, 0) => "is encrypted, and the configuration has no key for it",
+        _ => "is encrypted with another key than the configuration has",
+    };
+    match has_some {
+        false => Ok(()),
+        true => Err(format!(
+            "the journal in {} {how}\n  what to do: configure it as it was ([local] encryption_key_file or encryption_key_env), run `underlay-gateway drain`, and change it then",
+            directory.display()
+        )),
+    }
+}
+
+/// Whether the local disk is to have another key than it had, or has one, or none, for the first time.
+pub(super) fn is_sealed_anew(metadata: &Metadata, sealed_by: u64) -> Result<bool> {
+    Ok(metadata.view()?.number(SEALED_BY)?.unwrap_or(0) != sealed_by)
+}
+
+pub(super) fn recover(
+    metadata: &Metadata,
+    folder: Folder,
+    capacity_bytes: u64,
+    framing: Framing,
+) -> Result<Arc<Journal>> {
+    let mut known = Vec::new();
+    metadata.view()?.each_content(|_, record| {
+        if let Place::Local { segment, offset_bytes } = record.place {
+            known.push(Known { segment, offset_bytes, size_bytes: record.size_bytes });
+        }
+        Ok(())
+    })?;
+    let journal = Journal::open(folder, capacity_bytes, &known, framing);
+    journal.map(Arc::new).map_err(|error| Error::local("cannot open the journal", error))
+}
+
+#[cfg(test)]
+impl super::Engine {
+    /// Of the metadata.
+    pub(crate) fn format(&self) -> Option<u64> {
+        self.metadata.view().unwrap().number(crate::meta::FORMAT_KEY).unwrap()
+    }
+}

@@ -1,0 +1,360 @@
+//! Slots that come and go, where several gateways share a store: objects of one that comes are listed from the store, and those of one
+//! that has gone are forgotten. A slot moves only when its store has everything.
+
+use std::collections::{HashMap, HashSet};
+
+use futures_util::StreamExt as _;
+use serde::{Deserialize, Serialize};
+
+use super::Engine;
+use super::import::{BATCH, enter};
+use crate::config::Consistency;
+use crate::errors::{Error, Result};
+use crate::meta::{Change, Metadata, Name};
+use crate::ownership::Pass;
+use crate::placement::SLOTS;
+
+/// Under which the metadata have the cluster that the local directory belongs to.
+const CLUSTER: &[u8] = b"cluster";
+
+/// What a local directory knows of its cluster, so that etcd can be held against it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Membership {
+    pub(crate) cluster: u64,
+    /// What etcd may have as this directory's token: the one that it was last told of, and those of attempts that nobody knows the
+    /// outcome of.
+    pub(crate) tokens: Vec<u64>,
+    /// Whether etcd has had one of them for sure.
+    pub(crate) is_registered: bool,
+    /// The highest revision of etcd that anything here was founded on.
+    pub(crate) revision: u64,
+}
+
+/// What the metadata know of a slot that is ours, or was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    /// Of the slot when its objects became known here; 0 if they are not.
+    epoch: u64,
+    /// What etcd may have as the slot's mark: the one it had, and the one it was to get.
+    marks: Vec<u64>,
+}
+
+impl Held {
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether it is the slot that etcd speaks of, and not an older copy's.
+    pub(crate) fn is(&self, epoch: u64, mark: u64) -> bool {
+        self.epoch == epoch && self.epoch > 0 && self.marks.contains(&mark)
+    }
+}
+
+pub(super) fn membership_of(metadata: &Metadata) -> Result<Option<Membership>> {
+    metadata.view()?.state(CLUSTER)
+}
+
+/// Slots whose objects are known here.
+pub(super) fn held_of(metadata: &Metadata) -> Result<HashMap<u16, Held>> {
+    let view = metadata.view()?;
+    let mut known = HashMap::new();
+    for slot in 0..SLOTS {
+        if let Some(held) = view.state::<Held>(&key_of(slot))?.filter(|held| held.epoch > 0) {
+            known.insert(slot, held);
+        }
+    }
+    Ok(known)
+}
+
+fn key_of(slot: u16) -> Vec<u8> {
+    format!("slot {slot}").into_bytes()
+}
+
+fn epoch_of(change: &Change<'_>, slot: u16) -> Result<u64> {
+    Ok(change.state::<Held>(&key_of(slot))?.map_or(0, |held| held.epoch))
+}
+
+/// What a change of the metadata still has to find when it is carried out. Whoever made it may have waited while a slot went to another
+/// gateway and came back.
+#[derive(Clone)]
+pub(super) struct Fence(Vec<(u16, u64)>);
+
+impl Fence {
+    pub(super) fn of(pass: &Pass) -> Fence {
+        Fence(pass.slots().to_vec())
+    }
+
+    /// # Errors
+    /// `Busy` if a slot has been lost since. To be asked before anything is changed.
+    pub(super) fn check(&self, change: &Change<'_>) -> Result<()> {
+        for (slot, epoch) in &self.0 {
+            if epoch_of(change, *slot)? != *epoch {
+                return Err(Error::Busy("these keys have moved to another gateway: try again".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// The cluster that the local directory belongs to.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) fn membership(&self) -> Result<Option<Membership>> {
+        membership_of(&self.metadata)
+    }
+
+    /// Notes something of it, durably.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub(crate) async fn note_membership(
+        &self,
+        note: impl FnOnce(&mut Membership) + Send + 'static,
+    ) -> Result<()> {
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let mut membership = change.state::<Membership>(CLUSTER)?.unwrap_or_default();
+                note(&mut membership);
+                change.set_state(CLUSTER, &membership)
+            })
+            .await
+    }
+
+    /// Slots whose objects are known here.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) fn known_slots(&self) -> Result<HashMap<u16, Held>> {
+        held_of(&self.metadata)
+    }
+
+    /// Notes that each of these slots may get another mark, in the place of the one that etcd has now; and how far etcd was then. It is
+    /// durable before etcd is told.
+    ///
+    /// # Errors
+    /// When it can't be written, or one of them is not known here.
+    pub(crate) async fn mark_slots(&self, marks: HashMap<u16, (u64, u64)>, revision: u64) -> Result<()> {
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let mut held = Vec::new();
+                for (slot, (former, next)) in marks {
+                    let known = change.state::<Held>(&key_of(slot))?.filter(|held| held.epoch > 0);
+                    let known = known.ok_or_else(|| {
+                        Error::Busy("keys that are to be written to have moved: try again".to_owned())
+                    })?;
+                    let mut marks = match known.marks.contains(&former) {
+                        true => vec![former],
+                        false => known.marks,
+                    };
+                    if !marks.contains(&next) {
+                        marks.push(next);
+                    }
+                    held.push((slot, Held { marks, ..known }));
+                }
+                let mut membership = change.state::<Membership>(CLUSTER)?.unwrap_or_default();
+                membership.revision = membership.revision.max(revision);
+                change.set_state(CLUSTER, &membership)?;
+                held.iter().try_for_each(|(slot, held)| change.set_state(&key_of(*slot), held))
+            })
+            .await
+    }
+
+    /// For what is to be flushed at this name: it is ours, at this epoch.
+    pub(super) fn fence_of(&self, name: &Name) -> Result<Fence> {
+        if self.setup.sharing.is_none() {
+            return Ok(Fence(Vec::new()));
+        }
+        let slot = self.slot_of(name);
+        let held = self.metadata.view()?.state::<Held>(&key_of(slot))?;
+        Ok(Fence(vec![(slot, held.map_or(0, |held| held.epoch))]))
+    }
+
+    /// Objects with something that neither the store nor several gateways could keep: with the first that is listed anew it is gone.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) fn count_unkeepable(&self) -> Result<usize> {
+        let mut count = 0;
+        self.metadata.view()?.each_object(|name, record| {
+            let state = self.bucket(&name.bucket).ok();
+            let is_kept =
+                state.is_none_or(|state| self.check_keepable(&state, &record.headers, &record.tags).is_ok());
+            count += usize::from(!is_kept);
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
+    /// Whether the store may be brought up to date at this name.
+    pub(super) fn may_flush(&self, name: &Name) -> bool {
+        let sharing = self.setup.sharing.as_ref();
+        sharing.is_none_or(|sharing| sharing.ownership.may_flush(self.slot_of(name)))
+    }
+
+    /// The same, before each step of it. What is under way goes on to its end: to drop it would not take it back from the store.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub(super) fn check_flush(&self, name: &Name) -> Result<()> {
+        match self.may_flush(name) {
+            true => Ok(()),
+            false => Err(Error::Busy("the lease has ended: it is stored once there is another".to_owned())),
+        }
+    }
+
+    /// What the store of each bucket says of the cluster that it belongs to.
+    ///
+    /// # Errors
+    /// When a store does not answer.
+    pub(crate) async fn store_markers(&self) -> Result<Vec<(String, Option<String>)>> {
+        let mut markers = Vec::new();
+        for state in self.bucket_states() {
+            markers.push((state.name.clone(), state.backend.marker().await?));
+        }
+        Ok(markers)
+    }
+
+    /// Has each store that says nothing of a cluster say that it belongs to this one.
+    ///
+    /// # Errors
+    /// When a store does not take it.
+    pub(crate) async fn mark_stores(&self, text: &str) -> Result<()> {
+        for state in self.bucket_states() {
+            state.backend.mark(text).await?;
+        }
+        Ok(())
+    }
+
+    fn slot_of(&self, name: &Name) -> u16 {
+        self.slot_of_key(&name.bucket, &name.key)
+    }
+
+    pub(super) fn slot_of_key(&self, bucket: &str, key: &str) -> u16 {
+        self.setup.sharing.as_ref().map_or(0, |sharing| sharing.ownership.slot_of(bucket, key))
+    }
+
+    /// Slots with something that the store does not have: names to be flushed, and unfinished uploads.
+    ///
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) async fn unsettled_slots(&self) -> Result<HashSet<u16>> {
+        // Whoever wrote may be gone while its change still waits for its commit: this one comes behind it.
+        self.committer.commit(Vec::new(), |_| Ok(())).await?;
+        let mut slots = HashSet::new();
+        self.queue.each_name(|name| {
+            slots.insert(self.slot_of(name));
+        });
+        slots.extend(self.slots_with_uploads()?);
+        Ok(slots)
+    }
+
+    /// # Errors
+    /// When the metadata can't be read.
+    pub(crate) fn slots_with_uploads(&self) -> Result<HashSet<u16>> {
+        let uploads = self.metadata.view()?.all_uploads()?;
+        Ok(uploads.iter().map(|((name, _), _)| self.slot_of(name)).collect())
+    }
+
+    /// What is pending in these slots is flushed at once.
+    pub(crate) fn hasten_slots(&self, slots: &HashSet<u16>) {
+        self.queue.hasten_some(|name| slots.contains(&self.slot_of(name)));
+    }
+
+    /// Forgets the objects of slots. They have nothing that the store does not have.
+    ///
+    /// # Errors
+    /// When the metadata can't be written.
+    pub(crate) async fn forget_slots(&self, slots: &HashSet<u16>) -> Result<()> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        let gone: Vec<u16> = slots.iter().copied().collect();
+        self.committer
+            .commit(Vec::new(), move |change| {
+                gone.iter().try_for_each(|slot| change.set_state(&key_of(*slot), &Held::default()))
+            })
+            .await?;
+        // What the store said of them may be older than what the next owner writes, and they may come back.
+        for state in self.bucket_states() {
+            for rule in &state.rules {
+                let mut fresh = rule.fresh.lock();
+                fresh.generation += 1;
+                fresh.found.retain(|key, _| !slots.contains(&self.slot_of_key(&state.name, key)));
+            }
+        }
+        let mut names = HashSet::new();
+        let view = self.metadata.view()?;
+        let mut take = |name: Name| -> Result<()> {
+            if slots.contains(&self.slot_of(&name)) {
+                names.insert(name);
+            }
+            Ok(())
+        };
+        view.each_object(|name, _| take(name))?;
+        view.each_stored(take)?;
+        drop(view);
+        let names: Vec<Name> = names.into_iter().collect();
+        for names in names.chunks(BATCH) {
+            let names = names.to_vec();
+            self.committer
+                .commit(Vec::new(), move |change| {
+                    for name in &names {
+                        change.set_object(name, None)?;
+                        change.set_stored(name, None)?;
+                    }
+                    Ok(())
+                })
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Learns what the stores have in slots of these epochs and marks, by listing every bucket once.
+    ///
+    /// # Errors
+    /// When a store can't be listed, or the metadata can't be written.
+    pub(crate) async fn take_slots(&self, slots: &HashMap<u16, (u64, u64)>) -> Result<()> {
+        // An earlier attempt may have ended half-way.
+        self.forget_slots(&slots.keys().copied().collect()).await?;
+        for state in self.bucket_states() {
+            if state.rules.iter().all(|rule| rule.rule.consistency != Consistency::Exclusive) {
+                continue;
+            }
+            let mut listed = state.backend.list("", None)?;
+            let mut batch = Vec::new();
+            loop {
+                let entry = listed.next().await.transpose()?;
+                let is_over = entry.is_none();
+                if let Some((key, found)) = entry {
+                    let name = Name::new(&state.name, key);
+                    if state.is_exclusive(&name.key) && slots.contains_key(&self.slot_of(&name)) {
+                        batch.push((name, found, (self.number(), self.number())));
+                    }
+                }
+                if batch.len() >= BATCH || (is_over && !batch.is_empty()) {
+                    let (rows, kind) = (std::mem::take(&mut batch), state.backend.kind);
+                    self.committer
+                        .commit(Vec::new(), move |change| {
+                            rows.iter().try_for_each(|(name, found, numbers)| {
+                                enter(change, name, found, *numbers, kind)
+                            })
+                        })
+                        .await?;
+                }
+                if is_over {
+                    break;
+                }
+            }
+        }
+        let held =
+            |(slot, (epoch, mark)): (&u16, &(u64, u64))| (*slot, Held { epoch: *epoch, marks: vec![*mark] });
+        let taken: Vec<(u16, Held)> = slots.iter().map(held).collect();
+        self.committer
+            .commit(Vec::new(), move |change| {
+                taken.iter().try_for_each(|(slot, held)| change.set_state(&key_of(*slot), held))
+            })
+            .await
+    }
+}

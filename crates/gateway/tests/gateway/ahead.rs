@@ -1,0 +1,78 @@
+//! Reading ahead: the store is asked less often than the client asks.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use object_store::{ObjectStoreExt as _, PutPayload};
+use underlay_gateway::store::Kind;
+
+use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, in_memory};
+
+#[test]
+fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let store = in_memory();
+        let (size, blocks) = (4 << 20, (4 << 20) / BLOCK_BYTES);
+        for key in ["scan", "short", "footer", "jumps"] {
+            store.put(&key.into(), PutPayload::from_bytes(content(1, size))).await.unwrap();
+        }
+        let ground = Ground::new(store, Kind::S3);
+        let engine = ground.open(&directory.path().join("local")).await;
+        let gets = || ground.mood.gets.load(Ordering::Relaxed);
+        let settled = async || {
+            let mut last = gets();
+            loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                if std::mem::replace(&mut last, gets()) == gets() {
+                    return last;
+                }
+            }
+        };
+        let before = gets();
+        let step = BLOCK_BYTES / 2;
+        for at in 0..size as u64 / step {
+            let range = at * step..(at + 1) * step;
+            assert_eq!(
+                get(&engine, "scan", Some(range.clone())).await.unwrap(),
+                content(1, size).slice(range.start as usize..range.end as usize)
+            );
+            // Who reads something does something with it.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let asked = settled().await - before;
+        assert!(asked < blocks / 2, "{asked} requests for {blocks} blocks");
+
+        // And as the front does it where a range is no longer than a block. With an empty cache: in a full one of 8 MiB, what was
+        // fetched ahead is gone before it is read.
+        engine.close().await;
+        drop(engine);
+        let engine = ground.open(&directory.path().join("again")).await;
+        let before = gets();
+        for at in 0..size as u64 / step {
+            let range = at * step..(at + 1) * step;
+            let resolved = engine.resolve(BUCKET, "short").await.unwrap();
+            assert!(engine.is_short(&range));
+            let bytes = engine.read(BUCKET, "short", &resolved, range.clone()).await.unwrap();
+            assert_eq!(bytes, content(1, size).slice(range.start as usize..range.end as usize));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let asked = settled().await - before;
+        assert!(asked < blocks / 2, "{asked} requests for {blocks} blocks");
+
+        // Parquet: the last eight bytes, then the footer that they tell of, which is in several blocks before.
+        let end = size as u64;
+        get(&engine, "footer", Some(end - 8..end)).await.unwrap();
+        let before = settled().await;
+        get(&engine, "footer", Some(end - 300_000..end - 8)).await.unwrap();
+        assert_eq!(settled().await, before, "the footer was here");
+
+        let before = gets();
+        for at in [30, 3, 50, 12] {
+            get(&engine, "jumps", Some(at * BLOCK_BYTES..at * BLOCK_BYTES + 100)).await.unwrap();
+        }
+        // One for the headers, and one each.
+        assert!(settled().await - before <= 5, "{}", gets() - before);
+    });
+}

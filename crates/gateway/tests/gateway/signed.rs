@@ -1,0 +1,126 @@
+//! A client of S3 that is small enough to know what it does: one request a connection, signed, and no retries.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::{Digest as _, Sha256};
+
+use crate::program::{KEY, SECRET};
+
+/// An answer that came whole.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// What is between the first tags of this name.
+    pub(crate) fn tag(&self, name: &str) -> Option<String> {
+        tags(&self.text(), name).into_iter().next()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// What is between tags of this name, all of them.
+pub(crate) fn tags(text: &str, name: &str) -> Vec<String> {
+    let (begin, end) = (format!("<{name}>"), format!("</{name}>"));
+    text.split(&begin).skip(1).filter_map(|rest| Some(rest.split_once(&end)?.0.to_owned())).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hmac(key: &[u8], text: &str) -> Vec<u8> {
+    let mut hmac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    hmac.update(text.as_bytes());
+    hmac.finalize().into_bytes().to_vec()
+}
+
+/// Asks for `target`: a path that needs no escapes, and a query whose parts are in order and have values.
+pub(crate) fn ask(
+    address: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Reply> {
+    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    let (date, day) = (now.strftime("%Y%m%dT%H%M%SZ").to_string(), now.strftime("%Y%m%d").to_string());
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let hash = hex(&Sha256::digest(body));
+    let host = address.to_string();
+    let mut signed =
+        vec![("host", host.as_str()), ("x-amz-content-sha256", hash.as_str()), ("x-amz-date", date.as_str())];
+    signed.extend_from_slice(headers);
+    signed.sort();
+    let list: Vec<&str> = signed.iter().map(|(name, _)| *name).collect();
+    let list = list.join(";");
+    let canonical: String = signed.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+    let request = format!("{method}\n{path}\n{query}\n{canonical}\n{list}\n{hash}");
+    let scope = format!("{day}/us-east-1/s3/aws4_request");
+    let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(request.as_bytes())));
+    let mut key = hmac(format!("AWS4{SECRET}").as_bytes(), &day);
+    for part in ["us-east-1", "s3", "aws4_request"] {
+        key = hmac(&key, part);
+    }
+    let signature = hex(&hmac(&key, &text));
+    let mut head = format!("{method} {target} HTTP/1.1\r\n");
+    for (name, value) in &signed {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!(
+        "authorization: AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={list}, Signature={signature}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    ));
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+    stream.set_read_timeout(Some(Duration::from_secs(40)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(40)))?;
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let broken = || std::io::Error::other("the answer broke off");
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").ok_or_else(broken)?;
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(broken)?;
+    let mut reply = Reply { status, head, body: answer[end + 4..].to_vec() };
+    if let Some(length) = reply.header("content-length").and_then(|length| length.parse::<usize>().ok())
+        && method != "HEAD"
+        && reply.body.len() != length
+    {
+        return Err(broken());
+    }
+    if reply.header("transfer-encoding").is_some() {
+        reply.body = unchunked(&reply.body).ok_or_else(broken)?;
+    }
+    Ok(reply)
+}
+
+fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut whole = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|window| window == b"\r\n")?;
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[..end]).ok()?.trim(), 16).ok()?;
+        rest = &rest[end + 2..];
+        if length == 0 {
+            return Some(whole);
+        }
+        whole.extend_from_slice(rest.get(..length)?);
+        rest = rest.get(length + 2..)?;
+    }
+}
