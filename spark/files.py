@@ -1,6 +1,13 @@
-"""What a job left in the store, told by Hadoop's own clients."""
+"""What a job left in the store, told by Hadoop's own clients; and requests of our own to an S3 store."""
 
 import json
+import urllib.parse
+
+import store
+
+# Of a bucket that is there already, and is ours.
+_CONFLICT = 409
+_NOT_FOUND = 404
 
 
 def _at(spark, path):
@@ -11,18 +18,55 @@ def _at(spark, path):
     return hadoop_path.getFileSystem(configuration), hadoop_path
 
 
-def make_bucket(spark, bucket):
+def _client(spark, bucket, authority):
+    """A client of the store of S3A's settings, the same for each version of S3A. Its requests have limits of their own."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    setting = lambda name, otherwise="": settings.get(f"fs.s3a.{name}", otherwise)
+    endpoint = urllib.parse.urlsplit(setting("endpoint"))
+    https = endpoint.scheme == "https"
+    return store.Store({
+        "bucket": bucket,
+        "https": https,
+        "host": endpoint.hostname,
+        "address": endpoint.hostname,
+        "port": endpoint.port or (443 if https else 80),
+        "authority": authority,
+        "path_style": True,
+        "signatures": "v2" if setting("signing-algorithm") == "S3SignerType" else "v4",
+        "region": setting("endpoint.region", "us-east-1"),
+        "access": setting("access.key"),
+        "secret": setting("secret.key"),
+        "token": "",
+    })
+
+
+def _ask(spark, method, bucket, key, authority, expected):
+    client = _client(spark, bucket, authority)
+    try:
+        client.request(method, key)
+    except store.Refused as refused:
+        if refused.status != expected:
+            raise
+    finally:
+        client.close()
+
+
+def make_bucket(spark, bucket, authority):
     """Makes a bucket, which S3A itself does not."""
-    files, _ = _at(spark, f"s3a://{bucket}/")
-    client = files.getAmazonS3ClientForTesting("a new store has no bucket")
-    if not client.doesBucketExistV2(bucket):
-        client.createBucket(bucket)
+    _ask(spark, "PUT", bucket, "", authority, _CONFLICT)
 
 
-def mark(spark, bucket, key):
+def mark(spark, bucket, key, authority):
     """Asks for a key that is not there, by one request: whoever finds it in the gateway's log has found all earlier ones."""
-    files, _ = _at(spark, f"s3a://{bucket}/")
-    files.getAmazonS3ClientForTesting("to mark the log").doesObjectExist(bucket, key)
+    _ask(spark, "GET", bucket, key, authority, _NOT_FOUND)
+
+
+def upload(spark, folder, path):
+    """Copies files of this machine to a place that executors on others reach, and returns the place."""
+    files, place = _at(spark, path)
+    files.mkdirs(place.getParent())
+    files.copyFromLocalFile(False, True, spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"file://{folder}"), place)
+    return path
 
 
 def delete(spark, path):

@@ -84,10 +84,10 @@ class Service:
             # The driver is counted too.
             return {"executors": len(status.getExecutorInfos()) - 1}
         if what == "make-bucket":
-            files.make_bucket(self.spark, request["bucket"])
+            files.make_bucket(self.spark, request["bucket"], request["authority"])
             return {}
         if what == "mark":
-            files.mark(self.spark, request["bucket"], request["key"])
+            files.mark(self.spark, request["bucket"], request["key"], request["authority"])
             return {}
         if what == "delete":
             self._set(request["settings"])

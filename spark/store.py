@@ -96,7 +96,9 @@ class Store:
         if not self.told["https"]:
             return plain
         try:
-            return ssl.create_default_context().wrap_socket(plain, server_hostname=self.name)
+            # Without a file, whom this machine trusts.
+            context = ssl.create_default_context(cafile=self.told.get("authority"))
+            return context.wrap_socket(plain, server_hostname=self.name)
         except BaseException:
             plain.close()
             raise

@@ -51,6 +51,13 @@ pub(crate) static SPARK: ArtifactList = ArtifactList {
     locked: include_str!("spark/locked.txt"),
 };
 
+/// The same for Spark 4.1.
+pub(crate) static SPARK_4_1: ArtifactList = ArtifactList {
+    name: "spark-4.1",
+    pom: include_str!("spark-4.1/pom.xml"),
+    locked: include_str!("spark-4.1/locked.txt"),
+};
+
 /// Apache Iceberg for Spark, and the database in memory that its catalog is kept in.
 pub(crate) static ICEBERG: ArtifactList = ArtifactList {
     name: "iceberg",

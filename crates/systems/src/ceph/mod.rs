@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod certificate;
 mod cluster;
 mod configuration;
 mod parts;
@@ -7,6 +8,7 @@ mod plan;
 mod programs;
 mod requests;
 
+pub(crate) use certificate::Certificate;
 pub(crate) use cluster::planned_nodes;
 pub use cluster::{Ceph, Keys};
 pub(crate) use parts::parts;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use underlay_record::{JobRecord, NodeRole, NodeState};
@@ -14,18 +14,22 @@ use super::config::{Committer, Config};
 use super::driver::Driver;
 use super::event_log::EventLog;
 use super::jobs::{Step, committed_by, record};
-use super::servers::Servers;
+use super::manager::Manager;
+use super::shuffle_service::between;
 use super::store::{BUCKET, Store};
 use crate::ceph::{MARK, RequestLog, StoreRequest};
 use crate::network_link::{Carried, NetworkLink, Shape};
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, unknown};
 use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
 
 const END_LIMIT: Duration = Duration::from_secs(60);
 const END_POLL: Duration = Duration::from_millis(20);
 /// How long a store may take to write down what it has answered.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long the file system of a cluster that runs already may take to forget what jobs wrote.
+const DELETE_LIMIT: Duration = Duration::from_secs(300);
 
 /// Before the name of a table.
 const TABLES: &str = "iceberg.underlay.";
@@ -36,9 +40,10 @@ pub struct Cluster {
     pub(super) config: Config,
     // In the order in which they must be dropped.
     pub(super) driver: Driver,
-    pub(super) servers: Servers,
+    pub(super) manager: Manager,
     pub(super) store: Store,
-    pub(super) namespace: Arc<NetworkNamespace>,
+    /// `None` where the executors are on other machines.
+    pub(super) namespace: Option<Arc<NetworkNamespace>>,
     /// `None` where Spark and the store share a machine.
     pub(super) remote: Option<Remote>,
     /// For gauges, which tell rates.
@@ -121,9 +126,9 @@ impl State {
 }
 
 impl Cluster {
-    /// The network of Spark's processes, and the store's if both are on one machine.
-    pub fn namespace(&self) -> &Arc<NetworkNamespace> {
-        &self.namespace
+    /// The network of Spark's processes, and the store's if both are on one machine; `None` with a cluster that runs already.
+    pub fn namespace(&self) -> Option<&Arc<NetworkNamespace>> {
+        self.namespace.as_ref()
     }
 
     /// The network of a store that has a machine of its own.
@@ -137,18 +142,23 @@ impl Cluster {
     }
 
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
-        self.servers.check(during)?;
+        self.manager.check(during)?;
         self.driver.check(during)
     }
 
     /// Makes the bucket of an object store.
     pub(super) fn make_bucket(&self, limit: Duration) -> Result<(), SystemError> {
         if let Store::Ceph(_) = &self.store {
-            let request = json!({ "do": "make-bucket", "bucket": BUCKET });
+            let request = json!({ "do": "make-bucket", "bucket": BUCKET, "authority": self.authority() });
             let healthy = || self.check("starting").and_then(|()| self.store.health());
             self.driver.request_within("starting", &request, limit, &healthy)?;
         }
         Ok(())
+    }
+
+    /// The file of whom our own requests to the store trust, if they need one.
+    fn authority(&self) -> Option<String> {
+        self.store.certificate().map(|certificate| certificate.chain().display().to_string())
     }
 
     /// The requests that the store has answered since the last call: a request of our own marks where the log must have got to.
@@ -162,7 +172,7 @@ impl Cluster {
         let mark = format!("{MARK}{}", state.marks);
         let slow_motion = self.remote.as_ref().map_or(1.0, |remote| remote.slow_motion.max(1.0));
         let limit = LOG_LIMIT.mul_f64(slow_motion);
-        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark });
+        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "authority": self.authority() });
         self.driver.request_within(during, &request, limit, &|| self.health())?;
         log.read_up_to(&mark, limit).map_err(|error| {
             SystemError::failed(NAME, during, format!("can't read what the store logged: {error}"))
@@ -200,9 +210,9 @@ impl Cluster {
             let reason = if !watch(&last) {
                 Some(SystemError::failed(NAME, step.during, "it was stopped"))
             } else if began.elapsed() > limit {
-                let without = match self.servers.workers.present().is_empty() {
-                    true => ", and Spark has no worker now",
-                    false => "",
+                let without = match self.manager.workers() {
+                    Some(workers) if workers.present().is_empty() => ", and Spark has no worker now",
+                    _ => "",
                 };
                 let problem =
                     format!("it took longer than its limit of {:.0} s{without}", limit.as_secs_f64());
@@ -269,6 +279,7 @@ impl Cluster {
         // Away with what was logged before.
         state.events.read().map_err(lost)?;
         self.requests_so_far(step.during, state)?;
+        let served_before = self.served_bytes(step.during)?;
         state.groups += 1;
         let committer = state.committer;
         state.begins(&step, committer);
@@ -280,10 +291,37 @@ impl Cluster {
         let committer =
             step.output.map(|_| committed_by(state.committer, step.during, result)).transpose()?;
         let time = |name: &str| answer[name].as_f64().unwrap_or_default();
-        let record =
+        let mut record =
             record(&job.name, (time("began_s"), time("ended_s")), &events, &requests, committer, result);
+        if let (Some(before), Some(after)) = (served_before, self.served_bytes(step.during)?) {
+            record.counters.insert("shuffle_service_bytes".to_owned(), between(before, after) as f64);
+        }
         state.result = result.clone();
         Ok(record)
+    }
+
+    /// Leaves a cluster that runs already as it was found: only the session can reach what its jobs wrote.
+    fn delete_what_jobs_wrote(&self) -> Result<(), SystemError> {
+        let Store::Given(directory) = &self.store else { return Ok(()) };
+        let request = json!({ "do": "delete", "path": directory, "settings": {} });
+        let deleted = self.driver.request_within("stopping", &request, DELETE_LIMIT, &|| Ok(()));
+        deleted.map(drop).map_err(|error| {
+            let problem = format!("what jobs wrote may still be at {directory}: {error}");
+            SystemError::failed(NAME, "stopping", problem)
+        })
+    }
+
+    /// What the external shuffle service has served so far, by its own count.
+    fn served_bytes(&self, during: &'static str) -> Result<Option<u64>, SystemError> {
+        let Some(service) = self.manager.shuffle_service() else { return Ok(None) };
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        service.served_bytes(now_s).map(Some).map_err(|error| {
+            SystemError::failed(
+                NAME,
+                during,
+                format!("can't read what the shuffle service has served: {error}"),
+            )
+        })
     }
 
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -296,6 +334,12 @@ impl Cluster {
         request["result"] = state.result.clone();
         self.ask(&step, &request, job.limit, watch).map(drop)
     }
+}
+
+/// The ids of all processes in these networks.
+fn processes_in(namespace: Option<&Arc<NetworkNamespace>>, remote: Option<&Remote>) -> Vec<u32> {
+    let of_store = remote.map(|remote| &remote.namespace);
+    namespace.into_iter().chain(of_store).flat_map(|namespace| namespace.processes()).collect()
 }
 
 impl Running for Cluster {
@@ -325,8 +369,7 @@ impl Running for Cluster {
     }
 
     fn processes(&self) -> Vec<u32> {
-        let of_store = self.remote.iter().flat_map(|remote| remote.namespace.processes());
-        self.namespace.processes().into_iter().chain(of_store).collect()
+        processes_in(self.namespace.as_ref(), self.remote.as_ref())
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
@@ -352,6 +395,9 @@ impl Running for Cluster {
     }
 
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        if self.namespace.is_none() {
+            return Ok(BTreeMap::new());
+        }
         let of_store: BTreeSet<u32> = self.store.processes().into_iter().collect();
         let (mut compute, mut store) = (0, 0);
         for process in self.processes() {
@@ -385,22 +431,22 @@ impl Running for Cluster {
 
     fn abort(&self) {
         self.driver.kill();
-        self.servers.end();
+        self.manager.end();
         self.store.abort();
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
-        let Cluster { driver, servers, store, namespace, remote, .. } = *self;
+        let deleted = self.delete_what_jobs_wrote();
+        let Cluster { driver, manager, store, namespace, remote, .. } = *self;
         // Neither has a state to save.
         drop(driver);
-        servers.end();
-        drop(servers);
-        let stopped = store.stop();
+        manager.end();
+        drop(manager);
+        let stopped = deleted.and(store.stop());
         // The kernel kills the executors asynchronously, once the first process of their namespace is gone.
         let stopping = Instant::now();
         loop {
-            let of_store = remote.iter().flat_map(|remote| remote.namespace.processes());
-            let left = namespace.processes().into_iter().chain(of_store).count();
+            let left = processes_in(namespace.as_ref(), remote.as_ref()).len();
             if left == 0 {
                 return stopped;
             }
@@ -415,7 +461,8 @@ impl Running for Cluster {
 
 impl Nodes for Cluster {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
-        let mut states = self.servers.workers.states(Some(NodeRole::Worker));
+        let mut states: Vec<NodeState> =
+            self.manager.workers().map(|workers| workers.states(Some(NodeRole::Worker))).unwrap_or_default();
         if let Some(nodes) = self.store.nodes() {
             states.extend(nodes.list()?);
         }
@@ -426,7 +473,9 @@ impl Nodes for Cluster {
         if let Some(nodes) = self.store.nodes_with(name) {
             return nodes.stop(name);
         }
-        self.servers.workers.stop(name, "stopping a worker", |worker| {
+        const DURING: &str = "stopping a worker";
+        let workers = self.manager.workers().ok_or_else(|| unknown(NAME, DURING, name, []))?;
+        workers.stop(name, DURING, |worker| {
             // Spark has no other way: executors go with their worker.
             worker.kill();
             Ok(())
@@ -437,13 +486,14 @@ impl Nodes for Cluster {
         if let Some(nodes) = self.store.nodes_with(name) {
             return nodes.kill(name);
         }
-        self.servers.workers.kill(name, "killing a worker")
+        const DURING: &str = "killing a worker";
+        self.manager.workers().ok_or_else(|| unknown(NAME, DURING, name, []))?.kill(name, DURING)
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
         if let Some(nodes) = self.store.nodes_with(name) {
             return nodes.start(name, process_back);
         }
-        self.servers.start_again(name, process_back)
+        self.manager.start_again(name, process_back)
     }
 }

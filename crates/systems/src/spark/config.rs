@@ -1,12 +1,17 @@
 //! The settings that a study may give. What they mean is in `docs.md`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::endpoint::{self, Endpoint};
-use super::memory::{Demand, Division, MIB, MIN_HEAP_BYTES, StoreKind};
+use super::master::{self, Master};
+use super::memory::{Demand, Division, MIB, MIN_HEAP_BYTES, ManagerKind, StoreKind};
+use super::version::{VERSIONS, Version};
 use crate::network_link::{MAX_IN_FLIGHT_BYTES, Shape};
-use crate::setting::{BOOLEAN, Kind as _, Mistakes, OneOf, Optional, Own, Whole, Word, settings, too_small};
+use crate::setting::{
+    BOOLEAN, Kind as _, Mistakes, OneOf, Optional, Own, PathOf, Whole, Word, settings, too_small,
+};
 
 settings! {
     /// Every setting with its value in force.
@@ -30,6 +35,28 @@ settings! {
             "the environment variable that has the token of a session at the endpoint: none";
         "committer" => committer: Committer = Committer::FileV1, COMMITTERS,
             "how tasks' output becomes that of the job: file-v1 (default), file-v2, or iceberg, a table instead of files; with s3a also directory or magic";
+        "version" => version: Version = Version::V3_5, VERSIONS, "of Spark: 3.5 (default) or 4.1";
+        "manager" => manager: ManagerKind = ManagerKind::Standalone, MANAGERS,
+            "what is started to start executors: standalone (default), Spark's own master and workers, or yarn";
+        "shuffle_service" => shuffle_service: bool = false, BOOLEAN,
+            "whether the worker serves what executors have shuffled, also of those that are gone, true or false: false";
+        // Absent: a cluster is started.
+        "master" => master: Option<Master> = None, Optional(Own { read: Master::read, show: Master::show }),
+            "of a cluster that runs already, such as spark://10.0.0.5:7077, yarn, or k8s://https://10.0.0.5:6443: none, one is started";
+        "work_directory" => work_directory: Option<String> = None, Optional(Word(master::work_directory)),
+            "where jobs on such a cluster read and write, such as hdfs://10.0.0.5:8020/underlay";
+        "configuration" => configuration: Option<PathBuf> = None, Optional(PathOf("a directory")),
+            "directory of Hadoop's configuration for such a cluster: none";
+        "driver_address" => driver_address: Option<String> = None, Optional(Word(master::address)),
+            "of this host, to which the executors of such a cluster connect: the one by which the master is reached";
+        "secret_variable" => secret_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+            "the environment variable that has the secret of applications of such a cluster: none";
+        "executor_python" => executor_python: String = "python3".to_owned(), Word(master::plain_word),
+            "the Python of such a cluster's executors: python3";
+        "image" => image: Option<String> = None, Optional(Word(master::plain_word)),
+            "of executors' containers on Kubernetes";
+        "kubernetes_namespace" => kubernetes_namespace: String = "default".to_owned(), Word(master::plain_word),
+            "of executors on Kubernetes: default";
         "workers" => workers: u64 = 1, Whole(1..=16), "Spark's worker processes: 1";
         "executors" => executors: u64 = 2, Whole(1..=64), "over all workers: 2";
         "executor_cores" => executor_cores: u64 = 1, Whole(1..=64), "tasks that an executor runs at once: 1";
@@ -56,6 +83,8 @@ settings! {
     }
 }
 
+const MANAGERS: OneOf<ManagerKind> =
+    OneOf(&[("standalone", ManagerKind::Standalone), ("yarn", ManagerKind::Yarn)]);
 const STORES: OneOf<StoreKind> = OneOf(&[("hdfs", StoreKind::Hdfs), ("s3a", StoreKind::S3a)]);
 
 /// How what tasks have written becomes the output of their job.
@@ -119,12 +148,19 @@ impl Config {
         if let Some(directories) = directories {
             config.osds = config.osds.or(u64::try_from(directories).ok());
         }
+        mistakes.extend(master::mistakes(values, &config));
+        mistakes.extend(config.mistakes_of_a_version());
+        if config.master.is_some() {
+            config.executor_bytes = config.executor_bytes.or(Some(1024 * MIB));
+            return if mistakes.is_empty() { Ok(config) } else { Err(mistakes) };
+        }
+        mistakes.extend(config.mistakes_of_a_manager(values));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         let kind = config.kind();
         let stored_on = match kind {
             StoreKind::Hdfs => Some(config.datanodes),
             StoreKind::S3a => config.osds,
-            StoreKind::Elsewhere => None,
+            StoreKind::Elsewhere | StoreKind::Given => None,
         };
         for key in others(kind).iter().filter(|key| values.contains_key(**key)) {
             let store = match kind {
@@ -189,18 +225,68 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
+    fn mistakes_of_a_version(&self) -> Mistakes {
+        let mut mistakes = Mistakes::new();
+        if self.version != Version::V3_5 {
+            let version = self.version.name();
+            if self.committer == Committer::Iceberg {
+                let problem = format!("expected another one: Iceberg 1.9 has no runtime for Spark {version}");
+                mistakes.push(("committer".to_owned(), problem));
+            }
+            if self.signs_v2 {
+                let problem = format!("expected v4, which is all that S3A of Spark {version} knows");
+                mistakes.push(("signatures".to_owned(), problem));
+            }
+        }
+        mistakes
+    }
+
+    fn mistakes_of_a_manager(&self, values: &BTreeMap<String, String>) -> Mistakes {
+        let mut mistakes = Mistakes::new();
+        let mut mistake = |key: &str, problem: &str| mistakes.push((key.to_owned(), problem.to_owned()));
+        if self.manager == ManagerKind::Yarn {
+            if values.contains_key("workers") {
+                mistake("workers", "expected not to be set: YARN has one NodeManager");
+            }
+            if self.shuffle_service {
+                mistake(
+                    "shuffle_service",
+                    "expected manager = \"standalone\": it is a part of Spark's own worker",
+                );
+            }
+        } else if self.shuffle_service && self.workers > 1 {
+            mistake(
+                "shuffle_service",
+                "expected a single worker, since all of them would serve at the same port",
+            );
+        }
+        mistakes
+    }
+
     /// What is started for jobs to read and write, if anything is.
     pub(super) fn kind(&self) -> StoreKind {
+        if self.master.is_some() {
+            return StoreKind::Given;
+        }
         match (self.store, &self.endpoint) {
             (StoreKind::S3a, Some(_)) => StoreKind::Elsewhere,
             (store, _) => store,
         }
     }
 
+    /// Whether jobs write through S3A, which has committers of its own.
+    pub(super) fn is_s3a(&self) -> bool {
+        match self.kind() {
+            StoreKind::Hdfs => false,
+            StoreKind::S3a | StoreKind::Elsewhere => true,
+            StoreKind::Given => self.work_directory.as_deref().is_some_and(|url| url.starts_with("s3a://")),
+        }
+    }
+
     /// DataNodes or OSDs.
     pub(super) fn nodes_of_store(&self) -> u64 {
         match self.kind() {
-            StoreKind::Elsewhere => 0,
+            StoreKind::Elsewhere | StoreKind::Given => 0,
             StoreKind::Hdfs => self.datanodes,
             StoreKind::S3a => self.osds.unwrap_or(1),
         }
@@ -218,6 +304,7 @@ impl Config {
     fn demand(&self) -> Demand {
         Demand {
             budget_bytes: self.budget_bytes,
+            manager: self.manager,
             workers: self.workers,
             executors: self.executors,
             executor_bytes: self.executor_bytes,
@@ -235,6 +322,17 @@ impl Config {
     /// For the record: the settings, and the sizes that follow from them.
     pub(super) fn applied(&self) -> BTreeMap<String, String> {
         let mut applied = self.recorded();
+        if let Some(full) = self.version.full() {
+            applied.insert("version".to_owned(), full.to_owned());
+        }
+        if self.master.is_some() {
+            applied.retain(|name, _| master::applies(name));
+            return applied;
+        }
+        applied.retain(|name, _| !master::applies_there_alone(name));
+        if self.manager == ManagerKind::Yarn {
+            applied.remove("workers");
+        }
         let division = self.division();
         applied.insert("executor_memory".to_owned(), division.executor_heap_bytes.to_string());
         applied.insert("replication".to_owned(), self.copies().to_string());
@@ -268,6 +366,7 @@ fn others(kind: StoreKind) -> &'static [&'static str] {
     match kind {
         StoreKind::Hdfs => &["osds", "store_cache", "bluestore"],
         StoreKind::S3a => &["datanodes"],
+        StoreKind::Given => &[],
         StoreKind::Elsewhere => &[
             "datanodes",
             "osds",
@@ -360,6 +459,30 @@ mod tests {
             (
                 &[("store", "s3a"), ("endpoint", "https://a.example"), ("osds", "2")],
                 "osds: expected not to be set: the store is at an endpoint",
+            ),
+            (&[("version", "4.1"), ("committer", "iceberg")], "committer: expected another one: Iceberg"),
+            (&[("version", "4.1"), ("signatures", "v2")], "signatures: expected v4"),
+            (&[("version", "2.4")], "version: expected one of 3.5, 4.1"),
+            (&[("manager", "yarn"), ("workers", "1")], "workers: expected not to be set: YARN"),
+            (&[("manager", "yarn"), ("shuffle_service", "true")], "shuffle_service: expected manager"),
+            (&[("workers", "2"), ("shuffle_service", "true")], "shuffle_service: expected a single worker"),
+            (&[("image", "a")], "image: expected not to be set without master"),
+            (&[("master", "spark://a")], "work_directory: expected to be set beside master"),
+            (
+                &[("master", "spark://a"), ("work_directory", "file:///x"), ("osds", "2")],
+                "osds: expected not to be set: the cluster of 'master' has its own",
+            ),
+            (
+                &[("master", "yarn"), ("work_directory", "hdfs://a/x")],
+                "configuration: expected to be set beside master = \"yarn\"",
+            ),
+            (
+                &[
+                    ("master", "k8s://https://a"),
+                    ("work_directory", "hdfs://a/x"),
+                    ("secret_variable", "A_B"),
+                ],
+                "image: expected to be set beside a master of Kubernetes",
             ),
         ] {
             let told = mistakes(pairs, None);

@@ -51,6 +51,16 @@ pub(super) struct Driver {
     socket: SocketPath,
 }
 
+/// Its own folder.
+fn folder(plan: &ServerPlan) -> PathBuf {
+    plan.scratch.join("driver")
+}
+
+/// The names of the sources that executors import too: all of them.
+pub(super) fn source_names() -> Vec<&'static str> {
+    SOURCES.iter().map(|&(name, _)| name).collect()
+}
+
 /// Writes the jobs' sources into a folder of the run's own.
 pub(super) fn write_sources(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
@@ -67,7 +77,7 @@ impl Driver {
         hadoop: Option<&Path>,
     ) -> Result<Driver, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
-        let folder: PathBuf = plan.scratch.join("driver");
+        let folder = folder(plan);
         std::fs::create_dir_all(folder.join("tmp"))
             .map_err(|error| failed(format!("can't make {}: {error}", folder.display())))?;
         let socket = SocketPath::new(&folder, NAME)
@@ -81,7 +91,8 @@ impl Driver {
         command.arg(jobs.join(MAIN)).arg(socket.as_path()).current_dir(&folder);
         without_variables_of_the_user(&mut command);
         without_options_of_the_user(&mut command);
-        command.envs(executor_environment(&plan.environment, &plan.local_directories, &home));
+        let of_jobs = (plan.config.version, &plan.environment);
+        command.envs(executor_environment(of_jobs, &plan.local_directories, &home));
         command
             .env("SPARK_CONF_DIR", configuration)
             .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -90,7 +101,11 @@ impl Driver {
         if let Some(hadoop) = hadoop {
             command.env("HADOOP_CONF_DIR", hadoop);
         }
-        plan.namespace.enter(&mut command);
+        match &plan.namespace {
+            Some(namespace) => namespace.enter(&mut command),
+            // The address is the session's, which executors elsewhere must reach.
+            None => drop(command.env_remove("SPARK_LOCAL_IP")),
+        }
         let child = Child::spawn_as(NAME, "driver", command, &folder.join("driver.log"), &plan.resources)?;
         Ok(Driver { child, socket })
     }

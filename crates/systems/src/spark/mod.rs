@@ -9,11 +9,16 @@ mod endpoint;
 mod environment;
 mod event_log;
 mod jobs;
+mod manager;
+mod master;
 mod memory;
+mod on_yarn;
 mod parts;
 mod servers;
+mod shuffle_service;
 mod start;
 mod store;
+mod version;
 
 pub use cluster::Cluster;
 pub use config::Committer;

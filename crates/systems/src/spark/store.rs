@@ -1,4 +1,4 @@
-//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, or an S3 store that was there already.
+//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, an S3 store that was there already, or what a cluster has that runs already.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -25,6 +25,8 @@ pub(super) enum Store {
     Hdfs(Box<Hdfs>),
     Ceph(Box<Ceph>),
     Elsewhere(Box<Elsewhere>),
+    /// A directory that a cluster which runs already reaches, by its URL.
+    Given(String),
 }
 
 impl Store {
@@ -41,7 +43,9 @@ impl Store {
         paths.data.iter().chain(paths.roles.values()).try_for_each(|path| check_attached(NAME, path))?;
         let division = config.division();
         match config.kind() {
-            StoreKind::Elsewhere => Err(SystemError::starting(NAME, "a store elsewhere can't be started")),
+            StoreKind::Elsewhere | StoreKind::Given => {
+                Err(SystemError::starting(NAME, "a store elsewhere can't be started"))
+            }
             StoreKind::Hdfs => {
                 let data: Vec<_> = paths.data.iter().cloned().map(|path| (path, StorageType::Disk)).collect();
                 let datanodes = u32::try_from(config.datanodes).unwrap_or(u32::MAX);
@@ -79,6 +83,7 @@ impl Store {
                         true => ceph::WHOLE_SHARE,
                         false => ceph::SHARED_SHARE,
                     },
+                    tls: config.version.needs_tls().then_some(address),
                     scratch: scratch.join("ceph"),
                     slow_motion,
                 };
@@ -93,23 +98,30 @@ impl Store {
             Store::Hdfs(hdfs) => format!("{}/underlay/{name}", hdfs.uri()),
             Store::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
             Store::Elsewhere(store) => store.url(name),
+            Store::Given(directory) => format!("{directory}/{name}"),
         }
     }
 
     /// What a session must be told to reach it.
     pub(super) fn settings(&self, address: Ipv4Addr) -> BTreeMap<String, String> {
         let ceph = match self {
-            Store::Hdfs(_) => return BTreeMap::new(),
+            Store::Hdfs(_) | Store::Given(_) => return BTreeMap::new(),
             Store::Elsewhere(store) => return store.settings(),
             Store::Ceph(ceph) => ceph,
         };
         let keys = ceph.keys();
-        [
-            ("endpoint", format!("http://{address}:{}", ceph.gateway_port())),
-            ("path.style.access", "true".to_owned()),
-            ("connection.ssl.enabled", "false".to_owned()),
+        let is_secured = ceph.certificate().is_some();
+        let way = match is_secured {
+            true => ("endpoint.region", "us-east-1"),
             // By the other one, S3A signs empty objects part by part over plain HTTP, which this version of Ceph rejects.
-            ("signing-algorithm", "S3SignerType".to_owned()),
+            false => ("signing-algorithm", "S3SignerType"),
+        };
+        let scheme = if is_secured { "https" } else { "http" };
+        [
+            ("endpoint", format!("{scheme}://{address}:{}", ceph.gateway_port())),
+            ("path.style.access", "true".to_owned()),
+            ("connection.ssl.enabled", is_secured.to_string()),
+            (way.0, way.1.to_owned()),
             ("access.key", keys.access.clone()),
             ("secret.key", keys.secret.clone()),
         ]
@@ -117,18 +129,27 @@ impl Store {
         .into()
     }
 
+    /// What its clients must trust besides the authorities that they know.
+    pub(super) fn certificate(&self) -> Option<&ceph::Certificate> {
+        match self {
+            Store::Ceph(ceph) => ceph.certificate(),
+            Store::Hdfs(_) | Store::Elsewhere(_) | Store::Given(_) => None,
+        }
+    }
+
     pub(super) fn hadoop_configuration(&self) -> Option<&Path> {
         match self {
             Store::Hdfs(hdfs) => Some(hdfs.configuration_directory()),
-            Store::Ceph(_) | Store::Elsewhere(_) => None,
+            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => None,
         }
     }
 
     /// The committer for what jobs only read later on: the quickest that is safe.
     pub(super) fn committer_of_inputs(&self) -> Committer {
         match self {
+            Store::Given(directory) if !directory.starts_with("s3a://") => Committer::FileV1,
             Store::Hdfs(_) => Committer::FileV1,
-            Store::Ceph(_) | Store::Elsewhere(_) => Committer::Magic,
+            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => Committer::Magic,
         }
     }
 
@@ -137,7 +158,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => Some(&**hdfs),
             Store::Ceph(ceph) => Some(&**ceph),
-            Store::Elsewhere(_) => None,
+            Store::Elsewhere(_) | Store::Given(_) => None,
         }
     }
 
@@ -153,6 +174,7 @@ impl Store {
             Store::Hdfs(hdfs) => hdfs.health(),
             Store::Ceph(ceph) => ceph.health(),
             Store::Elsewhere(store) => store.health(),
+            Store::Given(_) => Ok(()),
         }
     }
 
@@ -161,6 +183,7 @@ impl Store {
             Store::Hdfs(hdfs) => hdfs.figures(),
             Store::Ceph(ceph) => Ok(ceph.figures()),
             Store::Elsewhere(store) => Ok(store.figures()),
+            Store::Given(_) => Ok(BTreeMap::new()),
         }
     }
 
@@ -169,7 +192,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.processes(),
             Store::Ceph(ceph) => ceph.processes(),
-            Store::Elsewhere(_) => Vec::new(),
+            Store::Elsewhere(_) | Store::Given(_) => Vec::new(),
         }
     }
 
@@ -177,7 +200,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.settle(limit),
             // Whatever it has acknowledged is on its devices.
-            Store::Ceph(_) | Store::Elsewhere(_) => Ok(()),
+            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => Ok(()),
         }
     }
 
@@ -187,6 +210,7 @@ impl Store {
             Store::Ceph(ceph) => ceph.abort(),
             // Ours is nothing there but the connections, which go with the driver.
             Store::Elsewhere(_) => {}
+            Store::Given(directory) => eprintln!("what jobs wrote may still be at {directory}"),
         }
     }
 
@@ -195,6 +219,8 @@ impl Store {
             Store::Hdfs(hdfs) => hdfs.stop(),
             Store::Ceph(ceph) => ceph.stop(),
             Store::Elsewhere(store) => store.stop(),
+            // The session has deleted what is ours.
+            Store::Given(_) => Ok(()),
         }
     }
 }
