@@ -120,6 +120,17 @@ impl NetworkNamespace {
         })?
     }
 
+    /// The bytes that processes in it have sent to each other.
+    ///
+    /// # Errors
+    /// When the kernel's table can't be read.
+    pub(crate) fn bytes_inside(&self) -> io::Result<u64> {
+        let table = self.within(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+        let line = table.lines().find_map(|line| line.trim_start().strip_prefix("lo:"));
+        let received = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        received.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel tells of no loopback device"))
+    }
+
     /// The names of its network devices.
     ///
     /// # Errors
@@ -193,6 +204,7 @@ mod tests {
     fn it_is_apart_from_the_host_and_from_others() {
         let [one, other] = [(); 2].map(|()| NetworkNamespace::create("test").unwrap());
         assert_eq!(one.devices().unwrap(), ["lo"]);
+        assert_eq!(one.bytes_inside().unwrap(), 0);
         let listener = one.within(|| TcpListener::bind("127.0.0.3:8020")).unwrap().unwrap();
         let anyone = one.within(|| TcpListener::bind("0.0.0.0:13562")).unwrap().unwrap();
         // The same port again, elsewhere.

@@ -74,7 +74,7 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     cluster.health().unwrap();
     let on_host = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     assert!(!on_host(7480), "the gateway can be reached from outside");
-    assert!(cluster.namespace().listeners().unwrap().iter().any(|address| address.port() == 7480));
+    assert!(cluster.namespace().unwrap().listeners().unwrap().iter().any(|address| address.port() == 7480));
     let quiet = |_: &JobProgress| true;
 
     cluster.set_committer(Committer::Magic);
@@ -131,7 +131,7 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     let figures = cluster.figures().unwrap();
     assert!(figures["osd_write_bytes"] > DATA_BYTES as f64, "{figures:?}");
     assert_eq!(cluster.applied_settings()["committer"], "magic");
-    let namespace = std::sync::Arc::clone(cluster.namespace());
+    let namespace = std::sync::Arc::clone(cluster.namespace().unwrap());
     Box::new(cluster).stop().unwrap();
     assert!(namespace.listeners().unwrap().is_empty());
 }
@@ -219,7 +219,7 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     assert!(record.stages.iter().all(|stage| stage.requests.is_empty()));
     // HDFS is on a machine of its own, and all that is read and written goes over the link.
     let at_store = cluster.store_namespace().unwrap().listeners().unwrap();
-    let beside = cluster.namespace().listeners().unwrap();
+    let beside = cluster.namespace().unwrap().listeners().unwrap();
     assert!(!at_store.is_empty() && at_store.iter().all(|address| !beside.contains(address)), "{at_store:?}");
     let figures = cluster.figures().unwrap();
     for way in ["link_to_store_bytes", "link_from_store_bytes"] {
@@ -234,7 +234,7 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     );
     the_death_of_the_only_worker_ends_a_job(&cluster);
 
-    let namespace = std::sync::Arc::clone(cluster.namespace());
+    let namespace = std::sync::Arc::clone(cluster.namespace().unwrap());
     // Without a clean end nothing stays either.
     cluster.abort();
     drop(cluster);

@@ -18,7 +18,7 @@ use super::manager::Manager;
 use super::shuffle_service::between;
 use super::store::{BUCKET, Store};
 use crate::ceph::{MARK, RequestLog, StoreRequest};
-use crate::network_link::{Carried, NetworkLink, Shape};
+use crate::network_link::{NetworkLink, Shape};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::{Nodes, unknown};
 use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
@@ -47,7 +47,7 @@ pub struct Cluster {
     /// `None` where Spark and the store share a machine.
     pub(super) remote: Option<Remote>,
     /// For gauges, which tell rates.
-    pub(super) last_carried: Mutex<Option<(Instant, Carried)>>,
+    pub(super) last_carried: Mutex<Option<(Instant, [u64; 4])>>,
     pub(super) resources: Resources,
     /// Options that every request has: where programs and texts of this run are.
     pub(super) tools: BTreeMap<&'static str, Value>,
@@ -207,24 +207,26 @@ impl Cluster {
                 let phase = told["phase"].as_str().unwrap_or_default().to_owned();
                 last = JobProgress { phase, done: told["done"].as_f64().unwrap_or_default() };
             }
-            let reason = if !watch(&last) {
+            // Asked why once: the driver takes its time to cancel a job.
+            let reason = if ended_because.is_some() {
+                None
+            } else if !watch(&last) {
                 Some(SystemError::failed(NAME, step.during, "it was stopped"))
             } else if began.elapsed() > limit {
                 let without = match self.manager.workers() {
                     Some(workers) if workers.present().is_empty() => ", and Spark has no worker now",
                     _ => "",
                 };
+                let store = self.store.trouble().map(|problem| format!("; {problem}")).unwrap_or_default();
                 let problem =
-                    format!("it took longer than its limit of {:.0} s{without}", limit.as_secs_f64());
+                    format!("it took longer than its limit of {:.0} s{without}{store}", limit.as_secs_f64());
                 Some(SystemError::failed(NAME, step.during, problem))
             } else {
                 // Spark would wait for ever for a worker that has died, and S3A for very long for its store. A node that was sent away
                 // is no failure: it may come back.
                 self.check(step.during).and_then(|()| self.store.health()).err()
             };
-            if ended_because.is_none() {
-                ended_because = reason;
-            }
+            ended_because = ended_because.take().or(reason);
             ended_because.is_none()
         });
         ended_because.map_or(answer, Err)
@@ -409,17 +411,23 @@ impl Running for Cluster {
             ("current_store_resident_bytes".to_owned(), store as f64),
         ]);
         if let Some(remote) = &self.remote {
-            let now = (Instant::now(), remote.link.carried());
-            let before = self.last_carried.lock().replace(now);
+            let carried = remote.link.carried();
+            let inside = |namespace: &NetworkNamespace| namespace.bytes_inside().unwrap_or(0);
+            // Executors shuffle inside of their side, and a store copies and replicates inside of its own.
+            let bytes = [
+                ("link_to_store", carried.near_to_far),
+                ("link_from_store", carried.far_to_near),
+                ("compute_network", self.namespace.as_ref().map_or(0, |namespace| inside(namespace))),
+                ("store_network", inside(&remote.namespace)),
+            ];
+            let now = (Instant::now(), bytes.map(|(_, bytes)| bytes));
             // The first look tells no rate.
-            if let Some((at, before)) = before {
+            if let Some((at, before)) = self.last_carried.lock().replace(now) {
                 let modelled_s = now.0.duration_since(at).as_secs_f64() / remote.slow_motion;
-                let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / modelled_s.max(1e-3);
-                let carried = now.1;
-                let to_store = rate(carried.near_to_far, before.near_to_far);
-                let from_store = rate(carried.far_to_near, before.far_to_near);
-                gauges.insert("current_link_to_store_bytes_per_s".to_owned(), to_store);
-                gauges.insert("current_link_from_store_bytes_per_s".to_owned(), from_store);
+                for ((name, now), before) in bytes.into_iter().zip(before) {
+                    let rate = now.saturating_sub(before) as f64 / modelled_s.max(1e-3);
+                    gauges.insert(format!("current_{name}_bytes_per_s"), rate);
+                }
             }
         }
         Ok(gauges)

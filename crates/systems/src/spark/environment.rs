@@ -162,6 +162,10 @@ fn find_python(spark: Version) -> Result<Python, SystemError> {
         Some(chosen) => vec![chosen.clone()],
         None => on_path("python3").into_iter().chain([PathBuf::from("/usr/bin/python3")]).collect(),
     };
+    find_among(spark, candidates)
+}
+
+fn find_among(spark: Version, candidates: Vec<PathBuf>) -> Result<Python, SystemError> {
     let mut problem = "there is no python3".to_owned();
     for candidate in candidates {
         match look(spark, &candidate) {
@@ -235,6 +239,16 @@ mod tests {
         let nine = script("nine", "echo 3 9 /usr/bin/python3.9");
         assert!(look(&nine).is_ok());
         assert!(super::look(Version::V4_1, &nine).unwrap_err().ends_with("is version 3.9"));
+    }
+
+    #[test]
+    fn a_python_that_is_missing_is_told_with_what_to_install() {
+        let told = |candidates| find_among(Version::V4_1, candidates).unwrap_err().to_string();
+        let none = told(Vec::new());
+        assert!(none.contains("Python 3.10 or 3.11 with venv (there is no python3)"), "{none}");
+        assert!(none.contains("apt install python3 python3-venv") && none.contains(VARIABLE), "{none}");
+        let gone = told(vec!["/no/such/python3".into()]);
+        assert!(gone.contains("/no/such/python3 can't be run"), "{gone}");
     }
 
     #[test]

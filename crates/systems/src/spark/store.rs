@@ -178,6 +178,14 @@ impl Store {
         }
     }
 
+    /// What may have kept a job waiting. Asking takes seconds.
+    pub(super) fn trouble(&self) -> Option<String> {
+        match self {
+            Store::Elsewhere(store) => store.trouble(),
+            Store::Hdfs(_) | Store::Ceph(_) | Store::Given(_) => None,
+        }
+    }
+
     pub(super) fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         match self {
             Store::Hdfs(hdfs) => hdfs.figures(),
