@@ -206,6 +206,9 @@ pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
 
     let other = start(&settings(relay.port, &[])).unwrap_or_else(|error| panic!("{error}"));
     super::parts::hold(&other_parts(&paths, relay.port), &other);
+    let file = paths.scratch.join("spark/configuration/spark-defaults.conf");
+    let told = std::fs::read_to_string(file).unwrap();
+    assert!(told.contains("spark.master") && KEYS.get().unwrap().iter().all(|key| !told.contains(key.as_str())));
     let record = super::run(&other, job, &|_| true);
     assert_eq!((record.committer.as_deref(), record.output_bytes), (Some("magic"), job.data_bytes));
     assert!(record.stages.iter().all(|stage| stage.requests.is_empty()), "only the store could count them");
