@@ -26,7 +26,8 @@ pub(super) struct Session<'a> {
     /// The folder of the jobs' sources, which executors import too.
     pub jobs: &'a Path,
     pub events: &'a Path,
-    pub hosts: &'a Path,
+    /// The only names that are known in the network of the run's own; `None` in that of the host.
+    pub hosts: Option<&'a Path>,
     /// Where everything temporary goes that is not an executor's own data. It must exist.
     pub temporary: &'a Path,
     /// Where S3A keeps what is not uploaded yet.
@@ -55,7 +56,10 @@ impl Session<'_> {
 
     /// Of the driver, of every executor, and of what else is started for them.
     pub(super) fn java_options(&self) -> String {
-        let mut java = format!("-XX:+UseSerialGC -XX:-UsePerfData -Xss512k {}", hosts_option(self.hosts));
+        let mut java = "-XX:+UseSerialGC -XX:-UsePerfData -Xss512k".to_owned();
+        if let Some(hosts) = self.hosts {
+            java = format!("{java} {}", hosts_option(hosts));
+        }
         // Java does not look at TMPDIR.
         java = format!("{java} -Djava.io.tmpdir={}", self.temporary.display());
         if let Some(file) = &self.trusted {
@@ -172,7 +176,7 @@ mod tests {
             python: Path::new("/cache/python/bin/python"),
             jobs: Path::new("/scratch/jobs"),
             events: Path::new("/scratch/events"),
-            hosts: Path::new("/scratch/hosts"),
+            hosts: Some(Path::new("/scratch/hosts")),
             temporary: Path::new("/scratch/tmp"),
             buffers: &["/fast/spark-local".into()],
             slow_motion: 8.0,

@@ -15,6 +15,7 @@ const SPARK: &str = "spark://";
 const KUBERNETES: &str = "k8s://";
 const YARN: &str = "yarn";
 const SPARKS_PORT: u16 = 7077;
+pub(super) const SECRET: &str = "spark.authenticate.secret";
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// What starts executors of a cluster that runs already.
@@ -323,7 +324,7 @@ impl Reached {
             Master::Spark(_) => {
                 if let Some(secret) = &self.secret {
                     settings.insert("spark.authenticate", "true".to_owned());
-                    settings.insert("spark.authenticate.secret", secret.clone());
+                    settings.insert(SECRET, secret.clone());
                 }
             }
             // Each draws a secret for the application.

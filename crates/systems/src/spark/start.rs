@@ -87,6 +87,9 @@ impl Spark {
         }
         check_roles(NAME, ROLES, paths.roles.keys())?;
         check_programs(&config)?;
+        let reached = config.master.as_ref();
+        let reached =
+            reached.map(|master| master::reach((&config, master), settings, self.variable)).transpose()?;
         let java = Java::find(NAME)?;
         let environment = environment(config.version, &|_| {})?;
         let library = config.version.jars().directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
@@ -111,9 +114,6 @@ impl Spark {
         for folder in [&events, &configuration, &temporary] {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
         }
-        let reached = config.master.as_ref();
-        let reached =
-            reached.map(|master| master::reach((&config, master), settings, self.variable)).transpose()?;
         if let Some(reached) = reached {
             let plan = ServerPlan {
                 java,
@@ -177,7 +177,7 @@ impl Spark {
             python: &plan.environment.python,
             jobs: &jobs,
             events: &events,
-            hosts: &plan.hosts(),
+            hosts: Some(&plan.hosts()),
             temporary: &temporary,
             buffers: &local_directories,
             slow_motion,
@@ -232,7 +232,7 @@ fn join(
     plan.prepare()?;
     let config = &plan.config;
     let buffers = [temporary.to_owned()];
-    let session = Session {
+    let mut session = Session {
         config,
         resources: &plan.resources,
         library,
@@ -240,7 +240,7 @@ fn join(
         python: &plan.environment.python,
         jobs,
         events,
-        hosts: &plan.hosts(),
+        hosts: None,
         temporary,
         buffers: &buffers,
         slow_motion: 1.0,
@@ -250,9 +250,12 @@ fn join(
         without: Reached::without(),
     };
     let file = configuration.join(SETTINGS_FILE);
-    write_private(&file, &session.text()).map_err(|error| {
-        SystemError::starting(NAME, format!("can't write to {}: {error}", file.display()))
-    })?;
+    let write = |session: &Session<'_>| {
+        write_private(&file, &session.text()).map_err(|error| {
+            SystemError::starting(NAME, format!("can't write to {}: {error}", file.display()))
+        })
+    };
+    write(&session)?;
     let driver = Driver::start(&plan, jobs, configuration, config.configuration.as_deref())?;
     let cluster = Cluster {
         driver,
@@ -267,6 +270,9 @@ fn join(
         config: config.clone(),
     };
     cluster.driver.wait_until_ready(config.executors, plan.limit, &|| cluster.check("starting"))?;
+    // The session has read its secret.
+    session.manager.retain(|name, _| name != master::SECRET);
+    write(&session)?;
     Ok(cluster)
 }
 
