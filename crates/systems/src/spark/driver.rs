@@ -69,7 +69,7 @@ pub(super) fn write_sources(folder: &Path) -> std::io::Result<()> {
 
 impl Driver {
     /// Starts it inside the budget: it is a part of what is measured. It need not listen yet when this returns. `configuration` has
-    /// `spark-defaults.conf`; `hadoop` is the configuration directory of an HDFS.
+    /// `spark-defaults.conf`; `hadoop` is the configuration directory of HDFS or YARN.
     pub(super) fn start(
         plan: &ServerPlan,
         jobs: &Path,
@@ -104,7 +104,9 @@ impl Driver {
         match &plan.namespace {
             Some(namespace) => namespace.enter(&mut command),
             // The address is the session's, which executors elsewhere must reach.
-            None => drop(command.env_remove("SPARK_LOCAL_IP")),
+            None => {
+                command.env_remove("SPARK_LOCAL_IP");
+            }
         }
         let child = Child::spawn_as(NAME, "driver", command, &folder.join("driver.log"), &plan.resources)?;
         Ok(Driver { child, socket })
