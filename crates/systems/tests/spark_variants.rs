@@ -262,12 +262,14 @@ fn version_4_1_commits_to_ceph_over_tls() {
         ("executors", "1"),
         ("osds", "1"),
         ("replication", "1"),
+        ("link_bandwidth", "2 Gbit/s"),
+        ("link_latency", "50 us"),
     ];
     let cluster = start(folder.path(), 5 << 30, &pairs);
     assert!(cluster.applied_settings()["version"].starts_with("4.1."));
     let is_write = |name: &str| name.ends_with("write");
     let anywhere = |_: &str| true;
-    let mut reads = Vec::new();
+    let mut inside = Vec::new();
     for committer in [Committer::Magic, Committer::FileV1] {
         cluster.set_committer(committer);
         let record = run(&cluster, &job("terasort"), &|_| true);
@@ -278,9 +280,24 @@ fn version_4_1_commits_to_ceph_over_tls() {
         assert_eq!(requests(&record, "copy", &anywhere) > 0, renames, "{:#?}", record.stages);
         let write = record.stages.iter().find(|stage| is_write(&stage.name)).unwrap();
         assert!(write.time.total_s() > 0.0 && write.time.commit_s > 0.0, "{write:?}");
-        reads.push(requests(&record, "get", &is_write));
+        // Tasks commit in the stage that writes, and the job behind it.
+        let output = |name: &str| is_write(name) || name == "commit";
+        assert_eq!(requests(&record, "copy", &output), requests(&record, "copy", &anywhere), "{:#?}", record.stages);
+        inside.push(record.counters["store_network_bytes"]);
     }
+    // A rename has the store read what it has written, and write it again: once for each task, and once for the job. With the magic committer nothing
+    // is read in the stage that writes.
+    let (magic, file) = (inside[0], inside[1]);
+    assert!(file > magic + 3.0 * DATA_BYTES as f64, "{file} bytes within the store, and with magic {magic}");
+    assert!(cluster.figures().unwrap()["link_from_store_bytes"] > DATA_BYTES as f64);
+    // The first look tells no rate.
+    cluster.gauges().unwrap();
     run(&cluster, &job("teravalidate"), &|_| true);
+    let gauges = cluster.gauges().unwrap();
+    for side in ["compute", "store"] {
+        assert!(gauges[&format!("current_{side}_network_bytes_per_s")] > 0.0, "{gauges:?}");
+        assert!(gauges[&format!("current_{side}_resident_bytes")] > 1e8, "{gauges:?}");
+    }
     let kmeans = run(&cluster, &job("kmeans"), &|_| true);
     assert!(kmeans.input_bytes > 0, "{kmeans:#?}");
     gone(cluster);

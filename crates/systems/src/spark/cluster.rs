@@ -282,11 +282,13 @@ impl Cluster {
         state.events.read().map_err(lost)?;
         self.requests_so_far(step.during, state)?;
         let served_before = self.served_bytes(step.during)?;
+        let inside_before = self.bytes_inside();
         state.groups += 1;
         let committer = state.committer;
         state.begins(&step, committer);
         let request = self.request_of("run", &step, state.committer, &format!("job {}", state.groups), state);
         let answer = self.run(&step, &request, job.limit, watch, state)?;
+        let inside = self.bytes_inside();
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
         let result = &answer["result"];
@@ -297,6 +299,12 @@ impl Cluster {
             record(&job.name, (time("began_s"), time("ended_s")), &events, &requests, committer, result);
         if let (Some(before), Some(after)) = (served_before, self.served_bytes(step.during)?) {
             record.counters.insert("shuffle_service_bytes".to_owned(), between(before, after) as f64);
+        }
+        if self.remote.is_some() {
+            let pairs = inside.into_iter().zip(inside_before);
+            record.counters.extend(pairs.map(|((name, after), (_, before))| {
+                (format!("{name}_bytes"), after.saturating_sub(before) as f64)
+            }));
         }
         state.result = result.clone();
         Ok(record)
@@ -311,6 +319,16 @@ impl Cluster {
             let problem = format!("what jobs wrote may still be at {directory}: {error}");
             SystemError::failed(NAME, "stopping", problem)
         })
+    }
+
+    /// What has gone between the processes of each side so far: executors shuffle there, and a store copies and replicates. Where both sides share
+    /// a machine, it is one network.
+    fn bytes_inside(&self) -> [(&'static str, u64); 2] {
+        let inside = |namespace: Option<&Arc<NetworkNamespace>>| {
+            namespace.and_then(|namespace| namespace.bytes_inside().ok()).unwrap_or(0)
+        };
+        let store = self.remote.as_ref().map(|remote| &remote.namespace);
+        [("compute_network", inside(self.namespace.as_ref())), ("store_network", inside(store))]
     }
 
     /// What the external shuffle service has served so far, by its own count.
@@ -412,13 +430,12 @@ impl Running for Cluster {
         ]);
         if let Some(remote) = &self.remote {
             let carried = remote.link.carried();
-            let inside = |namespace: &NetworkNamespace| namespace.bytes_inside().unwrap_or(0);
-            // Executors shuffle inside of their side, and a store copies and replicates inside of its own.
+            let [compute, store] = self.bytes_inside();
             let bytes = [
                 ("link_to_store", carried.near_to_far),
                 ("link_from_store", carried.far_to_near),
-                ("compute_network", self.namespace.as_ref().map_or(0, |namespace| inside(namespace))),
-                ("store_network", inside(&remote.namespace)),
+                compute,
+                store,
             ];
             let now = (Instant::now(), bytes.map(|(_, bytes)| bytes));
             // The first look tells no rate.
