@@ -11,17 +11,17 @@ def _at(spark, path):
     return hadoop_path.getFileSystem(configuration), hadoop_path
 
 
-def make_bucket(spark, bucket):
-    """Makes a bucket, which S3A itself does not."""
-    files, _ = _at(spark, f"s3a://{bucket}/")
+def make_bucket(spark, bucket, via):
+    """Makes a bucket, which S3A itself does not. `via` is the bucket by whose settings the store is reached."""
+    files, _ = _at(spark, f"s3a://{via}/")
     client = files.getAmazonS3ClientForTesting("a new store has no bucket")
     if not client.doesBucketExistV2(bucket):
         client.createBucket(bucket)
 
 
-def mark(spark, bucket, key):
+def mark(spark, bucket, key, via):
     """Asks for a key that is not there, by one request: whoever finds it in the gateway's log has found all earlier ones."""
-    files, _ = _at(spark, f"s3a://{bucket}/")
+    files, _ = _at(spark, f"s3a://{via}/")
     files.getAmazonS3ClientForTesting("to mark the log").doesObjectExist(bucket, key)
 
 
@@ -62,3 +62,17 @@ def data_bytes(spark, path):
         return {"files": 0, "bytes": 0}
     found = [each for each in files.listStatus(place) if each.isFile() and not each.getPath().getName().startswith("_")]
     return {"files": len(found), "bytes": sum(each.getLen() for each in found)}
+
+
+def unstored(spark, path):
+    """The files below a path of Alluxio's that its store does not have yet, and their bytes."""
+    files, place = _at(spark, path)
+    found, folders = {"files": 0, "bytes": 0}, [place]
+    while folders:
+        for each in files.listStatus(folders.pop()):
+            if each.isDirectory():
+                folders.append(each.getPath())
+            elif not each.getUriStatus().isPersisted():
+                found["files"] += 1
+                found["bytes"] += each.getLen()
+    return found

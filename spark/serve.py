@@ -84,11 +84,13 @@ class Service:
             # The driver is counted too.
             return {"executors": len(status.getExecutorInfos()) - 1}
         if what == "make-bucket":
-            files.make_bucket(self.spark, request["bucket"])
+            files.make_bucket(self.spark, request["bucket"], request["via"])
             return {}
         if what == "mark":
-            files.mark(self.spark, request["bucket"], request["key"])
+            files.mark(self.spark, request["bucket"], request["key"], request["via"])
             return {}
+        if what == "unstored":
+            return files.unstored(self.spark, request["path"])
         if what == "delete":
             self._set(request["settings"])
             return {"deleted": files.delete(self.spark, request["path"])}

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use underlay_record::{JobRecord, NodeRole, NodeState};
+use underlay_record::{CacheUse, JobRecord, NodeRole, NodeState};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
+use super::cache::{Cache, DIRECT, Totals};
 use super::config::{Committer, Config};
 use super::driver::Driver;
 use super::event_log::EventLog;
@@ -37,6 +38,8 @@ pub struct Cluster {
     // In the order in which they must be dropped.
     pub(super) driver: Driver,
     pub(super) servers: Servers,
+    /// Between jobs and the store, if the study has one.
+    pub(super) cache: Option<Cache>,
     pub(super) store: Store,
     pub(super) namespace: Arc<NetworkNamespace>,
     /// `None` where Spark and the store share a machine.
@@ -93,6 +96,16 @@ pub(super) struct State {
     marks: u64,
     /// What the last job answered, for its verification.
     result: Value,
+    /// The last job's cache, until the store has everything.
+    undrained: Option<Undrained>,
+}
+
+/// A job that has ended, and whose output the cache may still have to store.
+#[derive(Debug)]
+struct Undrained {
+    before: Totals,
+    at_end: Totals,
+    ended: Instant,
 }
 
 impl State {
@@ -106,6 +119,7 @@ impl State {
             groups: 0,
             marks: 0,
             result: Value::Null,
+            undrained: None,
         }
     }
 
@@ -138,17 +152,58 @@ impl Cluster {
 
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.servers.check(during)?;
+        self.cache.as_ref().map_or(Ok(()), |cache| cache.check(during))?;
         self.driver.check(during)
     }
 
     /// Makes the bucket of an object store.
     pub(super) fn make_bucket(&self, limit: Duration) -> Result<(), SystemError> {
         if let Store::Ceph(_) = &self.store {
-            let request = json!({ "do": "make-bucket", "bucket": BUCKET });
+            let request = json!({ "do": "make-bucket", "bucket": BUCKET, "via": self.direct() });
             let healthy = || self.check("starting").and_then(|()| self.store.health());
             self.driver.request_within("starting", &request, limit, &healthy)?;
         }
         Ok(())
+    }
+
+    /// The bucket by whose name S3A reaches the store itself.
+    fn direct(&self) -> &'static str {
+        if self.config.cache.is_some() { DIRECT } else { BUCKET }
+    }
+
+    /// The URL of what jobs call `name`.
+    fn url(&self, name: &str) -> String {
+        self.cache.as_ref().map_or_else(|| self.store.url(name), |cache| cache.url(BUCKET, name))
+    }
+
+    /// The committer for what jobs only read later on: the quickest that is safe.
+    fn committer_of_inputs(&self) -> Committer {
+        match &self.cache {
+            // A rename is an entry in a table there.
+            Some(_) => Committer::FileV1,
+            None => self.store.committer_of_inputs(),
+        }
+    }
+
+    /// Waits until the store has all that the cache has acknowledged.
+    fn drain(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        watch: JobWatch<'_>,
+    ) -> Result<(), SystemError> {
+        let Some(cache) = &self.cache else { return Ok(()) };
+        let healthy = || self.is_wanted(during, "storing", watch);
+        cache.drain(during, &self.driver, limit, &healthy)
+    }
+
+    /// Whether all is well and whoever watches wants to go on.
+    fn is_wanted(&self, during: &'static str, phase: &str, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        self.check(during)?;
+        match watch(&JobProgress { phase: phase.to_owned(), done: 1.0 }) {
+            true => self.store.health(),
+            false => Err(SystemError::failed(NAME, during, "it was stopped")),
+        }
     }
 
     /// The requests that the store has answered since the last call: a request of our own marks where the log must have got to.
@@ -162,7 +217,7 @@ impl Cluster {
         let mark = format!("{MARK}{}", state.marks);
         let slow_motion = self.remote.as_ref().map_or(1.0, |remote| remote.slow_motion.max(1.0));
         let limit = LOG_LIMIT.mul_f64(slow_motion);
-        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark });
+        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "via": self.direct() });
         self.driver.request_within(during, &request, limit, &|| self.health())?;
         log.read_up_to(&mark, limit).map_err(|error| {
             SystemError::failed(NAME, during, format!("can't read what the store logged: {error}"))
@@ -172,7 +227,7 @@ impl Cluster {
     fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str, state: &State) -> Value {
         let place = |name: &str| match state.tables.contains(name) {
             true => json!(format!("{TABLES}{name}")),
-            false => json!(self.store.url(name)),
+            false => json!(self.url(name)),
         };
         let mut options: BTreeMap<&str, Value> = step.options.clone();
         options.extend(self.tools.clone());
@@ -234,7 +289,7 @@ impl Cluster {
             return Ok(());
         }
         self.make_input(&maker, job, watch, state)?;
-        let committer = self.store.committer_of_inputs();
+        let committer = self.committer_of_inputs();
         state.begins(&maker, committer);
         let request = self.request_of("run", &maker, committer, "input", state);
         self.run(&maker, &request, job.limit, watch, state)?;
@@ -273,7 +328,15 @@ impl Cluster {
         let committer = state.committer;
         state.begins(&step, committer);
         let request = self.request_of("run", &step, state.committer, &format!("job {}", state.groups), state);
+        let before = self.cache.as_ref().map(|cache| cache.totals(step.during)).transpose()?;
+        state.undrained = None;
         let answer = self.run(&step, &request, job.limit, watch, state)?;
+        if let (Some(cache), Some(before)) = (&self.cache, before) {
+            let ended = Instant::now();
+            let healthy = || self.is_wanted(step.during, "storing", watch);
+            let at_end = cache.at_end(step.during, &self.driver, job.limit, &healthy)?;
+            state.undrained = Some(Undrained { before, at_end, ended });
+        }
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
         let result = &answer["result"];
@@ -284,6 +347,18 @@ impl Cluster {
             record(&job.name, (time("began_s"), time("ended_s")), &events, &requests, committer, result);
         state.result = result.clone();
         Ok(record)
+    }
+
+    /// What the last job asked of the cache, once the store has everything.
+    fn drained(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
+        let step = Step::of(&self.config, job)?;
+        let undrained = self.state.lock().undrained.take();
+        let (Some(cache), Some(undrained)) = (&self.cache, undrained) else { return Ok(None) };
+        self.drain(step.during, job.limit, watch)?;
+        let drain = undrained.ended.elapsed();
+        std::thread::sleep(cache.told_after());
+        let drained = cache.totals(step.during)?;
+        Ok(Some(cache.used(&undrained.before, &undrained.at_end, &drained, drain)))
     }
 
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -309,11 +384,19 @@ impl Running for Cluster {
 
     fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         let step = Step::of(&self.config, job)?;
-        self.make_input(&step, job, watch, &mut self.state.lock())
+        self.make_input(&step, job, watch, &mut self.state.lock())?;
+        self.drain(step.during, job.limit, watch)?;
+        // What was done until now is told by then, and no part of the job's.
+        std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, Cache::told_after));
+        Ok(())
     }
 
     fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         Some(self.run_measured(job, watch))
+    }
+
+    fn drain_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
+        self.drained(job, watch)
     }
 
     fn verify_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -343,6 +426,9 @@ impl Running for Cluster {
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         let mut figures = self.store.figures()?;
+        if let Some(cache) = &self.cache {
+            figures.extend(cache.totals("running")?.figures());
+        }
         if let Some(remote) = &self.remote {
             let carried = remote.link.carried();
             figures.insert("link_to_store_bytes".to_owned(), carried.near_to_far as f64);
@@ -362,6 +448,9 @@ impl Running for Cluster {
             ("current_compute_resident_bytes".to_owned(), compute as f64),
             ("current_store_resident_bytes".to_owned(), store as f64),
         ]);
+        if let Some(cache) = &self.cache {
+            gauges.extend(cache.totals("running")?.gauges());
+        }
         if let Some(remote) = &self.remote {
             let now = (Instant::now(), remote.link.carried());
             let before = self.last_carried.lock().replace(now);
@@ -386,16 +475,18 @@ impl Running for Cluster {
     fn abort(&self) {
         self.driver.kill();
         self.servers.end();
+        self.cache.iter().for_each(Cache::kill);
         self.store.abort();
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
-        let Cluster { driver, servers, store, namespace, remote, .. } = *self;
+        let Cluster { driver, servers, cache, store, namespace, remote, .. } = *self;
         // Neither has a state to save.
         drop(driver);
         servers.end();
         drop(servers);
-        let stopped = store.stop();
+        let stopped = cache.map_or(Ok(()), Cache::stop);
+        let stopped = stopped.and(store.stop());
         // The kernel kills the executors asynchronously, once the first process of their namespace is gone.
         let stopping = Instant::now();
         loop {

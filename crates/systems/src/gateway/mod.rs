@@ -1,0 +1,9 @@
+//! The S3 gateway (`underlay-gateway`, docs/gateway.md) as a process of a system: between its clients and an object store.
+
+mod configuration;
+mod process;
+mod program;
+
+pub(crate) use process::{ADDRESS, Gateway, OWN_BYTES, Plan, Sizes, draw_keys};
+pub(crate) use program::trusted;
+pub use program::{PROGRAM, find};

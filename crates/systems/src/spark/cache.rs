@@ -1,0 +1,503 @@
+//! What stands between jobs and the object store, beside the jobs: the S3 gateway or Alluxio.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use underlay_record::CacheUse;
+
+use super::NAME;
+use super::config::{Config, WRITES};
+use super::driver::Driver;
+use super::memory::{CacheKind, MIB};
+use crate::artifacts::{ALLUXIO, ALLUXIO_CLIENT};
+use crate::ceph::{Bucket, Keys};
+use crate::gateway::{self, Gateway};
+use crate::java::Java;
+use crate::memory_folder::MemoryFolder;
+use crate::network_namespace::NetworkNamespace;
+use crate::setting::Kind as _;
+use crate::system::{
+    Progress, Resources, StoragePaths, SystemError, check_attached, first_data_directory, make_on,
+};
+use crate::{alluxio, artifacts::ArtifactError};
+
+/// The variable that names another program than the one that is found.
+const PROGRAM_VARIABLE: &str = "UNDERLAY_GATEWAY";
+/// S3A's name for the store itself, past the cache: what is asked of this bucket goes there.
+pub(super) const DIRECT: &str = "underlay-direct";
+const POLL: Duration = Duration::from_millis(200);
+/// How late Alluxio's clients tell what they have done.
+const TOLD_AFTER: Duration = Duration::from_millis(2500);
+/// The gateway needs some room for its metadata.
+const MIN_JOURNAL_BYTES: u64 = 64 * MIB;
+const MAX_JOURNAL_BYTES: u64 = 256 << 30;
+
+/// A cache that can be started.
+pub(super) struct Planned {
+    kind: CacheKind,
+    write: String,
+    flush_after: Option<Duration>,
+    memory_bytes: u64,
+    flash_bytes: u64,
+    journal_bytes: Option<u64>,
+    /// Its folder on a storage.
+    folder: PathBuf,
+    scratch: PathBuf,
+    slow_motion: f64,
+    program: Program,
+}
+
+/// What is started, as it was found.
+enum Program {
+    Gateway { program: PathBuf, keys: Keys },
+    Alluxio { java: Java, servers: PathBuf, client: PathBuf, properties: BTreeMap<String, String> },
+}
+
+/// A running cache. Dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Cache {
+    write: String,
+    running: Server,
+}
+
+#[derive(Debug)]
+enum Server {
+    Gateway(Box<Gateway>),
+    Alluxio(Box<alluxio::Alluxio>),
+}
+
+/// What a cache has done since its start, by which two moments are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    read_bytes: u64,
+    fetched_bytes: u64,
+    blocks: Option<(u64, u64)>,
+    written_bytes: u64,
+    stored_bytes: u64,
+    dirty_bytes: u64,
+    dirty_objects: u64,
+    avoided_uploads: Option<u64>,
+    memory_bytes: u64,
+}
+
+/// Fetches the programs that a study may need.
+pub(super) fn fetch(progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
+    let fetched = ALLUXIO.directory(progress).and_then(|_| ALLUXIO_CLIENT.directory(progress));
+    fetched.map(drop).map_err(|error: ArtifactError| error.of_system(NAME))
+}
+
+/// The program of the gateway.
+pub(super) fn program(variable: fn(&str) -> Option<String>) -> Result<PathBuf, SystemError> {
+    match variable(PROGRAM_VARIABLE).filter(|named| !named.is_empty()) {
+        Some(named) => gateway::trusted(NAME, named.into()),
+        None => gateway::find(NAME),
+    }
+}
+
+/// Where the cache keeps what it does not keep in memory: on the storage of its role, or else beside the executors' files.
+fn storage(paths: &StoragePaths) -> Result<&Path, SystemError> {
+    let own = paths.roles.get("cache_storage").or_else(|| paths.roles.get("shuffle"));
+    own.map_or_else(|| first_data_directory(NAME, &paths.data).map(PathBuf::as_path), |own| Ok(own))
+}
+
+impl Planned {
+    /// Finds what `config` asks for, before anything is started; `None` without a cache.
+    ///
+    /// # Errors
+    /// When a program is missing, or the storage is.
+    pub(super) fn of(
+        config: &Config,
+        paths: &StoragePaths,
+        scratch: &Path,
+        variable: fn(&str) -> Option<String>,
+        slow_motion: f64,
+    ) -> Result<Option<Planned>, SystemError> {
+        let Some(kind) = config.cache else { return Ok(None) };
+        let of_system = |error: ArtifactError| error.of_system(NAME);
+        let program = match kind {
+            CacheKind::Gateway => {
+                Program::Gateway { program: program(variable)?, keys: gateway::draw_keys(NAME)? }
+            }
+            CacheKind::Alluxio => Program::Alluxio {
+                java: Java::find(NAME)?,
+                servers: ALLUXIO.directory(&|_| {}).map_err(of_system)?,
+                client: ALLUXIO_CLIENT.directory(&|_| {}).map_err(of_system)?,
+                properties: alluxio::of_clients(
+                    config.flush_after(),
+                    config.cache_is_short,
+                    config.block_bytes,
+                    slow_motion,
+                ),
+            },
+        };
+        let storage = storage(paths)?;
+        check_attached(NAME, storage)?;
+        Ok(Some(Planned {
+            kind,
+            write: WRITES.show(&config.cache_is_back),
+            flush_after: config.flush_after(),
+            memory_bytes: config.division().cache_bytes,
+            flash_bytes: config.cache_flash_bytes.unwrap_or(0),
+            journal_bytes: config.cache_journal_bytes,
+            folder: make_on(NAME, storage, Path::new("spark-cache"))?,
+            scratch: scratch.join("cache"),
+            slow_motion,
+            program,
+        }))
+    }
+
+    /// Makes what those who enter `namespace` from now on must see: before Spark's processes are started.
+    ///
+    /// # Errors
+    /// When memory can't be mounted.
+    pub(super) fn furnish(
+        &self,
+        namespace: &NetworkNamespace,
+        paths: &StoragePaths,
+    ) -> Result<(), SystemError> {
+        if self.kind != CacheKind::Alluxio {
+            return Ok(());
+        }
+        let folder = self.memory_folder();
+        std::fs::create_dir_all(&folder).map_err(|error| {
+            SystemError::starting(NAME, format!("can't make {}: {error}", folder.display()))
+        })?;
+        let own: Vec<&Path> = paths
+            .data
+            .iter()
+            .chain(paths.roles.values())
+            .chain([&paths.scratch, &folder])
+            .map(PathBuf::as_path)
+            .collect();
+        // Alluxio fills its quota, and writes a little beside it.
+        namespace.share(MemoryFolder::make(NAME, &folder, self.memory_bytes + 16 * MIB, &own)?);
+        Ok(())
+    }
+
+    fn memory_folder(&self) -> PathBuf {
+        self.scratch.join("memory")
+    }
+
+    /// What a session must be told to reach it, instead of the store at `behind` itself.
+    pub(super) fn settings(&self, store: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        const S3A: &str = "spark.hadoop.fs.s3a.";
+        let direct = store.iter().filter_map(|(name, value)| {
+            let own = name.strip_prefix(S3A)?;
+            Some((format!("{S3A}bucket.{DIRECT}.{own}"), value.clone()))
+        });
+        let mut settings: BTreeMap<String, String> = direct.collect();
+        match &self.program {
+            Program::Gateway { keys, .. } => {
+                for (name, value) in [
+                    ("endpoint", format!("http://{}", gateway::ADDRESS)),
+                    ("path.style.access", "true".to_owned()),
+                    ("connection.ssl.enabled", "false".to_owned()),
+                    ("access.key", keys.access.clone()),
+                    ("secret.key", keys.secret.clone()),
+                ] {
+                    settings.insert(format!("{S3A}{name}"), value);
+                }
+            }
+            Program::Alluxio { properties, .. } => {
+                let mut add = |name: &str, value: &str| {
+                    settings.insert(format!("spark.hadoop.{name}"), value.to_owned());
+                };
+                add("fs.alluxio.impl", "alluxio.hadoop.FileSystem");
+                properties.iter().for_each(|(name, value)| add(name, value));
+            }
+        }
+        settings
+    }
+
+    /// The jars that the driver and executors need for it.
+    pub(super) fn library(&self) -> Option<&Path> {
+        match &self.program {
+            Program::Gateway { .. } => None,
+            Program::Alluxio { client, .. } => Some(client),
+        }
+    }
+
+    /// Starts it in front of `behind`, which exists.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(super) fn start(
+        self,
+        behind: Bucket,
+        namespace: &Arc<NetworkNamespace>,
+        resources: &Resources,
+        limit: Duration,
+    ) -> Result<Cache, SystemError> {
+        let memory = self.memory_folder();
+        let running = match self.program {
+            Program::Gateway { program, keys } => {
+                let free_bytes = underlay_files::free_bytes(&self.folder).unwrap_or(u64::MAX);
+                let usual = (free_bytes.saturating_sub(self.flash_bytes) / 2).min(MAX_JOURNAL_BYTES);
+                let plan = gateway::Plan {
+                    system: NAME,
+                    program,
+                    directory: self.folder,
+                    scratch: self.scratch,
+                    sizes: gateway::Sizes {
+                        memory_bytes: self.memory_bytes,
+                        flash_bytes: self.flash_bytes,
+                        journal_bytes: self.journal_bytes.unwrap_or(usual).max(MIN_JOURNAL_BYTES) / MIB * MIB,
+                    },
+                    flush_after: self.flush_after.map(|after| after.mul_f64(self.slow_motion)),
+                    patience: Duration::from_secs(60).mul_f64(self.slow_motion),
+                    store: behind,
+                };
+                Server::Gateway(Box::new(Gateway::start(&plan, &keys, namespace, resources, limit)?))
+            }
+            Program::Alluxio { java, servers, properties, .. } => {
+                let plan = alluxio::Plan {
+                    system: NAME,
+                    java,
+                    library: servers,
+                    scratch: self.scratch,
+                    tiers: alluxio::Tiers {
+                        memory,
+                        memory_bytes: self.memory_bytes,
+                        flash: (self.flash_bytes > 0).then_some((self.folder, self.flash_bytes)),
+                    },
+                    behind,
+                    clients: properties,
+                    slow_motion: self.slow_motion,
+                };
+                Server::Alluxio(Box::new(alluxio::Alluxio::start(&plan, namespace, resources, limit)?))
+            }
+        };
+        Ok(Cache { write: self.write, running })
+    }
+}
+
+impl Cache {
+    /// The URL of what jobs call `name`, in the bucket `bucket`.
+    pub(super) fn url(&self, bucket: &str, name: &str) -> String {
+        match &self.running {
+            Server::Gateway(_) => format!("s3a://{bucket}/{name}"),
+            Server::Alluxio(_) => format!("alluxio://{}/{name}", alluxio::AUTHORITY),
+        }
+    }
+
+    /// What it has done. Clients of Alluxio tell of themselves some time later.
+    pub(super) fn totals(&self, during: &'static str) -> Result<Totals, SystemError> {
+        Ok(match &self.running {
+            Server::Gateway(gateway) => {
+                let status = gateway.status(during)?;
+                Totals {
+                    read_bytes: status.sent_bytes,
+                    fetched_bytes: status.sum(|prefix| prefix.fetched_bytes),
+                    blocks: Some((status.sum(|prefix| prefix.hits), status.sum(|prefix| prefix.misses))),
+                    written_bytes: status.accepted_bytes,
+                    stored_bytes: status.flushed_bytes,
+                    dirty_bytes: status.journal_bytes,
+                    dirty_objects: status.pending_objects,
+                    avoided_uploads: Some(status.avoided_uploads()),
+                    memory_bytes: status.cached_bytes,
+                }
+            }
+            Server::Alluxio(alluxio) => {
+                let figures = alluxio.figures(during)?;
+                Totals {
+                    read_bytes: figures.cached_read_bytes + figures.fetched_bytes,
+                    fetched_bytes: figures.fetched_bytes,
+                    blocks: None,
+                    written_bytes: figures.written_bytes,
+                    stored_bytes: figures.stored_bytes,
+                    // Only a walk through its files tells.
+                    dirty_bytes: 0,
+                    dirty_objects: figures.waiting_files,
+                    avoided_uploads: None,
+                    memory_bytes: figures.used_bytes,
+                }
+            }
+        })
+    }
+
+    /// The same as a job has ended: with all that clients have done, and with what the store lacks.
+    pub(super) fn at_end(
+        &self,
+        during: &'static str,
+        driver: &Driver,
+        limit: Duration,
+        healthy: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<Totals, SystemError> {
+        let Server::Alluxio(_) = &self.running else { return self.totals(during) };
+        let (dirty_objects, dirty_bytes) = unstored(during, driver, limit, healthy)?;
+        Ok(Totals { dirty_objects, dirty_bytes, ..self.totals(during)? })
+    }
+
+    /// Waits until the store has everything.
+    ///
+    /// # Errors
+    /// When it fails, or does not have everything after `limit`.
+    pub(super) fn drain(
+        &self,
+        during: &'static str,
+        driver: &Driver,
+        limit: Duration,
+        healthy: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<(), SystemError> {
+        match &self.running {
+            Server::Gateway(gateway) => gateway.drain(during, limit, healthy).map(drop),
+            Server::Alluxio(_) => {
+                let began = std::time::Instant::now();
+                loop {
+                    let (files, bytes) = unstored(during, driver, limit, healthy)?;
+                    if files == 0 {
+                        return Ok(());
+                    }
+                    healthy()?;
+                    if began.elapsed() > limit {
+                        let problem = format!(
+                            "after {:.0} s the store still lacks {files} files ({bytes} bytes) that Alluxio has acknowledged",
+                            limit.as_secs_f64()
+                        );
+                        return Err(SystemError::failed(NAME, during, problem));
+                    }
+                    std::thread::sleep(POLL);
+                }
+            }
+        }
+    }
+
+    /// How long after a job its figures are complete.
+    pub(super) fn told_after(&self) -> Duration {
+        match &self.running {
+            Server::Gateway(_) => Duration::ZERO,
+            Server::Alluxio(_) => TOLD_AFTER,
+        }
+    }
+
+    /// What a job did, from its beginning until the store had everything.
+    pub(super) fn used(&self, before: &Totals, at_end: &Totals, drained: &Totals, drain: Duration) -> CacheUse {
+        let since = |pick: fn(&Totals) -> u64| pick(drained).saturating_sub(pick(before));
+        let hits = drained.blocks.zip(before.blocks).map(|(now, then)| now.0.saturating_sub(then.0));
+        let misses = drained.blocks.zip(before.blocks).map(|(now, then)| now.1.saturating_sub(then.1));
+        let avoided = drained.avoided_uploads.zip(before.avoided_uploads);
+        CacheUse {
+            kind: match &self.running {
+                Server::Gateway(_) => CacheKind::Gateway.name().to_owned(),
+                Server::Alluxio(_) => CacheKind::Alluxio.name().to_owned(),
+            },
+            write: self.write.clone(),
+            read_bytes: since(|totals| totals.read_bytes),
+            fetched_bytes: since(|totals| totals.fetched_bytes),
+            hits,
+            misses,
+            written_bytes: since(|totals| totals.written_bytes),
+            stored_bytes: since(|totals| totals.stored_bytes),
+            dirty_bytes: at_end.dirty_bytes,
+            dirty_objects: at_end.dirty_objects,
+            avoided_uploads: avoided.map(|(now, then)| now.saturating_sub(then)),
+            drain_s: drain.as_secs_f64(),
+        }
+    }
+
+    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        match &self.running {
+            Server::Gateway(gateway) => gateway.check(during),
+            Server::Alluxio(alluxio) => alluxio.check(during),
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        match &self.running {
+            Server::Gateway(gateway) => gateway.kill(),
+            Server::Alluxio(alluxio) => alluxio.kill(),
+        }
+    }
+
+    pub(super) fn stop(self) -> Result<(), SystemError> {
+        match self.running {
+            Server::Gateway(gateway) => gateway.stop(),
+            Server::Alluxio(alluxio) => alluxio.stop(),
+        }
+    }
+}
+
+impl Totals {
+    /// Running totals, for the figures of a cell.
+    pub(super) fn figures(&self) -> Vec<(String, f64)> {
+        let mut figures = vec![
+            ("cache_read_bytes", self.read_bytes),
+            ("cache_fetched_bytes", self.fetched_bytes),
+            ("cache_written_bytes", self.written_bytes),
+            ("cache_stored_bytes", self.stored_bytes),
+        ];
+        if let Some((hits, misses)) = self.blocks {
+            figures.extend([("cache_hits", hits), ("cache_misses", misses)]);
+        }
+        figures.into_iter().map(|(name, value)| (name.to_owned(), value as f64)).collect()
+    }
+
+    /// What is shown over time.
+    pub(super) fn gauges(&self) -> Vec<(String, f64)> {
+        let mut gauges = vec![
+            ("current_cache_unstored_objects", self.dirty_objects),
+            ("current_cache_memory_bytes", self.memory_bytes),
+        ];
+        if self.blocks.is_some() {
+            gauges.push(("current_cache_journal_bytes", self.dirty_bytes));
+        }
+        gauges.into_iter().map(|(name, value)| (name.to_owned(), value as f64)).collect()
+    }
+}
+
+/// Files that Alluxio has and the store has not, and their bytes, by a walk through all of them.
+fn unstored(
+    during: &'static str,
+    driver: &Driver,
+    limit: Duration,
+    healthy: &dyn Fn() -> Result<(), SystemError>,
+) -> Result<(u64, u64), SystemError> {
+    let request = json!({ "do": "unstored", "path": format!("alluxio://{}/", alluxio::AUTHORITY) });
+    let answer = driver.request_within(during, &request, limit, healthy)?;
+    let number = |name: &str| answer[name].as_u64().unwrap_or_default();
+    Ok((number("files"), number("bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_itself_stays_known_past_the_gateway() {
+        let keys = Keys { access: "JOBS".to_owned(), secret: "hidden".to_owned() };
+        let planned = Planned {
+            kind: CacheKind::Gateway,
+            write: "back".to_owned(),
+            flush_after: None,
+            memory_bytes: 0,
+            flash_bytes: 0,
+            journal_bytes: None,
+            folder: PathBuf::new(),
+            scratch: PathBuf::new(),
+            slow_motion: 1.0,
+            program: Program::Gateway { program: PathBuf::new(), keys },
+        };
+        let store = [("endpoint", "http://10.0.0.1:7480"), ("signing-algorithm", "S3SignerType")]
+            .map(|(name, value)| (format!("spark.hadoop.fs.s3a.{name}"), value.to_owned()))
+            .into();
+        let settings = planned.settings(store);
+        let of = |name: &str| settings.get(&format!("spark.hadoop.fs.s3a.{name}")).map(String::as_str);
+        assert_eq!(of("endpoint"), Some("http://127.0.0.1:9000"));
+        assert_eq!(of("bucket.underlay-direct.endpoint"), Some("http://10.0.0.1:7480"));
+        assert_eq!(of("bucket.underlay-direct.signing-algorithm"), Some("S3SignerType"));
+        assert_eq!(of("signing-algorithm"), None, "the gateway takes version 4 alone");
+    }
+
+    #[test]
+    fn a_cache_is_on_the_storage_of_its_role_or_beside_executors_files() {
+        let mut paths = StoragePaths { data: vec!["/data".into()], ..StoragePaths::default() };
+        assert_eq!(storage(&paths).unwrap(), Path::new("/data"));
+        paths.roles.insert("shuffle".to_owned(), "/fast".into());
+        assert_eq!(storage(&paths).unwrap(), Path::new("/fast"));
+        paths.roles.insert("cache_storage".to_owned(), "/cache".into());
+        assert_eq!(storage(&paths).unwrap(), Path::new("/cache"));
+    }
+}
