@@ -11,17 +11,17 @@ def _at(spark, path):
     return hadoop_path.getFileSystem(configuration), hadoop_path
 
 
-def make_bucket(spark, bucket, via):
-    """Makes a bucket, which S3A itself does not. `via` is the bucket by whose settings the store is reached."""
-    files, _ = _at(spark, f"s3a://{via}/")
+def make_bucket(spark, bucket):
+    """Makes a bucket, which S3A itself does not."""
+    files, _ = _at(spark, f"s3a://{bucket}/")
     client = files.getAmazonS3ClientForTesting("a new store has no bucket")
     if not client.doesBucketExistV2(bucket):
         client.createBucket(bucket)
 
 
-def mark(spark, bucket, key, via):
+def mark(spark, bucket, key):
     """Asks for a key that is not there, by one request: whoever finds it in the gateway's log has found all earlier ones."""
-    files, _ = _at(spark, f"s3a://{via}/")
+    files, _ = _at(spark, f"s3a://{bucket}/")
     files.getAmazonS3ClientForTesting("to mark the log").doesObjectExist(bucket, key)
 
 

@@ -84,10 +84,10 @@ class Service:
             # The driver is counted too.
             return {"executors": len(status.getExecutorInfos()) - 1}
         if what == "make-bucket":
-            files.make_bucket(self.spark, request["bucket"], request["via"])
+            files.make_bucket(self.spark, request["bucket"])
             return {}
         if what == "mark":
-            files.mark(self.spark, request["bucket"], request["key"], request["via"])
+            files.mark(self.spark, request["bucket"], request["key"])
             return {}
         if what == "unstored":
             return files.unstored(self.spark, request["path"])

@@ -24,12 +24,12 @@ pub(super) fn text(plan: &Plan, key_id: &str, scratch: &Path) -> String {
         0 => String::new(),
         bytes => format!("cache = \"{}\"\n", format_bytes(bytes)),
     };
-    let bucket = &plan.store.name;
+    let (bucket, behind) = (&plan.serves, &plan.store.name);
     format!(
         "listen = \"{ADDRESS}\"\n\n\
          [local]\ndirectory = {directory}\njournal = \"{journal}\"\nmemory = \"{memory}\"\n{flash}metadata_memory = \"{metadata}\"\n\n\
          [s3]\nendpoint = {endpoint}\nkey_id = {store_key}\nsecret_file = {store_secret}\n\n\
-         [bucket.{bucket}]\nstore = \"s3://{bucket}\"\n{write}\n\n\
+         [bucket.{bucket}]\nstore = \"s3://{behind}\"\n{write}\n\n\
          [key.jobs]\nid = {id}\nsecret_file = {key_secret}\nallow = [{{ bucket = \"{bucket}\", may = [\"read\", \"write\"] }}]\n\n\
          [limits]\nrequests = {requests}\nflushes = {flushes}\npatience = \"{patience} s\"\ndrain = \"0 s\"\n\n\
          [admin]\nlisten = \"{ADMIN}\"\ntoken_file = {token}\n",
@@ -72,6 +72,7 @@ mod tests {
             sizes: Sizes { memory_bytes: 1 << 26, flash_bytes: 0, journal_bytes: 1 << 30 },
             flush_after: Some(Duration::from_millis(2500)),
             patience: Duration::from_secs(60),
+            serves: "lake".to_owned(),
             store: Bucket {
                 name: "underlay".to_owned(),
                 endpoint: "http://10.0.0.1:7480".to_owned(),
@@ -86,6 +87,7 @@ mod tests {
             "write = \"back\"",
             "flush_after = \"2500 ms\"",
             "secret_file = \"/scratch/store.secret\"",
+            "[bucket.lake]",
             "store = \"s3://underlay\"",
         ] {
             assert!(back.lines().any(|one| one == line), "{line} in\n{back}");

@@ -43,7 +43,9 @@ pub(crate) struct Plan {
     pub flush_after: Option<Duration>,
     /// How long a write waits for room, or for the store.
     pub patience: Duration,
-    /// The store behind it: a bucket that exists.
+    /// The bucket as clients name it.
+    pub serves: String,
+    /// What is behind that: a bucket that exists.
     pub store: Bucket,
 }
 

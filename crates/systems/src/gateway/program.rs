@@ -37,8 +37,15 @@ pub fn find(system: &'static str) -> Result<PathBuf, SystemError> {
     })
 }
 
-/// `program`, if nobody else could replace it.
+/// `program`, if it is there and nobody else could replace it.
 pub(crate) fn trusted(system: &'static str, program: PathBuf) -> Result<PathBuf, SystemError> {
+    if !program.is_file() {
+        return Err(SystemError::Missing {
+            system,
+            missing: format!("the program {}", program.display()),
+            remedy: REMEDY.to_owned(),
+        });
+    }
     match check_trusted_file(&program) {
         Ok(()) => Ok(program),
         Err(error) => {

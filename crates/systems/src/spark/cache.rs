@@ -12,22 +12,22 @@ use super::NAME;
 use super::config::{Config, WRITES};
 use super::driver::Driver;
 use super::memory::{CacheKind, MIB};
-use crate::artifacts::{ALLUXIO, ALLUXIO_CLIENT};
+use crate::alluxio;
+use crate::artifacts::{ALLUXIO, ALLUXIO_CLIENT, ArtifactError};
 use crate::ceph::{Bucket, Keys};
 use crate::gateway::{self, Gateway};
 use crate::java::Java;
 use crate::memory_folder::MemoryFolder;
 use crate::network_namespace::NetworkNamespace;
 use crate::setting::Kind as _;
-use crate::system::{
-    Progress, Resources, StoragePaths, SystemError, check_attached, first_data_directory, make_on,
-};
-use crate::{alluxio, artifacts::ArtifactError};
+use crate::system::{Resources, StoragePaths, SystemError, first_data_directory, make_on};
 
 /// The variable that names another program than the one that is found.
 const PROGRAM_VARIABLE: &str = "UNDERLAY_GATEWAY";
-/// S3A's name for the store itself, past the cache: what is asked of this bucket goes there.
-pub(super) const DIRECT: &str = "underlay-direct";
+/// The bucket as the gateway has it, so that S3A knows by the name which of the two is asked.
+const CACHED: &str = "underlay-cache";
+/// On a storage.
+const FOLDER: &str = "spark-cache";
 const POLL: Duration = Duration::from_millis(200);
 /// How late Alluxio's clients tell what they have done.
 const TOLD_AFTER: Duration = Duration::from_millis(2500);
@@ -35,30 +35,37 @@ const TOLD_AFTER: Duration = Duration::from_millis(2500);
 const MIN_JOURNAL_BYTES: u64 = 64 * MIB;
 const MAX_JOURNAL_BYTES: u64 = 256 << 30;
 
-/// A cache that can be started.
-pub(super) struct Planned {
-    kind: CacheKind,
-    write: String,
-    flush_after: Option<Duration>,
-    memory_bytes: u64,
-    flash_bytes: u64,
-    journal_bytes: Option<u64>,
-    /// Its folder on a storage.
+/// What can be started between jobs and a store.
+pub(super) struct Caches {
+    /// Of the gateway's clients.
+    keys: Keys,
+    variable: fn(&str) -> Option<String>,
+    /// The folder of a cache on a storage.
     folder: PathBuf,
     scratch: PathBuf,
     slow_motion: f64,
-    program: Program,
+    /// What Alluxio is started with, if the session has its client.
+    alluxio: Option<OfAlluxio>,
 }
 
-/// What is started, as it was found.
-enum Program {
-    Gateway { program: PathBuf, keys: Keys },
-    Alluxio { java: Java, servers: PathBuf, client: PathBuf, properties: BTreeMap<String, String> },
+struct OfAlluxio {
+    java: Java,
+    /// Jars of the servers and of the client.
+    servers: PathBuf,
+    client: PathBuf,
+    clients_properties: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Caches {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Caches").field("folder", &self.folder).finish_non_exhaustive()
+    }
 }
 
 /// A running cache. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Cache {
+    kind: CacheKind,
     write: String,
     running: Server,
 }
@@ -83,12 +90,6 @@ pub(super) struct Totals {
     memory_bytes: u64,
 }
 
-/// Fetches the programs that a study may need.
-pub(super) fn fetch(progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
-    let fetched = ALLUXIO.directory(progress).and_then(|_| ALLUXIO_CLIENT.directory(progress));
-    fetched.map(drop).map_err(|error: ArtifactError| error.of_system(NAME))
-}
-
 /// The program of the gateway.
 pub(super) fn program(variable: fn(&str) -> Option<String>) -> Result<PathBuf, SystemError> {
     match variable(PROGRAM_VARIABLE).filter(|named| !named.is_empty()) {
@@ -103,8 +104,16 @@ fn storage(paths: &StoragePaths) -> Result<&Path, SystemError> {
     own.map_or_else(|| first_data_directory(NAME, &paths.data).map(PathBuf::as_path), |own| Ok(own))
 }
 
-impl Planned {
-    /// Finds what `config` asks for, before anything is started; `None` without a cache.
+/// The URL of what jobs call `name`, behind such a cache.
+pub(super) fn url(kind: CacheKind, name: &str) -> String {
+    match kind {
+        CacheKind::Gateway => format!("s3a://{CACHED}/{name}"),
+        CacheKind::Alluxio => format!("alluxio://{}/{name}", alluxio::AUTHORITY),
+    }
+}
+
+impl Caches {
+    /// Finds what `config` asks for, before anything is started.
     ///
     /// # Errors
     /// When a program is missing, or the storage is.
@@ -114,39 +123,28 @@ impl Planned {
         scratch: &Path,
         variable: fn(&str) -> Option<String>,
         slow_motion: f64,
-    ) -> Result<Option<Planned>, SystemError> {
-        let Some(kind) = config.cache else { return Ok(None) };
+    ) -> Result<Caches, SystemError> {
         let of_system = |error: ArtifactError| error.of_system(NAME);
-        let program = match kind {
-            CacheKind::Gateway => {
-                Program::Gateway { program: program(variable)?, keys: gateway::draw_keys(NAME)? }
-            }
-            CacheKind::Alluxio => Program::Alluxio {
+        let alluxio = match config.cache {
+            Some(CacheKind::Alluxio) => Some(OfAlluxio {
                 java: Java::find(NAME)?,
                 servers: ALLUXIO.directory(&|_| {}).map_err(of_system)?,
                 client: ALLUXIO_CLIENT.directory(&|_| {}).map_err(of_system)?,
-                properties: alluxio::of_clients(
+                clients_properties: alluxio::of_clients(
                     config.flush_after(),
                     config.cache_is_short,
                     config.block_bytes,
                     slow_motion,
                 ),
-            },
+            }),
+            Some(CacheKind::Gateway) | None => None,
         };
-        let storage = storage(paths)?;
-        check_attached(NAME, storage)?;
-        Ok(Some(Planned {
-            kind,
-            write: WRITES.show(&config.cache_is_back),
-            flush_after: config.flush_after(),
-            memory_bytes: config.division().cache_bytes,
-            flash_bytes: config.cache_flash_bytes.unwrap_or(0),
-            journal_bytes: config.cache_journal_bytes,
-            folder: make_on(NAME, storage, Path::new("spark-cache"))?,
-            scratch: scratch.join("cache"),
-            slow_motion,
-            program,
-        }))
+        let folder = match config.cache {
+            Some(_) => make_on(NAME, storage(paths)?, Path::new(FOLDER))?,
+            None => PathBuf::new(),
+        };
+        let (keys, scratch) = (gateway::draw_keys(NAME)?, scratch.join("cache"));
+        Ok(Caches { keys, variable, folder, scratch, slow_motion, alluxio })
     }
 
     /// Makes what those who enter `namespace` from now on must see: before Spark's processes are started.
@@ -155,10 +153,11 @@ impl Planned {
     /// When memory can't be mounted.
     pub(super) fn furnish(
         &self,
+        config: &Config,
         namespace: &NetworkNamespace,
         paths: &StoragePaths,
     ) -> Result<(), SystemError> {
-        if self.kind != CacheKind::Alluxio {
+        if self.alluxio.is_none() {
             return Ok(());
         }
         let folder = self.memory_folder();
@@ -173,7 +172,8 @@ impl Planned {
             .map(PathBuf::as_path)
             .collect();
         // Alluxio fills its quota, and writes a little beside it.
-        namespace.share(MemoryFolder::make(NAME, &folder, self.memory_bytes + 16 * MIB, &own)?);
+        let bytes = config.division().cache_bytes + 16 * MIB;
+        namespace.share(MemoryFolder::make(NAME, &folder, bytes, &own)?);
         Ok(())
     }
 
@@ -181,106 +181,99 @@ impl Planned {
         self.scratch.join("memory")
     }
 
-    /// What a session must be told to reach it, instead of the store at `behind` itself.
-    pub(super) fn settings(&self, store: BTreeMap<String, String>) -> BTreeMap<String, String> {
-        const S3A: &str = "spark.hadoop.fs.s3a.";
-        let direct = store.iter().filter_map(|(name, value)| {
-            let own = name.strip_prefix(S3A)?;
-            Some((format!("{S3A}bucket.{DIRECT}.{own}"), value.clone()))
-        });
-        let mut settings: BTreeMap<String, String> = direct.collect();
-        match &self.program {
-            Program::Gateway { keys, .. } => {
-                for (name, value) in [
-                    ("endpoint", format!("http://{}", gateway::ADDRESS)),
-                    ("path.style.access", "true".to_owned()),
-                    ("connection.ssl.enabled", "false".to_owned()),
-                    ("access.key", keys.access.clone()),
-                    ("secret.key", keys.secret.clone()),
-                ] {
-                    settings.insert(format!("{S3A}{name}"), value);
-                }
-            }
-            Program::Alluxio { properties, .. } => {
-                let mut add = |name: &str, value: &str| {
-                    settings.insert(format!("spark.hadoop.{name}"), value.to_owned());
-                };
-                add("fs.alluxio.impl", "alluxio.hadoop.FileSystem");
-                properties.iter().for_each(|(name, value)| add(name, value));
-            }
+    /// What a session must be told to reach them, beside the store itself.
+    pub(super) fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings: BTreeMap<String, String> = [
+            ("endpoint", format!("http://{}", gateway::ADDRESS)),
+            ("path.style.access", "true".to_owned()),
+            ("connection.ssl.enabled", "false".to_owned()),
+            // The gateway takes signatures of version 4 alone.
+            ("signing-algorithm", "AWSS3V4SignerType".to_owned()),
+            ("access.key", self.keys.access.clone()),
+            ("secret.key", self.keys.secret.clone()),
+        ]
+        .map(|(name, value)| (format!("spark.hadoop.fs.s3a.bucket.{CACHED}.{name}"), value))
+        .into();
+        if let Some(alluxio) = &self.alluxio {
+            let mut add = |name: &str, value: &str| {
+                settings.insert(format!("spark.hadoop.{name}"), value.to_owned());
+            };
+            add("fs.alluxio.impl", "alluxio.hadoop.FileSystem");
+            alluxio.clients_properties.iter().for_each(|(name, value)| add(name, value));
         }
         settings
     }
 
     /// The jars that the driver and executors need for it.
     pub(super) fn library(&self) -> Option<&Path> {
-        match &self.program {
-            Program::Gateway { .. } => None,
-            Program::Alluxio { client, .. } => Some(client),
-        }
+        self.alluxio.as_ref().map(|alluxio| alluxio.client.as_path())
     }
 
-    /// Starts it in front of `behind`, which exists.
+    /// Starts one in front of `behind`, which exists.
     ///
     /// # Errors
     /// When it does not start.
     pub(super) fn start(
-        self,
+        &self,
+        kind: CacheKind,
+        config: &Config,
         behind: Bucket,
         namespace: &Arc<NetworkNamespace>,
         resources: &Resources,
         limit: Duration,
     ) -> Result<Cache, SystemError> {
-        let memory = self.memory_folder();
-        let running = match self.program {
-            Program::Gateway { program, keys } => {
+        let memory_bytes = config.division().cache_bytes;
+        let flash_bytes = config.cache_flash_bytes.unwrap_or(0);
+        let running = match (kind, &self.alluxio) {
+            (CacheKind::Gateway, _) => {
                 let free_bytes = underlay_files::free_bytes(&self.folder).unwrap_or(u64::MAX);
-                let usual = (free_bytes.saturating_sub(self.flash_bytes) / 2).min(MAX_JOURNAL_BYTES);
+                let usual = (free_bytes.saturating_sub(flash_bytes) / 2).min(MAX_JOURNAL_BYTES);
+                let journal_bytes = config.cache_journal_bytes.unwrap_or(usual).max(MIN_JOURNAL_BYTES);
                 let plan = gateway::Plan {
                     system: NAME,
-                    program,
-                    directory: self.folder,
-                    scratch: self.scratch,
+                    program: program(self.variable)?,
+                    directory: self.folder.join("gateway"),
+                    scratch: self.scratch.join("gateway"),
                     sizes: gateway::Sizes {
-                        memory_bytes: self.memory_bytes,
-                        flash_bytes: self.flash_bytes,
-                        journal_bytes: self.journal_bytes.unwrap_or(usual).max(MIN_JOURNAL_BYTES) / MIB * MIB,
+                        memory_bytes,
+                        flash_bytes,
+                        journal_bytes: journal_bytes / MIB * MIB,
                     },
-                    flush_after: self.flush_after.map(|after| after.mul_f64(self.slow_motion)),
+                    flush_after: config.flush_after().map(|after| after.mul_f64(self.slow_motion)),
                     patience: Duration::from_secs(60).mul_f64(self.slow_motion),
+                    serves: CACHED.to_owned(),
                     store: behind,
                 };
-                Server::Gateway(Box::new(Gateway::start(&plan, &keys, namespace, resources, limit)?))
+                Server::Gateway(Box::new(Gateway::start(&plan, &self.keys, namespace, resources, limit)?))
             }
-            Program::Alluxio { java, servers, properties, .. } => {
+            (CacheKind::Alluxio, Some(alluxio)) => {
                 let plan = alluxio::Plan {
                     system: NAME,
-                    java,
-                    library: servers,
-                    scratch: self.scratch,
+                    java: alluxio.java.clone(),
+                    library: alluxio.servers.clone(),
+                    scratch: self.scratch.join("alluxio"),
                     tiers: alluxio::Tiers {
-                        memory,
-                        memory_bytes: self.memory_bytes,
-                        flash: (self.flash_bytes > 0).then_some((self.folder, self.flash_bytes)),
+                        memory: self.memory_folder(),
+                        memory_bytes,
+                        flash: (flash_bytes > 0).then(|| (self.folder.join("alluxio"), flash_bytes)),
                     },
                     behind,
-                    clients: properties,
+                    clients: alluxio.clients_properties.clone(),
                     slow_motion: self.slow_motion,
                 };
                 Server::Alluxio(Box::new(alluxio::Alluxio::start(&plan, namespace, resources, limit)?))
             }
+            (CacheKind::Alluxio, None) => {
+                return Err(SystemError::starting(NAME, "its session was started without Alluxio's client"));
+            }
         };
-        Ok(Cache { write: self.write, running })
+        Ok(Cache { kind, write: WRITES.show(&config.cache_is_back), running })
     }
 }
 
 impl Cache {
-    /// The URL of what jobs call `name`, in the bucket `bucket`.
-    pub(super) fn url(&self, bucket: &str, name: &str) -> String {
-        match &self.running {
-            Server::Gateway(_) => format!("s3a://{bucket}/{name}"),
-            Server::Alluxio(_) => format!("alluxio://{}/{name}", alluxio::AUTHORITY),
-        }
+    pub(super) fn kind(&self) -> CacheKind {
+        self.kind
     }
 
     /// What it has done. Clients of Alluxio tell of themselves some time later.
@@ -380,10 +373,7 @@ impl Cache {
         let misses = drained.blocks.zip(before.blocks).map(|(now, then)| now.1.saturating_sub(then.1));
         let avoided = drained.avoided_uploads.zip(before.avoided_uploads);
         CacheUse {
-            kind: match &self.running {
-                Server::Gateway(_) => CacheKind::Gateway.name().to_owned(),
-                Server::Alluxio(_) => CacheKind::Alluxio.name().to_owned(),
-            },
+            kind: self.kind.name().to_owned(),
             write: self.write.clone(),
             read_bytes: since(|totals| totals.read_bytes),
             fetched_bytes: since(|totals| totals.fetched_bytes),
@@ -466,29 +456,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_store_itself_stays_known_past_the_gateway() {
-        let keys = Keys { access: "JOBS".to_owned(), secret: "hidden".to_owned() };
-        let planned = Planned {
-            kind: CacheKind::Gateway,
-            write: "back".to_owned(),
-            flush_after: None,
-            memory_bytes: 0,
-            flash_bytes: 0,
-            journal_bytes: None,
+    fn the_gateway_s_bucket_has_settings_of_its_own() {
+        let caches = Caches {
+            keys: Keys { access: "JOBS".to_owned(), secret: "hidden".to_owned() },
+            variable: |_| None,
             folder: PathBuf::new(),
             scratch: PathBuf::new(),
             slow_motion: 1.0,
-            program: Program::Gateway { program: PathBuf::new(), keys },
+            alluxio: None,
         };
-        let store = [("endpoint", "http://10.0.0.1:7480"), ("signing-algorithm", "S3SignerType")]
-            .map(|(name, value)| (format!("spark.hadoop.fs.s3a.{name}"), value.to_owned()))
-            .into();
-        let settings = planned.settings(store);
+        let settings = caches.settings();
         let of = |name: &str| settings.get(&format!("spark.hadoop.fs.s3a.{name}")).map(String::as_str);
-        assert_eq!(of("endpoint"), Some("http://127.0.0.1:9000"));
-        assert_eq!(of("bucket.underlay-direct.endpoint"), Some("http://10.0.0.1:7480"));
-        assert_eq!(of("bucket.underlay-direct.signing-algorithm"), Some("S3SignerType"));
-        assert_eq!(of("signing-algorithm"), None, "the gateway takes version 4 alone");
+        assert_eq!(of("bucket.underlay-cache.endpoint"), Some("http://127.0.0.1:9000"));
+        assert_eq!(of("endpoint"), None, "the store itself stays known");
+        assert!(!format!("{caches:?}").contains("hidden"));
+        assert!(url(CacheKind::Gateway, "a").ends_with("//underlay-cache/a"));
     }
 
     #[test]

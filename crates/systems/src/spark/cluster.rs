@@ -1,6 +1,7 @@
 //! A running cluster, and the jobs that are run on it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::cache::{Cache, DIRECT, Totals};
+use super::cache::{Cache, Caches, Totals, url};
 use super::config::{Committer, Config};
 use super::driver::Driver;
 use super::event_log::EventLog;
@@ -18,7 +19,7 @@ use super::jobs::{Step, committed_by, record};
 use super::servers::Servers;
 use super::store::{BUCKET, Store};
 use crate::ceph::{MARK, RequestLog, StoreRequest};
-use crate::network_link::{Carried, NetworkLink, Shape};
+use crate::network_link::{Carried, FAR, NetworkLink, Shape};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Nodes;
 use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
@@ -40,6 +41,7 @@ pub struct Cluster {
     pub(super) servers: Servers,
     /// Between jobs and the store, if the study has one.
     pub(super) cache: Option<Cache>,
+    pub(super) caches: Caches,
     pub(super) store: Store,
     pub(super) namespace: Arc<NetworkNamespace>,
     /// `None` where Spark and the store share a machine.
@@ -150,6 +152,44 @@ impl Cluster {
         self.state.lock().committer = committer;
     }
 
+    /// Puts another cache between all further jobs and the store, or none: what settings that start with `cache` say of it. All that was
+    /// written before is written again for whoever reads it.
+    ///
+    /// # Errors
+    /// When the settings are wrong, the former cache can't store everything or stop, or the new one does not start.
+    pub fn set_cache(
+        &mut self,
+        values: &BTreeMap<String, String>,
+        resources: &Resources,
+        limit: Duration,
+    ) -> Result<(), SystemError> {
+        self.config.set_cache(values).map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        self.drain("changing the cache", limit, &|_| true)?;
+        if let Some(former) = self.cache.take() {
+            former.stop()?;
+        }
+        let state = self.state.get_mut();
+        (state.made, state.undrained) = (BTreeMap::new(), None);
+        self.start_cache(resources, limit)
+    }
+
+    /// Lets go of a cache that has ended by itself, with whatever it had not stored.
+    pub fn abandon_cache(&mut self) {
+        self.cache = None;
+        let state = self.state.get_mut();
+        (state.made, state.undrained) = (BTreeMap::new(), None);
+    }
+
+    /// Starts the cache that the settings ask for, in front of a bucket that is there.
+    pub(super) fn start_cache(&mut self, resources: &Resources, limit: Duration) -> Result<(), SystemError> {
+        let address = if self.remote.is_some() { FAR } else { Ipv4Addr::LOCALHOST };
+        if let Some((kind, bucket)) = self.config.cache.zip(self.store.bucket(address)) {
+            let started = self.caches.start(kind, &self.config, bucket, &self.namespace, resources, limit)?;
+            self.cache = Some(started);
+        }
+        Ok(())
+    }
+
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.servers.check(during)?;
         self.cache.as_ref().map_or(Ok(()), |cache| cache.check(during))?;
@@ -159,21 +199,16 @@ impl Cluster {
     /// Makes the bucket of an object store.
     pub(super) fn make_bucket(&self, limit: Duration) -> Result<(), SystemError> {
         if let Store::Ceph(_) = &self.store {
-            let request = json!({ "do": "make-bucket", "bucket": BUCKET, "via": self.direct() });
+            let request = json!({ "do": "make-bucket", "bucket": BUCKET });
             let healthy = || self.check("starting").and_then(|()| self.store.health());
             self.driver.request_within("starting", &request, limit, &healthy)?;
         }
         Ok(())
     }
 
-    /// The bucket by whose name S3A reaches the store itself.
-    fn direct(&self) -> &'static str {
-        if self.config.cache.is_some() { DIRECT } else { BUCKET }
-    }
-
     /// The URL of what jobs call `name`.
     fn url(&self, name: &str) -> String {
-        self.cache.as_ref().map_or_else(|| self.store.url(name), |cache| cache.url(BUCKET, name))
+        self.cache.as_ref().map_or_else(|| self.store.url(name), |cache| url(cache.kind(), name))
     }
 
     /// The committer for what jobs only read later on: the quickest that is safe.
@@ -217,7 +252,7 @@ impl Cluster {
         let mark = format!("{MARK}{}", state.marks);
         let slow_motion = self.remote.as_ref().map_or(1.0, |remote| remote.slow_motion.max(1.0));
         let limit = LOG_LIMIT.mul_f64(slow_motion);
-        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "via": self.direct() });
+        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark });
         self.driver.request_within(during, &request, limit, &|| self.health())?;
         log.read_up_to(&mark, limit).map_err(|error| {
             SystemError::failed(NAME, during, format!("can't read what the store logged: {error}"))

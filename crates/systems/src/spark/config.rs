@@ -187,12 +187,12 @@ impl Config {
             mistake("cache", "expected not to be set without store = \"s3a\" on Ceph".to_owned());
         }
         if config.cache == Some(CacheKind::Alluxio)
-            && !matches!(config.committer, Committer::FileV1 | Committer::FileV2)
+            && matches!(config.committer, Committer::Directory | Committer::Magic)
         {
             mistake(
                 "committer",
                 format!(
-                    "expected file-v1 or file-v2: behind cache = \"alluxio\" nothing of {} applies",
+                    "expected file-v1, file-v2 or iceberg: {} commits to S3A, and cache = \"alluxio\" is none",
                     config.committer.name()
                 ),
             );
@@ -239,6 +239,25 @@ impl Config {
             mistake("memory", format!("{small} for {} executors and the store below", config.executors));
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
+    }
+
+    /// Takes these settings of a cache, and the defaults of those that are left out, in place of the former ones.
+    pub(super) fn set_cache(&mut self, values: &BTreeMap<String, String>) -> Result<(), Mistakes> {
+        let (other, mistakes) = Config::read(values, self.budget_bytes);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        *self = Config {
+            cache: other.cache,
+            cache_is_back: other.cache_is_back,
+            cache_bytes: other.cache_bytes,
+            cache_flash_bytes: other.cache_flash_bytes,
+            cache_journal_bytes: other.cache_journal_bytes,
+            cache_flush_after: other.cache_flush_after,
+            cache_is_short: other.cache_is_short,
+            ..self.clone()
+        };
+        Ok(())
     }
 
     /// What is started for jobs to read and write, if anything is.
@@ -450,7 +469,7 @@ mod tests {
             ),
             (
                 &[("store", "s3a"), ("cache", "alluxio"), ("committer", "magic")],
-                "committer: expected file-v1 or file-v2",
+                "committer: expected file-v1, file-v2 or iceberg: magic commits to S3A, and",
             ),
             (
                 &[("store", "s3a"), ("cache", "gateway"), ("cache_write", "through"), ("cache_flush_after", "1 s")],

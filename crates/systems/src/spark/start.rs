@@ -8,7 +8,7 @@ use std::time::Duration;
 use underlay_sync::Mutex;
 
 use super::NAME;
-use super::cache::{self, Planned};
+use super::cache::{self, Caches};
 use super::cluster::{Cluster, Remote, State};
 use super::config::{Committer, Config, SETTINGS};
 use super::defaults::Session;
@@ -106,7 +106,7 @@ impl Spark {
         let scratch = paths.scratch.join(NAME);
         check_path(&scratch)?;
         let slow_motion = settings.slow_motion.max(1.0);
-        let planned = Planned::of(&config, paths, &scratch, self.variable, slow_motion)?;
+        let caches = Caches::of(&config, paths, &scratch, self.variable, slow_motion)?;
         let limit = START_LIMIT.mul_f64(slow_motion);
         let failed = |path: &std::path::Path, error: std::io::Error| {
             SystemError::starting(NAME, format!("can't write to {}: {error}", path.display()))
@@ -140,9 +140,7 @@ impl Spark {
             }
             None => Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
         };
-        if let Some(cache) = &planned {
-            cache.furnish(&namespace, paths)?;
-        }
+        caches.furnish(&config, &namespace, paths)?;
         let servers = Servers::start(ServerPlan {
             java,
             environment,
@@ -159,7 +157,10 @@ impl Spark {
             config: &config,
             resources,
             library: &library,
-            iceberg: iceberg.as_deref().map(|jars| (jars, store.url("tables"))),
+            iceberg: iceberg.as_deref().map(|jars| {
+                let tables = config.cache.map(|kind| cache::url(kind, "tables"));
+                (jars, tables.unwrap_or_else(|| store.url("tables")))
+            }),
             python: &plan.environment.python,
             jobs: &jobs,
             events: &events,
@@ -167,10 +168,10 @@ impl Spark {
             temporary: &temporary,
             buffers: &local_directories,
             slow_motion,
-            cache: planned.as_ref().and_then(Planned::library),
-            store: match &planned {
-                Some(cache) => cache.settings(store.settings(address)),
-                None => store.settings(address),
+            cache: caches.library(),
+            store: match &store {
+                Store::Ceph(_) => store.settings(address).into_iter().chain(caches.settings()).collect(),
+                Store::Hdfs(_) | Store::Elsewhere(_) => store.settings(address),
             },
         };
         let file = configuration.join("spark-defaults.conf");
@@ -194,6 +195,7 @@ impl Spark {
             driver,
             servers,
             cache: None,
+            caches,
             store,
             namespace,
             remote,
@@ -206,10 +208,7 @@ impl Spark {
         let executors = cluster.config.executors;
         cluster.driver.wait_until_ready(executors, limit, &|| cluster.check("starting"))?;
         cluster.make_bucket(limit)?;
-        // In front of a bucket that is there. Nothing has gone through it until now.
-        if let Some((planned, bucket)) = planned.zip(cluster.store.bucket(address)) {
-            cluster.cache = Some(planned.start(bucket, &cluster.namespace, resources, limit)?);
-        }
+        cluster.start_cache(resources, limit)?;
         Ok(cluster)
     }
 }

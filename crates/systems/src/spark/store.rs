@@ -77,6 +77,7 @@ impl Store {
                     // Executors keep their files beside the OSDs', unless these have a storage of their own.
                     space_share: match paths.roles.contains_key("shuffle") {
                         true => ceph::WHOLE_SHARE,
+                        // So does a cache.
                         false => ceph::SHARED_SHARE,
                     },
                     scratch: scratch.join("ceph"),
