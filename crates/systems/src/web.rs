@@ -27,8 +27,9 @@ pub(crate) fn get_json_as<T: DeserializeOwned>(
     token: Option<&str>,
 ) -> io::Result<T> {
     let answer = namespace.within(|| get(address, path, token))??;
-    serde_json::from_slice(&answer)
-        .map_err(|error| invalid(format!("{address}{path} did not return the JSON that was expected: {error}")))
+    serde_json::from_slice(&answer).map_err(|error| {
+        invalid(format!("{address}{path} did not return the JSON that was expected: {error}"))
+    })
 }
 
 fn invalid(problem: String) -> io::Error {

@@ -65,7 +65,13 @@ pub(crate) struct Alluxio {
 }
 
 impl Plan {
-    fn server(&self, name: &str, class: &str, heap_bytes: u64, namespace: &Arc<NetworkNamespace>) -> JavaServer {
+    fn server(
+        &self,
+        name: &str,
+        class: &str,
+        heap_bytes: u64,
+        namespace: &Arc<NetworkNamespace>,
+    ) -> JavaServer {
         let options = [
             format!("-Dalluxio.site.conf.dir={}", self.scratch.display()),
             format!("-Dalluxio.home={}", self.scratch.display()),

@@ -69,10 +69,9 @@ pub(super) fn of_servers(
     add("alluxio.master.journal.folder", journal.display().to_string());
     add("alluxio.master.metastore", "HEAP".to_owned());
     add("alluxio.master.mount.table.root.ufs", format!("s3://{}/", behind.name));
-    for (name, value) in [
-        ("accessKeyId", behind.keys.access.clone()),
-        ("secretKey", behind.keys.secret.clone()),
-    ] {
+    for (name, value) in
+        [("accessKeyId", behind.keys.access.clone()), ("secretKey", behind.keys.secret.clone())]
+    {
         add(&format!("alluxio.master.mount.table.root.option.s3a.{name}"), value);
     }
     for (name, value) in [

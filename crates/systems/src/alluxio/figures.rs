@@ -47,8 +47,8 @@ impl Figures {
             let counter = || told["counters"][name]["count"].as_f64();
             gauge.or_else(counter).unwrap_or(0.0).max(0.0) as u64
         };
-        let sum = |what: &str| {
-            ["Local", "Domain", "Remote"].map(|way| number(&format!("Cluster.{what}{way}"))).iter().sum()
+        let sum = |what: &str| -> u64 {
+            ["Local", "Domain", "Remote"].iter().map(|way| number(&format!("Cluster.{what}{way}"))).sum()
         };
         Figures {
             cached_read_bytes: sum("BytesRead"),

@@ -1,10 +1,51 @@
-//! The gateway's configuration, as docs/gateway.md has it.
+//! How the gateway is started, and its configuration, as docs/gateway.md has it.
 
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use underlay_config::units::format_bytes;
 
-use super::process::{ADDRESS, ADMIN, FLUSHES, METADATA_BYTES, Plan, REQUESTS};
+use crate::ceph::Bucket;
+
+/// Where clients find it in their network,
+pub(crate) const ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9000));
+/// and where it tells of itself.
+pub(super) const ADMIN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001));
+/// Of the store that remembers where everything is.
+const METADATA_BYTES: u64 = 32 << 20;
+/// At a time. Each may hold some blocks of the cache in memory: few of them, since the budget is small.
+const REQUESTS: u32 = 64;
+const FLUSHES: u32 = 4;
+/// Memory that it takes besides its memory tier: metadata, bodies that are under way, threads. An estimate.
+pub(crate) const OWN_BYTES: u64 = 224 << 20;
+
+/// How to start it.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub system: &'static str,
+    pub program: PathBuf,
+    /// Its journal, metadata and flash, on a storage of the study.
+    pub directory: PathBuf,
+    pub scratch: PathBuf,
+    pub sizes: Sizes,
+    /// How long a write may wait before it is stored; `None`: it is acknowledged when the store has it.
+    pub flush_after: Option<Duration>,
+    /// How long a write waits for room, or for the store.
+    pub patience: Duration,
+    /// The bucket as clients name it.
+    pub serves: String,
+    /// What is behind that: a bucket that exists.
+    pub store: Bucket,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub memory_bytes: u64,
+    /// 0 for none.
+    pub flash_bytes: u64,
+    pub journal_bytes: u64,
+}
 
 /// What the gateway's own files are called in its scratch directory.
 pub(super) const KEY_SECRET: &str = "key.secret";
@@ -56,11 +97,8 @@ fn toml_string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::super::process::Sizes;
     use super::*;
-    use crate::ceph::{Bucket, Keys};
+    use crate::ceph::Keys;
 
     #[test]
     fn secrets_are_in_files_and_what_is_not_wanted_is_left_out() {

@@ -4,6 +4,7 @@ mod configuration;
 mod process;
 mod program;
 
-pub(crate) use process::{ADDRESS, Gateway, OWN_BYTES, Plan, Sizes, draw_keys};
+pub(crate) use configuration::{ADDRESS, OWN_BYTES, Plan, Sizes};
+pub(crate) use process::{Gateway, draw_keys};
 pub(crate) use program::trusted;
 pub use program::{PROGRAM, find};

@@ -1,15 +1,14 @@
 //! Its process: started on a storage, asked what it does, waited for until the store has everything.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
-use std::path::PathBuf;
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use underlay_record::GatewayStatus;
 
-use super::configuration::{KEY_SECRET, STORE_SECRET, TOKEN, text};
-use crate::ceph::{Bucket, Keys};
+use super::configuration::{ADDRESS, ADMIN, KEY_SECRET, Plan, STORE_SECRET, TOKEN, text};
+use crate::ceph::Keys;
 use crate::child::Child;
 use crate::credentials::random_password;
 use crate::network_namespace::NetworkNamespace;
@@ -17,56 +16,23 @@ use crate::private_file::write_private;
 use crate::system::{Resources, SystemError};
 use crate::web::get_json_as;
 
-/// Where clients find it in their network,
-pub(crate) const ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9000));
-/// and where it tells of itself.
-pub(super) const ADMIN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001));
-/// Of the store that remembers where everything is.
-pub(super) const METADATA_BYTES: u64 = 32 << 20;
-/// At a time. Each may hold some blocks of the cache in memory: few of them, since the budget is small.
-pub(super) const REQUESTS: u32 = 64;
-pub(super) const FLUSHES: u32 = 4;
+const SETTINGS: &str = "gateway.toml";
 const POLL: Duration = Duration::from_millis(50);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const END_LIMIT: Duration = Duration::from_secs(30);
 
-/// How to start it.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub system: &'static str,
-    pub program: PathBuf,
-    /// Its journal, metadata and flash, on a storage of the study.
-    pub directory: PathBuf,
-    pub scratch: PathBuf,
-    pub sizes: Sizes,
-    /// How long a write may wait before it is stored; `None`: it is acknowledged when the store has it.
-    pub flush_after: Option<Duration>,
-    /// How long a write waits for room, or for the store.
-    pub patience: Duration,
-    /// The bucket as clients name it.
-    pub serves: String,
-    /// What is behind that: a bucket that exists.
-    pub store: Bucket,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sizes {
-    pub memory_bytes: u64,
-    /// 0 for none.
-    pub flash_bytes: u64,
-    pub journal_bytes: u64,
-}
-
-/// Memory that it takes besides its memory tier: metadata, bodies that are under way, threads. Measured: 90 to 170 MiB.
-pub(crate) const OWN_BYTES: u64 = 224 << 20;
-
 /// A running gateway. Dropping it kills it.
-#[derive(Debug)]
 pub(crate) struct Gateway {
     system: &'static str,
     child: Child,
     namespace: Arc<NetworkNamespace>,
     token: String,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Gateway").field("child", &self.child).finish_non_exhaustive()
+    }
 }
 
 /// What clients of a gateway sign with, drawn before it runs.
@@ -95,12 +61,13 @@ impl Gateway {
             random_password().map_err(|error| failed(format!("there are no random numbers: {error}")))?;
         std::fs::create_dir_all(&plan.scratch)
             .map_err(|error| failed(format!("can't make {}: {error}", plan.scratch.display())))?;
-        let configuration = plan.scratch.join("gateway.toml");
+        let configuration = plan.scratch.join(SETTINGS);
+        let settings = text(plan, &keys.access, &plan.scratch);
         for (name, content) in [
             (KEY_SECRET, keys.secret.as_str()),
             (STORE_SECRET, plan.store.keys.secret.as_str()),
             (TOKEN, token.as_str()),
-            ("gateway.toml", &text(plan, &keys.access, &plan.scratch)),
+            (SETTINGS, settings.as_str()),
         ] {
             let path = plan.scratch.join(name);
             write_private(&path, content)
@@ -113,8 +80,7 @@ impl Gateway {
         let log = plan.scratch.join("gateway.log");
         let child = Child::spawn_as(plan.system, "the S3 gateway", command, &log, resources)?;
         let connects = || TcpStream::connect_timeout(&ADDRESS, CONNECT_LIMIT).is_ok();
-        let gateway =
-            Gateway { system: plan.system, child, namespace: Arc::clone(namespace), token };
+        let gateway = Gateway { system: plan.system, child, namespace: Arc::clone(namespace), token };
         // It listens before it has listed the bucket, and answers behind that.
         gateway.child.state().wait_until("starting", "serving", limit, POLL, &|| {
             Ok(namespace.within(connects).unwrap_or(false) && gateway.status("starting").is_ok())
@@ -152,7 +118,8 @@ impl Gateway {
             }
             go_on()?;
             if began.elapsed() > limit {
-                let why = status.last_failure.map_or_else(String::new, |(name, why)| format!("; {name}: {why}"));
+                let why =
+                    status.last_failure.map_or_else(String::new, |(name, why)| format!("; {name}: {why}"));
                 let problem = format!(
                     "after {:.0} s the store still lacks {} objects that the gateway has acknowledged{why}",
                     limit.as_secs_f64(),

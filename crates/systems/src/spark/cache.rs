@@ -101,7 +101,7 @@ pub(super) fn program(variable: fn(&str) -> Option<String>) -> Result<PathBuf, S
 /// Where the cache keeps what it does not keep in memory: on the storage of its role, or else beside the executors' files.
 fn storage(paths: &StoragePaths) -> Result<&Path, SystemError> {
     let own = paths.roles.get("cache_storage").or_else(|| paths.roles.get("shuffle"));
-    own.map_or_else(|| first_data_directory(NAME, &paths.data).map(PathBuf::as_path), |own| Ok(own))
+    own.map_or_else(|| first_data_directory(NAME, &paths.data).map(PathBuf::as_path), |own| Ok(own.as_path()))
 }
 
 /// The URL of what jobs call `name`, behind such a cache.
@@ -367,7 +367,13 @@ impl Cache {
     }
 
     /// What a job did, from its beginning until the store had everything.
-    pub(super) fn used(&self, before: &Totals, at_end: &Totals, drained: &Totals, drain: Duration) -> CacheUse {
+    pub(super) fn used(
+        &self,
+        before: &Totals,
+        at_end: &Totals,
+        drained: &Totals,
+        drain: Duration,
+    ) -> CacheUse {
         let since = |pick: fn(&Totals) -> u64| pick(drained).saturating_sub(pick(before));
         let hits = drained.blocks.zip(before.blocks).map(|(now, then)| now.0.saturating_sub(then.0));
         let misses = drained.blocks.zip(before.blocks).map(|(now, then)| now.1.saturating_sub(then.1));

@@ -221,12 +221,7 @@ impl Cluster {
     }
 
     /// Waits until the store has all that the cache has acknowledged.
-    fn drain(
-        &self,
-        during: &'static str,
-        limit: Duration,
-        watch: JobWatch<'_>,
-    ) -> Result<(), SystemError> {
+    fn drain(&self, during: &'static str, limit: Duration, watch: JobWatch<'_>) -> Result<(), SystemError> {
         let Some(cache) = &self.cache else { return Ok(()) };
         let healthy = || self.is_wanted(during, "storing", watch);
         cache.drain(during, &self.driver, limit, &healthy)

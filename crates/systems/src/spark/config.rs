@@ -74,11 +74,8 @@ settings! {
     }
 }
 
-const CACHES: OneOf<Option<CacheKind>> = OneOf(&[
-    ("none", None),
-    ("gateway", Some(CacheKind::Gateway)),
-    ("alluxio", Some(CacheKind::Alluxio)),
-]);
+const CACHES: OneOf<Option<CacheKind>> =
+    OneOf(&[("none", None), ("gateway", Some(CacheKind::Gateway)), ("alluxio", Some(CacheKind::Alluxio))]);
 
 pub(super) const WRITES: OneOf<bool> = OneOf(&[("back", true), ("through", false)]);
 
@@ -200,14 +197,14 @@ impl Config {
         for (key, goes_with) in OF_CACHE {
             if values.contains_key(*key) && !config.cache.is_some_and(|cache| goes_with.contains(&cache)) {
                 let names: Vec<&str> = goes_with.iter().map(|cache| cache.name()).collect();
-                mistake(key, format!("expected not to be set without cache = \"{}\"", names.join("\" or \"")));
+                mistake(
+                    key,
+                    format!("expected not to be set without cache = \"{}\"", names.join("\" or \"")),
+                );
             }
         }
         if values.contains_key("cache_flush_after") && !config.cache_is_back {
-            mistake(
-                "cache_flush_after",
-                "expected not to be set with cache_write = \"through\"".to_owned(),
-            );
+            mistake("cache_flush_after", "expected not to be set with cache_write = \"through\"".to_owned());
         }
         if let (Some(copies), Some(nodes)) = (config.replication, stored_on)
             && copies > nodes
@@ -462,7 +459,10 @@ mod tests {
             (&[("store", "s3a"), ("bucket", "abc")], "bucket: expected not to be set without endpoint"),
             (&[("store", "s3a"), ("endpoint", "https://a.example")], "bucket: expected to be set"),
             (&[("cache", "gateway")], "cache: expected not to be set without store = \"s3a\" on Ceph"),
-            (&[("store", "s3a"), ("cache_write", "back")], "cache_write: expected not to be set without cache"),
+            (
+                &[("store", "s3a"), ("cache_write", "back")],
+                "cache_write: expected not to be set without cache",
+            ),
             (
                 &[("store", "s3a"), ("cache", "alluxio"), ("cache_journal", "1 GiB")],
                 "cache_journal: expected not to be set without cache = \"gateway\"",
@@ -472,7 +472,12 @@ mod tests {
                 "committer: expected file-v1, file-v2 or iceberg: magic commits to S3A, and",
             ),
             (
-                &[("store", "s3a"), ("cache", "gateway"), ("cache_write", "through"), ("cache_flush_after", "1 s")],
+                &[
+                    ("store", "s3a"),
+                    ("cache", "gateway"),
+                    ("cache_write", "through"),
+                    ("cache_flush_after", "1 s"),
+                ],
                 "cache_flush_after: expected not to be set with cache_write",
             ),
             (
@@ -500,7 +505,10 @@ mod tests {
         assert_eq!((&*applied["committer"], &*applied["osds"]), ("magic", "2"));
         assert!(!applied.contains_key("datanodes") && !applied.contains_key("cache_write"));
         let cached = resolve(&[("store", "s3a"), ("cache", "gateway")], 2).applied();
-        assert_eq!((&*cached["cache"], &*cached["cache_write"], &*cached["cache_flush_after"]), ("gateway", "back", "5 s"));
+        assert_eq!(
+            (&*cached["cache"], &*cached["cache_write"], &*cached["cache_flush_after"]),
+            ("gateway", "back", "5 s")
+        );
         assert!(!cached.contains_key("cache_short_circuit") && cached["cache_memory"].parse::<u64>().is_ok());
     }
 }

@@ -100,7 +100,10 @@ mod tests {
         assert_eq!(gateway.uses, ["osd0", "osd1"]);
         let cached = of(&[("store", "s3a"), ("cache", "gateway")]);
         let part = |name: &str| cached.iter().find(|part| part.name == name).unwrap();
-        assert_eq!((&part("worker1").uses, &part("cache").uses), (&vec!["cache".to_owned()], &vec!["gateway".to_owned()]));
+        assert_eq!(
+            (&part("worker1").uses, &part("cache").uses),
+            (&vec!["cache".to_owned()], &vec!["gateway".to_owned()])
+        );
         let alluxio = of(&[("store", "s3a"), ("cache", "alluxio")]);
         let worker = alluxio.iter().find(|part| part.name == "worker1").unwrap();
         assert_eq!(worker.uses, ["alluxio-worker", "alluxio-master"]);

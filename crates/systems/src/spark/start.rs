@@ -43,7 +43,10 @@ const START_LIMIT: Duration = Duration::from_secs(240);
 const ROLES: &[(&str, &str)] = &[
     ("shuffle", "executors' local directories: shuffle files, spills, and what S3A has not uploaded yet"),
     ("namenode", "the image and the edit log of HDFS's NameNode"),
-    ("cache_storage", "the journal, the metadata and the flash tier of a cache between jobs and Ceph; by default with what is shuffled"),
+    (
+        "cache_storage",
+        "the journal, the metadata and the flash tier of a cache between jobs and Ceph; by default with what is shuffled",
+    ),
 ];
 /// The folder of executors on a storage.
 const LOCAL: &str = "spark-local";

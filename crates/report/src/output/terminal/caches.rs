@@ -6,8 +6,17 @@ use crate::quantity::{self, ABSENT};
 use underlay_record::CacheUse;
 
 /// What a table of caches says of each job.
-const HEADER: [&str; 9] =
-    ["job", "storage", "read", "hits", "fetched", "written", "stored", "unstored at its end", "all stored after"];
+const HEADER: [&str; 9] = [
+    "job",
+    "storage",
+    "read",
+    "hits",
+    "fetched",
+    "written",
+    "stored",
+    "unstored at its end",
+    "all stored after",
+];
 const WORDS: &str = "Hits: the part of what was read that the cache had. Stored: what it sent to the store by the time that this had everything, \
      which is no part of a job's duration.";
 
