@@ -101,7 +101,15 @@ impl Plan {
         };
         let journal = self.scratch.join(JOURNAL);
         let flash = self.tiers.flash.as_ref().map(|(folder, _)| folder);
-        for folder in [&self.scratch, &journal, &self.scratch.join("logs")].into_iter().chain(flash) {
+        // Its web server, which tells figures, wants a folder of pages.
+        let pages = self.scratch.join("webui");
+        let folders = [
+            journal.clone(),
+            self.scratch.join("logs"),
+            pages.join("master/build"),
+            pages.join("worker/build"),
+        ];
+        for folder in folders.iter().chain(flash) {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
         }
         let site = self.scratch.join("alluxio-site.properties");
@@ -147,7 +155,12 @@ impl Alluxio {
             ("Alluxio worker", "alluxio.worker.AlluxioWorker", WORKER_HEAP_BYTES, WORKER),
             ("Alluxio job worker", "alluxio.worker.AlluxioJobWorker", JOB_WORKER_HEAP_BYTES, JOB_WORKER),
         ] {
-            let server = plan.server(name, class, heap_bytes, namespace).start(&plan.java, resources)?;
+            let mut server = plan.server(name, class, heap_bytes, namespace);
+            if address == JOB_WORKER {
+                // It is a client too, and what it reads to store it is no job's.
+                server.options.push("-Dalluxio.user.metrics.collection.enabled=false".to_owned());
+            }
+            let server = server.start(&plan.java, resources)?;
             server.wait_for_listener(address, limit)?;
             servers.push(server);
         }

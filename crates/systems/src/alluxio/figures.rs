@@ -13,9 +13,9 @@ const PATH: &str = "/metrics/json/";
 /// Since its start. What clients read and wrote past the worker is told by them, a second later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
-    /// What clients read of what it had,
-    pub cached_read_bytes: u64,
-    /// and what it fetched from the store for them.
+    /// What clients read, whether it had it or fetched it for them,
+    pub read_bytes: u64,
+    /// and what it fetched.
     pub fetched_bytes: u64,
     pub written_bytes: u64,
     pub stored_bytes: u64,
@@ -51,7 +51,7 @@ impl Figures {
             ["Local", "Domain", "Remote"].iter().map(|way| number(&format!("Cluster.{what}{way}"))).sum()
         };
         Figures {
-            cached_read_bytes: sum("BytesRead"),
+            read_bytes: sum("BytesRead"),
             fetched_bytes: number("Cluster.BytesReadUfsAll"),
             written_bytes: sum("BytesWritten"),
             stored_bytes: number("Cluster.BytesWrittenUfsAll"),
@@ -75,7 +75,7 @@ mod tests {
             "counters": { "Cluster.BytesReadLocal": { "count": 5 }, "Cluster.BytesReadRemote": { "count": 6 } }
         });
         let figures = Figures::of(&told);
-        assert_eq!((figures.cached_read_bytes, figures.fetched_bytes, figures.waiting_files), (11, 7, 2));
+        assert_eq!((figures.read_bytes, figures.fetched_bytes, figures.waiting_files), (11, 7, 2));
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use super::driver::Driver;
 use super::memory::{CacheKind, MIB};
 use crate::alluxio;
 use crate::artifacts::{ALLUXIO, ALLUXIO_CLIENT, ArtifactError};
-use crate::ceph::{Bucket, Keys};
+use crate::ceph::{Bucket, Keys, StoreRequest};
 use crate::gateway::{self, Gateway};
 use crate::java::Java;
 use crate::memory_folder::MemoryFolder;
@@ -74,6 +74,13 @@ pub(super) struct Cache {
 enum Server {
     Gateway(Box<Gateway>),
     Alluxio(Box<alluxio::Alluxio>),
+}
+
+/// The bytes of objects that a store sent and received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    sent_bytes: u64,
+    received_bytes: u64,
 }
 
 /// What a cache has done since its start, by which two moments are compared.
@@ -296,7 +303,7 @@ impl Cache {
             Server::Alluxio(alluxio) => {
                 let figures = alluxio.figures(during)?;
                 Totals {
-                    read_bytes: figures.cached_read_bytes + figures.fetched_bytes,
+                    read_bytes: figures.read_bytes,
                     fetched_bytes: figures.fetched_bytes,
                     blocks: None,
                     written_bytes: figures.written_bytes,
@@ -366,27 +373,31 @@ impl Cache {
         }
     }
 
-    /// What a job did, from its beginning until the store had everything.
+    /// What a job did, from its beginning until the store had everything: what there was at the beginning, at its end and then, and what
+    /// the store was asked for.
     pub(super) fn used(
         &self,
-        before: &Totals,
-        at_end: &Totals,
-        drained: &Totals,
+        [before, at_end, drained]: [&Totals; 3],
+        traffic: Traffic,
         drain: Duration,
     ) -> CacheUse {
         let since = |pick: fn(&Totals) -> u64| pick(drained).saturating_sub(pick(before));
-        let hits = drained.blocks.zip(before.blocks).map(|(now, then)| now.0.saturating_sub(then.0));
-        let misses = drained.blocks.zip(before.blocks).map(|(now, then)| now.1.saturating_sub(then.1));
+        let blocks = drained.blocks.zip(before.blocks);
         let avoided = drained.avoided_uploads.zip(before.avoided_uploads);
+        // Alluxio's job service keeps to itself what it stores.
+        let (fetched_bytes, stored_bytes) = match &self.running {
+            Server::Gateway(_) => (since(|totals| totals.fetched_bytes), since(|totals| totals.stored_bytes)),
+            Server::Alluxio(_) => (traffic.sent_bytes, traffic.received_bytes),
+        };
         CacheUse {
             kind: self.kind.name().to_owned(),
             write: self.write.clone(),
             read_bytes: since(|totals| totals.read_bytes),
-            fetched_bytes: since(|totals| totals.fetched_bytes),
-            hits,
-            misses,
+            fetched_bytes,
+            hits: blocks.map(|(now, then)| now.0.saturating_sub(then.0)),
+            misses: blocks.map(|(now, then)| now.1.saturating_sub(then.1)),
             written_bytes: since(|totals| totals.written_bytes),
-            stored_bytes: since(|totals| totals.stored_bytes),
+            stored_bytes,
             dirty_bytes: at_end.dirty_bytes,
             dirty_objects: at_end.dirty_objects,
             avoided_uploads: avoided.map(|(now, then)| now.saturating_sub(then)),
@@ -412,6 +423,25 @@ impl Cache {
         match self.running {
             Server::Gateway(gateway) => gateway.stop(),
             Server::Alluxio(alluxio) => alluxio.stop(),
+        }
+    }
+}
+
+impl Traffic {
+    pub(super) fn of(requests: &[StoreRequest]) -> Traffic {
+        let sum = |kind: &str, pick: fn(&StoreRequest) -> u64| {
+            requests.iter().filter(|request| request.kind == kind).map(pick).sum()
+        };
+        Traffic {
+            sent_bytes: sum("get", |request| request.sent_bytes),
+            received_bytes: sum("put", |request| request.received_bytes),
+        }
+    }
+
+    pub(super) fn and(self, other: Traffic) -> Traffic {
+        Traffic {
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            received_bytes: self.received_bytes + other.received_bytes,
         }
     }
 }

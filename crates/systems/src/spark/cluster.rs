@@ -11,7 +11,7 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
-use super::cache::{Cache, Caches, Totals, url};
+use super::cache::{Cache, Caches, Totals, Traffic, url};
 use super::config::{Committer, Config};
 use super::driver::Driver;
 use super::event_log::EventLog;
@@ -108,6 +108,8 @@ struct Undrained {
     before: Totals,
     at_end: Totals,
     ended: Instant,
+    /// What went between the cache and the store until then.
+    traffic: Traffic,
 }
 
 impl State {
@@ -225,6 +227,18 @@ impl Cluster {
         let Some(cache) = &self.cache else { return Ok(()) };
         let healthy = || self.is_wanted(during, "storing", watch);
         cache.drain(during, &self.driver, limit, &healthy)
+    }
+
+    /// What the cache has done and has not stored as a job ends; `None` without one.
+    fn at_end(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        watch: JobWatch<'_>,
+    ) -> Result<Option<Totals>, SystemError> {
+        let Some(cache) = &self.cache else { return Ok(None) };
+        let healthy = || self.is_wanted(during, "storing", watch);
+        cache.at_end(during, &self.driver, limit, &healthy).map(Some)
     }
 
     /// Whether all is well and whoever watches wants to go on.
@@ -361,14 +375,16 @@ impl Cluster {
         let before = self.cache.as_ref().map(|cache| cache.totals(step.during)).transpose()?;
         state.undrained = None;
         let answer = self.run(&step, &request, job.limit, watch, state)?;
-        if let (Some(cache), Some(before)) = (&self.cache, before) {
-            let ended = Instant::now();
-            let healthy = || self.is_wanted(step.during, "storing", watch);
-            let at_end = cache.at_end(step.during, &self.driver, job.limit, &healthy)?;
-            state.undrained = Some(Undrained { before, at_end, ended });
-        }
+        let ended = Instant::now();
+        let at_end = self.at_end(step.during, job.limit, watch)?;
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
+        state.undrained = before.zip(at_end).map(|(before, at_end)| Undrained {
+            before,
+            at_end,
+            ended,
+            traffic: Traffic::of(&requests),
+        });
         let result = &answer["result"];
         let committer =
             step.output.map(|_| committed_by(state.committer, step.during, result)).transpose()?;
@@ -388,7 +404,9 @@ impl Cluster {
         let drain = undrained.ended.elapsed();
         std::thread::sleep(cache.told_after());
         let drained = cache.totals(step.during)?;
-        Ok(Some(cache.used(&undrained.before, &undrained.at_end, &drained, drain)))
+        let late = Traffic::of(&self.requests_so_far(step.during, &mut self.state.lock())?);
+        let traffic = undrained.traffic.and(late);
+        Ok(Some(cache.used([&undrained.before, &undrained.at_end, &drained], traffic, drain)))
     }
 
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
