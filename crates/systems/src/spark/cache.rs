@@ -192,6 +192,7 @@ impl Caches {
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
         let mut settings: BTreeMap<String, String> = [
             ("endpoint", format!("http://{}", gateway::ADDRESS)),
+            ("endpoint.region", "us-east-1".to_owned()),
             ("path.style.access", "true".to_owned()),
             ("connection.ssl.enabled", "false".to_owned()),
             // The gateway takes signatures of version 4 alone.
@@ -429,7 +430,7 @@ impl Cache {
 
 impl Traffic {
     pub(super) fn of(requests: &[StoreRequest]) -> Traffic {
-        let sum = |kind: &str, pick: fn(&StoreRequest) -> u64| {
+        let sum = |kind: &str, pick: fn(&StoreRequest) -> u64| -> u64 {
             requests.iter().filter(|request| request.kind == kind).map(pick).sum()
         };
         Traffic {
