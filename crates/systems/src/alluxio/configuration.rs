@@ -100,6 +100,8 @@ pub(super) fn of_servers(
     add("alluxio.master.persistence.checker.interval", "200ms".to_owned());
     add("alluxio.job.master.worker.heartbeat.interval", "200ms".to_owned());
     add("alluxio.job.worker.threadpool.size", "2".to_owned());
+    // There is one worker, which is awaited anyhow.
+    add("alluxio.master.worker.connect.wait.time", "500ms".to_owned());
     add("alluxio.master.worker.timeout", seconds(300.0));
     add("alluxio.job.master.worker.timeout", seconds(300.0));
     add("alluxio.underfs.s3.request.timeout", seconds(120.0));

@@ -7,4 +7,4 @@ mod program;
 pub(crate) use configuration::{ADDRESS, OWN_BYTES, Plan, Sizes};
 pub(crate) use process::{Gateway, draw_keys};
 pub(crate) use program::trusted;
-pub use program::{PROGRAM, find};
+pub use program::find;

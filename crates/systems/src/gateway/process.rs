@@ -137,10 +137,6 @@ impl Gateway {
         if state.is_running() { Ok(()) } else { Err(state.failed(during, state.describe())) }
     }
 
-    pub(crate) fn process(&self) -> Option<u32> {
-        self.child.state().running_pid()
-    }
-
     /// Kills it: what it has acknowledged is in its journal.
     pub(crate) fn kill(&self) {
         self.child.kill();

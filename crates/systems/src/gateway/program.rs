@@ -8,7 +8,7 @@ use underlay_files::check_trusted_file;
 use crate::system::SystemError;
 
 /// Its name.
-pub const PROGRAM: &str = "underlay-gateway";
+const PROGRAM: &str = "underlay-gateway";
 const REMEDY: &str = "in Underlay's sources `make gateway` builds it and `make install` installs it; the Debian package has it";
 
 /// The program beside this one, or in a directory of `PATH` in which only root can put something.

@@ -23,7 +23,7 @@ const EXECUTOR_SHARE: u64 = 2;
 const CACHE_SHARE: u64 = 4;
 /// A cache in between gets one over this before them.
 const BETWEEN_SHARE: u64 = 3;
-pub(super) const MIN_BETWEEN_BYTES: u64 = 64 * MIB;
+const MIN_BETWEEN_BYTES: u64 = 64 * MIB;
 
 /// What jobs read from and write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
