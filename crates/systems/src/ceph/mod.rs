@@ -9,7 +9,7 @@ mod programs;
 mod requests;
 
 pub(crate) use certificate::Certificate;
-pub(crate) use cluster::planned_nodes;
+pub(crate) use cluster::{Bucket, planned_nodes};
 pub use cluster::{Ceph, Keys};
 pub(crate) use parts::parts;
 pub use plan::{Memory, Plan};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use underlay_sync::Mutex;
 
 use super::NAME;
+use super::cache::{self, Caches};
 use super::cluster::{Cluster, Remote, State};
 use super::config::{Committer, Config, SETTINGS};
 use super::defaults::Session;
@@ -18,13 +19,13 @@ use super::event_log::EventLog;
 use super::jobs::JOBS;
 use super::manager::Manager;
 use super::master::{self, Reached};
-use super::memory::{ManagerKind, StoreKind};
+use super::memory::{CacheKind, ManagerKind, StoreKind};
 use super::on_yarn;
 use super::parts::parts;
 use super::servers::{ServerPlan, Servers, worker_name};
 use super::store::Store;
 use super::version::{VERSIONS, Version};
-use crate::artifacts::{self, HADOOP, ICEBERG, SPARK, SPARK_4_1};
+use crate::artifacts::{self, ALLUXIO, HADOOP, ICEBERG, SPARK, SPARK_4_1};
 use crate::ceph::{self, Ceph};
 use crate::hdfs;
 use crate::java::Java;
@@ -46,6 +47,10 @@ const START_LIMIT: Duration = Duration::from_secs(240);
 const ROLES: &[(&str, &str)] = &[
     ("shuffle", "executors' local directories: shuffle files, spills, and what S3A has not uploaded yet"),
     ("namenode", "the image and the edit log of HDFS's NameNode"),
+    (
+        "cache_storage",
+        "the journal, the metadata and the flash tier of a cache between jobs and Ceph; by default with what is shuffled",
+    ),
 ];
 /// The folder of executors on a storage.
 const LOCAL: &str = "spark-local";
@@ -62,9 +67,20 @@ pub struct Spark {
 pub static INSTALLED: Spark = Spark::with_variables(|name| std::env::var(name).ok());
 
 impl Spark {
-    /// Takes the keys of a store elsewhere from these variables instead of the environment.
+    /// Takes the keys of a store elsewhere, and the gateway's program, from these variables instead of the environment.
     pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Spark {
         Spark { variable }
+    }
+
+    /// Checks what can't be fetched, before anything is.
+    fn check_programs(&self, config: &Config) -> Result<(), SystemError> {
+        if config.cache == Some(CacheKind::Gateway) {
+            cache::program(self.variable)?;
+        }
+        match config.kind() {
+            StoreKind::Hdfs | StoreKind::Elsewhere | StoreKind::Given => Ok(()),
+            StoreKind::S3a => Ceph::check_installed(NAME),
+        }
     }
 
     /// Like [`System::start`], but returns the concrete type.
@@ -86,7 +102,7 @@ impl Spark {
             ));
         }
         check_roles(NAME, ROLES, paths.roles.keys())?;
-        check_programs(&config)?;
+        self.check_programs(&config)?;
         let reached = config.master.as_ref();
         let reached =
             reached.map(|master| master::reach((&config, master), settings, self.variable)).transpose()?;
@@ -100,6 +116,7 @@ impl Spark {
         let scratch = paths.scratch.join(NAME);
         check_path(&scratch)?;
         let slow_motion = settings.slow_motion.max(1.0);
+        let caches = Caches::of(&config, paths, &scratch, self.variable, slow_motion)?;
         let limit = START_LIMIT.mul_f64(slow_motion);
         let failed = |path: &std::path::Path, error: std::io::Error| {
             SystemError::starting(NAME, format!("can't write to {}: {error}", path.display()))
@@ -126,7 +143,7 @@ impl Spark {
                 resources: resources.clone(),
                 limit,
             };
-            return join(plan, &reached, &library, (&jobs, &events, &configuration, &temporary));
+            return join(plan, &reached, &library, caches, (&jobs, &events, &configuration, &temporary));
         }
         let local_directories = local_directories(paths)?;
         let namespace = NetworkNamespace::create(NAME)?;
@@ -147,6 +164,7 @@ impl Spark {
             }
             None => Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
         };
+        caches.furnish(&config, &namespace, paths)?;
         let plan = ServerPlan {
             java,
             environment,
@@ -169,11 +187,15 @@ impl Spark {
                 Manager::Yarn(Box::new(yarn))
             }
         };
+        let of_cache = caches.library().map(Path::to_owned);
         let mut session = Session {
             config: &config,
             resources,
             library: &library,
-            iceberg: iceberg.as_deref().map(|jars| (jars, store.url("tables"))),
+            iceberg: iceberg.as_deref().map(|jars| {
+                let tables = config.cache.map(|kind| cache::url(kind, "tables"));
+                (jars, tables.unwrap_or_else(|| store.url("tables")))
+            }),
             python: &plan.environment.python,
             jobs: &jobs,
             events: &events,
@@ -181,7 +203,11 @@ impl Spark {
             temporary: &temporary,
             buffers: &local_directories,
             slow_motion,
-            store: store.settings(address),
+            cache: of_cache.as_deref(),
+            store: match &store {
+                Store::Ceph(_) => store.settings(address).into_iter().chain(caches.settings()).collect(),
+                Store::Hdfs(_) | Store::Elsewhere(_) | Store::Given(_) => store.settings(address),
+            },
             trusted: store.certificate().map(|certificate| certificate.trusted_by_java()),
             manager: BTreeMap::new(),
             without: &[],
@@ -199,9 +225,11 @@ impl Spark {
         };
         let is_ours = !matches!(store, Store::Elsewhere(_));
         let state = State::new(config.committer, EventLog::new(&events), requests);
-        let cluster = Cluster {
+        let mut cluster = Cluster {
             driver,
             manager,
+            cache: None,
+            caches,
             store,
             namespace: Some(namespace),
             remote,
@@ -218,6 +246,7 @@ impl Spark {
             write_private(&file, &session.text()).map_err(|error| failed(&file, error))?;
         }
         cluster.make_bucket(limit)?;
+        cluster.start_cache(resources, limit)?;
         Ok(cluster)
     }
 }
@@ -227,6 +256,7 @@ fn join(
     plan: ServerPlan,
     reached: &Reached,
     library: &Path,
+    caches: Caches,
     (jobs, events, configuration, temporary): (&Path, &Path, &Path, &Path),
 ) -> Result<Cluster, SystemError> {
     plan.prepare()?;
@@ -244,6 +274,7 @@ fn join(
         temporary,
         buffers: &buffers,
         slow_motion: 1.0,
+        cache: None,
         store: BTreeMap::new(),
         trusted: None,
         manager: reached.settings(config, &source_names(), jobs),
@@ -260,6 +291,8 @@ fn join(
     let cluster = Cluster {
         driver,
         manager: Manager::Elsewhere,
+        cache: None,
+        caches,
         store: Store::Given(reached.directory.clone()),
         namespace: None,
         remote: None,
@@ -314,14 +347,6 @@ fn check_path(path: &std::path::Path) -> Result<(), SystemError> {
     }
 }
 
-/// Checks what can't be fetched, before anything is.
-fn check_programs(config: &Config) -> Result<(), SystemError> {
-    match config.kind() {
-        StoreKind::Hdfs | StoreKind::Elsewhere | StoreKind::Given => Ok(()),
-        StoreKind::S3a => Ceph::check_installed(NAME),
-    }
-}
-
 impl System for Spark {
     fn name(&self) -> &'static str {
         NAME
@@ -345,6 +370,7 @@ impl System for Spark {
             ("hadoop-aws of spark 4.1", &SPARK_4_1, "hadoop-aws"),
             ("hadoop", &HADOOP, "hadoop-common"),
             ("iceberg", &ICEBERG, "iceberg-spark-runtime-3.5_2.12"),
+            ("alluxio", &ALLUXIO, "alluxio-core-server-master"),
         ];
         let mut versions = artifacts::versions(NAME, &programs);
         // The settings say which of them a cell has.
