@@ -290,7 +290,7 @@ fn version_4_1_commits_to_ceph_over_tls() {
     for committer in [Committer::Magic, Committer::FileV1] {
         cluster.set_committer(committer);
         let record = run(&cluster, &job("terasort"), &|_| true);
-        assert_eq!((record.committer, record.output_bytes), (Some(committer.name()), DATA_BYTES));
+        assert_eq!((&record.committer, record.output_bytes), (&Some(committer.name()), DATA_BYTES));
         assert_eq!(record.counters["output_records"], ROWS);
         assert!(requests(&record, "put", &anywhere) > 0, "{:#?}", record.stages);
         let renames = committer == Committer::FileV1;
