@@ -96,9 +96,11 @@ fn events(scratch: &Path) -> String {
 fn shuffle_files_outlive_their_executor_and_a_cluster_that_runs_already_runs_jobs() {
     let folder = TempDir::new().unwrap();
     let scratch = folder.path().join("scratch");
-    let pairs = [("datanodes", "1"), ("executors", "2"), ("shuffle_service", "true"), ("committer", "file-v2")];
+    let pairs =
+        [("datanodes", "1"), ("executors", "2"), ("shuffle_service", "true"), ("committer", "file-v2")];
     let cluster = start(folder.path(), 5 << 30, &pairs);
-    let larger = JobRequest { data_bytes: 10 * DATA_BYTES, maps: Some(4), reduces: Some(16), ..job("terasort") };
+    let larger =
+        JobRequest { data_bytes: 10 * DATA_BYTES, maps: Some(4), reduces: Some(16), ..job("terasort") };
     cluster.prepare_job(&larger, &|_| true).unwrap();
 
     // An executor goes as soon as all maps are done, while reduces fetch.
@@ -162,7 +164,12 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
         });
         ports.replace("-Dspark.shuffle.service.enabled=true", "-Dspark.shuffle.service.enabled=false")
     };
-    let jars = arguments("master").lines().find(|line| line.ends_with("/jars/*\"")).unwrap().trim_matches('"').to_owned();
+    let jars = arguments("master")
+        .lines()
+        .find(|line| line.ends_with("/jars/*\""))
+        .unwrap()
+        .trim_matches('"')
+        .to_owned();
     let spark_home = Path::new(&jars).parent().and_then(Path::parent).unwrap().to_owned();
     let python = spark_home.ancestors().nth(4).unwrap().join("bin/python");
     let shared = folder.join("shared");
@@ -172,7 +179,10 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
         std::fs::write(&file, arguments(name)).unwrap();
         let mut command = Command::new("java");
         command.arg(format!("@{}", file.display())).current_dir(folder);
-        command.env("SPARK_HOME", &spark_home).env("SPARK_SCALA_VERSION", "2.12").env("SPARK_LOCAL_IP", "127.0.0.1");
+        command
+            .env("SPARK_HOME", &spark_home)
+            .env("SPARK_SCALA_VERSION", "2.12")
+            .env("SPARK_LOCAL_IP", "127.0.0.1");
         command.env("SPARK_LOCAL_DIRS", folder);
         let log = std::fs::File::create(folder.join(format!("{name}.log"))).unwrap();
         command.stderr(log.try_clone().unwrap()).stdout(log);
@@ -199,7 +209,10 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
     assert!(cluster.namespace().is_none() && cluster.processes().is_empty());
     let record = run(&cluster, &job("terasort"), &|_| true);
     assert_eq!((record.committer.as_deref(), record.output_bytes), (Some("file-v1"), DATA_BYTES));
-    assert!(record.shuffled_bytes > 0 && record.stages.iter().any(|stage| stage.time.total_s() > 0.0), "{record:#?}");
+    assert!(
+        record.shuffled_bytes > 0 && record.stages.iter().any(|stage| stage.time.total_s() > 0.0),
+        "{record:#?}"
+    );
     // Its executors run a part of the jobs' own Python, which came with the session.
     run(&cluster, &job("teravalidate"), &|_| true);
     let applied = cluster.applied_settings();
@@ -231,11 +244,15 @@ fn yarn_gives_executors() {
         cluster.nodes().unwrap().list().unwrap().into_iter().map(|node| node.name).collect();
     assert_eq!(nodes, ["datanode1"]);
     // Without a NodeManager there will be no executors.
-    let node_managers: Vec<u32> = cluster.processes().into_iter().filter(|process| {
-        let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        let name = b"nodemanager.arguments";
-        words.windows(name.len()).any(|part| part == name)
-    }).collect();
+    let node_managers: Vec<u32> = cluster
+        .processes()
+        .into_iter()
+        .filter(|process| {
+            let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            let name = b"nodemanager.arguments";
+            words.windows(name.len()).any(|part| part == name)
+        })
+        .collect();
     let killed = AtomicBool::new(false);
     let failure = cluster.run_job(&job("terasort"), &|_| {
         if !killed.swap(true, Ordering::Relaxed) {
@@ -273,7 +290,7 @@ fn version_4_1_commits_to_ceph_over_tls() {
     for committer in [Committer::Magic, Committer::FileV1] {
         cluster.set_committer(committer);
         let record = run(&cluster, &job("terasort"), &|_| true);
-        assert_eq!((record.committer, record.output_bytes), (Some(committer.name()), DATA_BYTES));
+        assert_eq!((&record.committer, record.output_bytes), (&Some(committer.name()), DATA_BYTES));
         assert_eq!(record.counters["output_records"], ROWS);
         assert!(requests(&record, "put", &anywhere) > 0, "{:#?}", record.stages);
         let renames = committer == Committer::FileV1;
@@ -282,7 +299,12 @@ fn version_4_1_commits_to_ceph_over_tls() {
         assert!(write.time.total_s() > 0.0 && write.time.commit_s > 0.0, "{write:?}");
         // Tasks commit in the stage that writes, and the job behind it.
         let output = |name: &str| is_write(name) || name == "commit";
-        assert_eq!(requests(&record, "copy", &output), requests(&record, "copy", &anywhere), "{:#?}", record.stages);
+        assert_eq!(
+            requests(&record, "copy", &output),
+            requests(&record, "copy", &anywhere),
+            "{:#?}",
+            record.stages
+        );
         inside.push(record.counters["store_network_bytes"]);
     }
     // A rename has the store read what it has written, and write it again: once for each task, and once for the job. With the magic committer nothing

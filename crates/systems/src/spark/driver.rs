@@ -91,12 +91,18 @@ impl Driver {
         command.arg(jobs.join(MAIN)).arg(socket.as_path()).current_dir(&folder);
         without_variables_of_the_user(&mut command);
         without_options_of_the_user(&mut command);
+        let executor_python = match plan.config.master {
+            Some(_) => PathBuf::from(&plan.config.executor_python),
+            None => plan.environment.python.clone(),
+        };
         let of_jobs = (plan.config.version, &plan.environment);
         command.envs(executor_environment(of_jobs, &plan.local_directories, &home));
         command
             .env("SPARK_CONF_DIR", configuration)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONUNBUFFERED", "1")
+            // Spark's own setting is for those who start by its scripts.
+            .env("PYSPARK_PYTHON", executor_python)
             .env("TMPDIR", folder.join("tmp"));
         if let Some(hadoop) = hadoop {
             command.env("HADOOP_CONF_DIR", hadoop);

@@ -29,7 +29,8 @@ fn variable(name: &str) -> Option<String> {
 
 static SPARK: Spark = Spark::with_variables(variable);
 
-const BUSY: &str = "HTTP/1.1 503 Slow Down\r\nContent-Length: 40\r\n\r\n<Error><Code>SlowDown</Code> ...</Error>";
+const BUSY: &str =
+    "HTTP/1.1 503 Slow Down\r\nContent-Length: 40\r\n\r\n<Error><Code>SlowDown</Code> ...</Error>";
 
 /// What a relay does with further connections.
 const PASSING: u8 = 0;
@@ -208,7 +209,9 @@ pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
     super::parts::hold(&other_parts(&paths, relay.port), &other);
     let file = paths.scratch.join("spark/configuration/spark-defaults.conf");
     let told = std::fs::read_to_string(file).unwrap();
-    assert!(told.contains("spark.master") && KEYS.get().unwrap().iter().all(|key| !told.contains(key.as_str())));
+    assert!(
+        told.contains("spark.master") && KEYS.get().unwrap().iter().all(|key| !told.contains(key.as_str()))
+    );
     let record = super::run(&other, job, &|_| true);
     assert_eq!((record.committer.as_deref(), record.output_bytes), (Some("magic"), job.data_bytes));
     assert!(record.stages.iter().all(|stage| stage.requests.is_empty()), "only the store could count them");
