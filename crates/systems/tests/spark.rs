@@ -179,17 +179,15 @@ fn sort_through(cluster: &mut Cluster, committer: Committer) -> (JobRecord, Cach
 
 fn caches_store_what_they_acknowledged(cluster: &mut Cluster) {
     // It was started with Alluxio.
-    let (sorted, used) = sort_through(cluster, Committer::FileV1);
+    let (_, used) = sort_through(cluster, Committer::FileV1);
     assert_eq!((used.kind.as_str(), used.write.as_str(), used.hits), ("alluxio", "back", None));
     assert!(used.hit_share() > Some(0.5), "its input was just written: {used:#?}");
-    assert_eq!(requests(&sorted, "copy"), 0, "a rename is an entry in its tables: {sorted:#?}");
 
     let back = [("cache", "gateway"), ("cache_memory", "128 MiB"), ("cache_flush_after", "10 s")];
     put(cluster, &back);
-    let (sorted, used) = sort_through(cluster, Committer::FileV1);
+    let (_, used) = sort_through(cluster, Committer::FileV1);
     assert_eq!((used.kind.as_str(), used.write.as_str()), ("gateway", "back"));
     assert!(used.avoided_uploads > Some(0), "what was renamed away was uploaded: {used:#?}");
-    assert_eq!(requests(&sorted, "copy"), 0, "a rename is a row in its metadata: {sorted:#?}");
 
     put(cluster, &[("cache", "gateway"), ("cache_write", "through"), ("cache_flash", "128 MiB")]);
     let (_, used) = sort_through(cluster, Committer::Magic);
