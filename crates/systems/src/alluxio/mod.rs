@@ -6,7 +6,6 @@ mod figures;
 
 pub(crate) use cluster::{Alluxio, Plan};
 pub(crate) use configuration::{Tiers, of_clients};
-pub(crate) use figures::Figures;
 
 const MIB: u64 = 1 << 20;
 
