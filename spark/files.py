@@ -1,13 +1,22 @@
 """What a job left in the store, told by Hadoop's own clients; and requests of our own to an S3 store."""
 
+import http.client
 import json
+import time
 import urllib.parse
 
 import store
 
+# A cluster that ends its executors within these leaves nothing.
+_LOOKS = 15
+_LOOK_S = 2.0
+# Of what a request may take altogether, one attempt's share.
+_ATTEMPTS = 3
 # Of a bucket that is there already, and is ours.
 _CONFLICT = 409
 _NOT_FOUND = 404
+# From here on it is no fault of the request.
+_SERVERS_OWN = 500
 
 
 def _at(spark, path):
@@ -18,7 +27,7 @@ def _at(spark, path):
     return hadoop_path.getFileSystem(configuration), hadoop_path
 
 
-def _client(spark, bucket, authority):
+def _client(spark, bucket, authority, limit_s):
     """A client of the store of S3A's settings, the same for each version of S3A. Its requests have limits of their own."""
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     setting = lambda name, otherwise="": settings.get(f"fs.s3a.{name}", otherwise)
@@ -31,6 +40,7 @@ def _client(spark, bucket, authority):
         "address": endpoint.hostname,
         "port": endpoint.port or (443 if https else 80),
         "authority": authority,
+        "answer_s": limit_s / _ATTEMPTS,
         "path_style": True,
         "signatures": "v2" if setting("signing-algorithm") == "S3SignerType" else "v4",
         "region": setting("endpoint.region", "us-east-1"),
@@ -40,25 +50,33 @@ def _client(spark, bucket, authority):
     })
 
 
-def _ask(spark, method, bucket, key, authority, expected):
-    client = _client(spark, bucket, authority)
-    try:
-        client.request(method, key)
-    except store.Refused as refused:
-        if refused.status != expected:
-            raise
-    finally:
-        client.close()
+def _ask(spark, request, method, key, expected):
+    """One request, which may be repeated: a store that is busy with a job answers late, or closes a connection."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        client = _client(spark, request["bucket"], request["authority"], request["limit_s"])
+        try:
+            client.request(method, key)
+            return
+        except store.Refused as refused:
+            if refused.status == expected:
+                return
+            if refused.status < _SERVERS_OWN or attempt == _ATTEMPTS:
+                raise
+        except (http.client.HTTPException, OSError):
+            if attempt == _ATTEMPTS:
+                raise
+        finally:
+            client.close()
 
 
-def make_bucket(spark, bucket, authority):
+def make_bucket(spark, request):
     """Makes a bucket, which S3A itself does not."""
-    _ask(spark, "PUT", bucket, "", authority, _CONFLICT)
+    _ask(spark, request, "PUT", "", _CONFLICT)
 
 
-def mark(spark, bucket, key, authority):
-    """Asks for a key that is not there, by one request: whoever finds it in the gateway's log has found all earlier ones."""
-    _ask(spark, "GET", bucket, key, authority, _NOT_FOUND)
+def mark(spark, request):
+    """Asks for a key that is not there: whoever finds it in the gateway's log has found all earlier ones."""
+    _ask(spark, request, "GET", request["key"], _NOT_FOUND)
 
 
 def upload(spark, folder, path):
@@ -72,6 +90,19 @@ def upload(spark, folder, path):
 def delete(spark, path):
     files, place = _at(spark, path)
     return files.delete(place, True)
+
+
+def leave(spark, path):
+    """Ends the session, and then deletes what its jobs wrote: tasks of a job that was cancelled may have written until then."""
+    files, place = _at(spark, path)
+    spark.stop()
+    for _ in range(_LOOKS):
+        files.delete(place, True)
+        # Executors end a moment after the session, each by itself.
+        time.sleep(_LOOK_S)
+        if not files.exists(place):
+            return
+    raise ValueError("it is there again after it was deleted: something still writes to it")
 
 
 def committed(spark, path):

@@ -199,6 +199,7 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
     let pairs = [
         ("master", url.as_str()),
         ("work_directory", directory.as_str()),
+        ("without_secret", "true"),
         ("executors", "1"),
         ("executor_memory", "512 MiB"),
         ("executor_python", python.to_str().unwrap()),

@@ -17,7 +17,6 @@ use super::driver::Driver;
 use super::event_log::EventLog;
 use super::jobs::{Step, committed_by, record};
 use super::manager::Manager;
-use super::shuffle_service::between;
 use super::store::{BUCKET, Store};
 use crate::ceph::{MARK, RequestLog, StoreRequest};
 use crate::network_link::{FAR, NetworkLink, Shape};
@@ -30,8 +29,8 @@ const END_POLL: Duration = Duration::from_millis(20);
 /// How long a store may take to write down what it has answered.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long the file system of a cluster that runs already may take to forget what jobs wrote.
-const DELETE_LIMIT: Duration = Duration::from_secs(300);
+/// How long a cluster that runs already may take to end a session and to forget what its jobs wrote.
+const LEAVE_LIMIT: Duration = Duration::from_secs(300);
 
 /// Before the name of a table.
 const TABLES: &str = "iceberg.underlay.";
@@ -105,6 +104,8 @@ pub(super) struct State {
     result: Value,
     /// The last job's cache, until the store has everything.
     undrained: Option<Undrained>,
+    /// What the external shuffle service had served when the input of the next job was there.
+    served_bytes: Option<u64>,
 }
 
 /// A job that has ended, and whose output the cache may still have to store.
@@ -129,6 +130,7 @@ impl State {
             marks: 0,
             result: Value::Null,
             undrained: None,
+            served_bytes: None,
         }
     }
 
@@ -207,7 +209,8 @@ impl Cluster {
     /// Makes the bucket of an object store.
     pub(super) fn make_bucket(&self, limit: Duration) -> Result<(), SystemError> {
         if let Store::Ceph(_) = &self.store {
-            let request = json!({ "do": "make-bucket", "bucket": BUCKET, "authority": self.authority() });
+            let limit_s = limit.as_secs_f64();
+            let request = json!({ "do": "make-bucket", "bucket": BUCKET, "authority": self.authority(), "limit_s": limit_s });
             let healthy = || self.check("starting").and_then(|()| self.store.health());
             self.driver.request_within("starting", &request, limit, &healthy)?;
         }
@@ -272,7 +275,8 @@ impl Cluster {
         let mark = format!("{MARK}{}", state.marks);
         let slow_motion = self.remote.as_ref().map_or(1.0, |remote| remote.slow_motion.max(1.0));
         let limit = LOG_LIMIT.mul_f64(slow_motion);
-        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "authority": self.authority() });
+        let (authority, limit_s) = (self.authority(), limit.as_secs_f64());
+        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "authority": authority, "limit_s": limit_s });
         self.driver.request_within(during, &request, limit, &|| self.health())?;
         log.read_up_to(&mark, limit).map_err(|error| {
             SystemError::failed(NAME, during, format!("can't read what the store logged: {error}"))
@@ -381,7 +385,7 @@ impl Cluster {
         // Away with what was logged before.
         state.events.read().map_err(lost)?;
         self.requests_so_far(step.during, state)?;
-        let served_before = self.served_bytes(step.during)?;
+        let served_before = state.served_bytes.take();
         let inside_before = self.bytes_inside();
         state.groups += 1;
         let committer = state.committer;
@@ -407,11 +411,12 @@ impl Cluster {
         let time = |name: &str| answer[name].as_f64().unwrap_or_default();
         let mut record =
             record(&job.name, (time("began_s"), time("ended_s")), &events, &requests, committer, result);
-        if let (Some(before), Some(after)) = (served_before, self.served_bytes(step.during)?) {
-            record.counters.insert("shuffle_service_bytes".to_owned(), between(before, after) as f64);
+        // Without a look behind the input that the job needed, this one would count that as well.
+        if let (Some(before), Some(after)) = (served_before, self.served_bytes()) {
+            record.counters.insert("shuffle_service_bytes".to_owned(), after.saturating_sub(before) as f64);
         }
-        if self.remote.is_some() {
-            let pairs = inside.into_iter().zip(inside_before);
+        if let (Some(before), Some(after)) = (inside_before, inside) {
+            let pairs = after.into_iter().zip(before);
             record.counters.extend(pairs.map(|((name, after), (_, before))| {
                 (format!("{name}_bytes"), after.saturating_sub(before) as f64)
             }));
@@ -421,37 +426,32 @@ impl Cluster {
     }
 
     /// Leaves a cluster that runs already as it was found: only the session can reach what its jobs wrote.
-    fn delete_what_jobs_wrote(&self) -> Result<(), SystemError> {
-        let Store::Given(directory) = &self.store else { return Ok(()) };
-        let request = json!({ "do": "delete", "path": directory, "settings": {} });
-        let deleted = self.driver.request_within("stopping", &request, DELETE_LIMIT, &|| Ok(()));
-        deleted.map(drop).map_err(|error| {
-            let problem = format!("what jobs wrote may still be at {directory}: {error}");
+    fn leave(&self) -> Result<(), SystemError> {
+        let Store::Given(given) = &self.store else { return Ok(()) };
+        if !given.is_used() {
+            return Ok(());
+        }
+        let request = json!({ "do": "leave", "path": given.directory() });
+        let left = self.driver.request_within("stopping", &request, LEAVE_LIMIT, &|| Ok(()));
+        given.forget();
+        left.map(drop).map_err(|error| {
+            let problem = format!("what jobs wrote may still be at {}: {error}", given.directory());
             SystemError::failed(NAME, "stopping", problem)
         })
     }
 
-    /// What has gone between the processes of each side so far: executors shuffle there, and a store copies and replicates. Where both sides share
-    /// a machine, it is one network.
-    fn bytes_inside(&self) -> [(&'static str, u64); 2] {
-        let inside = |namespace: Option<&Arc<NetworkNamespace>>| {
-            namespace.and_then(|namespace| namespace.bytes_inside().ok()).unwrap_or(0)
-        };
-        let store = self.remote.as_ref().map(|remote| &remote.namespace);
-        [("compute_network", inside(self.namespace.as_ref())), ("store_network", inside(store))]
+    /// What has gone between the processes of each side so far: executors shuffle there, and a store copies and replicates. `None` where nobody can
+    /// tell, and where both sides share a machine.
+    fn bytes_inside(&self) -> Option<[(&'static str, u64); 2]> {
+        let compute = self.namespace.as_ref()?.bytes_inside().ok()?;
+        let store = self.remote.as_ref()?.namespace.bytes_inside().ok()?;
+        Some([("compute_network", compute), ("store_network", store)])
     }
 
-    /// What the external shuffle service has served so far, by its own count.
-    fn served_bytes(&self, during: &'static str) -> Result<Option<u64>, SystemError> {
-        let Some(service) = self.manager.shuffle_service() else { return Ok(None) };
+    /// What the external shuffle service has served so far, by its own count; `None` if it does not tell.
+    fn served_bytes(&self) -> Option<u64> {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        service.served_bytes(now_s).map(Some).map_err(|error| {
-            SystemError::failed(
-                NAME,
-                during,
-                format!("can't read what the shuffle service has served: {error}"),
-            )
-        })
+        self.manager.shuffle_service()?.served_bytes(now_s)
     }
 
     /// What the last job asked of the cache, once the store has everything.
@@ -501,6 +501,8 @@ impl Running for Cluster {
         self.drain(step.during, job.limit, watch)?;
         // What was done until now is told by then, and no part of the job's.
         std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, Cache::told_after));
+        // It takes a second or two, which is no part of what is measured.
+        self.state.lock().served_bytes = self.served_bytes();
         Ok(())
     }
 
@@ -568,7 +570,7 @@ impl Running for Cluster {
         }
         if let Some(remote) = &self.remote {
             let carried = remote.link.carried();
-            let [compute, store] = self.bytes_inside();
+            let Some([compute, store]) = self.bytes_inside() else { return Ok(gauges) };
             let bytes = [
                 ("link_to_store", carried.near_to_far),
                 ("link_from_store", carried.far_to_near),
@@ -600,7 +602,7 @@ impl Running for Cluster {
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
-        let deleted = self.delete_what_jobs_wrote();
+        let deleted = self.leave();
         let Cluster { driver, manager, cache, store, namespace, remote, .. } = *self;
         // Neither has a state to save.
         drop(driver);

@@ -51,6 +51,8 @@ settings! {
             "of this host, to which the executors of such a cluster connect: the one by which the master is reached";
         "secret_variable" => secret_variable: Option<String> = None, Optional(Word(endpoint::variable)),
             "the environment variable that has the secret of applications of such a cluster: none";
+        "without_secret" => without_secret: bool = false, BOOLEAN,
+            "whether Spark's own master may have no secret, and whoever reaches the driver may run code in it: false";
         "executor_python" => executor_python: String = "python3".to_owned(), Word(master::plain_word),
             "the Python of such a cluster's executors: python3";
         "image" => image: Option<String> = None, Optional(Word(master::plain_word)),
@@ -171,7 +173,17 @@ impl Config {
         if let Some(directories) = directories {
             config.osds = config.osds.or(u64::try_from(directories).ok());
         }
-        mistakes.extend(master::mistakes(values, &config));
+        let told = master::Told {
+            master: config.master.as_ref(),
+            work_directory: config.work_directory.as_deref(),
+            configuration: config.configuration.is_some(),
+            image: config.image.is_some(),
+            secret: config.secret_variable.is_some(),
+            without_secret: config.without_secret,
+            commits_to_s3a: matches!(config.committer, Committer::Directory | Committer::Magic),
+            writes_tables: config.committer == Committer::Iceberg,
+        };
+        mistakes.extend(master::mistakes(values, &told));
         mistakes.extend(config.mistakes_of_a_version());
         if config.master.is_some() {
             config.executor_bytes = config.executor_bytes.or(Some(1024 * MIB));
@@ -287,7 +299,9 @@ impl Config {
                 mistakes.push(("signatures".to_owned(), problem));
             }
             if self.cache.is_some() {
-                let problem = format!("expected none: Ceph below Spark {version} speaks TLS, and caches in front of it don't");
+                let problem = format!(
+                    "expected none: Ceph below Spark {version} speaks TLS, and caches in front of it don't"
+                );
                 mistakes.push(("cache".to_owned(), problem));
             }
         }
@@ -298,6 +312,13 @@ impl Config {
         let mut mistakes = Mistakes::new();
         let mut mistake = |key: &str, problem: &str| mistakes.push((key.to_owned(), problem.to_owned()));
         if self.manager == ManagerKind::Yarn {
+            if self.endpoint.is_some() {
+                // Its client writes a session's settings into a file that the NodeManager unpacks on the storage under test.
+                mistake(
+                    "endpoint",
+                    "expected manager = \"standalone\": on YARN its keys would be in files on the study's storage",
+                );
+            }
             if values.contains_key("workers") {
                 mistake("workers", "expected not to be set: YARN has one NodeManager");
             }
@@ -351,7 +372,7 @@ impl Config {
         match self.kind() {
             StoreKind::Hdfs => false,
             StoreKind::S3a | StoreKind::Elsewhere => true,
-            StoreKind::Given => self.work_directory.as_deref().is_some_and(|url| url.starts_with("s3a://")),
+            StoreKind::Given => self.work_directory.as_deref().is_some_and(master::is_s3a),
         }
     }
 
@@ -594,6 +615,14 @@ mod tests {
             (&[("manager", "yarn"), ("shuffle_service", "true")], "shuffle_service: expected manager"),
             (&[("workers", "2"), ("shuffle_service", "true")], "shuffle_service: expected a single worker"),
             (&[("image", "a")], "image: expected not to be set without master"),
+            (
+                &[("manager", "yarn"), ("store", "s3a"), ("endpoint", "https://a.example")],
+                "endpoint: expected manager = \"standalone\"",
+            ),
+            (
+                &[("master", "spark://a"), ("work_directory", "hdfs://a/x")],
+                "secret_variable: expected to be set: without the secret",
+            ),
             (&[("master", "spark://a")], "work_directory: expected to be set beside master"),
             (
                 &[("master", "spark://a"), ("work_directory", "file:///x"), ("osds", "2")],

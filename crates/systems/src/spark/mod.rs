@@ -10,6 +10,7 @@ mod endpoint;
 mod environment;
 mod event_log;
 mod jobs;
+mod joining;
 mod manager;
 mod master;
 mod memory;

@@ -68,9 +68,7 @@ pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
         true => front.to_vec(),
         false => cache.iter().filter(|part| !part.is_background).cloned().collect(),
     };
-    let place = |name: String, role| {
-        Part::new(name, role).keeping_in("shuffle", shuffle).using(&asked)
-    };
+    let place = |name: String, role| Part::new(name, role).keeping_in("shuffle", shuffle).using(&asked);
     let (master, workers) = match config.manager {
         ManagerKind::Standalone => {
             let count = usize::try_from(config.workers).unwrap_or(1);

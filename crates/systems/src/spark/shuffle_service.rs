@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 const PORT: u16 = 7337;
 /// Metrics are written each second, Spark's shortest time.
 const POLL: Duration = Duration::from_millis(100);
-const WRITTEN_LIMIT: Duration = Duration::from_secs(30);
+const WRITTEN_LIMIT: Duration = Duration::from_secs(10);
 /// The bytes of the blocks that it was asked for.
 const SERVED: &str = "shuffleService.blockTransferRateBytes.csv";
 
-/// What a worker has so far served.
+/// What a worker has served so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShuffleService {
     metrics: PathBuf,
@@ -48,37 +48,37 @@ impl ShuffleService {
         ]
     }
 
-    /// The bytes that it had served at `time_s`, in seconds since 1970, or a little later.
-    pub(super) fn served_bytes(&self, time_s: f64) -> io::Result<u64> {
+    /// The bytes that it had served at `time_s`, in seconds since 1970, or a little later; `None` if it does not tell.
+    pub(super) fn served_bytes(&self, time_s: f64) -> Option<u64> {
         let began = Instant::now();
         let file = self.metrics.join(SERVED);
         loop {
-            let text = match std::fs::read_to_string(&file) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-                read => read?,
-            };
-            // A line that is written just now is not the last one.
-            let line = text.rfind('\n').and_then(|end| text[..end].lines().last());
-            // Its time is in whole seconds.
-            match line.and_then(count_in) {
-                Some((at_s, bytes)) if at_s as f64 > time_s => return Ok(bytes),
-                _ if began.elapsed() > WRITTEN_LIMIT => {
-                    let problem = format!(
-                        "the shuffle service has not written {} for {:.0} s",
-                        file.display(),
-                        WRITTEN_LIMIT.as_secs_f64()
-                    );
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
-                }
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            // Times are in whole seconds.
+            match total_in(&text) {
+                Some((at_s, bytes)) if at_s as f64 > time_s => return Some(bytes),
+                _ if began.elapsed() > WRITTEN_LIMIT => return None,
                 _ => std::thread::sleep(POLL),
             }
         }
     }
 }
 
-/// What it served between two looks. A worker that was started again counts from nothing.
-pub(super) fn between(before: u64, after: u64) -> u64 {
-    after.checked_sub(before).unwrap_or(after)
+/// The last time in a file of a metric, and what was counted until then. A worker that was started again goes on in the same file, and counts from
+/// nothing.
+fn total_in(text: &str) -> Option<(u64, u64)> {
+    // A line that is written just now is not the last one.
+    let whole = &text[..text.rfind('\n')?];
+    let (mut last, mut before) = (None, 0);
+    for (at_s, count) in whole.lines().filter_map(count_in) {
+        if let Some((_, former)) = last
+            && count < former
+        {
+            before += former;
+        }
+        last = Some((at_s, count));
+    }
+    last.map(|(at_s, count)| (at_s, before + count))
 }
 
 /// Time and count in a line of a metric: `1732600000,4096,12.5,...`.
@@ -103,8 +103,10 @@ mod tests {
         let head = "t,count,mean_rate,m1_rate,m5_rate,m15_rate,rate_unit\n";
         let lines = "100,5,0.1,0,0,0,events/second\n101,70,0.1,0,0,0,events/second\n102,9";
         std::fs::write(service.metrics.join(SERVED), format!("{head}{lines}")).unwrap();
-        assert_eq!(service.served_bytes(100.9).unwrap(), 70);
-        assert_eq!((between(5, 70), between(70, 5)), (65, 5));
+        assert_eq!(service.served_bytes(100.9), Some(70));
+        // The worker has been killed, and was started again.
+        let further = format!("{head}100,5\n101,70\n{head}110,0\n111,30\n");
+        assert_eq!((total_in(&further), total_in(head), total_in("")), (Some((111, 100)), None, None));
         assert_eq!((count_in(head), count_in("1,2"), count_in("1")), (None, Some((1, 2)), None));
     }
 }

@@ -17,13 +17,13 @@ use super::elsewhere::Elsewhere;
 use super::environment::environment;
 use super::event_log::EventLog;
 use super::jobs::JOBS;
+use super::joining::{self, Reached};
 use super::manager::Manager;
-use super::master::{self, Reached};
 use super::memory::{CacheKind, ManagerKind, StoreKind};
 use super::on_yarn;
 use super::parts::parts;
 use super::servers::{ServerPlan, Servers, worker_name};
-use super::store::Store;
+use super::store::{Given, Store};
 use super::version::{VERSIONS, Version};
 use crate::artifacts::{self, ALLUXIO, HADOOP, ICEBERG, SPARK, SPARK_4_1};
 use crate::ceph::{self, Ceph};
@@ -105,7 +105,7 @@ impl Spark {
         self.check_programs(&config)?;
         let reached = config.master.as_ref();
         let reached =
-            reached.map(|master| master::reach((&config, master), settings, self.variable)).transpose()?;
+            reached.map(|master| joining::reach((&config, master), settings, self.variable)).transpose()?;
         let java = Java::find(NAME)?;
         let environment = environment(config.version, &|_| {})?;
         let library = config.version.jars().directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
@@ -293,7 +293,7 @@ fn join(
         manager: Manager::Elsewhere,
         cache: None,
         caches,
-        store: Store::Given(reached.directory.clone()),
+        store: Store::Given(Given::new(reached.directory.clone())),
         namespace: None,
         remote: None,
         last_carried: Mutex::default(),
@@ -304,7 +304,7 @@ fn join(
     };
     cluster.driver.wait_until_ready(config.executors, plan.limit, &|| cluster.check("starting"))?;
     // The session has read its secret.
-    session.manager.retain(|name, _| name != master::SECRET);
+    session.manager.retain(|name, _| name != joining::SECRET);
     write(&session)?;
     Ok(cluster)
 }
@@ -499,7 +499,7 @@ mod tests {
         );
         assert_eq!(names(&[("store", "s3a"), ("osds", "2")]), ["worker1", "osd0", "osd1"]);
         assert_eq!(names(&[("manager", "yarn"), ("datanodes", "1")]), ["datanode1"]);
-        let there = [("master", "spark://a"), ("work_directory", "hdfs://a/x")];
+        let there = [("master", "spark://a"), ("work_directory", "hdfs://a/x"), ("without_secret", "true")];
         assert!(names(&there).is_empty());
         let told = INSTALLED.cautions(&there.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
         assert!(told[0].contains("spark://a:7077 goes its own pace"), "{told:?}");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::NodeState;
@@ -10,6 +11,7 @@ use underlay_record::NodeState;
 use super::NAME;
 use super::config::{Committer, Config};
 use super::elsewhere::Elsewhere;
+use super::master::is_s3a;
 use super::memory::StoreKind;
 use crate::ceph::{self, Bucket, Ceph};
 use crate::hdfs::{Hdfs, Plan, StorageType, VolumeChoosing};
@@ -25,8 +27,48 @@ pub(super) enum Store {
     Hdfs(Box<Hdfs>),
     Ceph(Box<Ceph>),
     Elsewhere(Box<Elsewhere>),
-    /// A directory that a cluster which runs already reaches, by its URL.
-    Given(String),
+    /// What a cluster has that runs already.
+    Given(Given),
+}
+
+/// A directory that a cluster which runs already reaches, by its URL. If it was used and nobody has said that it is clear, its drop says so: it is
+/// on somebody else's storage.
+#[derive(Debug)]
+pub(super) struct Given {
+    directory: String,
+    is_used: AtomicBool,
+}
+
+impl Given {
+    pub(super) fn new(directory: String) -> Given {
+        Given { directory, is_used: AtomicBool::new(false) }
+    }
+
+    pub(super) fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Nothing is left there, or somebody has said what may be.
+    pub(super) fn forget(&self) {
+        self.is_used.store(false, Ordering::Relaxed);
+    }
+
+    fn url(&self, name: &str) -> String {
+        self.is_used.store(true, Ordering::Relaxed);
+        format!("{}/{name}", self.directory)
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        if self.is_used() {
+            eprintln!("what jobs wrote may still be at {}: delete it there", self.directory);
+        }
+    }
 }
 
 impl Store {
@@ -99,7 +141,7 @@ impl Store {
             Store::Hdfs(hdfs) => format!("{}/underlay/{name}", hdfs.uri()),
             Store::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
             Store::Elsewhere(store) => store.url(name),
-            Store::Given(directory) => format!("{directory}/{name}"),
+            Store::Given(given) => given.url(name),
         }
     }
 
@@ -155,7 +197,7 @@ impl Store {
     /// The committer for what jobs only read later on: the quickest that is safe.
     pub(super) fn committer_of_inputs(&self) -> Committer {
         match self {
-            Store::Given(directory) if !directory.starts_with("s3a://") => Committer::FileV1,
+            Store::Given(given) if !is_s3a(&given.directory) => Committer::FileV1,
             Store::Hdfs(_) => Committer::FileV1,
             Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => Committer::Magic,
         }
@@ -225,8 +267,7 @@ impl Store {
             Store::Hdfs(hdfs) => hdfs.kill_namenode(),
             Store::Ceph(ceph) => ceph.abort(),
             // Ours is nothing there but the connections, which go with the driver.
-            Store::Elsewhere(_) => {}
-            Store::Given(directory) => eprintln!("what jobs wrote may still be at {directory}"),
+            Store::Elsewhere(_) | Store::Given(_) => {}
         }
     }
 
