@@ -25,6 +25,7 @@ pub mod je;
 pub mod je_ha;
 pub mod jvm;
 pub mod may_connect;
+mod memory_folder;
 pub mod memory_plan;
 mod mount_namespace;
 mod network_door;
@@ -45,6 +46,7 @@ pub mod spark;
 mod storage_paths;
 pub mod system;
 mod unprivileged;
+mod web;
 pub mod wire;
 
 use system::System;
