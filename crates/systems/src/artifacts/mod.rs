@@ -58,6 +58,20 @@ pub(crate) static ICEBERG: ArtifactList = ArtifactList {
     locked: include_str!("iceberg/locked.txt"),
 };
 
+/// Alluxio's servers, with the stores that they can reach.
+pub(crate) static ALLUXIO: ArtifactList = ArtifactList {
+    name: "alluxio",
+    pom: include_str!("alluxio/pom.xml"),
+    locked: include_str!("alluxio/locked.txt"),
+};
+
+/// Its client, which is on the class path of others and has its dependencies under names of its own.
+pub(crate) static ALLUXIO_CLIENT: ArtifactList = ArtifactList {
+    name: "alluxio-client",
+    pom: include_str!("alluxio-client/pom.xml"),
+    locked: include_str!("alluxio-client/locked.txt"),
+};
+
 /// Berkeley DB Java Edition, which depends on nothing else.
 pub(crate) static JE: ArtifactList =
     ArtifactList { name: "je", pom: include_str!("je/pom.xml"), locked: include_str!("je/locked.txt") };
