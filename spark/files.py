@@ -62,3 +62,17 @@ def data_bytes(spark, path):
         return {"files": 0, "bytes": 0}
     found = [each for each in files.listStatus(place) if each.isFile() and not each.getPath().getName().startswith("_")]
     return {"files": len(found), "bytes": sum(each.getLen() for each in found)}
+
+
+def unstored(spark, path):
+    """The files below a path of Alluxio's that its store does not have yet, and their bytes."""
+    files, place = _at(spark, path)
+    found, folders = {"files": 0, "bytes": 0}, [place]
+    while folders:
+        for each in files.listStatus(folders.pop()):
+            if each.isDirectory():
+                folders.append(each.getPath())
+            elif not each.getUriStatus().isPersisted():
+                found["files"] += 1
+                found["bytes"] += each.getLen()
+    return found

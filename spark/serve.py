@@ -89,6 +89,8 @@ class Service:
         if what == "mark":
             files.mark(self.spark, request["bucket"], request["key"])
             return {}
+        if what == "unstored":
+            return files.unstored(self.spark, request["path"])
         if what == "delete":
             self._set(request["settings"])
             return {"deleted": files.delete(self.spark, request["path"])}

@@ -5,6 +5,7 @@
 //! ([`connection`]).
 
 pub mod accumulo;
+mod alluxio;
 mod answer_lines;
 pub mod artifacts;
 pub mod benchmark;
@@ -17,6 +18,7 @@ pub mod connection;
 mod credentials;
 mod error;
 pub mod figures;
+pub mod gateway;
 pub mod hadoop;
 pub mod hdfs;
 pub mod java;

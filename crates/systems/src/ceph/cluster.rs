@@ -57,6 +57,15 @@ impl std::fmt::Debug for Keys {
     }
 }
 
+/// A bucket as its clients reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    pub name: String,
+    /// `http://127.0.0.1:7480`
+    pub endpoint: String,
+    pub keys: Keys,
+}
+
 /// The nodes that a cluster of so many OSDs will have.
 pub(crate) fn planned_nodes(osds: usize) -> Vec<PlannedNode> {
     let planned = |number| PlannedNode { name: name_of(number), roles: &[NodeRole::Osd], shard: None };

@@ -7,7 +7,7 @@ mod plan;
 mod programs;
 mod requests;
 
-pub(crate) use cluster::planned_nodes;
+pub(crate) use cluster::{Bucket, planned_nodes};
 pub use cluster::{Ceph, Keys};
 pub(crate) use parts::parts;
 pub use plan::{Memory, Plan};

@@ -1,15 +1,17 @@
 //! A running cluster, and the jobs that are run on it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use underlay_record::{JobRecord, NodeRole, NodeState};
+use underlay_record::{CacheUse, JobRecord, NodeRole, NodeState};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use super::NAME;
+use super::cache::{Cache, Caches, Totals, Traffic, url};
 use super::config::{Committer, Config};
 use super::driver::Driver;
 use super::event_log::EventLog;
@@ -17,7 +19,7 @@ use super::jobs::{Step, committed_by, record};
 use super::servers::Servers;
 use super::store::{BUCKET, Store};
 use crate::ceph::{MARK, RequestLog, StoreRequest};
-use crate::network_link::{Carried, NetworkLink, Shape};
+use crate::network_link::{Carried, FAR, NetworkLink, Shape};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Nodes;
 use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
@@ -27,6 +29,8 @@ const END_POLL: Duration = Duration::from_millis(20);
 /// How long a store may take to write down what it has answered.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
 
+/// The request that checks an output.
+const VERIFY: &str = "verify";
 /// Before the name of a table.
 const TABLES: &str = "iceberg.underlay.";
 
@@ -37,6 +41,9 @@ pub struct Cluster {
     // In the order in which they must be dropped.
     pub(super) driver: Driver,
     pub(super) servers: Servers,
+    /// Between jobs and the store, if the study has one.
+    pub(super) cache: Option<Cache>,
+    pub(super) caches: Caches,
     pub(super) store: Store,
     pub(super) namespace: Arc<NetworkNamespace>,
     /// `None` where Spark and the store share a machine.
@@ -93,6 +100,18 @@ pub(super) struct State {
     marks: u64,
     /// What the last job answered, for its verification.
     result: Value,
+    /// The last job's cache, until the store has everything.
+    undrained: Option<Undrained>,
+}
+
+/// A job that has ended, and whose output the cache may still have to store.
+#[derive(Debug)]
+struct Undrained {
+    before: Totals,
+    at_end: Totals,
+    ended: Instant,
+    /// What went between the cache and the store until then.
+    traffic: Traffic,
 }
 
 impl State {
@@ -106,6 +125,7 @@ impl State {
             groups: 0,
             marks: 0,
             result: Value::Null,
+            undrained: None,
         }
     }
 
@@ -136,8 +156,47 @@ impl Cluster {
         self.state.lock().committer = committer;
     }
 
+    /// Puts another cache between all further jobs and the store, or none: what settings that start with `cache` say of it. All that was
+    /// written before is written again for whoever reads it.
+    ///
+    /// # Errors
+    /// When the settings are wrong, the former cache can't store everything or stop, or the new one does not start.
+    pub fn set_cache(
+        &mut self,
+        values: &BTreeMap<String, String>,
+        resources: &Resources,
+        limit: Duration,
+    ) -> Result<(), SystemError> {
+        self.config.set_cache(values).map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        self.drain("changing the cache", limit, &|_| true)?;
+        if let Some(former) = self.cache.take() {
+            former.stop()?;
+        }
+        let state = self.state.get_mut();
+        (state.made, state.undrained) = (BTreeMap::new(), None);
+        self.start_cache(resources, limit)
+    }
+
+    /// Lets go of a cache that has ended by itself, with whatever it had not stored.
+    pub fn abandon_cache(&mut self) {
+        self.cache = None;
+        let state = self.state.get_mut();
+        (state.made, state.undrained) = (BTreeMap::new(), None);
+    }
+
+    /// Starts the cache that the settings ask for, in front of a bucket that is there.
+    pub(super) fn start_cache(&mut self, resources: &Resources, limit: Duration) -> Result<(), SystemError> {
+        let address = if self.remote.is_some() { FAR } else { Ipv4Addr::LOCALHOST };
+        if let Some((kind, bucket)) = self.config.cache.zip(self.store.bucket(address)) {
+            let started = self.caches.start(kind, &self.config, bucket, &self.namespace, resources, limit)?;
+            self.cache = Some(started);
+        }
+        Ok(())
+    }
+
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.servers.check(during)?;
+        self.cache.as_ref().map_or(Ok(()), |cache| cache.check(during))?;
         self.driver.check(during)
     }
 
@@ -149,6 +208,48 @@ impl Cluster {
             self.driver.request_within("starting", &request, limit, &healthy)?;
         }
         Ok(())
+    }
+
+    /// The URL of what jobs call `name`.
+    fn url(&self, name: &str) -> String {
+        self.cache.as_ref().map_or_else(|| self.store.url(name), |cache| url(cache.kind(), name))
+    }
+
+    /// The committer for what jobs only read later on: the quickest that is safe.
+    fn committer_of_inputs(&self) -> Committer {
+        match &self.cache {
+            // A rename is an entry in a table there.
+            Some(_) => Committer::FileV1,
+            None => self.store.committer_of_inputs(),
+        }
+    }
+
+    /// Waits until the store has all that the cache has acknowledged.
+    fn drain(&self, during: &'static str, limit: Duration, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        let Some(cache) = &self.cache else { return Ok(()) };
+        let healthy = || self.is_wanted(during, "storing", watch);
+        cache.drain(during, &self.driver, limit, &healthy)
+    }
+
+    /// What the cache has done and has not stored as a job ends; `None` without one.
+    fn at_end(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        watch: JobWatch<'_>,
+    ) -> Result<Option<Totals>, SystemError> {
+        let Some(cache) = &self.cache else { return Ok(None) };
+        let healthy = || self.is_wanted(during, "storing", watch);
+        cache.at_end(during, &self.driver, limit, &healthy).map(Some)
+    }
+
+    /// Whether all is well and whoever watches wants to go on.
+    fn is_wanted(&self, during: &'static str, phase: &str, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        self.check(during)?;
+        match watch(&JobProgress { phase: phase.to_owned(), done: 1.0 }) {
+            true => self.store.health(),
+            false => Err(SystemError::failed(NAME, during, "it was stopped")),
+        }
     }
 
     /// The requests that the store has answered since the last call: a request of our own marks where the log must have got to.
@@ -170,9 +271,11 @@ impl Cluster {
     }
 
     fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str, state: &State) -> Value {
-        let place = |name: &str| match state.tables.contains(name) {
-            true => json!(format!("{TABLES}{name}")),
-            false => json!(self.store.url(name)),
+        let place = |name: &str| match (state.tables.contains(name), what) {
+            (true, _) => json!(format!("{TABLES}{name}")),
+            // What the store itself has, which a cache could answer for.
+            (false, VERIFY) => json!(self.store.url(name)),
+            (false, _) => json!(self.url(name)),
         };
         let mut options: BTreeMap<&str, Value> = step.options.clone();
         options.extend(self.tools.clone());
@@ -234,7 +337,7 @@ impl Cluster {
             return Ok(());
         }
         self.make_input(&maker, job, watch, state)?;
-        let committer = self.store.committer_of_inputs();
+        let committer = self.committer_of_inputs();
         state.begins(&maker, committer);
         let request = self.request_of("run", &maker, committer, "input", state);
         self.run(&maker, &request, job.limit, watch, state)?;
@@ -273,9 +376,19 @@ impl Cluster {
         let committer = state.committer;
         state.begins(&step, committer);
         let request = self.request_of("run", &step, state.committer, &format!("job {}", state.groups), state);
+        let before = self.cache.as_ref().map(|cache| cache.totals(step.during)).transpose()?;
+        state.undrained = None;
         let answer = self.run(&step, &request, job.limit, watch, state)?;
+        let ended = Instant::now();
+        let at_end = self.at_end(step.during, job.limit, watch)?;
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
+        state.undrained = before.zip(at_end).map(|(before, at_end)| Undrained {
+            before,
+            at_end,
+            ended,
+            traffic: Traffic::of(&requests),
+        });
         let result = &answer["result"];
         let committer =
             step.output.map(|_| committed_by(state.committer, step.during, result)).transpose()?;
@@ -286,13 +399,29 @@ impl Cluster {
         Ok(record)
     }
 
+    /// What the last job asked of the cache, once the store has everything.
+    fn drained(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
+        let step = Step::of(&self.config, job)?;
+        let undrained = self.state.lock().undrained.take();
+        let (Some(cache), Some(undrained)) = (&self.cache, undrained) else { return Ok(None) };
+        self.drain(step.during, job.limit, watch)?;
+        let drain = undrained.ended.elapsed();
+        std::thread::sleep(cache.told_after());
+        let drained = cache.totals(step.during)?;
+        let late = Traffic::of(&self.requests_so_far(step.during, &mut self.state.lock())?);
+        let traffic = undrained.traffic.and(late);
+        Ok(Some(cache.used([&undrained.before, &undrained.at_end, &drained], traffic, drain)))
+    }
+
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         let step = Step::of(&self.config, job)?;
         if !step.is_checked {
             return Ok(());
         }
+        // It is the store's copy that counts.
+        self.drain(step.during, job.limit, watch)?;
         let state = self.state.lock();
-        let mut request = self.request_of("verify", &step, state.committer, "verification", &state);
+        let mut request = self.request_of(VERIFY, &step, state.committer, "verification", &state);
         request["result"] = state.result.clone();
         self.ask(&step, &request, job.limit, watch).map(drop)
     }
@@ -309,11 +438,19 @@ impl Running for Cluster {
 
     fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         let step = Step::of(&self.config, job)?;
-        self.make_input(&step, job, watch, &mut self.state.lock())
+        self.make_input(&step, job, watch, &mut self.state.lock())?;
+        self.drain(step.during, job.limit, watch)?;
+        // What was done until now is told by then, and no part of the job's.
+        std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, Cache::told_after));
+        Ok(())
     }
 
     fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         Some(self.run_measured(job, watch))
+    }
+
+    fn drain_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
+        self.drained(job, watch)
     }
 
     fn verify_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -343,6 +480,9 @@ impl Running for Cluster {
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         let mut figures = self.store.figures()?;
+        if let Some(cache) = &self.cache {
+            figures.extend(cache.totals("running")?.figures());
+        }
         if let Some(remote) = &self.remote {
             let carried = remote.link.carried();
             figures.insert("link_to_store_bytes".to_owned(), carried.near_to_far as f64);
@@ -362,6 +502,9 @@ impl Running for Cluster {
             ("current_compute_resident_bytes".to_owned(), compute as f64),
             ("current_store_resident_bytes".to_owned(), store as f64),
         ]);
+        if let Some(cache) = &self.cache {
+            gauges.extend(cache.totals("running")?.gauges());
+        }
         if let Some(remote) = &self.remote {
             let now = (Instant::now(), remote.link.carried());
             let before = self.last_carried.lock().replace(now);
@@ -386,16 +529,18 @@ impl Running for Cluster {
     fn abort(&self) {
         self.driver.kill();
         self.servers.end();
+        self.cache.iter().for_each(Cache::kill);
         self.store.abort();
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
-        let Cluster { driver, servers, store, namespace, remote, .. } = *self;
+        let Cluster { driver, servers, cache, store, namespace, remote, .. } = *self;
         // Neither has a state to save.
         drop(driver);
         servers.end();
         drop(servers);
-        let stopped = store.stop();
+        let stopped = cache.map_or(Ok(()), Cache::stop);
+        let stopped = stopped.and(store.stop());
         // The kernel kills the executors asynchronously, once the first process of their namespace is gone.
         let stopping = Instant::now();
         loop {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::endpoint::{self, Endpoint};
-use super::memory::{Demand, Division, MIB, MIN_HEAP_BYTES, StoreKind};
+use super::memory::{CacheKind, Demand, Division, MIB, MIN_HEAP_BYTES, StoreKind};
 use crate::network_link::{MAX_IN_FLIGHT_BYTES, Shape};
 use crate::setting::{BOOLEAN, Kind as _, Mistakes, OneOf, Optional, Own, Whole, Word, settings, too_small};
 
@@ -51,10 +51,33 @@ settings! {
             "between Spark and its store, which then have machines of their own, such as 10 Gbit/s: none, they share one";
         "link_latency" => link_latency: Duration = Duration::ZERO, Own { read: latency, show: latency_text },
             "of that link, one way, such as 50 us: none";
+        "cache" => cache: Option<CacheKind> = None, CACHES,
+            "what stands between jobs and Ceph, beside the jobs: none (default), gateway, which is Underlay's own, or alluxio";
+        "cache_write" => cache_is_back: bool = true, WRITES,
+            "of the cache: back (default), acknowledged before Ceph has it, or through";
+        "cache_memory" => cache_bytes: Option<u64> = None,
+            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            "the memory tier of the cache: what the budget allows";
+        "cache_flash" => cache_flash_bytes: Option<u64> = None,
+            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            "the flash tier of the cache, on cache_storage: none";
+        "cache_journal" => cache_journal_bytes: Option<u64> = None,
+            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            "most bytes that the gateway acknowledges before Ceph has them, on cache_storage: half of what is free there";
+        "cache_flush_after" => cache_flush_after: Option<Duration> = None,
+            Optional(Own { read: latency, show: latency_text }),
+            "how long a write back may wait, of modelled time: 5 s, with alluxio 10 s";
+        "cache_short_circuit" => cache_is_short: bool = true, BOOLEAN,
+            "whether clients of Alluxio read its memory tier themselves (true, default) or ask its worker";
         "bluestore" => seeks: bool = true, OneOf(&[("hdd", true), ("ssd", false)]),
             "which kind of device an OSD is tuned for: hdd (default) or ssd";
     }
 }
+
+const CACHES: OneOf<Option<CacheKind>> =
+    OneOf(&[("none", None), ("gateway", Some(CacheKind::Gateway)), ("alluxio", Some(CacheKind::Alluxio))]);
+
+pub(super) const WRITES: OneOf<bool> = OneOf(&[("back", true), ("through", false)]);
 
 const STORES: OneOf<StoreKind> = OneOf(&[("hdfs", StoreKind::Hdfs), ("s3a", StoreKind::S3a)]);
 
@@ -157,6 +180,32 @@ impl Config {
                 ),
             );
         }
+        if config.cache.is_some() && kind != StoreKind::S3a {
+            mistake("cache", "expected not to be set without store = \"s3a\" on Ceph".to_owned());
+        }
+        if config.cache == Some(CacheKind::Alluxio)
+            && matches!(config.committer, Committer::Directory | Committer::Magic)
+        {
+            mistake(
+                "committer",
+                format!(
+                    "expected file-v1, file-v2 or iceberg: {} commits to S3A, and cache = \"alluxio\" is none",
+                    config.committer.name()
+                ),
+            );
+        }
+        for (key, goes_with) in OF_CACHE {
+            if values.contains_key(*key) && !config.cache.is_some_and(|cache| goes_with.contains(&cache)) {
+                let names: Vec<&str> = goes_with.iter().map(|cache| cache.name()).collect();
+                mistake(
+                    key,
+                    format!("expected not to be set without cache = \"{}\"", names.join("\" or \"")),
+                );
+            }
+        }
+        if values.contains_key("cache_flush_after") && !config.cache_is_back {
+            mistake("cache_flush_after", "expected not to be set with cache_write = \"through\"".to_owned());
+        }
         if let (Some(copies), Some(nodes)) = (config.replication, stored_on)
             && copies > nodes
         {
@@ -187,6 +236,25 @@ impl Config {
             mistake("memory", format!("{small} for {} executors and the store below", config.executors));
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
+    }
+
+    /// Takes these settings of a cache, and the defaults of those that are left out, in place of the former ones.
+    pub(super) fn set_cache(&mut self, values: &BTreeMap<String, String>) -> Result<(), Mistakes> {
+        let (other, mistakes) = Config::read(values, self.budget_bytes);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        *self = Config {
+            cache: other.cache,
+            cache_is_back: other.cache_is_back,
+            cache_bytes: other.cache_bytes,
+            cache_flash_bytes: other.cache_flash_bytes,
+            cache_journal_bytes: other.cache_journal_bytes,
+            cache_flush_after: other.cache_flush_after,
+            cache_is_short: other.cache_is_short,
+            ..self.clone()
+        };
+        Ok(())
     }
 
     /// What is started for jobs to read and write, if anything is.
@@ -224,7 +292,19 @@ impl Config {
             store: self.kind(),
             store_nodes: self.nodes_of_store(),
             store_cache_bytes: self.store_cache_bytes,
+            cache: self.cache,
+            cache_bytes: self.cache_bytes,
         }
+    }
+
+    /// How long a write may wait before it is stored, in modelled time; `None` where it is written through.
+    pub(super) fn flush_after(&self) -> Option<Duration> {
+        let usual = match self.cache? {
+            CacheKind::Gateway => Duration::from_secs(5),
+            // A file that a committer renames while it is being stored is stored for nothing.
+            CacheKind::Alluxio => Duration::from_secs(10),
+        };
+        self.cache_is_back.then(|| self.cache_flush_after.unwrap_or(usual))
     }
 
     /// How the budget is divided.
@@ -242,7 +322,18 @@ impl Config {
         if kind == StoreKind::S3a {
             applied.insert("store_cache".to_owned(), division.ceph.cache_bytes.to_string());
         }
+        if self.cache.is_some() {
+            applied.insert("cache_memory".to_owned(), division.cache_bytes.to_string());
+        }
+        if let Some(after) = self.flush_after() {
+            applied.insert("cache_flush_after".to_owned(), latency_text(&after));
+        }
         let is_elsewhere = kind == StoreKind::Elsewhere;
+        let is_of_cache = |name: &str| {
+            let whose = OF_CACHE.iter().find(|(key, _)| *key == name);
+            whose.is_none_or(|(_, caches)| self.cache.is_some_and(|cache| caches.contains(&cache)))
+        };
+        applied.retain(|name, _| is_of_cache(name));
         applied.retain(|name, _| {
             let name = name.as_str();
             !others(kind).contains(&name)
@@ -251,6 +342,16 @@ impl Config {
         applied
     }
 }
+
+/// What goes with a cache, and with which.
+const OF_CACHE: &[(&str, &[CacheKind])] = &[
+    ("cache_write", &[CacheKind::Gateway, CacheKind::Alluxio]),
+    ("cache_memory", &[CacheKind::Gateway, CacheKind::Alluxio]),
+    ("cache_flash", &[CacheKind::Gateway, CacheKind::Alluxio]),
+    ("cache_flush_after", &[CacheKind::Gateway, CacheKind::Alluxio]),
+    ("cache_journal", &[CacheKind::Gateway]),
+    ("cache_short_circuit", &[CacheKind::Alluxio]),
+];
 
 /// What goes with an endpoint alone.
 const OF_ENDPOINT: &[&str] = &[
@@ -357,6 +458,28 @@ mod tests {
             (&[("endpoint", "https://a.example")], "endpoint: expected not to be set without store"),
             (&[("store", "s3a"), ("bucket", "abc")], "bucket: expected not to be set without endpoint"),
             (&[("store", "s3a"), ("endpoint", "https://a.example")], "bucket: expected to be set"),
+            (&[("cache", "gateway")], "cache: expected not to be set without store = \"s3a\" on Ceph"),
+            (
+                &[("store", "s3a"), ("cache_write", "back")],
+                "cache_write: expected not to be set without cache",
+            ),
+            (
+                &[("store", "s3a"), ("cache", "alluxio"), ("cache_journal", "1 GiB")],
+                "cache_journal: expected not to be set without cache = \"gateway\"",
+            ),
+            (
+                &[("store", "s3a"), ("cache", "alluxio"), ("committer", "magic")],
+                "committer: expected file-v1, file-v2 or iceberg: magic commits to S3A, and",
+            ),
+            (
+                &[
+                    ("store", "s3a"),
+                    ("cache", "gateway"),
+                    ("cache_write", "through"),
+                    ("cache_flush_after", "1 s"),
+                ],
+                "cache_flush_after: expected not to be set with cache_write",
+            ),
             (
                 &[("store", "s3a"), ("endpoint", "https://a.example"), ("osds", "2")],
                 "osds: expected not to be set: the store is at an endpoint",
@@ -380,6 +503,12 @@ mod tests {
         assert_eq!((ceph.copies(), ceph.nodes_of_store(), ceph.slots()), (2, 2, 2));
         let applied = ceph.applied();
         assert_eq!((&*applied["committer"], &*applied["osds"]), ("magic", "2"));
-        assert!(!applied.contains_key("datanodes"));
+        assert!(!applied.contains_key("datanodes") && !applied.contains_key("cache_write"));
+        let cached = resolve(&[("store", "s3a"), ("cache", "gateway")], 2).applied();
+        assert_eq!(
+            (&*cached["cache"], &*cached["cache_write"], &*cached["cache_flush_after"]),
+            ("gateway", "back", "5 s")
+        );
+        assert!(!cached.contains_key("cache_short_circuit") && cached["cache_memory"].parse::<u64>().is_ok());
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Session<'a> {
     pub library: &'a Path,
     /// Those of Iceberg, and where its tables go, if the study writes any.
     pub iceberg: Option<(&'a Path, String)>,
+    /// Those of the client of a cache in between.
+    pub cache: Option<&'a Path>,
     pub python: &'a Path,
     /// The folder of the jobs' sources, which executors import too.
     pub jobs: &'a Path,
@@ -51,6 +53,9 @@ impl Session<'_> {
         let mut jars = format!("{}/*", self.library.display());
         if let Some((iceberg, _)) = &self.iceberg {
             jars = format!("{jars}:{}/*", iceberg.display());
+        }
+        if let Some(cache) = self.cache {
+            jars = format!("{jars}:{}/*", cache.display());
         }
         let mebibytes = |bytes: u64| format!("{}m", bytes / MIB);
         let mut java = format!("-XX:+UseSerialGC -XX:-UsePerfData -Xss512k {}", hosts_option(self.hosts));
@@ -144,6 +149,7 @@ mod tests {
             resources: &Resources { modelled_cores: Some(16), ..Resources::unlimited() },
             library: Path::new("/cache/spark"),
             iceberg: Some((Path::new("/cache/iceberg"), "s3a://b/tables".to_owned())),
+            cache: Some(Path::new("/cache/alluxio-client")),
             python: Path::new("/cache/python/bin/python"),
             jobs: Path::new("/scratch/jobs"),
             events: Path::new("/scratch/events"),
@@ -164,7 +170,7 @@ mod tests {
             "spark.hadoop.fs.s3a.committer.staging.tmp.path file:///fast/spark-local/staging\n",
             "spark.hadoop.fs.s3a.endpoint http://127.0.0.1:7480\n",
             "PathOutputCommitProtocol\n",
-            "spark.executor.extraClassPath /cache/spark/*:/cache/iceberg/*\n",
+            "spark.executor.extraClassPath /cache/spark/*:/cache/iceberg/*:/cache/alluxio-client/*\n",
             "spark.sql.catalog.iceberg.warehouse s3a://b/tables\n",
         ] {
             assert!(text.contains(expected), "{expected} in\n{text}");

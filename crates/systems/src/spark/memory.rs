@@ -1,7 +1,7 @@
 //! How the memory budget is divided among Spark and the store below it. The rule is in `docs.md`.
 
-use crate::ceph;
 use crate::hdfs::Heaps;
+use crate::{alluxio, ceph, gateway};
 
 pub(super) const MIB: u64 = 1 << 20;
 /// The smallest heap that Spark starts with: it keeps 300 MiB to itself.
@@ -21,6 +21,9 @@ const MIN_PAGE_CACHE_BYTES: u64 = 128 * MIB;
 /// Executors' heaps get one over this of what the servers leave, and a store with a cache of its own one over the other.
 const EXECUTOR_SHARE: u64 = 2;
 const CACHE_SHARE: u64 = 4;
+/// A cache in between gets one over this before them.
+const BETWEEN_SHARE: u64 = 3;
+const MIN_BETWEEN_BYTES: u64 = 64 * MIB;
 
 /// What jobs read from and write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +32,32 @@ pub(crate) enum StoreKind {
     S3a,
     /// S3 at an endpoint: nothing is started.
     Elsewhere,
+}
+
+/// What stands between jobs and an object store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheKind {
+    /// Underlay's own S3 gateway.
+    Gateway,
+    Alluxio,
+}
+
+impl CacheKind {
+    /// As studies name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            CacheKind::Gateway => "gateway",
+            CacheKind::Alluxio => "alluxio",
+        }
+    }
+
+    /// What it needs besides its memory tier, for so many executors as its clients.
+    fn own_bytes(self, executors: u64) -> u64 {
+        match self {
+            CacheKind::Gateway => gateway::OWN_BYTES,
+            CacheKind::Alluxio => alluxio::OWN_BYTES + executors * alluxio::CLIENT_BYTES,
+        }
+    }
 }
 
 /// What the budget has to cover.
@@ -42,6 +71,9 @@ pub(super) struct Demand {
     pub store: StoreKind,
     pub store_nodes: u64,
     pub store_cache_bytes: Option<u64>,
+    pub cache: Option<CacheKind>,
+    /// Its memory tier, if the study sets it.
+    pub cache_bytes: Option<u64>,
 }
 
 /// The sizes of everything that is started.
@@ -50,14 +82,22 @@ pub(super) struct Division {
     pub executor_heap_bytes: u64,
     pub hdfs: Heaps,
     pub ceph: ceph::Memory,
+    /// The memory tier of the cache in between; 0 without one.
+    pub cache_bytes: u64,
 }
 
 impl Demand {
     /// The smallest budget that is enough.
     pub(super) fn min_bytes(self) -> u64 {
+        let between = self.cache.map_or(0, |_| self.cache_bytes.unwrap_or(MIN_BETWEEN_BYTES));
+        self.fixed_bytes() + self.without_between_bytes() + between
+    }
+
+    /// The least that executors, the store's caches and pages must have.
+    fn without_between_bytes(self) -> u64 {
         let heap = self.executor_bytes.unwrap_or(MIN_HEAP_BYTES);
         let cache = self.store_cache_bytes.map_or(0, |bytes| (bytes - 64 * MIB) * self.store_nodes);
-        self.fixed_bytes() + self.executors * heap + cache + MIN_PAGE_CACHE_BYTES
+        self.executors * heap + cache + MIN_PAGE_CACHE_BYTES
     }
 
     /// Without executors' heaps, caches and pages.
@@ -71,13 +111,17 @@ impl Demand {
             StoreKind::S3a => ceph::Memory::min_bytes(self.store_nodes),
             StoreKind::Elsewhere => 0,
         };
-        spark + store
+        spark + store + self.cache.map_or(0, |cache| cache.own_bytes(self.executors))
     }
 }
 
 impl Division {
     pub(super) fn of(demand: Demand) -> Division {
         let left = demand.budget_bytes.saturating_sub(demand.fixed_bytes());
+        let spare = left.saturating_sub(demand.without_between_bytes());
+        let share = (left / BETWEEN_SHARE).min(spare).max(MIN_BETWEEN_BYTES) / MIB * MIB;
+        let cache_bytes = demand.cache.map_or(0, |_| demand.cache_bytes.unwrap_or(share));
+        let left = left.saturating_sub(cache_bytes);
         let share = left / EXECUTOR_SHARE / demand.executors.max(1) / MIB * MIB;
         let executor_heap_bytes =
             demand.executor_bytes.unwrap_or(share.clamp(MIN_HEAP_BYTES, MAX_EXECUTOR_HEAP_BYTES));
@@ -87,7 +131,7 @@ impl Division {
             Some(cache_bytes) => ceph::Memory { cache_bytes },
             None => ceph::Memory::of(minimum.saturating_add(left / CACHE_SHARE), demand.store_nodes),
         };
-        Division { executor_heap_bytes, hdfs: Heaps::of(0), ceph }
+        Division { executor_heap_bytes, hdfs: Heaps::of(0), ceph, cache_bytes }
     }
 }
 
@@ -97,7 +141,14 @@ mod tests {
 
     #[test]
     fn what_is_divided_fits_into_the_budget() {
-        for store in [StoreKind::Hdfs, StoreKind::S3a, StoreKind::Elsewhere] {
+        let stores = [
+            (StoreKind::Hdfs, None),
+            (StoreKind::S3a, None),
+            (StoreKind::S3a, Some(CacheKind::Gateway)),
+            (StoreKind::S3a, Some(CacheKind::Alluxio)),
+            (StoreKind::Elsewhere, None),
+        ];
+        for (store, cache) in stores {
             for (workers, executors, store_nodes) in [(1, 1, 1), (2, 4, 3), (1, 8, 7)] {
                 let demand = Demand {
                     budget_bytes: 0,
@@ -107,6 +158,8 @@ mod tests {
                     store,
                     store_nodes,
                     store_cache_bytes: None,
+                    cache,
+                    cache_bytes: None,
                 };
                 let mut budget_bytes = demand.min_bytes();
                 while budget_bytes < 1 << 40 {
@@ -116,9 +169,13 @@ mod tests {
                         StoreKind::Hdfs | StoreKind::Elsewhere => 0,
                         StoreKind::S3a => (division.ceph.cache_bytes - 64 * MIB) * store_nodes,
                     };
-                    let used = demand.fixed_bytes() + executors * division.executor_heap_bytes + caches;
+                    let used = demand.fixed_bytes()
+                        + executors * division.executor_heap_bytes
+                        + caches
+                        + division.cache_bytes;
                     assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
                     assert!(division.executor_heap_bytes >= MIN_HEAP_BYTES);
+                    assert_eq!(division.cache_bytes >= MIN_BETWEEN_BYTES, cache.is_some());
                     budget_bytes += budget_bytes / 3;
                 }
             }

@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod cache;
 mod cluster;
 mod config;
 mod defaults;

@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::config::Config;
-use super::memory::StoreKind;
+use super::memory::{CacheKind, StoreKind};
 use super::servers::worker_name;
 use crate::parts::Part;
 use crate::system::{StoragePaths, SystemError};
@@ -30,6 +30,28 @@ fn of_store(config: &Config, paths: &StoragePaths) -> Result<(Vec<Part>, usize),
     })
 }
 
+/// The parts of a cache in front of `store`; workers send requests to all but those in the background.
+fn of_cache(config: &Config, paths: &StoragePaths, store: &[Part]) -> Vec<Part> {
+    let Some(kind) = config.cache else { return Vec::new() };
+    let own = paths.roles.get("cache_storage").or_else(|| paths.roles.get("shuffle")).or(paths.data.first());
+    let folder = own.map(|storage| storage.join("spark-cache"));
+    match kind {
+        CacheKind::Gateway => {
+            let cache = Part::new("cache", "S3 cache").using(store);
+            vec![folder.iter().fold(cache, |cache, folder| cache.keeping("journal and cache", folder))]
+        }
+        CacheKind::Alluxio => {
+            let worker = Part::new("alluxio-worker", "Alluxio worker").using(store);
+            let flash = folder.filter(|_| config.cache_flash_bytes.is_some());
+            let worker = flash.iter().fold(worker, |worker, folder| worker.keeping("cache", folder));
+            let master = Part::new("alluxio-master", "Alluxio master").using(store);
+            let storing = Part::new("alluxio-job-worker", "Alluxio job worker").using(store).using([&worker]);
+            let jobs = Part::new("alluxio-job-master", "Alluxio job master").using([&storing]);
+            vec![worker, master, storing.background(), jobs.background()]
+        }
+    }
+}
+
 pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
     let Ok((store, known)) = of_store(config, paths) else { return Vec::new() };
     let shuffle = match paths.roles.get("shuffle") {
@@ -37,15 +59,18 @@ pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
         None => &paths.data,
     };
     let count = usize::try_from(config.workers).unwrap_or(1);
-    let worker = |number| {
-        Part::new(worker_name(number), "worker")
-            .keeping_in("shuffle", shuffle)
-            .using(&store[store.len() - known..])
+    let front = &store[store.len() - known..];
+    let cache = of_cache(config, paths, front);
+    let asked: Vec<Part> = match cache.is_empty() {
+        true => front.to_vec(),
+        false => cache.iter().filter(|part| !part.is_background).cloned().collect(),
     };
+    let worker =
+        |number| Part::new(worker_name(number), "worker").keeping_in("shuffle", shuffle).using(&asked);
     let workers: Vec<Part> = (0..count).map(worker).collect();
     let driver = Part::new("driver", "driver").using(&workers);
     let master = Part::new("master", "master").background();
-    [driver, master].into_iter().chain(workers).chain(store).collect()
+    [driver, master].into_iter().chain(workers).chain(cache).chain(store).collect()
 }
 
 #[cfg(test)]
@@ -73,5 +98,14 @@ mod tests {
         assert_eq!(worker.uses, ["gateway"]);
         let gateway = on_ceph.last().unwrap();
         assert_eq!(gateway.uses, ["osd0", "osd1"]);
+        let cached = of(&[("store", "s3a"), ("cache", "gateway")]);
+        let part = |name: &str| cached.iter().find(|part| part.name == name).unwrap();
+        assert_eq!(
+            (&part("worker1").uses, &part("cache").uses),
+            (&vec!["cache".to_owned()], &vec!["gateway".to_owned()])
+        );
+        let alluxio = of(&[("store", "s3a"), ("cache", "alluxio")]);
+        let worker = alluxio.iter().find(|part| part.name == "worker1").unwrap();
+        assert_eq!(worker.uses, ["alluxio-worker", "alluxio-master"]);
     }
 }

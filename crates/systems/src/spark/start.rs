@@ -8,6 +8,7 @@ use std::time::Duration;
 use underlay_sync::Mutex;
 
 use super::NAME;
+use super::cache::{self, Caches};
 use super::cluster::{Cluster, Remote, State};
 use super::config::{Committer, Config, SETTINGS};
 use super::defaults::Session;
@@ -16,11 +17,11 @@ use super::elsewhere::Elsewhere;
 use super::environment::{self, environment};
 use super::event_log::EventLog;
 use super::jobs::JOBS;
-use super::memory::StoreKind;
+use super::memory::{CacheKind, StoreKind};
 use super::parts::parts;
 use super::servers::{ServerPlan, Servers, worker_name};
 use super::store::Store;
-use crate::artifacts::{self, HADOOP, ICEBERG, SPARK};
+use crate::artifacts::{self, ALLUXIO, HADOOP, ICEBERG, SPARK};
 use crate::ceph::{self, Ceph};
 use crate::hdfs;
 use crate::java::Java;
@@ -42,6 +43,10 @@ const START_LIMIT: Duration = Duration::from_secs(240);
 const ROLES: &[(&str, &str)] = &[
     ("shuffle", "executors' local directories: shuffle files, spills, and what S3A has not uploaded yet"),
     ("namenode", "the image and the edit log of HDFS's NameNode"),
+    (
+        "cache_storage",
+        "the journal, the metadata and the flash tier of a cache between jobs and Ceph; by default with what is shuffled",
+    ),
 ];
 /// The folder of executors on a storage.
 const LOCAL: &str = "spark-local";
@@ -58,9 +63,20 @@ pub struct Spark {
 pub static INSTALLED: Spark = Spark::with_variables(|name| std::env::var(name).ok());
 
 impl Spark {
-    /// Takes the keys of a store elsewhere from these variables instead of the environment.
+    /// Takes the keys of a store elsewhere, and the gateway's program, from these variables instead of the environment.
     pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Spark {
         Spark { variable }
+    }
+
+    /// Checks what can't be fetched, before anything is.
+    fn check_programs(&self, config: &Config) -> Result<(), SystemError> {
+        if config.cache == Some(CacheKind::Gateway) {
+            cache::program(self.variable)?;
+        }
+        match config.kind() {
+            StoreKind::Hdfs | StoreKind::Elsewhere => Ok(()),
+            StoreKind::S3a => Ceph::check_installed(NAME),
+        }
     }
 
     /// Like [`System::start`], but returns the concrete type.
@@ -82,7 +98,7 @@ impl Spark {
             ));
         }
         check_roles(NAME, ROLES, paths.roles.keys())?;
-        check_programs(&config)?;
+        self.check_programs(&config)?;
         let java = Java::find(NAME)?;
         let environment = environment(&|_| {})?;
         let library = SPARK.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
@@ -93,6 +109,7 @@ impl Spark {
         let scratch = paths.scratch.join(NAME);
         check_path(&scratch)?;
         let slow_motion = settings.slow_motion.max(1.0);
+        let caches = Caches::of(&config, paths, &scratch, self.variable, slow_motion)?;
         let limit = START_LIMIT.mul_f64(slow_motion);
         let failed = |path: &std::path::Path, error: std::io::Error| {
             SystemError::starting(NAME, format!("can't write to {}: {error}", path.display()))
@@ -126,6 +143,7 @@ impl Spark {
             }
             None => Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
         };
+        caches.furnish(&config, &namespace, paths)?;
         let servers = Servers::start(ServerPlan {
             java,
             environment,
@@ -142,7 +160,10 @@ impl Spark {
             config: &config,
             resources,
             library: &library,
-            iceberg: iceberg.as_deref().map(|jars| (jars, store.url("tables"))),
+            iceberg: iceberg.as_deref().map(|jars| {
+                let tables = config.cache.map(|kind| cache::url(kind, "tables"));
+                (jars, tables.unwrap_or_else(|| store.url("tables")))
+            }),
             python: &plan.environment.python,
             jobs: &jobs,
             events: &events,
@@ -150,7 +171,11 @@ impl Spark {
             temporary: &temporary,
             buffers: &local_directories,
             slow_motion,
-            store: store.settings(address),
+            cache: caches.library(),
+            store: match &store {
+                Store::Ceph(_) => store.settings(address).into_iter().chain(caches.settings()).collect(),
+                Store::Hdfs(_) | Store::Elsewhere(_) => store.settings(address),
+            },
         };
         let file = configuration.join("spark-defaults.conf");
         write_private(&file, &session.text()).map_err(|error| failed(&file, error))?;
@@ -169,9 +194,11 @@ impl Spark {
         .map(|(name, path)| (name, serde_json::Value::from(path.display().to_string())))
         .into();
         let state = State::new(config.committer, EventLog::new(&events), requests);
-        let cluster = Cluster {
+        let mut cluster = Cluster {
             driver,
             servers,
+            cache: None,
+            caches,
             store,
             namespace,
             remote,
@@ -184,6 +211,7 @@ impl Spark {
         let executors = cluster.config.executors;
         cluster.driver.wait_until_ready(executors, limit, &|| cluster.check("starting"))?;
         cluster.make_bucket(limit)?;
+        cluster.start_cache(resources, limit)?;
         Ok(cluster)
     }
 }
@@ -214,14 +242,6 @@ fn check_path(path: &std::path::Path) -> Result<(), SystemError> {
     }
 }
 
-/// Checks what can't be fetched, before anything is.
-fn check_programs(config: &Config) -> Result<(), SystemError> {
-    match config.kind() {
-        StoreKind::Hdfs | StoreKind::Elsewhere => Ok(()),
-        StoreKind::S3a => Ceph::check_installed(NAME),
-    }
-}
-
 impl System for Spark {
     fn name(&self) -> &'static str {
         NAME
@@ -243,6 +263,7 @@ impl System for Spark {
             ("hadoop-aws", &SPARK, "hadoop-aws"),
             ("hadoop", &HADOOP, "hadoop-common"),
             ("iceberg", &ICEBERG, "iceberg-spark-runtime-3.5_2.12"),
+            ("alluxio", &ALLUXIO, "alluxio-core-server-master"),
         ];
         let mut versions = artifacts::versions(NAME, &programs);
         versions.extend(environment::version().map(|version| (NAME.to_owned(), version.to_owned())));

@@ -11,7 +11,7 @@ use super::NAME;
 use super::config::{Committer, Config};
 use super::elsewhere::Elsewhere;
 use super::memory::StoreKind;
-use crate::ceph::{self, Ceph};
+use crate::ceph::{self, Bucket, Ceph};
 use crate::hdfs::{Hdfs, Plan, StorageType, VolumeChoosing};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Nodes;
@@ -77,6 +77,7 @@ impl Store {
                     // Executors keep their files beside the OSDs', unless these have a storage of their own.
                     space_share: match paths.roles.contains_key("shuffle") {
                         true => ceph::WHOLE_SHARE,
+                        // So does a cache.
                         false => ceph::SHARED_SHARE,
                     },
                     scratch: scratch.join("ceph"),
@@ -94,6 +95,13 @@ impl Store {
             Store::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
             Store::Elsewhere(store) => store.url(name),
         }
+    }
+
+    /// The bucket as its clients reach it, where the store is at `address`; `None` without one that was made here.
+    pub(super) fn bucket(&self, address: Ipv4Addr) -> Option<Bucket> {
+        let Store::Ceph(ceph) = self else { return None };
+        let endpoint = format!("http://{address}:{}", ceph.gateway_port());
+        Some(Bucket { name: BUCKET.to_owned(), endpoint, keys: ceph.keys().clone() })
     }
 
     /// What a session must be told to reach it.
