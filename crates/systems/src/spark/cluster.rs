@@ -29,9 +29,14 @@ const END_POLL: Duration = Duration::from_millis(20);
 /// How long a store may take to write down what it has answered.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
 
+<<<<<<< ours
 /// How long a cluster that runs already may take to end a session and to forget what its jobs wrote.
 const LEAVE_LIMIT: Duration = Duration::from_secs(300);
 
+=======
+/// The request that checks an output.
+const VERIFY: &str = "verify";
+>>>>>>> theirs
 /// Before the name of a table.
 const TABLES: &str = "iceberg.underlay.";
 
@@ -284,9 +289,11 @@ impl Cluster {
     }
 
     fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str, state: &State) -> Value {
-        let place = |name: &str| match state.tables.contains(name) {
-            true => json!(format!("{TABLES}{name}")),
-            false => json!(self.url(name)),
+        let place = |name: &str| match (state.tables.contains(name), what) {
+            (true, _) => json!(format!("{TABLES}{name}")),
+            // What the store itself has, which a cache could answer for.
+            (false, VERIFY) => json!(self.store.url(name)),
+            (false, _) => json!(self.url(name)),
         };
         let mut options: BTreeMap<&str, Value> = step.options.clone();
         options.extend(self.tools.clone());
@@ -473,8 +480,10 @@ impl Cluster {
         if !step.is_checked {
             return Ok(());
         }
+        // It is the store's copy that counts.
+        self.drain(step.during, job.limit, watch)?;
         let state = self.state.lock();
-        let mut request = self.request_of("verify", &step, state.committer, "verification", &state);
+        let mut request = self.request_of(VERIFY, &step, state.committer, "verification", &state);
         request["result"] = state.result.clone();
         self.ask(&step, &request, job.limit, watch).map(drop)
     }
