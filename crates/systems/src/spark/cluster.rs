@@ -29,14 +29,11 @@ const END_POLL: Duration = Duration::from_millis(20);
 /// How long a store may take to write down what it has answered.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
 
-<<<<<<< ours
 /// How long a cluster that runs already may take to end a session and to forget what its jobs wrote.
 const LEAVE_LIMIT: Duration = Duration::from_secs(300);
 
-=======
 /// The request that checks an output.
 const VERIFY: &str = "verify";
->>>>>>> theirs
 /// Before the name of a table.
 const TABLES: &str = "iceberg.underlay.";
 
