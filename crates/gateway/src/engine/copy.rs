@@ -1,6 +1,7 @@
 //! Copies. Between prefixes that are ours alone a copy is a second list of the same extents, however long the object.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::read::Resolved;
@@ -96,6 +97,7 @@ impl Engine {
                 })
             })
             .await?;
+        self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&target, &to).await?;
         Ok(stored)
     }

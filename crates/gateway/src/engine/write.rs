@@ -1,5 +1,6 @@
 //! Putting and deleting objects.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -146,6 +147,7 @@ impl Engine {
                 change.mark_pending(&at)
             })
             .await?;
+        self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         Ok(stored)
     }
@@ -195,6 +197,9 @@ impl Engine {
             Some(writer) => Some(writer.finish().await?),
             None => None,
         };
+        if let Some(written) = &written {
+            self.counters.accepted_bytes.fetch_add(written.size_bytes(), Ordering::Relaxed);
+        }
         Ok((written, digests.finish()?))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
-use serde::{Deserialize, Serialize};
+use underlay_record::{GatewayPrefix, GatewayStatus};
 use underlay_sync::Mutex;
 
 use crate::engine::Engine;
@@ -57,41 +57,7 @@ impl Requests {
     }
 }
 
-/// What `top` shows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Status {
-    pub(crate) journal_bytes: u64,
-    pub(crate) journal_capacity_bytes: u64,
-    /// Names whose object in the store is not what it should be.
-    pub(crate) pending_objects: u64,
-    pub(crate) oldest_pending_s: f64,
-    pub(crate) last_failure: Option<(String, String)>,
-    pub(crate) cached_bytes: u64,
-    pub(crate) flushed_objects: u64,
-    pub(crate) flushed_bytes: u64,
-    pub(crate) copied_in_store: u64,
-    pub(crate) deleted_in_store: u64,
-    pub(crate) flush_failures: u64,
-    pub(crate) rescued_bytes: u64,
-    pub(crate) expired_uploads: u64,
-    pub(crate) changed_by_others: u64,
-    pub(crate) sent_bytes: u64,
-    pub(crate) requests: u64,
-    pub(crate) failed_requests: u64,
-    pub(crate) prefixes: Vec<PrefixStatus>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PrefixStatus {
-    pub(crate) bucket: String,
-    pub(crate) prefix: String,
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) joined: u64,
-    pub(crate) fetched_bytes: u64,
-}
-
-pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
+pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
     let ((journal_bytes, journal_capacity_bytes), (pending, since)) =
         (engine.journal_bytes(), engine.pending());
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -99,7 +65,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
         bucket
             .rules
             .iter()
-            .map(|rule| PrefixStatus {
+            .map(|rule| GatewayPrefix {
                 bucket: bucket.name.clone(),
                 prefix: rule.rule.prefix.clone(),
                 hits: of(&rule.counts.hits),
@@ -114,13 +80,15 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
         count += operation.count;
         failed += operation.by_class[5];
     }
-    Status {
+    GatewayStatus {
         journal_bytes,
         journal_capacity_bytes,
         pending_objects: pending as u64,
         oldest_pending_s: since.map_or(0.0, |since| (now_ms() - since).max(0) as f64 / 1000.0),
         last_failure: engine.last_failure(),
         cached_bytes: engine.cached_bytes(),
+        accepted_objects: of(&engine.counters.accepted_objects),
+        accepted_bytes: of(&engine.counters.accepted_bytes),
         flushed_objects: of(&engine.counters.flushed_objects),
         flushed_bytes: of(&engine.counters.flushed_bytes),
         copied_in_store: of(&engine.counters.copied_in_store),
@@ -167,6 +135,18 @@ pub(crate) fn text(engine: &Engine, requests: &Requests) -> String {
     );
     figure("oldest_pending_seconds", "gauge", "Age of the oldest of them.", status.oldest_pending_s);
     figure("cache_memory_bytes", "gauge", "Blocks in memory.", status.cached_bytes as f64);
+    figure(
+        "accepted_objects_total",
+        "counter",
+        "Objects that clients made: by a PUT, a copy, or the end of an upload.",
+        status.accepted_objects as f64,
+    );
+    figure(
+        "accepted_bytes_total",
+        "counter",
+        "Bytes that came into the journal.",
+        status.accepted_bytes as f64,
+    );
     figure("flushed_objects_total", "counter", "Objects that were uploaded.", status.flushed_objects as f64);
     figure("flushed_bytes_total", "counter", "Bytes that were uploaded.", status.flushed_bytes as f64);
     figure(
@@ -211,7 +191,7 @@ pub(crate) fn text(engine: &Engine, requests: &Requests) -> String {
         (
             "block_hits_total",
             "Blocks that the cache had.",
-            (|prefix| prefix.hits) as fn(&PrefixStatus) -> u64,
+            (|prefix| prefix.hits) as fn(&GatewayPrefix) -> u64,
         ),
         ("block_misses_total", "Blocks that it had not.", |prefix| prefix.misses),
         ("block_joined_total", "Misses that waited for a request that was under way.", |prefix| {

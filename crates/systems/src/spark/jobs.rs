@@ -217,6 +217,7 @@ pub(super) fn record(
         directories: Vec::new(),
         stages: told,
         committer,
+        cache: None,
     }
 }
 

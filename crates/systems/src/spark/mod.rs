@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod cache;
 mod cluster;
 mod config;
 mod defaults;
@@ -9,11 +10,17 @@ mod endpoint;
 mod environment;
 mod event_log;
 mod jobs;
+mod joining;
+mod manager;
+mod master;
 mod memory;
+mod on_yarn;
 mod parts;
 mod servers;
+mod shuffle_service;
 mod start;
 mod store;
+mod version;
 
 pub use cluster::Cluster;
 pub use config::Committer;
