@@ -48,14 +48,19 @@ pub fn certify(
     let mut estimates = Vec::new();
     let (mut fast, mut slow) = (medium.clone(), medium.clone());
     for estimate in Estimate::of(medium) {
-        // What it takes as the medium has it, and with half or double of the value where that makes a medium that its sources allow.
+        // What it takes as the medium has it, and with the value as near to half or double as makes a medium that its sources allow.
         let mut times = vec![(1.0, base_s)];
         for factor in [0.5, 2.0] {
             let Some(changed) = estimate.scaled(medium, factor) else { continue };
             let time_s = ask(&changed, few).busy_s();
             let change = (time_s / base_s - 1.0).abs();
-            if change >= NOISE && (change < HARDLY || !held.is_contradicted_by(&changed)) {
+            if change < NOISE {
+                continue;
+            }
+            if change < HARDLY {
                 times.push((factor, time_s));
+            } else if let Some((reached, changed)) = held.furthest(&estimate, factor) {
+                times.push((reached, ask(&changed, few).busy_s()));
             }
         }
         if times.len() == 1 {

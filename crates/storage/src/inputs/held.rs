@@ -5,12 +5,15 @@
 
 use std::cell::OnceCell;
 
+use super::Estimate;
 use crate::catalogue::{Figure, Medium, Published};
 use crate::predict;
 
 /// A figure that differs by more is another one: what `media check` allows a model.
 const TOLERANCE: f64 = 0.05;
 const SEED: u64 = 1;
+/// Of the way to half or double, until it is known to 5 % how far an estimate may go.
+const HALVINGS: u32 = 4;
 
 /// The published figures of a medium, those that have a source, and what its model makes of them.
 pub(super) struct Held<'a> {
@@ -34,8 +37,31 @@ impl<'a> Held<'a> {
         Held { medium, figures: told.map(|published| (published, OnceCell::new())).collect() }
     }
 
+    /// How far towards this factor an estimate may go before the medium misses one of its figures, and the medium that it makes there; none where
+    /// it may hardly move.
+    pub(super) fn furthest(&self, estimate: &Estimate, factor: f64) -> Option<(f64, Medium)> {
+        let allowed = |factor: f64| {
+            estimate.scaled(self.medium, factor).filter(|changed| !self.is_contradicted_by(changed))
+        };
+        if let Some(changed) = allowed(factor) {
+            return Some((factor, changed));
+        }
+        let (mut near, mut far, mut found) = (1.0_f64, factor, None);
+        for _ in 0..HALVINGS {
+            let middle = (near * far).sqrt();
+            match allowed(middle) {
+                Some(changed) => {
+                    near = middle;
+                    found = Some((middle, changed));
+                }
+                None => far = middle,
+            }
+        }
+        found
+    }
+
     /// Whether the changed medium misses a figure that this one has.
-    pub(super) fn is_contradicted_by(&self, changed: &Medium) -> bool {
+    fn is_contradicted_by(&self, changed: &Medium) -> bool {
         self.figures.iter().any(|(published, known)| {
             let brief = |medium| predict::published_in_brief(medium, published, SEED);
             let before = *known.get_or_init(|| brief(self.medium));
@@ -49,7 +75,6 @@ impl<'a> Held<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Estimate;
     use super::*;
     use crate::catalogue;
 
@@ -66,6 +91,13 @@ mod tests {
         let held = Held::by_sources_of(&medium);
         for factor in [0.5, 2.0] {
             assert!(held.is_contradicted_by(&scaled(&medium, "page_read_us", factor)), "{factor}");
+        }
+        // Its latency is known to 5 %, and so is most of it.
+        let estimates = Estimate::of(&medium);
+        let page = estimates.iter().find(|one| one.name() == "page_read_us").unwrap();
+        for factor in [0.5, 2.0] {
+            let reached = held.furthest(page, factor).map_or(1.0, |(reached, _)| reached);
+            assert!((0.85..1.18).contains(&reached), "{reached}");
         }
         // No source speaks of flushes.
         assert!(!held.is_contradicted_by(&scaled(&medium, "flush_us", 2.0)));
