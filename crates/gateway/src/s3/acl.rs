@@ -75,7 +75,7 @@ fn check_policy(policy: Option<&AccessControlPolicy>) -> S3Result<()> {
 /// Headers that grant something to somebody.
 macro_rules! refuse_grants {
     ($input:expr) => {
-        super::object::refuse_unknown!(
+        super::answers::refuse_unknown!(
             $input,
             grant_full_control,
             grant_read,

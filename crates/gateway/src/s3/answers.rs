@@ -117,3 +117,16 @@ macro_rules! checksums_of {
 }
 
 pub(super) use {checksums_of, with_checksums};
+
+/// Nobody here encrypts, locks or grants by request headers: a client that asks for it must not think that it was done.
+macro_rules! refuse_unknown {
+    ($input:expr, $($field:ident),*) => {
+        $(if $input.$field.is_some() {
+            let what = stringify!($field).replace('_', " ");
+            let why = format!("this gateway can't do what the request asks for: {what}");
+            return Err($crate::s3::answers::error($crate::errors::Error::NotImplemented(why)));
+        })*
+    };
+}
+
+pub(super) use refuse_unknown;

@@ -5,9 +5,8 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::Front;
 use super::acl::{self, owner};
-use super::answers::{error, invalid, time};
+use super::answers::{error, invalid, refuse_unknown, time};
 use super::listing::{position, token};
-use super::object::refuse_unknown;
 use crate::errors::Error;
 
 type Answer<T> = S3Result<S3Response<T>>;

@@ -5,9 +5,11 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::Front;
 use super::acl::{self, initiator, owner};
-use super::answers::{checksums_of, coverage, coverage_word, error, etag, invalid, time, with_checksums};
+use super::answers::{
+    checksums_of, coverage, coverage_word, error, etag, invalid, refuse_unknown, time, with_checksums,
+};
 use super::input::{self, Promised, conditions};
-use super::object::{headers_of, refuse_unknown, source_conditions};
+use super::object::{headers_of, source_conditions};
 use crate::digests::Algorithm;
 use crate::engine::{CompletedPart as Listed, MOST_PARTS};
 use crate::errors::Error;

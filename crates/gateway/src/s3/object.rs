@@ -6,7 +6,7 @@ use hyper::body::Frame;
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::answers::{checksums_of, coverage, error, etag, ms, time, with_checksums};
+use super::answers::{checksums_of, coverage, error, etag, ms, refuse_unknown, time, with_checksums};
 use super::input::{self, Promised, check_version, conditions, etag_text};
 use super::{Front, acl};
 use crate::digests::ALGORITHMS;
@@ -51,19 +51,6 @@ pub(super) fn http_date(time: &Timestamp) -> Option<String> {
     time.format(TimestampFormat::HttpDate, &mut text).ok()?;
     String::from_utf8(text).ok()
 }
-
-/// Nobody here encrypts, locks or grants by request headers: a client that asks for it must not think that it was done.
-macro_rules! refuse_unknown {
-    ($input:expr, $($field:ident),*) => {
-        $(if $input.$field.is_some() {
-            let what = stringify!($field).replace('_', " ");
-            let why = format!("this gateway can't do what the request asks for: {what}");
-            return Err($crate::s3::answers::error($crate::errors::Error::NotImplemented(why)));
-        })*
-    };
-}
-
-pub(super) use refuse_unknown;
 
 /// The conditions of a GET or HEAD.
 fn check_read(
