@@ -15,7 +15,8 @@ use underlay_systems::system::{Resources, Running, Settings, StoragePaths, Syste
 
 use crate::{is_installed, operations, settings};
 
-const START_LIMIT: Duration = Duration::from_secs(60);
+/// As the store itself has it: on a busy host its first Java process alone takes a minute.
+const START_LIMIT: Duration = Duration::from_secs(240);
 const OF_STORE: [(&str, &str); 2] = [("helpers", "127.0.0.1:5000"), ("store", "kvstore")];
 /// The file of security properties that the store makes for its first user.
 static LOGIN: OnceLock<PathBuf> = OnceLock::new();
