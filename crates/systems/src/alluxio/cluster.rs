@@ -76,7 +76,7 @@ impl Plan {
             format!("-Dalluxio.site.conf.dir={}", self.scratch.display()),
             format!("-Dalluxio.home={}", self.scratch.display()),
             format!("-Dalluxio.logs.dir={}", self.scratch.join("logs").display()),
-            format!("-Dlog4j.configuration=file:{}", self.scratch.join(LOG_SETTINGS).display()),
+            format!("-Dlog4j2.configurationFile=file:{}", self.scratch.join(LOG_SETTINGS).display()),
         ];
         JavaServer {
             system: self.system,
@@ -121,12 +121,14 @@ impl Plan {
 }
 
 const JOURNAL: &str = "journal";
-const LOG_SETTINGS: &str = "log4j.properties";
+const LOG_SETTINGS: &str = "log4j2.properties";
 const LOGGING: &str = "\
-log4j.rootLogger=WARN, out
-log4j.appender.out=org.apache.log4j.ConsoleAppender
-log4j.appender.out.layout=org.apache.log4j.PatternLayout
-log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %-5p %c{1} - %m%n
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %-5p %c{1} - %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
 ";
 /// What it accesses of Java's own classes by reflection.
 const OPENED: [&str; 2] =
