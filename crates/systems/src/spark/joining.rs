@@ -140,6 +140,8 @@ impl Reached {
             ("spark.submit.pyFiles", files.join(",")),
             ("spark.pyspark.python", config.executor_python.clone()),
             ("spark.executor.instances", config.executors.to_string()),
+            // The driver's is of this run; executors have their own.
+            ("spark.hadoop.hadoop.tmp.dir", "${java.io.tmpdir}/hadoop".to_owned()),
         ]);
         match &self.master {
             Master::Spark(_) => {
@@ -170,6 +172,9 @@ impl Reached {
             "spark.executorEnv.TMPDIR",
             // Its machines are several.
             "spark.locality.wait",
+            // Executors have folders of their own.
+            "spark.hadoop.fs.s3a.buffer.dir",
+            "spark.hadoop.fs.s3a.committer.staging.tmp.path",
         ]
     }
 }
