@@ -11,4 +11,4 @@ pub mod privileges;
 pub mod processes;
 pub mod processors;
 pub mod programs;
-pub mod waiting;
+pub(crate) mod waiting;
