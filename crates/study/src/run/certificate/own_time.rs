@@ -117,6 +117,7 @@ mod tests {
             emulation_cpus: "0".to_owned(),
             emulation_busy_share: 0.2,
             emulation_stolen_share: 0.0,
+            emulation_waiting_threads: None,
             speed_probe_us: None,
         }
     }
