@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::endpoint::{self, Endpoint};
-use super::master::{self, Master};
+use super::master::{self, Master, NO_CACHE};
 use super::memory::{CacheKind, Demand, Division, MIB, MIN_HEAP_BYTES, ManagerKind, StoreKind};
 use super::version::{VERSIONS, Version};
 use crate::network_link::{MAX_IN_FLIGHT_BYTES, Shape};
@@ -190,6 +190,7 @@ impl Config {
             return if mistakes.is_empty() { Ok(config) } else { Err(mistakes) };
         }
         mistakes.extend(config.mistakes_of_a_manager(values));
+        mistakes.extend(config.misplaced_cache());
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         let kind = config.kind();
         let stored_on = match kind {
@@ -227,9 +228,6 @@ impl Config {
                     config.committer.name()
                 ),
             );
-        }
-        if config.cache.is_some() && kind != StoreKind::S3a {
-            mistake("cache", "expected not to be set without store = \"s3a\" on Ceph".to_owned());
         }
         if config.cache == Some(CacheKind::Alluxio)
             && matches!(config.committer, Committer::Directory | Committer::Magic)
@@ -298,12 +296,6 @@ impl Config {
                 let problem = format!("expected v4, which is all that S3A of Spark {version} knows");
                 mistakes.push(("signatures".to_owned(), problem));
             }
-            if self.cache.is_some() {
-                let problem = format!(
-                    "expected none: Ceph below Spark {version} speaks TLS, and caches in front of it don't"
-                );
-                mistakes.push(("cache".to_owned(), problem));
-            }
         }
         mistakes
     }
@@ -337,13 +329,39 @@ impl Config {
         mistakes
     }
 
+    /// Whether jobs may have a cache before their store.
+    pub(super) fn takes_a_cache(&self) -> bool {
+        self.no_place_for_a_cache().is_none()
+    }
+
+    fn misplaced_cache(&self) -> Option<(String, String)> {
+        self.cache.and(self.no_place_for_a_cache()).map(|problem| ("cache".to_owned(), problem))
+    }
+
+    fn no_place_for_a_cache(&self) -> Option<String> {
+        let problem = match self.kind() {
+            StoreKind::Given => NO_CACHE.to_owned(),
+            StoreKind::Hdfs | StoreKind::Elsewhere => {
+                "expected not to be set without store = \"s3a\" on Ceph".to_owned()
+            }
+            // A cache reaches its store over plain HTTP.
+            StoreKind::S3a if self.version.needs_tls() => format!(
+                "expected not to be set: Ceph speaks TLS alone with Spark {}, and no cache does; version = \"3.5\" has one",
+                self.version.name()
+            ),
+            // Containers see the mounts of the storage alone, so that Alluxio's memory is hidden from them, and have no room for its client.
+            StoreKind::S3a if self.manager == ManagerKind::Yarn => {
+                "expected not to be set beside manager = \"yarn\": a cache goes with Spark's own workers alone".to_owned()
+            }
+            StoreKind::S3a => return None,
+        };
+        Some(problem)
+    }
+
     /// Takes these settings of a cache, and the defaults of those that are left out, in place of the former ones.
     pub(super) fn set_cache(&mut self, values: &BTreeMap<String, String>) -> Result<(), Mistakes> {
-        let (other, mistakes) = Config::read(values, self.budget_bytes);
-        if !mistakes.is_empty() {
-            return Err(mistakes);
-        }
-        *self = Config {
+        let (other, mut mistakes) = Config::read(values, self.budget_bytes);
+        let changed = Config {
             cache: other.cache,
             cache_is_back: other.cache_is_back,
             cache_bytes: other.cache_bytes,
@@ -353,6 +371,11 @@ impl Config {
             cache_is_short: other.cache_is_short,
             ..self.clone()
         };
+        mistakes.extend(changed.misplaced_cache());
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        *self = changed;
         Ok(())
     }
 
@@ -614,6 +637,29 @@ mod tests {
             (&[("manager", "yarn"), ("workers", "1")], "workers: expected not to be set: YARN"),
             (&[("manager", "yarn"), ("shuffle_service", "true")], "shuffle_service: expected manager"),
             (&[("workers", "2"), ("shuffle_service", "true")], "shuffle_service: expected a single worker"),
+            (
+                &[("store", "s3a"), ("cache", "gateway"), ("version", "4.1")],
+                "cache: expected not to be set: Ceph speaks TLS alone with Spark 4.1",
+            ),
+            (
+                &[("store", "s3a"), ("cache", "alluxio"), ("manager", "yarn")],
+                "cache: expected not to be set beside manager = \"yarn\"",
+            ),
+            (
+                &[
+                    ("store", "s3a"),
+                    ("cache", "gateway"),
+                    ("endpoint", "https://a.example"),
+                    ("bucket", "abc"),
+                    ("access_key_variable", "A"),
+                    ("secret_key_variable", "B"),
+                ],
+                "cache: expected not to be set without store = \"s3a\" on Ceph",
+            ),
+            (
+                &[("master", "spark://a"), ("work_directory", "file:///x"), ("cache", "gateway")],
+                "cache: expected not to be set beside master: a cache stands",
+            ),
             (&[("image", "a")], "image: expected not to be set without master"),
             (
                 &[("manager", "yarn"), ("store", "s3a"), ("endpoint", "https://a.example")],
@@ -660,6 +706,11 @@ mod tests {
         let applied = ceph.applied();
         assert_eq!((&*applied["committer"], &*applied["osds"]), ("magic", "2"));
         assert!(!applied.contains_key("datanodes") && !applied.contains_key("cache_write"));
+        assert!(ceph.takes_a_cache());
+        // Nor can one be put in between later.
+        let mut newer = resolve(&[("store", "s3a"), ("version", "4.1")], 2);
+        let refused = newer.set_cache(&values(&[("cache", "gateway")])).unwrap_err();
+        assert!(refused[0].1.contains("TLS") && newer.cache.is_none(), "{refused:?}");
         let cached = resolve(&[("store", "s3a"), ("cache", "gateway")], 2).applied();
         assert_eq!(
             (&*cached["cache"], &*cached["cache_write"], &*cached["cache_flush_after"]),

@@ -117,6 +117,10 @@ const BESIDE: &[&str] = &[
 const OF_JOBS: &[&str] =
     &["version", "master", "committer", "executors", "executor_cores", "executor_memory", "block_size"];
 
+const OF_THE_CLUSTER: &str = "expected not to be set: the cluster of 'master' has its own";
+pub(super) const NO_CACHE: &str =
+    "expected not to be set beside master: a cache stands in front of a Ceph that is started here";
+
 /// Whether a setting says something with a cluster that runs already.
 pub(super) fn applies(name: &str) -> bool {
     applies_there_alone(name) || OF_JOBS.contains(&name)
@@ -151,7 +155,7 @@ pub(super) fn mistakes(values: &BTreeMap<String, String>, told: &Told<'_>) -> Mi
         return mistakes;
     };
     for key in values.keys().map(String::as_str).filter(|key| !applies(key)) {
-        mistake(key, "expected not to be set: the cluster of 'master' has its own");
+        mistake(key, if key.starts_with("cache") { NO_CACHE } else { OF_THE_CLUSTER });
     }
     if told.work_directory.is_none() {
         mistake("work_directory", "expected to be set beside master: where jobs read and write");

@@ -204,9 +204,9 @@ impl Spark {
             buffers: &local_directories,
             slow_motion,
             cache: of_cache.as_deref(),
-            store: match &store {
-                Store::Ceph(_) => store.settings(address).into_iter().chain(caches.settings()).collect(),
-                Store::Hdfs(_) | Store::Elsewhere(_) | Store::Given(_) => store.settings(address),
+            store: match config.takes_a_cache() {
+                true => store.settings(address).into_iter().chain(caches.settings()).collect(),
+                false => store.settings(address),
             },
             trusted: store.certificate().map(|certificate| certificate.trusted_by_java()),
             manager: BTreeMap::new(),

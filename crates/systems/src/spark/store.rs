@@ -145,9 +145,12 @@ impl Store {
         }
     }
 
-    /// The bucket as its clients reach it, where the store is at `address`; `None` without one that was made here.
+    /// The bucket as a cache reaches it, where the store is at `address`; `None` without one that was made here, and over TLS, which no cache speaks.
     pub(super) fn bucket(&self, address: Ipv4Addr) -> Option<Bucket> {
         let Store::Ceph(ceph) = self else { return None };
+        if ceph.certificate().is_some() {
+            return None;
+        }
         let endpoint = format!("http://{address}:{}", ceph.gateway_port());
         Some(Bucket { name: BUCKET.to_owned(), endpoint, keys: ceph.keys().clone() })
     }
