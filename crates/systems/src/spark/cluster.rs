@@ -1,7 +1,8 @@
 //! A running cluster, and the jobs that are run on it.
 
+mod cached;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +11,9 @@ use underlay_record::{CacheUse, JobRecord, NodeRole, NodeState};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
+use self::cached::Undrained;
 use super::NAME;
-use super::cache::{Cache, Caches, Totals, Traffic, url};
+use super::cache::{Cache, Caches, Traffic};
 use super::config::{Committer, Config};
 use super::driver::Driver;
 use super::event_log::EventLog;
@@ -19,7 +21,7 @@ use super::jobs::{Step, committed_by, record};
 use super::manager::Manager;
 use super::store::{BUCKET, Store};
 use crate::ceph::{MARK, RequestLog, StoreRequest};
-use crate::network_link::{FAR, NetworkLink, Shape};
+use crate::network_link::{NetworkLink, Shape};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::{Nodes, unknown};
 use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
@@ -28,7 +30,6 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 const END_POLL: Duration = Duration::from_millis(20);
 /// How long a store may take to write down what it has answered.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
-
 /// How long a cluster that runs already may take to end a session and to forget what its jobs wrote.
 const LEAVE_LIMIT: Duration = Duration::from_secs(300);
 
@@ -110,16 +111,6 @@ pub(super) struct State {
     served_bytes: Option<u64>,
 }
 
-/// A job that has ended, and whose output the cache may still have to store.
-#[derive(Debug)]
-struct Undrained {
-    before: Totals,
-    at_end: Totals,
-    ended: Instant,
-    /// What went between the cache and the store until then.
-    traffic: Traffic,
-}
-
 impl State {
     pub(super) fn new(committer: Committer, events: EventLog, requests: Option<RequestLog>) -> State {
         State {
@@ -163,45 +154,6 @@ impl Cluster {
         self.state.lock().committer = committer;
     }
 
-    /// Puts another cache between all further jobs and the store, or none: what settings that start with `cache` say of it. All that was
-    /// written before is written again for whoever reads it.
-    ///
-    /// # Errors
-    /// When the settings are wrong, the former cache can't store everything or stop, or the new one does not start.
-    pub fn set_cache(
-        &mut self,
-        values: &BTreeMap<String, String>,
-        resources: &Resources,
-        limit: Duration,
-    ) -> Result<(), SystemError> {
-        self.config.set_cache(values).map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
-        self.drain("changing the cache", limit, &|_| true)?;
-        if let Some(former) = self.cache.take() {
-            former.stop()?;
-        }
-        let state = self.state.get_mut();
-        (state.made, state.undrained) = (BTreeMap::new(), None);
-        self.start_cache(resources, limit)
-    }
-
-    /// Lets go of a cache that has ended by itself, with whatever it had not stored.
-    pub fn abandon_cache(&mut self) {
-        self.cache = None;
-        let state = self.state.get_mut();
-        (state.made, state.undrained) = (BTreeMap::new(), None);
-    }
-
-    /// Starts the cache that the settings ask for, in front of a bucket that is there.
-    pub(super) fn start_cache(&mut self, resources: &Resources, limit: Duration) -> Result<(), SystemError> {
-        let address = if self.remote.is_some() { FAR } else { Ipv4Addr::LOCALHOST };
-        let wanted = self.config.cache.zip(self.store.bucket(address)).zip(self.namespace.as_ref());
-        if let Some(((kind, bucket), namespace)) = wanted {
-            let started = self.caches.start(kind, &self.config, bucket, namespace, resources, limit)?;
-            self.cache = Some(started);
-        }
-        Ok(())
-    }
-
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.manager.check(during)?;
         self.cache.as_ref().map_or(Ok(()), |cache| cache.check(during))?;
@@ -222,48 +174,6 @@ impl Cluster {
     /// The file of whom our own requests to the store trust, if they need one.
     fn authority(&self) -> Option<String> {
         self.store.certificate().map(|certificate| certificate.chain().display().to_string())
-    }
-
-    /// The URL of what jobs call `name`.
-    fn url(&self, name: &str) -> String {
-        self.cache.as_ref().map_or_else(|| self.store.url(name), |cache| url(cache.kind(), name))
-    }
-
-    /// The committer for what jobs only read later on: the quickest that is safe.
-    fn committer_of_inputs(&self) -> Committer {
-        match &self.cache {
-            // A rename is an entry in a table there.
-            Some(_) => Committer::FileV1,
-            None => self.store.committer_of_inputs(),
-        }
-    }
-
-    /// Waits until the store has all that the cache has acknowledged.
-    fn drain(&self, during: &'static str, limit: Duration, watch: JobWatch<'_>) -> Result<(), SystemError> {
-        let Some(cache) = &self.cache else { return Ok(()) };
-        let healthy = || self.is_wanted(during, "storing", watch);
-        cache.drain(during, &self.driver, limit, &healthy)
-    }
-
-    /// What the cache has done and has not stored as a job ends; `None` without one.
-    fn at_end(
-        &self,
-        during: &'static str,
-        limit: Duration,
-        watch: JobWatch<'_>,
-    ) -> Result<Option<Totals>, SystemError> {
-        let Some(cache) = &self.cache else { return Ok(None) };
-        let healthy = || self.is_wanted(during, "storing", watch);
-        cache.at_end(during, &self.driver, limit, &healthy).map(Some)
-    }
-
-    /// Whether all is well and whoever watches wants to go on.
-    fn is_wanted(&self, during: &'static str, phase: &str, watch: JobWatch<'_>) -> Result<(), SystemError> {
-        self.check(during)?;
-        match watch(&JobProgress { phase: phase.to_owned(), done: 1.0 }) {
-            true => self.store.health(),
-            false => Err(SystemError::failed(NAME, during, "it was stopped")),
-        }
     }
 
     /// The requests that the store has answered since the last call: a request of our own marks where the log must have got to.
@@ -398,8 +308,8 @@ impl Cluster {
         let before = self.cache.as_ref().map(|cache| cache.totals(step.during)).transpose()?;
         state.undrained = None;
         let answer = self.run(&step, &request, job.limit, watch, state)?;
-        let inside = self.bytes_inside();
         let ended = Instant::now();
+        let inside = self.bytes_inside();
         let at_end = self.at_end(step.during, job.limit, watch)?;
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
@@ -458,20 +368,6 @@ impl Cluster {
         self.manager.shuffle_service()?.served_bytes(now_s)
     }
 
-    /// What the last job asked of the cache, once the store has everything.
-    fn drained(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
-        let step = Step::of(&self.config, job)?;
-        let undrained = self.state.lock().undrained.take();
-        let (Some(cache), Some(undrained)) = (&self.cache, undrained) else { return Ok(None) };
-        self.drain(step.during, job.limit, watch)?;
-        let drain = undrained.ended.elapsed();
-        std::thread::sleep(cache.told_after());
-        let drained = cache.totals(step.during)?;
-        let late = Traffic::of(&self.requests_so_far(step.during, &mut self.state.lock())?);
-        let traffic = undrained.traffic.and(late);
-        Ok(Some(cache.used([&undrained.before, &undrained.at_end, &drained], traffic, drain)))
-    }
-
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         let step = Step::of(&self.config, job)?;
         if !step.is_checked {
@@ -508,7 +404,8 @@ impl Running for Cluster {
         // What was done until now is told by then, and no part of the job's.
         std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, Cache::told_after));
         // It takes a second or two, which is no part of what is measured.
-        self.state.lock().served_bytes = self.served_bytes();
+        let served_bytes = self.served_bytes();
+        self.state.lock().served_bytes = served_bytes;
         Ok(())
     }
 
