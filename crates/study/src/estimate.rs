@@ -140,7 +140,7 @@ mod tests {
         assert!(part.loading < estimate.loading);
     }
 
-    const COMMANDS: &str = "name = \"x\"\n[system.files]\nkind = \"command\"\nmemory = \"1 GiB\"\nversion = \"fio --version\"\n\
+    const COMMANDS: &str = "name = \"x\"\nbaseline = \"ssd\"\n[system.files]\nkind = \"command\"\nmemory = \"1 GiB\"\nversion = \"fio --version\"\n\
         load = \"fio --name=fill --directory={data}\"\n\
         [storage.ssd]\ndevices = [{ medium = \"ssd-sata\" }]\n[storage.nvme]\ndevices = [{ medium = \"nvme-9300-max\" }]\n\
         [workload.w]\nkind = \"fio\"\ndata = \"30 GB\"\njob = \"[w]\\ndirectory={data}\\nrw=randread\\nbs=4k\\ndirect=1\\n\"\n\

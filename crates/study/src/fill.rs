@@ -67,7 +67,7 @@ mod tests {
         let text = |system: &str| {
             format!(
                 "name = \"x\"\nbaseline = \"hdd\"\n{system}\n[storage.hdd]\ndevices = [{{ medium = \"hdd-7200-sas\" }}]\n\
-                 [workload.w]\nmixes = [\"a\"]\ndata = \"1 MB\"\nrecord = {{ fields = 1, bytes = 1000 }}\n"
+                 [workload.w]\nmixes = [\"a\"]\ndata = \"2 MB\"\nthreads = 4\nrecord = {{ fields = 1, bytes = 1000 }}\n"
             )
         };
         let of = |system: &str, is_slowed: bool| {

@@ -498,7 +498,8 @@ mod tests {
             ["worker1", "worker2", "datanode1", "datanode2"]
         );
         assert_eq!(names(&[("store", "s3a"), ("osds", "2")]), ["worker1", "osd0", "osd1"]);
-        assert_eq!(names(&[("manager", "yarn"), ("datanodes", "1")]), ["datanode1"]);
+        // YARN's executors are no nodes of ours.
+        assert_eq!(names(&[("manager", "yarn"), ("datanodes", "2")]), ["datanode1", "datanode2"]);
         let there = [("master", "spark://a"), ("work_directory", "hdfs://a/x"), ("without_secret", "true")];
         assert!(names(&there).is_empty());
         let told = INSTALLED.cautions(&there.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
