@@ -11,10 +11,10 @@ use rustix::thread::sched_getaffinity;
 
 use super::processors::Processors;
 
-/// A host has no more threads than this that stand for a load; a listing that goes on has others in it.
+/// More threads than a load has here; a longer listing is not read to its end.
 const MAX_THREADS: usize = 16_384;
 
-/// What the threads that stand for clients, and the processes that serve it on the same CPUs, have waited so far.
+/// What the threads that stand for clients, and the processes that serve them on the same CPUs, have waited so far.
 #[derive(Clone, Debug, Default)]
 pub struct CpuWaits {
     /// By thread: this process's that are named after clients.

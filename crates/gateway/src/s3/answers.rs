@@ -116,8 +116,6 @@ macro_rules! checksums_of {
     };
 }
 
-pub(super) use {checksums_of, with_checksums};
-
 /// Nobody here encrypts, locks or grants by request headers: a client that asks for it must not think that it was done.
 macro_rules! refuse_unknown {
     ($input:expr, $($field:ident),*) => {
@@ -129,4 +127,4 @@ macro_rules! refuse_unknown {
     };
 }
 
-pub(super) use refuse_unknown;
+pub(super) use {checksums_of, refuse_unknown, with_checksums};
