@@ -319,7 +319,7 @@ impl Cache {
         })
     }
 
-    /// The same as a job has ended: with all that clients have done, and with what the store lacks.
+    /// The same as a job has ended, with what the store lacks.
     pub(super) fn at_end(
         &self,
         during: &'static str,
@@ -329,7 +329,6 @@ impl Cache {
     ) -> Result<Totals, SystemError> {
         let Server::Alluxio(_) = &self.running else { return self.totals(during) };
         let (dirty_objects, dirty_bytes) = unstored(during, driver, limit, healthy)?;
-        std::thread::sleep(self.told_after());
         Ok(Totals { dirty_objects, dirty_bytes, ..self.totals(during)? })
     }
 
@@ -449,6 +448,10 @@ impl Traffic {
 }
 
 impl Totals {
+    pub(super) fn has_stored_all(&self) -> bool {
+        self.dirty_objects == 0
+    }
+
     /// Running totals, for the figures of a cell.
     pub(super) fn figures(&self) -> Vec<(String, f64)> {
         let mut figures = vec![

@@ -14,7 +14,8 @@ use underlay_workload::client::Client;
 use self::cached::Undrained;
 use super::NAME;
 use super::cache::{Cache, Caches, Traffic};
-use super::config::{Committer, Config};
+use super::committer::Committer;
+use super::config::Config;
 use super::driver::Driver;
 use super::event_log::EventLog;
 use super::jobs::{Step, committed_by, record};
@@ -107,6 +108,8 @@ pub(super) struct State {
     result: Value,
     /// The last job's cache, until the store has everything.
     undrained: Option<Undrained>,
+    /// What it did, from then on until somebody asks.
+    used: Option<CacheUse>,
     /// What the external shuffle service had served when the input of the next job was there.
     served_bytes: Option<u64>,
 }
@@ -123,8 +126,14 @@ impl State {
             marks: 0,
             result: Value::Null,
             undrained: None,
+            used: None,
             served_bytes: None,
         }
+    }
+
+    /// Nothing that was written is known behind another cache.
+    fn forget_caches(&mut self) {
+        (self.made, self.undrained, self.used) = (BTreeMap::new(), None, None);
     }
 
     /// `step` is about to write. Whatever becomes of it, what was there is gone.
@@ -306,7 +315,7 @@ impl Cluster {
         state.begins(&step, committer);
         let request = self.request_of("run", &step, state.committer, &format!("job {}", state.groups), state);
         let before = self.cache.as_ref().map(|cache| cache.totals(step.during)).transpose()?;
-        state.undrained = None;
+        (state.undrained, state.used) = (None, None);
         let answer = self.run(&step, &request, job.limit, watch, state)?;
         let ended = Instant::now();
         let inside = self.bytes_inside();
@@ -373,8 +382,8 @@ impl Cluster {
         if !step.is_checked {
             return Ok(());
         }
-        // It is the store's copy that counts.
-        self.drain(step.during, job.limit, watch)?;
+        // It is the store's copy that counts, and reading it is no part of what the job asked for.
+        self.close_account(step.during, job.limit, watch)?;
         let state = self.state.lock();
         let mut request = self.request_of(VERIFY, &step, state.committer, "verification", &state);
         request["result"] = state.result.clone();

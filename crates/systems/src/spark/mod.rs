@@ -2,6 +2,7 @@
 
 mod cache;
 mod cluster;
+mod committer;
 mod config;
 mod defaults;
 mod driver;
@@ -23,7 +24,7 @@ mod store;
 mod version;
 
 pub use cluster::Cluster;
-pub use config::Committer;
+pub use committer::Committer;
 pub use event_log::{JobEvents, Stage};
 pub use start::{INSTALLED, Spark};
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use underlay_record::NodeState;
 
 use super::NAME;
-use super::config::{Committer, Config};
+use super::committer::Committer;
+use super::config::Config;
 use super::elsewhere::Elsewhere;
 use super::master::is_s3a;
 use super::memory::StoreKind;

@@ -8,7 +8,7 @@ use underlay_record::CacheUse;
 
 use super::super::NAME;
 use super::super::cache::{Totals, Traffic, url};
-use super::super::config::Committer;
+use super::super::committer::Committer;
 use super::super::jobs::Step;
 use super::Cluster;
 use crate::network_link::FAR;
@@ -41,16 +41,14 @@ impl Cluster {
         if let Some(former) = self.cache.take() {
             former.stop()?;
         }
-        let state = self.state.get_mut();
-        (state.made, state.undrained) = (BTreeMap::new(), None);
+        self.state.get_mut().forget_caches();
         self.start_cache(resources, limit)
     }
 
     /// Lets go of a cache that has ended by itself, with whatever it had not stored.
     pub fn abandon_cache(&mut self) {
         self.cache = None;
-        let state = self.state.get_mut();
-        (state.made, state.undrained) = (BTreeMap::new(), None);
+        self.state.get_mut().forget_caches();
     }
 
     /// Starts the cache that the settings ask for, in front of a bucket that is there.
@@ -116,6 +114,30 @@ impl Cluster {
         }
     }
 
+    /// Waits until the store has everything, and closes the account of the last job's cache: what the store is asked for from then on is
+    /// no part of it.
+    pub(super) fn close_account(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        watch: JobWatch<'_>,
+    ) -> Result<(), SystemError> {
+        self.drain(during, limit, watch)?;
+        let undrained = self.state.lock().undrained.take();
+        let Some((cache, undrained)) = self.cache.as_ref().zip(undrained) else { return Ok(()) };
+        let drain = match undrained.at_end.has_stored_all() {
+            true => Duration::ZERO,
+            false => undrained.ended.elapsed(),
+        };
+        std::thread::sleep(cache.told_after());
+        let drained = cache.totals(during)?;
+        let state = &mut *self.state.lock();
+        let late = Traffic::of(&self.requests_so_far(during, state)?);
+        let traffic = undrained.traffic.and(late);
+        state.used = Some(cache.used([&undrained.before, &undrained.at_end, &drained], traffic, drain));
+        Ok(())
+    }
+
     /// What the last job asked of the cache, once the store has everything.
     pub(super) fn drained(
         &self,
@@ -123,14 +145,7 @@ impl Cluster {
         watch: JobWatch<'_>,
     ) -> Result<Option<CacheUse>, SystemError> {
         let step = Step::of(&self.config, job)?;
-        let undrained = self.state.lock().undrained.take();
-        let (Some(cache), Some(undrained)) = (&self.cache, undrained) else { return Ok(None) };
-        self.drain(step.during, job.limit, watch)?;
-        let drain = undrained.ended.elapsed();
-        std::thread::sleep(cache.told_after());
-        let drained = cache.totals(step.during)?;
-        let late = Traffic::of(&self.requests_so_far(step.during, &mut self.state.lock())?);
-        let traffic = undrained.traffic.and(late);
-        Ok(Some(cache.used([&undrained.before, &undrained.at_end, &drained], traffic, drain)))
+        self.close_account(step.during, job.limit, watch)?;
+        Ok(self.state.lock().used.take())
     }
 }

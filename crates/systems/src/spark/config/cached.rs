@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::committer::Committer;
 use super::super::master::NO_CACHE;
 use super::super::memory::{CacheKind, ManagerKind, StoreKind};
-use super::{Committer, Config};
+use super::Config;
 use crate::setting::Mistakes;
 
 /// What goes with a cache, and with which.
