@@ -6,9 +6,11 @@ mod support;
 mod volumes;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use support::{Mounted, Playground, can_mount, stderr, stdout};
 use volumes::VolumeServer;
@@ -63,7 +65,7 @@ fn what_a_service_makes_is_for_its_user_alone() {
     let playground = Playground::new();
     playground.write("pool.toml", POOL);
     let mut command = playground.underlay(&["volume", "serve", "pool.toml", "--immediate"]);
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: umask cannot fail and touches no memory.
     unsafe {
         command.pre_exec(|| {
@@ -112,6 +114,29 @@ fn a_service_listens_where_it_is_told_to_and_nowhere_else() {
         assert_eq!(listening(pid), [""; 0], "process {pid}");
     }
     assert!(mounted.end().code().is_some());
+}
+
+/// As in a container that is entered from outside: the leader of the session has no number there.
+#[test]
+fn a_service_starts_where_the_leader_of_its_session_is_out_of_sight() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("pool.toml", POOL);
+    let underlay = playground.underlay(&["volume", "serve", "pool.toml", "--immediate", "--json"]);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(underlay.get_program());
+    command.args(underlay.get_args()).current_dir(playground.folder.path());
+    command.env("UNDERLAY_RUNTIME_DIR", playground.path("runtime"));
+    let log = fs::File::create(playground.path("server.log")).unwrap();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = fs::read_to_string(playground.path("server.log")).unwrap();
+    assert!(line.contains("\"pool\":\"tank\""), "{line:?}, {said}");
 }
 
 #[test]

@@ -204,11 +204,24 @@ pub fn become_a_disk() {
     // Memory that it needs to write pages out must not wait for pages to be written out.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let _ = rustix::process::setpriority_process(None, -10);
+    go_first_as_a_session();
     let _ = slices::shorten();
     // A disk is not a candidate when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     // The default of 50 µs would be added to every modelled latency.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
+/// Where the scheduler groups processes by session (autogroup, Linux's default), a process's nice value counts within its session only: against
+/// programs of other terminals the session's own counts. Only who leads a session may speak for it: other processes
+/// share theirs with a user's shell.
+fn go_first_as_a_session() {
+    // SAFETY: it takes and gives numbers only. In a container the leader may be outside of it, and its number is then 0, which
+    // rustix's type of process numbers can't be.
+    let leader = unsafe { libc::getsid(0) };
+    if leader == rustix::process::getpid().as_raw_pid() {
+        let _ = std::fs::write("/proc/self/autogroup", "-10");
+    }
 }
 
 /// Mounts the files; with rings they are served when it returns, otherwise once the session runs.

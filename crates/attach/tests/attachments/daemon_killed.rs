@@ -179,6 +179,7 @@ fn flushed_files_on_xfs_survive() {
             assert_eq!(fs::read_to_string(directory.join(name)).unwrap(), name.repeat(1000), "round {round}");
         }
         let pid = attached.daemon_pid().unwrap();
+        goes_before_other_sessions(pid);
         let delay = Duration::from_micros(random.below(40_000));
         let killer = std::thread::spawn(move || {
             std::thread::sleep(delay);
@@ -216,4 +217,11 @@ fn write_files(directory: PathBuf, round: u32) -> Vec<String> {
         flushed.push(name);
     }
     flushed
+}
+
+/// Where the kernel schedules sessions against each other.
+fn goes_before_other_sessions(daemon: u32) {
+    if let Ok(group) = fs::read_to_string(format!("/proc/{daemon}/autogroup")) {
+        assert!(group.trim_end().ends_with("nice -10"), "{group}");
+    }
 }

@@ -13,6 +13,9 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// What Chromium answers when a page goes while an expression is under way.
+const GOING: [&str; 3] =
+    ["Inspected target navigated or closed", "Cannot find context", "Execution context was destroyed"];
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 pub(crate) struct Browser {
@@ -24,6 +27,12 @@ pub(crate) struct Browser {
     /// What the browser held against pages: exceptions, and what a policy forbade.
     pub complaints: Vec<String>,
     _profile: tempfile::TempDir,
+}
+
+/// Whether an expression failed because its page went.
+fn is_going(error: &Value) -> bool {
+    let text = error["message"].as_str().unwrap_or_default();
+    GOING.iter().any(|one| text.contains(one))
 }
 
 /// Whether there is a browser. In CI, that there is none is a failure; elsewhere it is said.
@@ -109,6 +118,11 @@ impl Browser {
 
     /// Sends a command, and gives what it came to.
     pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.try_call(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Sends a command, and gives what it came to or the browser's error.
+    fn try_call(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         let id = self.next;
         self.next += 1;
         let mut message = json!({ "id": id, "method": method, "params": parameters });
@@ -121,8 +135,10 @@ impl Browser {
         loop {
             let answer = self.message();
             if answer["id"] == id {
-                assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-                return answer["result"].clone();
+                return match &answer["error"] {
+                    Value::Null => Ok(answer["result"].clone()),
+                    error => Err(error.clone()),
+                };
             }
             self.note(&answer);
         }
@@ -167,10 +183,14 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// As [`value`](Self::value), where the page may just be going.
+    /// As [`value`](Self::value), where the page may just be going: then it comes to nothing.
     fn try_value(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "returnByValue": true });
-        self.call("Runtime.evaluate", parameters)["result"]["value"].clone()
+        match self.try_call("Runtime.evaluate", parameters) {
+            Ok(answer) => answer["result"]["value"].clone(),
+            Err(error) if is_going(&error) => Value::Null,
+            Err(error) => panic!("{expression}: {error}"),
+        }
     }
 
     pub(crate) fn wait_for(&mut self, condition: &str) {
@@ -201,7 +221,8 @@ impl Browser {
         let element = format!("document.querySelector({})", json!(selector));
         self.wait_for(&element);
         self.value("window.isOld = true");
-        self.value(&format!("{element}.click()"));
+        // The next page may come before the answer.
+        self.try_value(&format!("{element}.click()"));
         self.wait_for("window.isOld === undefined && document.readyState === 'complete'");
     }
 

@@ -89,8 +89,10 @@ impl Committer {
             // It may have stopped half-way.
             at.is_broken |= matches!(outcome, Err(Error::Local(_)));
             Box::new(move |committed: Outcome| {
-                if outcome.is_ok() && !matches!(committed, Outcome::NotMade(_)) {
-                    written.into_iter().for_each(Written::keep);
+                // Before the answer: whoever hears that nothing was made finds the room free.
+                match outcome.is_ok() && !matches!(committed, Outcome::NotMade(_)) {
+                    true => written.into_iter().for_each(Written::keep),
+                    false => drop(written),
                 }
                 // Whoever asked may be gone: the change stands all the same.
                 let _ = answer.send(match committed {

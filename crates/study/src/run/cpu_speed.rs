@@ -6,12 +6,11 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use underlay_attach::{Confined, Processors};
 
+use super::ticker::Ticker;
 use crate::machine::thread_time;
 
 /// Less than a thousandth of a CPU: the computation takes some 50 µs.
@@ -38,8 +37,7 @@ impl Probed {
 /// A thread on the system's CPUs, outside of what these are held to. It ends when this is dropped.
 pub(super) struct SpeedProbe {
     totals: Arc<Totals>,
-    over: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _ticker: Ticker,
 }
 
 #[derive(Default)]
@@ -52,33 +50,25 @@ impl SpeedProbe {
     /// Where no thread can be had, or none may run there, it counts nothing.
     pub(super) fn on(cpus: &Processors) -> SpeedProbe {
         let totals = Arc::new(Totals::default());
-        let (over, ended) = mpsc::channel::<()>();
         let (kept, cpus) = (totals.clone(), cpus.clone());
-        let thread = std::thread::Builder::new().name("cpu-speed".to_owned()).spawn(move || {
-            let Ok(_confined) = Confined::to(&cpus) else { return };
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(EVERY) {
+        let ticker = Ticker::start("cpu-speed", EVERY, move || {
+            let confined = Confined::to(&cpus).ok()?;
+            Some(move || {
+                let _there = &confined;
                 let took = computed();
                 // Whoever reads in between is one computation of a thousand off.
                 kept.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
                 kept.count.fetch_add(1, Ordering::Relaxed);
-            }
+                EVERY
+            })
         });
-        SpeedProbe { totals, over: Some(over), thread: thread.ok() }
+        SpeedProbe { totals, _ticker: ticker }
     }
 
     pub(super) fn read(&self) -> Probed {
         Probed {
             count: self.totals.count.load(Ordering::Relaxed),
             took: Duration::from_nanos(self.totals.nanoseconds.load(Ordering::Relaxed)),
-        }
-    }
-}
-
-impl Drop for SpeedProbe {
-    fn drop(&mut self) {
-        drop(self.over.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

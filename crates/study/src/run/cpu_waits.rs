@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use underlay_attach::{CpuWaits, Processors};
+
+use super::ticker::Ticker;
 
 /// A reading takes some 10 µs a thread.
 const EVERY: Duration = Duration::from_millis(250);
@@ -47,23 +47,20 @@ struct Totals {
 /// A thread that reads the account. It ends when this is dropped.
 pub(super) struct WaitProbe {
     totals: Arc<Totals>,
-    over: Option<mpsc::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _ticker: Ticker,
 }
 
 impl WaitProbe {
     /// Where no thread can be had, or the kernel keeps no account, nothing is seen.
     pub(super) fn on(cpus: &Processors) -> WaitProbe {
         let totals = Arc::new(Totals::default());
-        let (over, ended) = mpsc::channel::<()>();
         let (kept, cpus) = (totals.clone(), cpus.clone());
-        let thread = std::thread::Builder::new().name("cpu-waits".to_owned()).spawn(move || {
-            let read = || (Instant::now(), CpuWaits::of(underlay_workload::CLIENT_THREADS, &cpus));
+        let ticker = Ticker::start("cpu-waits", EVERY, move || {
+            let read = move || (Instant::now(), CpuWaits::of(underlay_workload::CLIENT_THREADS, &cpus));
             let mut last = read();
-            let mut pause = EVERY;
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
+            Some(move || {
                 let now = read();
-                pause = EVERY.max(now.0.elapsed().div_f64(SHARE_OF_A_CPU));
+                let pause = EVERY.max(now.0.elapsed().div_f64(SHARE_OF_A_CPU));
                 let elapsed = now.0 - last.0;
                 if let Some(waited) = now.1.since(&last.1) {
                     // Whoever reads in between is one interval off.
@@ -71,24 +68,16 @@ impl WaitProbe {
                     kept.seen_ns.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
                 }
                 last = now;
-            }
+                pause
+            })
         });
-        WaitProbe { totals, over: Some(over), thread: thread.ok() }
+        WaitProbe { totals, _ticker: ticker }
     }
 
     pub(super) fn read(&self) -> Waited {
         Waited {
             waited: Duration::from_nanos(self.totals.waited_ns.load(Ordering::Relaxed)),
             seen: Duration::from_nanos(self.totals.seen_ns.load(Ordering::Relaxed)),
-        }
-    }
-}
-
-impl Drop for WaitProbe {
-    fn drop(&mut self) {
-        drop(self.over.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

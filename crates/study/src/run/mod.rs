@@ -28,6 +28,7 @@ mod schedule;
 mod slow_motion;
 mod space;
 pub mod storage;
+mod ticker;
 mod tree_copy;
 mod unless_stopped;
 mod volume_server;

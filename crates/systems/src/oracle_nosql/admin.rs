@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::NAME;
-use super::config::Config;
+use super::deployment::{self, Administration, last_lines, lost, words};
 use super::places::name;
 use super::reports::{Status, Topology, parse};
-use super::storage_node::{Plan, STORE, endpoint};
+use super::storage_node::{Plan, endpoint};
 use super::tools::Tools;
 use crate::private_file::write_private;
 use crate::system::SystemError;
 
-const ZONE: &str = "underlay";
 /// Each look starts a Java process.
 const POLL: Duration = Duration::from_millis(500);
 /// How long one look may take: it waits for storage nodes that do not answer.
@@ -66,31 +65,8 @@ impl Admin {
         parameters: &Parameters,
         check: &dyn Fn() -> Result<(), SystemError>,
     ) -> Result<Topology, SystemError> {
-        const DURING: &str = "deploying the store";
-        let (script, began) = (deployment(&plan.config, &parameters.all()), Instant::now());
-        let said = loop {
-            let said = self.run_script(plan, DURING, &script)?;
-            // The first agent listens before the administration that it starts does.
-            if !has_no_administration(&said) || began.elapsed() > plan.limit {
-                break said;
-            }
-            check()?;
-            std::thread::sleep(POLL);
-        };
-        let topology = self.topology(plan, DURING)?;
-        let (config, has) = (&plan.config, &topology.shards);
-        let nodes: usize = has.iter().map(|shard| shard.rns.len()).sum();
-        if has.len() as u64 != config.shards() || nodes as u64 != config.replication_nodes() {
-            let problem = format!(
-                "it has {} shards and {nodes} replication nodes instead of {} and {}: {}",
-                has.len(),
-                config.shards(),
-                config.replication_nodes(),
-                last_lines(&said)
-            );
-            return Err(SystemError::failed(NAME, DURING, problem));
-        }
-        Ok(topology)
+        let commanding = Commanding { admin: self, plan, check, began: Instant::now() };
+        deployment::deploy(&commanding, &plan.config, &parameters.all())
     }
 
     /// Puts `parameters` in force where `former` are.
@@ -110,18 +86,48 @@ impl Admin {
         Ok(())
     }
 
-    pub(super) fn topology(&self, plan: &Plan, during: &'static str) -> Result<Topology, SystemError> {
-        let said = self.run_admin(plan, during, &["show", "topology", "-json"])?;
-        parse(&said).map_err(|problem| {
-            SystemError::failed(NAME, during, format!("it does not show its topology: {problem}"))
-        })
+    pub(super) fn topology(
+        &self,
+        plan: &Plan,
+        during: &'static str,
+        check: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<Topology, SystemError> {
+        let what = "it does not show its topology";
+        self.report(plan, (during, what), &["show", "topology", "-json"], check)
     }
 
     /// What is wrong with the store in its own eyes.
-    pub(super) fn verify(&self, plan: &Plan, during: &'static str) -> Result<Status, SystemError> {
-        let said = self.run_admin(plan, during, &["verify", "configuration", "-json"])?;
-        parse(&said)
-            .map_err(|problem| SystemError::failed(NAME, during, format!("it can't be verified: {problem}")))
+    pub(super) fn verify(
+        &self,
+        plan: &Plan,
+        during: &'static str,
+        check: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<Status, SystemError> {
+        self.report(plan, (during, "it can't be verified"), &["verify", "configuration", "-json"], check)
+    }
+
+    /// What the administration tells, once it answers: after a start it may be away for a while.
+    fn report<T: serde::de::DeserializeOwned>(
+        &self,
+        plan: &Plan,
+        (during, what): (&'static str, &str),
+        words: &[&str],
+        check: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<T, SystemError> {
+        let began = Instant::now();
+        loop {
+            let said = self.run_admin(plan, during, words)?;
+            match parse(&said) {
+                Ok(report) => return Ok(report),
+                Err(problem) if !lost(&said) || began.elapsed() > plan.limit => {
+                    return Err(SystemError::failed(NAME, during, format!("{what}: {problem}")));
+                }
+                Err(_) => {
+                    check()?;
+                    std::thread::sleep(POLL);
+                }
+            }
+        }
     }
 
     /// How the store is, as any of the storage nodes with these numbers tells. Not waited for once that is `unwanted`.
@@ -175,11 +181,7 @@ impl Admin {
         write_private(&path, script).map_err(|error| {
             SystemError::failed(NAME, during, format!("can't write {}: {error}", path.display()))
         })?;
-        let said = self.run_admin(plan, during, &["load", "-file", &path.display().to_string()])?;
-        match said.contains("Script error") {
-            true => Err(SystemError::failed(NAME, during, last_lines(&said))),
-            false => Ok(said),
-        }
+        self.run_admin(plan, during, &["load", "-file", &path.display().to_string()])
     }
 
     fn run_admin(&self, plan: &Plan, during: &'static str, words: &[&str]) -> Result<String, SystemError> {
@@ -201,46 +203,31 @@ impl Admin {
     }
 }
 
-/// The commands that make a store.
-fn deployment(config: &Config, parameters: &BTreeMap<String, String>) -> String {
-    let mut lines = vec![
-        // Some parameters can be set only like this.
-        "hidden".to_owned(),
-        format!("configure -name {STORE}"),
-        format!("change-policy -params {}", words(parameters)),
-        format!("plan deploy-zone -name {ZONE} -rf {} -wait", config.replication()),
-    ];
-    for number in 1..=config.nodes {
-        let (host, port) = (endpoint(number).ip(), endpoint(number).port());
-        lines.push(format!("plan deploy-sn -znname {ZONE} -host {host} -port {port} -wait"));
-        if number == 1 {
-            lines.push(format!("plan deploy-admin -sn {} -wait", name(1)));
-            lines.push(format!("pool create -name {STORE}"));
-        }
-        lines.push(format!("pool join -name {STORE} -sn {}", name(number)));
+/// The administration of a store that is being deployed.
+struct Commanding<'a> {
+    admin: &'a Admin,
+    plan: &'a Plan,
+    check: &'a dyn Fn() -> Result<(), SystemError>,
+    began: Instant,
+}
+
+impl Administration for Commanding<'_> {
+    fn command(&self, script: &str) -> Result<String, SystemError> {
+        self.admin.run_script(self.plan, deployment::DURING, script)
     }
-    lines.extend([
-        format!("topology create -name {STORE} -pool {STORE} -partitions {}", config.partitions()),
-        format!("topology preview -name {STORE}"),
-        format!("plan deploy-topology -name {STORE} -wait"),
-    ]);
-    lines.join("\n") + "\n"
-}
 
-/// Whether a tool found nobody to command, so that it has done nothing.
-fn has_no_administration(said: &str) -> bool {
-    said.contains("Cannot connect to") && !said.contains("ended successfully")
-}
+    fn show_topology(&self) -> Result<String, SystemError> {
+        self.admin.run_admin(self.plan, deployment::DURING, &["show", "topology", "-json"])
+    }
 
-fn words(parameters: &BTreeMap<String, String>) -> String {
-    let words: Vec<String> = parameters.iter().map(|(name, value)| format!("\"{name}={value}\"")).collect();
-    words.join(" ")
-}
+    fn check(&self) -> Result<(), SystemError> {
+        (self.check)()
+    }
 
-/// The end of what a tool printed, where it says what went wrong.
-fn last_lines(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(8)..].join("; ")
+    fn pause(&self, pause: Duration) -> bool {
+        std::thread::sleep(pause);
+        self.began.elapsed() < self.plan.limit
+    }
 }
 
 #[cfg(test)]
@@ -248,26 +235,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_make_what_the_settings_say() {
-        let config = Config { nodes: 3, capacity: 2, given_partitions: Some(60), ..Config::default() };
-        let parameters = BTreeMap::from([("cacheSize".to_owned(), "34603008".to_owned())]);
-        let script = deployment(&config, &parameters);
-        let lines: Vec<&str> = script.lines().collect();
-        assert_eq!(
-            lines[..4],
-            [
-                "hidden",
-                "configure -name underlay",
-                "change-policy -params \"cacheSize=34603008\"",
-                "plan deploy-zone -name underlay -rf 3 -wait",
-            ]
-        );
-        assert_eq!(lines.iter().filter(|line| line.starts_with("plan deploy-sn ")).count(), 3);
-        assert_eq!(lines.iter().filter(|line| line.starts_with("plan deploy-admin ")).count(), 1);
-        assert!(script.contains("plan deploy-sn -znname underlay -host 127.0.0.2 -port 5200 -wait\n"));
-        assert!(script.ends_with("topology create -name underlay -pool underlay -partitions 60\ntopology preview -name underlay\nplan deploy-topology -name underlay -wait\n"));
+    fn only_what_differs_is_changed() {
         let parameters = Parameters {
-            replication_nodes: parameters,
+            replication_nodes: BTreeMap::from([("cacheSize".to_owned(), "34603008".to_owned())]),
             storage_nodes: BTreeMap::from([("serviceStopWait".to_owned(), "240_SECONDS".to_owned())]),
         };
         assert_eq!(parameters.changes(&parameters.all(), 3), [""; 0]);
@@ -279,8 +249,5 @@ mod tests {
             all[1],
             "plan change-parameters -service sn2 -wait -params \"serviceStopWait=240_SECONDS\""
         );
-        assert_eq!(last_lines("a\n\n b \n"), "a; b");
-        assert!(has_no_administration("Cannot connect to any admins.\n"));
-        assert!(!has_no_administration("Plan 1 ended successfully\nCannot connect to any admins.\n"));
     }
 }

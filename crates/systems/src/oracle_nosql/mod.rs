@@ -3,6 +3,7 @@
 mod admin;
 mod client;
 mod config;
+mod deployment;
 mod figures;
 mod formed;
 mod home;

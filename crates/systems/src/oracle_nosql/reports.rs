@@ -13,11 +13,25 @@ struct Answer<T> {
 }
 
 /// What `show topology` says.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Topology {
+    #[serde(default)]
     pub num_partitions: u64,
+    #[serde(default)]
+    pub zns: Vec<Named>,
+    #[serde(default)]
+    pub sns: Vec<Named>,
+    #[serde(default)]
     pub shards: Vec<Shard>,
+}
+
+/// A zone or a storage node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Named {
+    /// `zn1` or `sn2`
+    pub resource_id: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -23,6 +23,7 @@ use crate::java_server::{JavaProcess, JavaServer};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::NodeProcess;
 use crate::pid_namespace::{processes_below, wait_until_gone};
+use crate::private_file::write_private;
 use crate::system::{Resources, SystemError};
 
 pub(super) const STORE: &str = "underlay";
@@ -66,6 +67,15 @@ pub(super) fn endpoint(number: u64) -> SocketAddr {
     let last = u8::try_from(number).unwrap_or(u8::MAX);
     let before = u16::from(last.saturating_sub(1));
     (Ipv4Addr::new(127, 0, 0, last), FIRST_PORT + before * PORTS_OF_A_NODE).into()
+}
+
+/// The administration's database is beside the store's, on a device as small as the data scale makes it, and JE writes nothing while a disk has less
+/// than 5 GiB free (`je.freeDisk`): the administration would lose each command that it is given. No parameter of the administration changes that,
+/// but a file in the environment's directory does, which JE reads last.
+fn let_it_fill_the_disk(administration: &Path) -> std::io::Result<()> {
+    let environment = administration.join("admin1/env");
+    std::fs::create_dir_all(&environment)?;
+    write_private(&environment.join("je.properties"), "je.freeDisk=0\n")
 }
 
 impl Plan {
@@ -128,7 +138,11 @@ impl Plan {
     pub(super) fn configure(&self, place: &Place) -> Result<(), SystemError> {
         let root = place.home.join("root");
         let administration = place.home.join("admin");
-        std::fs::create_dir(&administration).map_err(|error| {
+        let made = std::fs::create_dir(&administration).and_then(|()| match place.number {
+            1 => let_it_fill_the_disk(&administration),
+            _ => Ok(()),
+        });
+        made.map_err(|error| {
             SystemError::starting(NAME, format!("can't make {}: {error}", administration.display()))
         })?;
         let arguments = self.boot_arguments(place)?;

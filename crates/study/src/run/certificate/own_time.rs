@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn without_slow_motion_or_a_loop_there_is_nothing_to_tell() {
         let (device, cpu) = (device(0.93, 0), cpu(0.07, 0.0));
-        assert_eq!(check(Callers::Programs, &[device.clone()], &cpu, 1.0), None);
-        assert_eq!(check(Callers::Nobody, &[device.clone()], &cpu, 48.0), None);
+        assert_eq!(check(Callers::Programs, std::slice::from_ref(&device), &cpu, 1.0), None);
+        assert_eq!(check(Callers::Nobody, std::slice::from_ref(&device), &cpu, 48.0), None);
         let real = DeviceActivity { modelled: None, ..device };
         assert_eq!(check(Callers::Programs, &[real], &cpu, 48.0), None);
     }

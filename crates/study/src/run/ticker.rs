@@ -1,0 +1,40 @@
+//! A thread that does one thing again and again while a cell is measured.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// It ends when this is dropped.
+pub(super) struct Ticker {
+    over: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ticker {
+    /// `begin` runs on the new thread, and gives what to do each time, which says after what pause to do it again. Nothing is done where no
+    /// thread can be had.
+    pub(super) fn start<Each: FnMut() -> Duration>(
+        name: &str,
+        first: Duration,
+        begin: impl FnOnce() -> Option<Each> + Send + 'static,
+    ) -> Ticker {
+        let (over, ended) = mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let Some(mut each) = begin() else { return };
+            let mut pause = first;
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
+                pause = each();
+            }
+        });
+        Ticker { over: Some(over), thread: thread.ok() }
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
