@@ -60,14 +60,23 @@ def _order(number, records):
         yield number, first, last, rows, smaller
 
 
+def _places(records):
+    """The file of each part of what is read, and where in it the part begins. A directory of a local file system lists its files in any order, and
+    parts are numbered in that order."""
+    splits = [part.serializableHadoopSplit().value() for part in records._jrdd.partitions()]
+    return [(split.getPath().toString(), split.getStart()) for split in splits]
+
+
 def order(spark, path):
     """How many rows of a sorted output there are, and how many are out of order."""
     if tables.is_table(path):
         return tables.order(spark, path, KEY_BYTES)
-    # Executors run a part of this file.
-    spark.sparkContext.addPyFile(__file__)
+    # Executors run a part of this file, which needs the other one.
+    for source in (__file__, tables.__file__):
+        spark.sparkContext.addPyFile(source)
     records = spark.sparkContext.binaryRecords(path, ROW_BYTES)
-    parts = sorted(records.mapPartitionsWithIndex(_order).collect())
+    places = _places(records)
+    parts = sorted(records.mapPartitionsWithIndex(_order).collect(), key=lambda part: places[part[0]])
     rows = sum(part[3] for part in parts)
     wrong = sum(part[4] for part in parts)
     wrong += sum(1 for before, after in zip(parts, parts[1:]) if after[1] < before[2])

@@ -1,6 +1,7 @@
 //! The real Spark on a real Ceph, started once, with each committer; and on HDFS. What they need must be there:
 //! `scripts/install-packages test`.
 
+mod ending;
 mod endpoint;
 mod parts;
 
@@ -8,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use self::ending::Ending;
 use tempfile::TempDir;
 use underlay_record::{CacheUse, JobRecord, NodeCondition};
 use underlay_systems::spark::{Cluster, Committer, Spark};
@@ -273,13 +275,14 @@ fn nodes_go_and_come_back(cluster: &Cluster) {
             nodes.kill("worker2").unwrap();
             nodes.stop("osd1").unwrap();
         });
+        let ended = Ending(&begun);
         let record = run(cluster, &larger, &|progress| {
             if progress.done > 0.0 {
                 begun.store(true, Ordering::Relaxed);
             }
             true
         });
-        begun.store(true, Ordering::Relaxed);
+        drop(ended);
         killer.join().unwrap();
         assert_eq!(record.counters["output_records"], 10.0 * ROWS);
     });

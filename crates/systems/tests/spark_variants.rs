@@ -1,6 +1,7 @@
 //! The real Spark in other forms than its own master and workers of version 3.5: with the external shuffle service, on a cluster that runs
 //! already, below YARN, and as version 4.1 on Ceph. What they need must be there: `scripts/install-packages test`.
 
+mod ending;
 mod parts;
 
 use std::net::TcpListener;
@@ -9,6 +10,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use self::ending::Ending;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use underlay_record::JobRecord;
@@ -118,8 +120,9 @@ fn shuffle_files_outlive_their_executor_and_a_cluster_that_runs_already_runs_job
             assert_eq!(executors.len(), 2, "{executors:?}");
             kill(executors[0]);
         });
+        let job = Ending(&over);
         let record = run(&cluster, &larger, &|_| true);
-        over.store(true, Ordering::Relaxed);
+        drop(job);
         killer.join().unwrap();
         record
     });
