@@ -17,7 +17,9 @@ _HASH_CHARACTERS = 10
 def _random(seed, salt):
     """Ten characters that are as good as random: 60 bits of a hash."""
     digest = F.xxhash64(F.col("id"), F.lit(seed), F.lit(salt))
-    return F.substring(F.base64(digest.cast("binary")), 1, _HASH_CHARACTERS)
+    # Its eight bytes: Spark 4 does not cast a number to them.
+    digest = F.unhex(F.lpad(F.hex(digest), 16, "0"))
+    return F.substring(F.base64(digest), 1, _HASH_CHARACTERS)
 
 
 def generated(spark, rows, seed, compressibility, partitions):

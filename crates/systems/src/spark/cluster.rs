@@ -215,6 +215,7 @@ impl Cluster {
         options.extend(self.tools.clone());
         options.extend(step.input.map(|name| ("input", place(name))));
         options.extend(step.output.map(|name| ("output", place(name))));
+        options.insert("tables", json!(self.url("tables")));
         json!({ "do": what, "job": step.job, "options": options, "settings": committer.settings(), "group": group })
     }
 
