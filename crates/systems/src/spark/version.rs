@@ -1,6 +1,7 @@
 //! The versions of Spark that a study may choose between, and what each needs.
 
 use crate::artifacts::{ArtifactList, SPARK, SPARK_4_1};
+use crate::pid_namespace::Mounts;
 use crate::setting::{Kind as _, OneOf};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,14 @@ impl Version {
         match self {
             Version::V3_5 => "2.12",
             Version::V4_1 => "2.13",
+        }
+    }
+
+    /// Of a worker and its executors: 4.1 looks for the Python processes of its executors in `/proc`, which must be that of their namespace.
+    pub(super) fn mounts(self) -> Mounts {
+        match self {
+            Version::V3_5 => Mounts::Shared,
+            Version::V4_1 => Mounts::Own,
         }
     }
 
