@@ -17,7 +17,9 @@ _HASH_CHARACTERS = 10
 def _random(seed, salt):
     """Ten characters that are as good as random: 60 bits of a hash."""
     digest = F.xxhash64(F.col("id"), F.lit(seed), F.lit(salt))
-    return F.substring(F.base64(digest.cast("binary")), 1, _HASH_CHARACTERS)
+    # Its eight bytes: Spark 4 does not cast a number to them.
+    digest = F.unhex(F.lpad(F.hex(digest), 16, "0"))
+    return F.substring(F.base64(digest), 1, _HASH_CHARACTERS)
 
 
 def generated(spark, rows, seed, compressibility, partitions):
@@ -60,14 +62,23 @@ def _order(number, records):
         yield number, first, last, rows, smaller
 
 
+def _places(records):
+    """The file of each part of what is read, and where in it the part begins. A directory of a local file system lists its files in any order, and
+    parts are numbered in that order."""
+    splits = [part.serializableHadoopSplit().value() for part in records._jrdd.partitions()]
+    return [(split.getPath().toString(), split.getStart()) for split in splits]
+
+
 def order(spark, path):
     """How many rows of a sorted output there are, and how many are out of order."""
     if tables.is_table(path):
         return tables.order(spark, path, KEY_BYTES)
-    # Executors run a part of this file.
-    spark.sparkContext.addPyFile(__file__)
+    # Executors run a part of this file, which needs the other one.
+    for source in (__file__, tables.__file__):
+        spark.sparkContext.addPyFile(source)
     records = spark.sparkContext.binaryRecords(path, ROW_BYTES)
-    parts = sorted(records.mapPartitionsWithIndex(_order).collect())
+    places = _places(records)
+    parts = sorted(records.mapPartitionsWithIndex(_order).collect(), key=lambda part: places[part[0]])
     rows = sum(part[3] for part in parts)
     wrong = sum(part[4] for part in parts)
     wrong += sum(1 for before, after in zip(parts, parts[1:]) if after[1] < before[2])

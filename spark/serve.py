@@ -84,11 +84,16 @@ class Service:
             # The driver is counted too.
             return {"executors": len(status.getExecutorInfos()) - 1}
         if what == "make-bucket":
-            files.make_bucket(self.spark, request["bucket"])
+            files.make_bucket(self.spark, request)
             return {}
         if what == "mark":
-            files.mark(self.spark, request["bucket"], request["key"])
+            files.mark(self.spark, request)
             return {}
+        if what == "leave":
+            files.leave(self.spark, request["path"])
+            return {}
+        if what == "unstored":
+            return files.unstored(self.spark, request["path"])
         if what == "delete":
             self._set(request["settings"])
             return {"deleted": files.delete(self.spark, request["path"])}
@@ -152,6 +157,8 @@ def _converse(service, connection):
                 tell(service.progress())
             except OSError:
                 return
+            except Exception:  # The session is being ended, and has no stages any more.
+                continue
 
     threading.Thread(target=listen, daemon=True).start()
     threading.Thread(target=report, daemon=True).start()

@@ -46,6 +46,7 @@ class Store:
     def __init__(self, told):
         self.told = told
         self.connection = None
+        self.answer_s = told.get("answer_s", _ANSWER_S)
         default = 443 if told["https"] else 80
         name = told["host"] if told["path_style"] else f"{told['bucket']}.{told['host']}"
         self.name = name
@@ -74,7 +75,7 @@ class Store:
     def _answer(self, method, target, body, headers, again):
         try:
             if self.connection is None:
-                self.connection = http.client.HTTPConnection(self.told["host"], self.told["port"], timeout=_ANSWER_S)
+                self.connection = http.client.HTTPConnection(self.told["host"], self.told["port"], timeout=self.answer_s)
                 self.connection.sock = self._connected()
             self.connection.request(method, target, body=body, headers=headers)
             answer = self.connection.getresponse()
@@ -92,11 +93,13 @@ class Store:
             connection.close()
 
     def _connected(self):
-        plain = socket.create_connection((self.told["address"], self.told["port"]), timeout=_ANSWER_S)
+        plain = socket.create_connection((self.told["address"], self.told["port"]), timeout=self.answer_s)
         if not self.told["https"]:
             return plain
         try:
-            return ssl.create_default_context().wrap_socket(plain, server_hostname=self.name)
+            # Without a file, whom this machine trusts.
+            context = ssl.create_default_context(cafile=self.told.get("authority"))
+            return context.wrap_socket(plain, server_hostname=self.name)
         except BaseException:
             plain.close()
             raise

@@ -17,10 +17,12 @@ def prepare(spark):
     spark.sql(f"create namespace if not exists {_NAMESPACE}")
 
 
-def write(frame, place):
+def write(frame, place, folder):
+    """Tables go into a folder of their own below `folder`: a catalog's own is that of the session's start, and a cache may have come in between."""
     if is_table(place):
         # As many bytes as the lines of text have, more or less.
         writer = frame.writeTo(place).using("iceberg").tableProperty("write.parquet.compression-codec", "uncompressed")
+        writer = writer.tableProperty("location", f"{folder}/{place.rsplit('.', 1)[-1]}")
         writer.createOrReplace()
     else:
         frame.write.mode("overwrite").text(place)

@@ -8,7 +8,7 @@ def run(spark, options):
     frame = rows.generated(
         spark, options["rows"], options["seed"], options["compressibility"], options["partitions"]
     )
-    tables.write(frame, options["output"])
+    tables.write(frame, options["output"], options.get("tables"))
     return {}
 
 

@@ -11,7 +11,7 @@ def run(spark, options):
     lines = tables.read(spark, options["input"])
     key = F.substring("value", 1, rows.KEY_BYTES)
     ordered = lines.repartitionByRange(options["partitions"], key).sortWithinPartitions(key)
-    tables.write(ordered, options["output"])
+    tables.write(ordered, options["output"], options.get("tables"))
     return {}
 
 

@@ -10,6 +10,8 @@ from collections import defaultdict
 from datetime import date
 from decimal import Decimal
 
+import files
+
 TABLES = [
     "call_center", "catalog_page", "catalog_returns", "catalog_sales", "customer", "customer_address",
     "customer_demographics", "date_dim", "household_demographics", "income_band", "inventory", "item", "promotion",
@@ -53,7 +55,10 @@ def generate(spark, options):
     """Makes the tables and writes them to the store."""
     folder = _generate(options)
     for table in TABLES:
-        frame = spark.read.parquet(f"file://{_local(folder, table)}")
+        place = f"file://{_local(folder, table)}"
+        if options.get("is_elsewhere"):
+            place = files.upload(spark, _local(folder, table), f"{options['output']}-raw/{table}")
+        frame = spark.read.parquet(place)
         if table in _RENAMED:
             frame = frame.withColumnRenamed(*_RENAMED[table])
         parts = options["partitions"] if table in _LARGE else 1

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cache::CacheUse;
 use crate::devices::DeviceId;
 
 /// A job of a batch system, from its submission to its success, in modelled time.
@@ -35,6 +36,9 @@ pub struct JobRecord {
     /// nothing tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committer: Option<String>,
+    /// Absent where there is no cache between the system and its store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheUse>,
 }
 
 /// A stage of a job: tasks that do the same to parts of the data. What is before the first task, between stages and behind the last one is

@@ -4,6 +4,7 @@
 //! What was spent on this machine's clock says so in its name (`wall_s`).
 
 pub mod benchmark;
+pub mod cache;
 pub mod cell;
 pub mod certificate;
 pub mod cpu;
@@ -34,6 +35,7 @@ pub mod search;
 pub mod topology;
 
 pub use benchmark::{BenchmarkFigure, BenchmarkMark, BenchmarkRecord, Better, Dilation, FigureSample};
+pub use cache::{CacheUse, GatewayClusterStatus, GatewayPrefix, GatewayStatus};
 pub use cell::{
     Arrangement, Benchmark, Cell, CellStatus, DirtyLimitRecord, Job, MemoryRecord, Named, Rate, RatePart,
     Requests, RunRecord, Scale, StorageRecord, Work,

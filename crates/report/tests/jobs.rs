@@ -3,7 +3,7 @@
 mod fixture;
 
 use fixture::mapreduce::{mapreduce, once};
-use underlay_record::{CellStatus, DeviceId, Shortened};
+use underlay_record::{CacheUse, CellStatus, DeviceId, Shortened};
 use underlay_report::background::Compactions;
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::{Comparison, Outcome};
@@ -244,6 +244,45 @@ fn a_job_that_failed_keeps_its_place_and_its_reason() {
     loaded.records.clear();
     render_all(&loaded);
     assert!(answer::sentence(&loaded).starts_with("No answer yet"));
+}
+
+#[test]
+fn what_a_cache_did_is_beside_the_job_and_no_part_of_its_time() {
+    let mut loaded = mapreduce();
+    assert!(!html::render(&loaded).contains("The cache between jobs and the store"));
+    for record in &mut loaded.records {
+        if record.cell.mix_or_job() == "terasort" && record.cell.storage == "ssd" {
+            record.job.as_mut().unwrap().cache = Some(CacheUse {
+                kind: "gateway".to_owned(),
+                write: "back".to_owned(),
+                read_bytes: 2_000_000_000,
+                fetched_bytes: 250_000_000,
+                hits: Some(7),
+                misses: Some(1),
+                written_bytes: 1_000_000_000,
+                stored_bytes: 1_000_000_000,
+                dirty_bytes: 640_000_000,
+                dirty_objects: 12,
+                avoided_uploads: Some(31),
+                drain_s: 77.0,
+            });
+        }
+    }
+    let page = html::render(&loaded);
+    let terminal = terminal::comparison(&loaded, 130, false);
+    for text in [&page, &terminal] {
+        for words in ["88 %", "250 MB", "640 MB", "1 min 17 s"] {
+            assert!(text.contains(words), "{words} is missing");
+        }
+    }
+    assert!(page.contains("write back") && page.contains("<td>31</td>"));
+    for width in [40, 80, 120] {
+        let text = terminal::comparison(&loaded, width, false);
+        assert!(text.lines().all(|line| line.chars().count() <= width), "wider than {width}");
+    }
+    let value: serde_json::Value = serde_json::from_str(&export::json(&loaded)).expect("JSON");
+    let cells = value["cells"].as_array().expect("cells");
+    assert_eq!(cells.iter().filter(|cell| cell["job"]["cache"]["dirty_objects"] == 12).count(), 1);
 }
 
 fn render_all(loaded: &LoadedRun) {

@@ -5,6 +5,7 @@
 //! ([`connection`]).
 
 pub mod accumulo;
+mod alluxio;
 mod answer_lines;
 pub mod artifacts;
 pub mod benchmark;
@@ -17,6 +18,7 @@ pub mod connection;
 mod credentials;
 mod error;
 pub mod figures;
+pub mod gateway;
 pub mod hadoop;
 pub mod hdfs;
 pub mod java;
@@ -25,6 +27,7 @@ pub mod je;
 pub mod je_ha;
 pub mod jvm;
 pub mod may_connect;
+mod memory_folder;
 pub mod memory_plan;
 mod mount_namespace;
 mod network_door;
@@ -45,6 +48,7 @@ pub mod spark;
 mod storage_paths;
 pub mod system;
 mod unprivileged;
+mod web;
 pub mod wire;
 
 use system::System;

@@ -11,12 +11,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+use crate::memory_folder::MemoryFolder;
 use crate::system::SystemError;
 
 /// The state of a listening TCP socket in the kernel's tables.
@@ -27,6 +28,8 @@ const LISTENING: &str = "0A";
 pub struct NetworkNamespace {
     /// Shared with the commands that will enter it.
     link: Arc<OwnedFd>,
+    /// What those that enter it from now on see as well.
+    memory: OnceLock<MemoryFolder>,
 }
 
 impl NetworkNamespace {
@@ -39,7 +42,7 @@ impl NetworkNamespace {
         let made = std::thread::scope(|scope| scope.spawn(make).join());
         let made = made.unwrap_or_else(|_| Err(("make", io::Error::other("the thread ended early"))));
         match made {
-            Ok(link) => Ok(Arc::new(NetworkNamespace { link: Arc::new(link) })),
+            Ok(link) => Ok(Arc::new(NetworkNamespace { link: Arc::new(link), memory: OnceLock::new() })),
             Err((_, error)) if error.kind() == io::ErrorKind::PermissionDenied => Err(SystemError::Missing {
                 system,
                 missing: "a private network namespace, so that nobody else can reach its servers".to_owned(),
@@ -56,7 +59,13 @@ impl NetworkNamespace {
         }
     }
 
-    /// Makes the process of `command` start in the namespace.
+    /// Whoever enters it from now on sees this folder in memory; there is one at most.
+    pub(crate) fn share(&self, memory: MemoryFolder) {
+        // Nobody makes a second one.
+        let _ = self.memory.set(memory);
+    }
+
+    /// Makes the process of `command` start in the namespace. Its working directory has to be set before.
     pub fn enter(&self, command: &mut Command) {
         let link = Arc::clone(&self.link);
         // SAFETY: between fork and exec the closure makes one system call on a descriptor that it holds; it takes no
@@ -66,6 +75,9 @@ impl NetworkNamespace {
                 move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Network))?;
                 Ok(())
             });
+        }
+        if let Some(memory) = self.memory.get() {
+            memory.enter(command);
         }
     }
 
@@ -118,6 +130,19 @@ impl NetworkNamespace {
             all.dedup();
             Ok(all)
         })?
+    }
+
+    /// The bytes that processes in it have sent to each other.
+    ///
+    /// # Errors
+    /// When the kernel's table can't be read.
+    pub(crate) fn bytes_inside(&self) -> io::Result<u64> {
+        let table = self.within(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+        let line = table.lines().find_map(|line| line.trim_start().strip_prefix("lo:"));
+        let received = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        received.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "the kernel tells of no loopback device")
+        })
     }
 
     /// The names of its network devices.
@@ -193,6 +218,7 @@ mod tests {
     fn it_is_apart_from_the_host_and_from_others() {
         let [one, other] = [(); 2].map(|()| NetworkNamespace::create("test").unwrap());
         assert_eq!(one.devices().unwrap(), ["lo"]);
+        assert_eq!(one.bytes_inside().unwrap(), 0);
         let listener = one.within(|| TcpListener::bind("127.0.0.3:8020")).unwrap().unwrap();
         let anyone = one.within(|| TcpListener::bind("0.0.0.0:13562")).unwrap().unwrap();
         // The same port again, elsewhere.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{BenchmarkRecord, JobRecord, TopologyRecord};
+use underlay_record::{BenchmarkRecord, CacheUse, JobRecord, TopologyRecord};
 use underlay_workload::client::Client;
 
 use crate::benchmark::BenchmarkPlan;
@@ -388,6 +388,14 @@ pub trait Running: Send + Sync {
     /// them by slow motion. `None` for a system that has no jobs.
     fn run_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         None
+    }
+    /// Waits, at the pace of the measured devices and behind the measured window, until all that a cache of the system has acknowledged in
+    /// the job is where it belongs, and tells what the cache did, by this machine's clock. `None` without such a cache.
+    ///
+    /// # Errors
+    /// When it can't be stored.
+    fn drain_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
+        Ok(None)
     }
     /// Checks what the job left, with as much reading as that takes: it is no part of the job, and is not measured. Many jobs check
     /// themselves.

@@ -1,16 +1,18 @@
 //! The real Spark on a real Ceph, started once, with each committer; and on HDFS. What they need must be there:
 //! `scripts/install-packages test`.
 
+mod ending;
 mod endpoint;
 mod parts;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use self::ending::Ending;
 use tempfile::TempDir;
-use underlay_record::{JobRecord, NodeCondition};
-use underlay_systems::spark::{Cluster, Committer, INSTALLED};
+use underlay_record::{CacheUse, JobRecord, NodeCondition};
+use underlay_systems::spark::{Cluster, Committer, Spark};
 use underlay_systems::system::{
     JobProgress, JobRequest, Resources, Running, Settings, StoragePaths, System as _, SystemError,
 };
@@ -18,6 +20,16 @@ use underlay_systems::system::{
 const DATA_BYTES: u64 = 4_000_000;
 const ROWS: f64 = 40_000.0;
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// The system, with the gateway that this workspace builds: `scripts/test` sees to it.
+static SPARK: Spark = Spark::with_variables(|name| match name {
+    "UNDERLAY_GATEWAY" => {
+        let test = std::env::current_exe().unwrap();
+        let folder = test.parent().and_then(Path::parent).unwrap();
+        Some(folder.join("underlay-gateway").display().to_string())
+    }
+    other => std::env::var(other).ok(),
+});
 
 fn settings(pairs: &[(&str, &str)]) -> Settings {
     Settings {
@@ -43,10 +55,10 @@ fn start(folder: &Path, budget_bytes: u64, pairs: &[(&str, &str)]) -> Cluster {
     std::fs::create_dir_all(&data).unwrap();
     let paths = StoragePaths { data: vec![data], scratch: folder.join("scratch"), ..StoragePaths::default() };
     let settings = settings(pairs);
-    let cluster = INSTALLED
+    let cluster = SPARK
         .start_cluster(&paths, &Resources::of(budget_bytes), &settings)
         .unwrap_or_else(|error| panic!("{error}"));
-    parts::hold(&INSTALLED.parts(&paths, &settings.values), &cluster);
+    parts::hold(&SPARK.parts(&paths, &settings.values), &cluster);
     cluster
 }
 
@@ -68,14 +80,23 @@ fn requests(record: &JobRecord, kind: &str) -> u64 {
 #[test]
 fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     let folder = TempDir::new().unwrap();
-    let pairs =
-        [("store", "s3a"), ("committer", "iceberg"), ("workers", "2"), ("osds", "2"), ("replication", "2")];
-    let cluster = start(folder.path(), 6 << 30, &pairs);
+    let pairs = [
+        ("store", "s3a"),
+        ("committer", "iceberg"),
+        ("workers", "2"),
+        ("osds", "2"),
+        ("replication", "2"),
+        ("cache", "alluxio"),
+        ("cache_memory", "256 MiB"),
+    ];
+    let mut cluster = start(folder.path(), 8 << 30, &pairs);
     cluster.health().unwrap();
     let on_host = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     assert!(!on_host(7480), "the gateway can be reached from outside");
-    assert!(cluster.namespace().listeners().unwrap().iter().any(|address| address.port() == 7480));
+    assert!(cluster.namespace().unwrap().listeners().unwrap().iter().any(|address| address.port() == 7480));
     let quiet = |_: &JobProgress| true;
+
+    caches_store_what_they_acknowledged(&mut cluster);
 
     cluster.set_committer(Committer::Magic);
     let teragen = run(&cluster, &job("teragen"), &quiet);
@@ -131,9 +152,111 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     let figures = cluster.figures().unwrap();
     assert!(figures["osd_write_bytes"] > DATA_BYTES as f64, "{figures:?}");
     assert_eq!(cluster.applied_settings()["committer"], "magic");
-    let namespace = std::sync::Arc::clone(cluster.namespace());
+    the_death_of_its_cache_ends_a_job(&mut cluster);
+    let namespace = std::sync::Arc::clone(cluster.namespace().unwrap());
     Box::new(cluster).stop().unwrap();
     assert!(namespace.listeners().unwrap().is_empty());
+}
+
+/// Puts another cache between, by its settings; none without.
+fn put(cluster: &mut Cluster, pairs: &[(&str, &str)]) {
+    let changed = cluster.set_cache(&settings(pairs).values, &Resources::of(8 << 30), LIMIT);
+    changed.unwrap_or_else(|error| panic!("{pairs:?}: {error}"));
+}
+
+/// Sorts through a cache, waits until Ceph has the output, and checks it there without the cache.
+fn sort_through(cluster: &mut Cluster, committer: Committer) -> CacheUse {
+    let quiet = |_: &JobProgress| true;
+    cluster.set_committer(committer);
+    let sort = job("terasort");
+    let record = run(cluster, &sort, &quiet);
+    assert_eq!((record.committer, record.output_bytes), (Some(committer.name()), DATA_BYTES));
+    let used = cluster.drain_job(&sort, &quiet).unwrap().expect("it is drained once");
+    assert!(cluster.drain_job(&sort, &quiet).unwrap().is_none());
+    assert!(used.drain_s >= 0.0 && used.read_bytes >= DATA_BYTES, "{used:#?}");
+    assert!(used.stored_bytes >= DATA_BYTES && used.written_bytes >= DATA_BYTES, "{used:#?}");
+    put(cluster, &[]);
+    cluster.verify_job(&sort, &quiet).unwrap_or_else(|error| panic!("past the cache: {error}"));
+    used
+}
+
+fn caches_store_what_they_acknowledged(cluster: &mut Cluster) {
+    // It was started with Alluxio.
+    let used = sort_through(cluster, Committer::FileV1);
+    assert_eq!((used.kind.as_str(), used.write.as_str(), used.hits), ("alluxio", "back", None));
+    // Its input was just written. What checks its output in Ceph is not the cache's doing.
+    assert!(used.hit_share() > Some(0.5), "{used:#?}");
+
+    let back = [("cache", "gateway"), ("cache_memory", "128 MiB"), ("cache_flush_after", "10 s")];
+    put(cluster, &back);
+    let used = sort_through(cluster, Committer::FileV1);
+    assert_eq!((used.kind.as_str(), used.write.as_str()), ("gateway", "back"));
+    assert!(used.avoided_uploads > Some(0), "what was renamed away was uploaded: {used:#?}");
+
+    put(cluster, &[("cache", "gateway"), ("cache_write", "through"), ("cache_flash", "128 MiB")]);
+    let used = sort_through(cluster, Committer::Magic);
+    assert_eq!((used.write.as_str(), used.dirty_objects), ("through", 0), "{used:#?}");
+
+    put(cluster, &back);
+    the_gateway_is_killed_with_what_ceph_lacks(cluster, &back);
+    put(cluster, &[]);
+}
+
+/// What it had acknowledged is in its journal, and gets to Ceph once it is started again.
+fn the_gateway_is_killed_with_what_ceph_lacks(cluster: &mut Cluster, settings: &[(&str, &str)]) {
+    let (sort, quiet) = (job("terasort"), |_: &JobProgress| true);
+    cluster.set_committer(Committer::FileV2);
+    cluster.prepare_job(&sort, &quiet).unwrap();
+    cluster.run_job(&sort, &quiet).unwrap().unwrap_or_else(|error| panic!("{error}"));
+    assert!(cluster.gauges().unwrap()["current_cache_unstored_objects"] > 0.0);
+    kill(cluster, b"gateway.toml");
+    let began = Instant::now();
+    let told = loop {
+        match cluster.health() {
+            Err(error) => break error.to_string(),
+            Ok(()) => assert!(began.elapsed() < LIMIT, "nobody notices"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(told.contains("the S3 gateway") && told.contains("was killed"), "{told}");
+    put_anew(cluster, settings);
+    cluster.verify_job(&sort, &quiet).unwrap_or_else(|error| panic!("past the cache: {error}"));
+}
+
+/// S3A would try for minutes to reach a gateway that has died, and so would the driver.
+fn the_death_of_its_cache_ends_a_job(cluster: &mut Cluster) {
+    put(cluster, &[("cache", "gateway"), ("cache_flush_after", "1 s")]);
+    cluster.prepare_job(&job("terasort"), &|_| true).unwrap();
+    let killed = AtomicBool::new(false);
+    let failure = cluster.run_job(&job("terasort"), &|_| {
+        if !killed.swap(true, Ordering::Relaxed) {
+            kill(cluster, b"gateway.toml");
+        }
+        true
+    });
+    let failure = failure.unwrap().unwrap_err().to_string();
+    assert!(failure.contains("the S3 gateway") && failure.contains("was killed"), "{failure}");
+    cluster.abandon_cache();
+}
+
+/// As [`put`], where the former one is dead.
+fn put_anew(cluster: &mut Cluster, pairs: &[(&str, &str)]) {
+    cluster.abandon_cache();
+    put(cluster, pairs);
+}
+
+/// Kills the processes of a cluster that have this among their arguments.
+fn kill(cluster: &Cluster, word: &[u8]) {
+    let is_it = |process: &u32| {
+        let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        words.windows(word.len()).any(|part| part == word)
+    };
+    let found: Vec<u32> = cluster.processes().into_iter().filter(is_it).collect();
+    assert!(!found.is_empty());
+    for process in found {
+        let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    }
 }
 
 /// A worker is killed and an OSD is stopped while a job runs: its output is right. Both come back.
@@ -152,13 +275,14 @@ fn nodes_go_and_come_back(cluster: &Cluster) {
             nodes.kill("worker2").unwrap();
             nodes.stop("osd1").unwrap();
         });
+        let ended = Ending(&begun);
         let record = run(cluster, &larger, &|progress| {
             if progress.done > 0.0 {
                 begun.store(true, Ordering::Relaxed);
             }
             true
         });
-        begun.store(true, Ordering::Relaxed);
+        drop(ended);
         killer.join().unwrap();
         assert_eq!(record.counters["output_records"], 10.0 * ROWS);
     });
@@ -171,20 +295,10 @@ fn nodes_go_and_come_back(cluster: &Cluster) {
 
 /// Spark would wait for another one for ever.
 fn the_death_of_the_only_worker_ends_a_job(cluster: &Cluster) {
-    let is_worker = |process: &u32| {
-        let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        let name = b"worker-1.arguments";
-        words.windows(name.len()).any(|part| part == name)
-    };
     let killed = AtomicBool::new(false);
     let failure = cluster.run_job(&job("terasort"), &|_| {
         if !killed.swap(true, Ordering::Relaxed) {
-            let workers: Vec<u32> = cluster.processes().into_iter().filter(is_worker).collect();
-            assert!(!workers.is_empty());
-            for worker in workers {
-                let worker = rustix::process::Pid::from_raw(i32::try_from(worker).unwrap()).unwrap();
-                rustix::process::kill_process(worker, rustix::process::Signal::KILL).unwrap();
-            }
+            kill(cluster, b"worker-1.arguments");
         }
         true
     });
@@ -197,7 +311,7 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     let folder = TempDir::new().unwrap();
     let refused = |budget_bytes: u64, pairs: &[(&str, &str)], data: Vec<std::path::PathBuf>| {
         let paths = StoragePaths { data, scratch: folder.path().join("none"), ..StoragePaths::default() };
-        let started = INSTALLED.start(&paths, &Resources::of(budget_bytes), &settings(pairs));
+        let started = SPARK.start(&paths, &Resources::of(budget_bytes), &settings(pairs));
         started.map(drop).unwrap_err()
     };
     let small = refused(1 << 30, &[], vec![folder.path().to_owned()]);
@@ -205,6 +319,15 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     let missing = refused(8 << 30, &[], vec![folder.path().join("missing")]).to_string();
     assert!(missing.contains("is the storage attached?"), "{missing}");
     assert!(!folder.path().join("missing").exists());
+    let without = Spark::with_variables(|_| Some("/no/such/underlay-gateway".to_owned()));
+    let paths = StoragePaths {
+        data: vec![folder.path().to_owned()],
+        scratch: folder.path().join("none"),
+        ..StoragePaths::default()
+    };
+    let cached = settings(&[("store", "s3a"), ("cache", "gateway")]);
+    let missing = without.start(&paths, &Resources::of(8 << 30), &cached).map(drop).unwrap_err().to_string();
+    assert!(missing.contains("/no/such/underlay-gateway") && missing.contains("make gateway"), "{missing}");
 
     let pairs = [
         ("datanodes", "1"),
@@ -219,7 +342,7 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     assert!(record.stages.iter().all(|stage| stage.requests.is_empty()));
     // HDFS is on a machine of its own, and all that is read and written goes over the link.
     let at_store = cluster.store_namespace().unwrap().listeners().unwrap();
-    let beside = cluster.namespace().listeners().unwrap();
+    let beside = cluster.namespace().unwrap().listeners().unwrap();
     assert!(!at_store.is_empty() && at_store.iter().all(|address| !beside.contains(address)), "{at_store:?}");
     let figures = cluster.figures().unwrap();
     for way in ["link_to_store_bytes", "link_from_store_bytes"] {
@@ -234,7 +357,7 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
     );
     the_death_of_the_only_worker_ends_a_job(&cluster);
 
-    let namespace = std::sync::Arc::clone(cluster.namespace());
+    let namespace = std::sync::Arc::clone(cluster.namespace().unwrap());
     // Without a clean end nothing stays either.
     cluster.abort();
     drop(cluster);

@@ -1,6 +1,7 @@
 //! Copies. Between prefixes that are ours alone a copy is a second list of the same extents, however long the object.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::conditions::Conditions;
@@ -106,6 +107,7 @@ impl Engine {
                 })
             })
             .await?;
+        self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&target, &to).await?;
         pass.check()?;
         Ok(stored)

@@ -124,6 +124,10 @@ impl Served {
 /// What the engine did since its start.
 #[derive(Default)]
 pub(crate) struct Counters {
+    /// Objects that clients made where the prefix is ours alone: by a PUT, a copy, or the end of an upload.
+    pub(crate) accepted_objects: AtomicU64,
+    /// Bytes that came into the journal.
+    pub(crate) accepted_bytes: AtomicU64,
     pub(crate) flushed_objects: AtomicU64,
     pub(crate) flushed_bytes: AtomicU64,
     pub(crate) copied_in_store: AtomicU64,

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -322,6 +323,7 @@ impl Engine {
                 change.mark_pending(&at)
             })
             .await?;
+        self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         pass.check()?;
         Ok(stored)

@@ -1,6 +1,7 @@
 //! Putting and deleting objects.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -113,6 +114,7 @@ impl Engine {
                 change.mark_pending(&at)
             })
             .await?;
+        self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         pass.check()?;
         Ok(stored)
@@ -163,6 +165,9 @@ impl Engine {
             Some(writer) => Some(writer.finish().await?),
             None => None,
         };
+        if let Some(written) = &written {
+            self.counters.accepted_bytes.fetch_add(written.size_bytes(), Ordering::Relaxed);
+        }
         Ok((written, digests.finish()?))
     }
 

@@ -13,9 +13,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use underlay_files::{Access, read_secret};
+use underlay_record::{GatewayClusterStatus, GatewayStatus};
 
 use super::Readiness;
-use super::metrics::{self, ClusterStatus, Requests, Status};
+use super::metrics::{self, Requests};
 use crate::cluster::Peers;
 use crate::config::Config;
 use crate::engine::Engine;
@@ -118,10 +119,10 @@ impl Admin {
         self.cluster.as_ref().is_none_or(|(ownership, _)| ownership.has_lease())
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> GatewayStatus {
         let cluster = self.cluster.as_ref().map(|(ownership, peers)| {
             let (served_slots, dirty_slots, nowhere_slots) = ownership.counts();
-            ClusterStatus {
+            GatewayClusterStatus {
                 served_slots: served_slots as u64,
                 dirty_slots: dirty_slots as u64,
                 nowhere_slots: nowhere_slots as u64,
@@ -129,7 +130,7 @@ impl Admin {
                 forwarded: peers.forwarded.load(std::sync::atomic::Ordering::Relaxed),
             }
         });
-        Status { cluster, ..metrics::status(&self.engine, &self.requests) }
+        GatewayStatus { cluster, ..metrics::status(&self.engine, &self.requests) }
     }
 
     fn is_allowed(&self, request: &Request<Incoming>) -> bool {

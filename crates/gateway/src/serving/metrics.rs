@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
-use serde::{Deserialize, Serialize};
+use underlay_record::{GatewayPrefix, GatewayStatus};
 use underlay_sync::Mutex;
 
 use crate::engine::Engine;
@@ -57,60 +57,7 @@ impl Requests {
     }
 }
 
-/// What `top` shows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Status {
-    pub(crate) journal_bytes: u64,
-    pub(crate) journal_capacity_bytes: u64,
-    /// Names whose object in the store is not what it should be.
-    pub(crate) pending_objects: u64,
-    pub(crate) oldest_pending_s: f64,
-    pub(crate) last_failure: Option<(String, String)>,
-    pub(crate) cached_bytes: u64,
-    /// Whether flash is slower than the store, and left alone.
-    pub(crate) passes_flash_by: bool,
-    pub(crate) passed_by_blocks: u64,
-    pub(crate) flash_block_s: f64,
-    pub(crate) store_block_s: f64,
-    pub(crate) ahead_bytes: u64,
-    pub(crate) flushed_objects: u64,
-    pub(crate) flushed_bytes: u64,
-    pub(crate) copied_in_store: u64,
-    pub(crate) deleted_in_store: u64,
-    pub(crate) flush_failures: u64,
-    pub(crate) rescued_bytes: u64,
-    pub(crate) expired_uploads: u64,
-    pub(crate) changed_by_others: u64,
-    pub(crate) sent_bytes: u64,
-    pub(crate) requests: u64,
-    pub(crate) failed_requests: u64,
-    pub(crate) prefixes: Vec<PrefixStatus>,
-    pub(crate) cluster: Option<ClusterStatus>,
-}
-
-/// Where several gateways share a store.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ClusterStatus {
-    pub(crate) served_slots: u64,
-    /// Of those, the ones that may have what the store does not have.
-    pub(crate) dirty_slots: u64,
-    /// Whose keys nobody can read now.
-    pub(crate) nowhere_slots: u64,
-    pub(crate) lease_left_s: f64,
-    pub(crate) forwarded: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PrefixStatus {
-    pub(crate) bucket: String,
-    pub(crate) prefix: String,
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) joined: u64,
-    pub(crate) fetched_bytes: u64,
-}
-
-pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
+pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
     let ((journal_bytes, journal_capacity_bytes), (pending, since)) =
         (engine.journal_bytes(), engine.pending());
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -118,7 +65,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
         bucket
             .rules
             .iter()
-            .map(|rule| PrefixStatus {
+            .map(|rule| GatewayPrefix {
                 bucket: bucket.name.clone(),
                 prefix: rule.rule.prefix.clone(),
                 hits: of(&rule.counts.hits),
@@ -134,7 +81,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
         count += operation.count;
         failed += operation.by_class[5];
     }
-    Status {
+    GatewayStatus {
         journal_bytes,
         journal_capacity_bytes,
         pending_objects: pending as u64,
@@ -146,6 +93,8 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
         flash_block_s,
         store_block_s,
         ahead_bytes: engine.ahead_bytes(),
+        accepted_objects: of(&engine.counters.accepted_objects),
+        accepted_bytes: of(&engine.counters.accepted_bytes),
         flushed_objects: of(&engine.counters.flushed_objects),
         flushed_bytes: of(&engine.counters.flushed_bytes),
         copied_in_store: of(&engine.counters.copied_in_store),
@@ -163,7 +112,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> Status {
 }
 
 /// Prometheus' text format, version 0.0.4.
-pub(crate) fn text(status: &Status, requests: &Requests) -> String {
+pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     let mut out = String::new();
     // Writing to a string can't fail.
     let mut figure = |name: &str, kind: &str, help: &str, value: f64| {
@@ -221,6 +170,18 @@ pub(crate) fn text(status: &Status, requests: &Requests) -> String {
         "counter",
         "Bytes fetched before anybody asked for them.",
         status.ahead_bytes as f64,
+    );
+    figure(
+        "accepted_objects_total",
+        "counter",
+        "Objects that clients made: by a PUT, a copy, or the end of an upload.",
+        status.accepted_objects as f64,
+    );
+    figure(
+        "accepted_bytes_total",
+        "counter",
+        "Bytes that came into the journal.",
+        status.accepted_bytes as f64,
     );
     figure("flushed_objects_total", "counter", "Objects that were uploaded.", status.flushed_objects as f64);
     figure("flushed_bytes_total", "counter", "Bytes that were uploaded.", status.flushed_bytes as f64);
@@ -297,7 +258,7 @@ pub(crate) fn text(status: &Status, requests: &Requests) -> String {
         (
             "block_hits_total",
             "Blocks that the cache had.",
-            (|prefix| prefix.hits) as fn(&PrefixStatus) -> u64,
+            (|prefix| prefix.hits) as fn(&GatewayPrefix) -> u64,
         ),
         ("block_misses_total", "Blocks that it had not.", |prefix| prefix.misses),
         ("block_joined_total", "Misses that waited for a request that was under way.", |prefix| {

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use underlay_config::units::format_bytes;
+use underlay_record::GatewayStatus;
 
-use super::metrics::Status;
 use crate::config::Config;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -18,14 +18,14 @@ const MOST_BYTES: u64 = 4 << 20;
 /// When the gateway does not answer, or standard output is gone.
 pub(crate) fn top(config: &Config, once: bool, json: bool) -> Result<(), String> {
     let token = super::token_of(config, false)?;
-    let mut former: Option<Status> = None;
+    let mut former: Option<GatewayStatus> = None;
     loop {
         let text = ask(config, &token)?;
         let mut out = std::io::stdout().lock();
         let written = if json {
             writeln!(out, "{text}")
         } else {
-            let status: Status = serde_json::from_str(&text).map_err(|error| {
+            let status: GatewayStatus = serde_json::from_str(&text).map_err(|error| {
                 format!("the gateway's answer makes no sense: {error}; is it of another version?")
             })?;
             let clear = if out.is_terminal() && !once { "\x1b[H\x1b[2J" } else { "" };
@@ -64,8 +64,8 @@ fn ask(config: &Config, token: &str) -> Result<String, String> {
     }
 }
 
-fn shown(status: &Status, former: Option<&Status>) -> String {
-    let rate = |now: u64, before: fn(&Status) -> u64| match former {
+fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
+    let rate = |now: u64, before: fn(&GatewayStatus) -> u64| match former {
         Some(former) => now.saturating_sub(before(former)),
         None => 0,
     };

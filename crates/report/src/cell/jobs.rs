@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{JobRecord, RunRecord, StageRecord, Verdict};
+use underlay_record::{CacheUse, JobRecord, RunRecord, StageRecord, Verdict};
 
 use crate::cell::activity::{Requests, request_bytes};
 use crate::cell::completed::{job_of, worst_verdict};
@@ -44,6 +44,8 @@ pub struct JobFigures {
     pub stages: Vec<StageRecord>,
     /// How the output came to be visible, by its own word.
     pub committer: Option<String>,
+    /// What the first completed repetition asked of a cache in front of the store.
+    pub cache: Option<CacheUse>,
     /// The worst of the repetitions; absent when none carries a certificate.
     pub verdict: Option<Verdict>,
     pub cost: Option<StorageCost>,
@@ -82,6 +84,7 @@ impl JobFigures {
             directories: directories(&completed),
             stages: first.stages.clone(),
             committer: first.committer.clone(),
+            cache: first.cache.clone(),
             verdict: worst_verdict(records),
             cost: completed.first().and_then(|record| StorageCost::of(&record.storage)),
         })

@@ -5,6 +5,7 @@ mod attribution;
 pub(crate) mod background;
 pub(crate) mod benchmarks;
 pub(crate) mod beside;
+pub(crate) mod caches;
 pub(crate) mod changing;
 pub(crate) mod jobs;
 mod layout;

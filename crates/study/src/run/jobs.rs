@@ -151,6 +151,11 @@ impl Bench {
         })?;
         drop(source);
         let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
+        // The devices keep their pace: how long this takes is told, apart from the job's duration.
+        let drained = match &outcome {
+            Some(Ok(_)) => servers.drain_job(&request, &watch),
+            _ => Ok(None),
+        };
         // Whatever happened, the rest need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
         let _ = session.release_cpu();
@@ -168,6 +173,8 @@ impl Bench {
                 return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
             }
         };
+        let cache = drained.map_err(|error| explain(error.to_string(), session, storages))?;
+        let job = JobRecord { cache, ..job };
         // A job that succeeded on nothing is no success.
         let verified = servers.verify_job(&request, &watch);
         check_stop(stop)?;
@@ -272,6 +279,9 @@ fn in_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
             &mut of_tasks.commit_s,
         ];
         times.into_iter().for_each(|one| *one /= time);
+    }
+    if let Some(cache) = &mut job.cache {
+        cache.drain_s /= time;
     }
     let devices = storage::devices_of_directories(&plan.storage);
     let roles = plan.roles();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_record::{BenchmarkRecord, JobRecord, TopologyRecord};
+use underlay_record::{BenchmarkRecord, CacheUse, JobRecord, TopologyRecord};
 use underlay_systems::nodes::Nodes;
 use underlay_systems::parts::Part;
 use underlay_systems::system::{
@@ -70,6 +70,14 @@ impl Servers {
     /// When the job fails.
     pub fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         self.each[0].run_job(job, watch)
+    }
+
+    /// Waits until what a batch job left in a cache of the first server's is where it belongs.
+    ///
+    /// # Errors
+    /// When it can't be stored.
+    pub fn drain_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
+        self.each[0].drain_job(job, watch)
     }
 
     /// Checks what a batch job left on the first server.

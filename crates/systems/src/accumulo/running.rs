@@ -20,11 +20,11 @@ use crate::child::ChildState;
 use crate::figures::NodeTotals;
 use crate::hdfs::Hdfs;
 use crate::hdfs::configuration::NAMENODE_WEB;
-use crate::hdfs::web::get_json;
 use crate::jvm::JvmChild;
 use crate::nodes::{Nodes, unknown};
 use crate::process_memory::resident_bytes;
 use crate::system::{Running, Settings, SystemError, Visibility};
+use crate::web::get_json;
 
 /// How long the client process may take to end.
 const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);

@@ -51,11 +51,32 @@ pub(crate) static SPARK: ArtifactList = ArtifactList {
     locked: include_str!("spark/locked.txt"),
 };
 
+/// The same for Spark 4.1.
+pub(crate) static SPARK_4_1: ArtifactList = ArtifactList {
+    name: "spark-4.1",
+    pom: include_str!("spark-4.1/pom.xml"),
+    locked: include_str!("spark-4.1/locked.txt"),
+};
+
 /// Apache Iceberg for Spark, and the database in memory that its catalog is kept in.
 pub(crate) static ICEBERG: ArtifactList = ArtifactList {
     name: "iceberg",
     pom: include_str!("iceberg/pom.xml"),
     locked: include_str!("iceberg/locked.txt"),
+};
+
+/// Alluxio's servers, with the stores that they can reach.
+pub(crate) static ALLUXIO: ArtifactList = ArtifactList {
+    name: "alluxio",
+    pom: include_str!("alluxio/pom.xml"),
+    locked: include_str!("alluxio/locked.txt"),
+};
+
+/// Its client, which is on the class path of others and has its dependencies under names of its own.
+pub(crate) static ALLUXIO_CLIENT: ArtifactList = ArtifactList {
+    name: "alluxio-client",
+    pom: include_str!("alluxio-client/pom.xml"),
+    locked: include_str!("alluxio-client/locked.txt"),
 };
 
 /// Berkeley DB Java Edition, which depends on nothing else.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use underlay_record::{NodeRole, NodeState};
 use underlay_sync::Mutex;
 
+use super::certificate::Certificate;
 use super::configuration::{self, GATEWAY, GATEWAY_PORT, MONITOR};
 use super::plan::Plan;
 use super::programs::{Daemon, Programs, check_installed};
@@ -41,6 +42,8 @@ pub struct Ceph {
     programs: Programs,
     resources: Resources,
     keys: Keys,
+    /// `None` where clients use plain HTTP.
+    certificate: Option<Certificate>,
     totals: Mutex<NodeTotals>,
 }
 
@@ -55,6 +58,15 @@ impl std::fmt::Debug for Keys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Keys").finish_non_exhaustive()
     }
+}
+
+/// A bucket as its clients reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    pub name: String,
+    /// `http://127.0.0.1:7480`
+    pub endpoint: String,
+    pub keys: Keys,
 }
 
 /// The nodes that a cluster of so many OSDs will have.
@@ -95,7 +107,7 @@ impl Ceph {
         plan.check()?;
         check_installed(plan.system)?;
         let id = uuid(plan.system)?;
-        prepare(plan, &id)?;
+        let certificate = prepare(plan, &id)?;
         let programs = Programs::new(plan.system, &plan.scratch, namespace);
         let limit = stretched(START_LIMIT_S, plan.slow_motion);
         let run = |program: &str, words: &[&str]| programs.run(STARTING, limit, program, words);
@@ -138,6 +150,7 @@ impl Ceph {
             programs,
             resources: resources.clone(),
             keys,
+            certificate,
             totals: Mutex::default(),
         })
     }
@@ -149,6 +162,11 @@ impl Ceph {
 
     pub fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    /// What clients must trust, where they use TLS.
+    pub(crate) fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()
     }
 
     /// The requests that the gateway will have answered, from the first one.
@@ -265,8 +283,8 @@ fn uuid(system: &'static str) -> Result<String, SystemError> {
     Ok(format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32]))
 }
 
-/// Creates the directories and the configuration.
-fn prepare(plan: &Plan, id: &str) -> Result<(), SystemError> {
+/// Creates the directories, the configuration, and the gateway's certificate if it is to have one.
+fn prepare(plan: &Plan, id: &str) -> Result<Option<Certificate>, SystemError> {
     let failed = |path: &Path, error: std::io::Error| {
         SystemError::starting(plan.system, format!("can't make {}: {error}", path.display()))
     };
@@ -279,8 +297,11 @@ fn prepare(plan: &Plan, id: &str) -> Result<(), SystemError> {
         return Err(SystemError::starting(plan.system, problem));
     }
     let path: PathBuf = plan.scratch.join("ceph.conf");
-    let text = configuration::text(plan, id, &plan.block_bytes()?);
-    write_private(&path, &text).map_err(|error| failed(&path, error))
+    let made = plan.tls.map(|address| Certificate::make(&plan.scratch, address)).transpose();
+    let certificate = made.map_err(|error| failed(&plan.scratch.join("gateway.pem"), error))?;
+    let text = configuration::text(plan, id, &plan.block_bytes()?, certificate.as_ref());
+    write_private(&path, &text).map_err(|error| failed(&path, error))?;
+    Ok(certificate)
 }
 
 /// Makes the empty store of an OSD and puts the OSD on the cluster's map.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use super::certificate::Certificate;
 use super::plan::Plan;
 
 /// Everything of the cluster listens at this address of its namespace, except for the gateway.
@@ -23,7 +24,7 @@ const SILENT: [&str; 10] =
     ["mon", "osd", "bluestore", "bluefs", "bdev", "rocksdb", "paxos", "mgr", "rgw", "ms"];
 
 /// The text of `ceph.conf`. `id` is the cluster's.
-pub(super) fn text(plan: &Plan, id: &str, block_bytes: &[u64]) -> String {
+pub(super) fn text(plan: &Plan, id: &str, block_bytes: &[u64], certificate: Option<&Certificate>) -> String {
     let mut text = String::from("[global]\n");
     let mut add = |name: &str, value: &dyn std::fmt::Display| {
         // Writing to a string can't fail.
@@ -94,7 +95,15 @@ pub(super) fn text(plan: &Plan, id: &str, block_bytes: &[u64]) -> String {
     let _ = writeln!(text, "[{GATEWAY}]");
     add_to(&mut text, "rgw data", &folder("gateway"));
     // Without tcp_nodelay each answer waits some 40 ms for an acknowledgement.
-    let frontend = format!("beast endpoint=0.0.0.0:{GATEWAY_PORT} tcp_nodelay=1");
+    let place = format!("endpoint=0.0.0.0:{GATEWAY_PORT} tcp_nodelay=1");
+    let frontend = match certificate {
+        None => format!("beast {place}"),
+        Some(certificate) => format!(
+            "beast ssl_{place} ssl_certificate={} ssl_private_key={}",
+            certificate.chain().display(),
+            certificate.key().display()
+        ),
+    };
     add_to(&mut text, "rgw frontends", &frontend);
     add_to(&mut text, "rgw enable ops log", &true);
     add_to(&mut text, "rgw ops log rados", &false);
@@ -126,10 +135,11 @@ mod tests {
             rotational: false,
             memory: Memory::of(2 << 30, 2),
             space_share: 0.9,
+            tls: None,
             scratch: "/scratch".into(),
             slow_motion: 4.0,
         };
-        let text = text(&plan, "00000000-0000-4000-8000-000000000000", &[1 << 32, 1 << 33]);
+        let text = text(&plan, "00000000-0000-4000-8000-000000000000", &[1 << 32, 1 << 33], None);
         for expected in [
             "osd pool default size = 2\n",
             "osd heartbeat grace = 80\n",
@@ -137,8 +147,16 @@ mod tests {
             "bluestore debug enforce settings = ssd\n",
             "[osd.1]\nosd data = /b/ceph/osd-1\nbluestore block size = 8589934592\n",
             "rgw ops log file path = /scratch/requests.log\n",
+            "rgw frontends = beast endpoint=0.0.0.0:7480 tcp_nodelay=1\n",
         ] {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }
+        let folder = tempfile::TempDir::new().unwrap();
+        let certificate = Certificate::make(folder.path(), std::net::Ipv4Addr::LOCALHOST).unwrap();
+        let secured = super::text(&plan, "an id", &[1 << 32, 1 << 33], Some(&certificate));
+        assert!(
+            secured.contains("beast ssl_endpoint=0.0.0.0:7480 tcp_nodelay=1 ssl_certificate="),
+            "{secured}"
+        );
     }
 }

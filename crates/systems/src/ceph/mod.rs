@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod certificate;
 mod cluster;
 mod configuration;
 mod parts;
@@ -7,7 +8,8 @@ mod plan;
 mod programs;
 mod requests;
 
-pub(crate) use cluster::planned_nodes;
+pub(crate) use certificate::Certificate;
+pub(crate) use cluster::{Bucket, planned_nodes};
 pub use cluster::{Ceph, Keys};
 pub(crate) use parts::parts;
 pub use plan::{Memory, Plan};

@@ -36,6 +36,8 @@ pub struct Plan {
     pub memory: Memory,
     /// The share of a file system's free space that its OSDs divide among them.
     pub space_share: f64,
+    /// The address by which clients reach the gateway over TLS. Without one they do over plain HTTP.
+    pub tls: Option<std::net::Ipv4Addr>,
     /// For configuration, logs and the monitor's and the manager's files; not on the storage under test. It is created.
     pub scratch: PathBuf,
     /// How many times slower than its model the storage is. Timeouts are multiplied by it.
@@ -163,6 +165,7 @@ mod tests {
             rotational: true,
             memory: Memory::of(0, 1),
             space_share: WHOLE_SHARE,
+            tls: None,
             scratch: "/scratch".into(),
             slow_motion: 1.0,
         }

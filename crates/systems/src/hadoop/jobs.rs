@@ -203,6 +203,7 @@ pub(super) fn record(name: &str, answer: &Value) -> JobRecord {
         directories: Vec::new(),
         stages: Vec::new(),
         committer: None,
+        cache: None,
     }
 }
 

@@ -12,6 +12,8 @@ mod start;
 mod yarn;
 
 pub use cluster::Cluster;
+pub(crate) use site::YarnSite;
 pub use start::{Hadoop, INSTALLED};
+pub(crate) use yarn::{Yarn, YarnPlan};
 
 const NAME: &str = "hadoop";

@@ -34,14 +34,29 @@ pub(super) struct Site<'a> {
     pub slow_motion: f64,
 }
 
-impl Site<'_> {
-    fn stretched_ms(&self, ms: f64) -> String {
-        format!("{:.0}", (ms * self.slow_motion).ceil().min(f64::from(i32::MAX)))
-    }
+/// A machine that runs containers, whatever they are for.
+#[derive(Clone, Debug)]
+pub(crate) struct YarnSite<'a> {
+    /// Of the NodeManager, and so of its containers.
+    pub local_directories: &'a [PathBuf],
+    pub log_directory: &'a Path,
+    /// What every container has on its class path, with commas between.
+    pub class_path: String,
+    /// What containers may have together.
+    pub containers_bytes: u64,
+    pub cores: u64,
+    /// What runs inside of the NodeManager.
+    pub services: &'static str,
+    pub slow_motion: f64,
+}
 
-    /// `yarn-site.xml`
-    pub(super) fn yarn(&self) -> Properties {
-        let division = self.config.division();
+fn stretched_ms(ms: f64, slow_motion: f64) -> String {
+    format!("{:.0}", (ms * slow_motion).ceil().min(f64::from(i32::MAX)))
+}
+
+impl YarnSite<'_> {
+    fn properties(&self) -> Properties {
+        let stretched_ms = |ms: f64| stretched_ms(ms, self.slow_motion);
         let mib = |bytes: u64| (bytes / MIB).to_string();
         let local = |port: u16| format!("127.0.0.1:{port}");
         let directories: Vec<String> =
@@ -51,22 +66,22 @@ impl Site<'_> {
             ("yarn.resourcemanager.webapp.address", local(8088)),
             ("yarn.resourcemanager.scheduler.class", FIFO.to_owned()),
             ("yarn.scheduler.minimum-allocation-mb", "1".to_owned()),
-            ("yarn.scheduler.maximum-allocation-mb", mib(division.node_bytes())),
+            ("yarn.scheduler.maximum-allocation-mb", mib(self.containers_bytes)),
             ("yarn.resourcemanager.nodemanagers.heartbeat-interval-ms", HEARTBEAT_MS.to_string()),
             // Silent NodeManagers and masters are given up after ten minutes, Hadoop's default.
-            ("yarn.nm.liveness-monitor.expiry-interval-ms", self.stretched_ms(600_000.0)),
-            ("yarn.am.liveness-monitor.expiry-interval-ms", self.stretched_ms(600_000.0)),
+            ("yarn.nm.liveness-monitor.expiry-interval-ms", stretched_ms(600_000.0)),
+            ("yarn.am.liveness-monitor.expiry-interval-ms", stretched_ms(600_000.0)),
             ("yarn.nodemanager.hostname", "127.0.0.1".to_owned()),
             ("yarn.nodemanager.address", local(8041)),
             ("yarn.nodemanager.localizer.address", local(8040)),
             ("yarn.nodemanager.webapp.address", local(8042)),
-            ("yarn.nodemanager.resource.memory-mb", mib(division.node_bytes())),
-            ("yarn.nodemanager.resource.cpu-vcores", (self.config.containers + 1).to_string()),
+            ("yarn.nodemanager.resource.memory-mb", mib(self.containers_bytes)),
+            ("yarn.nodemanager.resource.cpu-vcores", self.cores.to_string()),
             // Heaps are fixed, and the kernel enforces the budget. YARN would kill containers for what they map.
             ("yarn.nodemanager.vmem-check-enabled", "false".to_owned()),
             ("yarn.nodemanager.pmem-check-enabled", "false".to_owned()),
             ("yarn.nodemanager.container-monitor.enabled", "false".to_owned()),
-            ("yarn.nodemanager.aux-services", "mapreduce_shuffle".to_owned()),
+            ("yarn.nodemanager.aux-services", self.services.to_owned()),
             ("yarn.nodemanager.local-dirs", directories.join(",")),
             ("yarn.nodemanager.log-dirs", self.log_directory.display().to_string()),
             // By default YARN stops using disks that are 90 % full, which a small modelled disk may well be.
@@ -77,11 +92,31 @@ impl Site<'_> {
             ("yarn.nodemanager.disk-health-checker.min-free-space-per-disk-mb", "0".to_owned()),
             ("yarn.nodemanager.sleep-delay-before-sigkill.ms", "100".to_owned()),
             ("yarn.nodemanager.env-whitelist", "JAVA_HOME,MALLOC_ARENA_MAX,PATH".to_owned()),
-            (
-                "yarn.application.classpath",
-                format!("{}/*,{}", self.library.display(), self.configuration.display()),
-            ),
+            ("yarn.application.classpath", self.class_path.clone()),
         ]
+    }
+
+    /// Writes `yarn-site.xml` into this directory.
+    pub(crate) fn write(&self, configuration: &Path) -> std::io::Result<()> {
+        std::fs::write(configuration.join("yarn-site.xml"), properties_file(&self.properties()))
+    }
+}
+
+impl Site<'_> {
+    fn stretched_ms(&self, ms: f64) -> String {
+        stretched_ms(ms, self.slow_motion)
+    }
+
+    fn yarn(&self) -> YarnSite<'_> {
+        YarnSite {
+            local_directories: self.local_directories,
+            log_directory: &self.log_directory,
+            class_path: format!("{}/*,{}", self.library.display(), self.configuration.display()),
+            containers_bytes: self.config.division().node_bytes(),
+            cores: self.config.containers + 1,
+            services: "mapreduce_shuffle",
+            slow_motion: self.slow_motion,
+        }
     }
 
     /// `mapred-site.xml`
@@ -128,7 +163,7 @@ impl Site<'_> {
 
     /// Writes both files into the configuration directory.
     pub(super) fn write(&self) -> std::io::Result<()> {
-        std::fs::write(self.configuration.join("yarn-site.xml"), properties_file(&self.yarn()))?;
+        self.yarn().write(self.configuration)?;
         std::fs::write(self.configuration.join("mapred-site.xml"), properties_file(&self.mapreduce()))
     }
 }
@@ -158,7 +193,7 @@ mod tests {
             Config { budget_bytes: 48 << 30, containers: 16, full_compiler: true, ..Config::default() };
         for (name, config, slow_motion) in [("small", &small, 1.0), ("large", &large, 8.0)] {
             let site = site(config, &directories, slow_motion);
-            insta::assert_snapshot!(format!("{name}-yarn"), properties_file(&site.yarn()));
+            insta::assert_snapshot!(format!("{name}-yarn"), properties_file(&site.yarn().properties()));
             insta::assert_snapshot!(format!("{name}-mapreduce"), properties_file(&site.mapreduce()));
         }
     }
@@ -171,7 +206,7 @@ mod tests {
             let of = |properties: &Properties, name: &str| -> u64 {
                 properties.iter().find(|(key, _)| *key == name).unwrap().1.parse().unwrap()
             };
-            let (yarn, mapreduce) = (site.yarn(), site.mapreduce());
+            let (yarn, mapreduce) = (site.yarn().properties(), site.mapreduce());
             let node = of(&yarn, "yarn.nodemanager.resource.memory-mb");
             let master = of(&mapreduce, "yarn.app.mapreduce.am.resource.mb");
             for kind in ["mapreduce.map.memory.mb", "mapreduce.reduce.memory.mb"] {

@@ -98,12 +98,15 @@ impl Hadoop {
                     )
                 })?;
                 let plan = YarnPlan {
+                    system: NAME,
                     configuration: &configuration,
-                    library: &library,
-                    classes: &classes,
+                    class_path: ClassPath::new()
+                        .with_classes(&configuration)
+                        .with_jars(&library)
+                        .with_classes(&classes),
                     scratch: &scratch,
                     directories: &paths.data,
-                    division: config.division(),
+                    heap_bytes: config.division().server_heap_bytes,
                     limit,
                 };
                 let place = Place {

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::NAME;
-use super::memory::{Division, NODE_DIRECT_BYTES};
+use super::memory::NODE_DIRECT_BYTES;
 use super::site::RESOURCE_MANAGER;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer};
@@ -21,47 +20,46 @@ const OPENED: &str = "--add-opens=java.base/java.lang=ALL-UNNAMED";
 
 /// The servers of YARN. Dropping this kills them and every container.
 #[derive(Debug)]
-pub(super) struct Yarn {
+pub(crate) struct Yarn {
     node_manager: JavaProcess,
     resource_manager: JavaProcess,
 }
 
 /// How to start them.
 #[derive(Clone, Debug)]
-pub(super) struct YarnPlan<'a> {
+pub(crate) struct YarnPlan<'a> {
+    /// The system that uses it, which errors name.
+    pub system: &'static str,
     pub configuration: &'a Path,
-    pub library: &'a Path,
-    pub classes: &'a Path,
+    pub class_path: ClassPath,
     pub scratch: &'a Path,
     /// The data directories of HDFS and tasks.
     pub directories: &'a [PathBuf],
-    pub division: Division,
+    /// Of each of the two.
+    pub heap_bytes: u64,
     pub limit: Duration,
 }
 
 impl Yarn {
     /// The working directory of the NodeManager, which contains its file of host names.
-    pub(super) fn node_folder(scratch: &Path) -> PathBuf {
+    pub(crate) fn node_folder(scratch: &Path) -> PathBuf {
         scratch.join("node-manager")
     }
 
     /// Starts both. The NodeManager may not have registered yet when this returns.
-    pub(super) fn start(
+    pub(crate) fn start(
         java: &Java,
         plan: &YarnPlan<'_>,
         namespace: &Arc<NetworkNamespace>,
         resources: &Resources,
     ) -> Result<Yarn, SystemError> {
         let server = |name: &str, class: &str, folder: PathBuf| JavaServer {
-            system: NAME,
+            system: plan.system,
             name: name.to_owned(),
             class: class.to_owned(),
             arguments: Vec::new(),
-            class_path: ClassPath::new()
-                .with_classes(plan.configuration)
-                .with_jars(plan.library)
-                .with_classes(plan.classes),
-            heap_bytes: plan.division.server_heap_bytes,
+            class_path: plan.class_path.clone(),
+            heap_bytes: plan.heap_bytes,
             direct_bytes: Some(NODE_DIRECT_BYTES),
             options: vec![OPENED.to_owned()],
             environment: Vec::new(),
@@ -73,7 +71,7 @@ impl Yarn {
         let resource_manager =
             server("ResourceManager", RESOURCE_MANAGER_CLASS, folder).start(java, resources)?;
         let folder = Yarn::node_folder(plan.scratch);
-        let program = program_of(NAME, java)?;
+        let program = program_of(plan.system, java)?;
         let mut node_manager = server("NodeManager", NODE_MANAGER_CLASS, folder.clone());
         let home = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         node_manager.environment = vec![
@@ -82,7 +80,7 @@ impl Yarn {
             ("HADOOP_CONF_DIR".to_owned(), plan.configuration.display().to_string()),
         ];
         // Containers leave the process group of their NodeManager. Tasks read `/proc` for their counters.
-        let contained = contained(NAME, java, &folder, Mounts::Own)?;
+        let contained = contained(plan.system, java, &folder, Mounts::Own)?;
         let node_manager = node_manager.start(&contained, resources)?;
         let own: Vec<&Path> = plan.directories.iter().map(PathBuf::as_path).chain([plan.scratch]).collect();
         if let Err(error) = let_go_of_others(node_manager.state().pid(), &own, plan.limit) {
@@ -97,13 +95,13 @@ impl Yarn {
     }
 
     /// Fails with the end of its log if one of them has ended.
-    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+    pub(crate) fn check(&self, during: &'static str) -> Result<(), SystemError> {
         self.resource_manager.check(during)?;
         self.node_manager.check(during)
     }
 
     /// Kills both and every container. They have no state to save.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.node_manager.kill();
         self.resource_manager.kill();
     }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::plan::DataDirectory;
-use super::web::get_json;
 use crate::network_namespace::NetworkNamespace;
+use crate::web::get_json;
 
 pub(super) type Figures = BTreeMap<String, f64>;
 

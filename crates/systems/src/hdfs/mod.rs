@@ -5,7 +5,6 @@ pub(crate) mod configuration;
 mod figures;
 mod parts;
 mod plan;
-pub(crate) mod web;
 
 pub use cluster::Hdfs;
 pub(crate) use cluster::{planned_nodes, without_datanodes};

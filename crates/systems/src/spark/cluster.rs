@@ -1,32 +1,41 @@
 //! A running cluster, and the jobs that are run on it.
 
+mod cached;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use underlay_record::{JobRecord, NodeRole, NodeState};
+use underlay_record::{CacheUse, JobRecord, NodeRole, NodeState};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
+use self::cached::Undrained;
 use super::NAME;
-use super::config::{Committer, Config};
+use super::cache::{Cache, Caches, Traffic};
+use super::committer::Committer;
+use super::config::Config;
 use super::driver::Driver;
 use super::event_log::EventLog;
 use super::jobs::{Step, committed_by, record};
-use super::servers::Servers;
+use super::manager::Manager;
 use super::store::{BUCKET, Store};
 use crate::ceph::{MARK, RequestLog, StoreRequest};
-use crate::network_link::{Carried, NetworkLink, Shape};
+use crate::network_link::{NetworkLink, Shape};
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, unknown};
 use crate::system::{JobProgress, JobRequest, JobWatch, Resources, Running, SystemError};
 
 const END_LIMIT: Duration = Duration::from_secs(60);
 const END_POLL: Duration = Duration::from_millis(20);
 /// How long a store may take to write down what it has answered.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
+/// How long a cluster that runs already may take to end a session and to forget what its jobs wrote.
+const LEAVE_LIMIT: Duration = Duration::from_secs(300);
 
+/// The request that checks an output.
+const VERIFY: &str = "verify";
 /// Before the name of a table.
 const TABLES: &str = "iceberg.underlay.";
 
@@ -36,13 +45,17 @@ pub struct Cluster {
     pub(super) config: Config,
     // In the order in which they must be dropped.
     pub(super) driver: Driver,
-    pub(super) servers: Servers,
+    pub(super) manager: Manager,
+    /// Between jobs and the store, if the study has one.
+    pub(super) cache: Option<Cache>,
+    pub(super) caches: Caches,
     pub(super) store: Store,
-    pub(super) namespace: Arc<NetworkNamespace>,
+    /// `None` where the executors are on other machines.
+    pub(super) namespace: Option<Arc<NetworkNamespace>>,
     /// `None` where Spark and the store share a machine.
     pub(super) remote: Option<Remote>,
     /// For gauges, which tell rates.
-    pub(super) last_carried: Mutex<Option<(Instant, Carried)>>,
+    pub(super) last_carried: Mutex<Option<(Instant, [u64; 4])>>,
     pub(super) resources: Resources,
     /// Options that every request has: where programs and texts of this run are.
     pub(super) tools: BTreeMap<&'static str, Value>,
@@ -93,6 +106,12 @@ pub(super) struct State {
     marks: u64,
     /// What the last job answered, for its verification.
     result: Value,
+    /// The last job's cache, until the store has everything.
+    undrained: Option<Undrained>,
+    /// What it did, from then on until somebody asks.
+    used: Option<CacheUse>,
+    /// What the external shuffle service had served when the input of the next job was there.
+    served_bytes: Option<u64>,
 }
 
 impl State {
@@ -106,7 +125,15 @@ impl State {
             groups: 0,
             marks: 0,
             result: Value::Null,
+            undrained: None,
+            used: None,
+            served_bytes: None,
         }
+    }
+
+    /// Nothing that was written is known behind another cache.
+    fn forget_caches(&mut self) {
+        (self.made, self.undrained, self.used) = (BTreeMap::new(), None, None);
     }
 
     /// `step` is about to write. Whatever becomes of it, what was there is gone.
@@ -121,9 +148,9 @@ impl State {
 }
 
 impl Cluster {
-    /// The network of Spark's processes, and the store's if both are on one machine.
-    pub fn namespace(&self) -> &Arc<NetworkNamespace> {
-        &self.namespace
+    /// The network of Spark's processes, and the store's if both are on one machine; `None` with a cluster that runs already.
+    pub fn namespace(&self) -> Option<&Arc<NetworkNamespace>> {
+        self.namespace.as_ref()
     }
 
     /// The network of a store that has a machine of its own.
@@ -137,18 +164,25 @@ impl Cluster {
     }
 
     pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
-        self.servers.check(during)?;
+        self.manager.check(during)?;
+        self.cache.as_ref().map_or(Ok(()), |cache| cache.check(during))?;
         self.driver.check(during)
     }
 
     /// Makes the bucket of an object store.
     pub(super) fn make_bucket(&self, limit: Duration) -> Result<(), SystemError> {
         if let Store::Ceph(_) = &self.store {
-            let request = json!({ "do": "make-bucket", "bucket": BUCKET });
+            let limit_s = limit.as_secs_f64();
+            let request = json!({ "do": "make-bucket", "bucket": BUCKET, "authority": self.authority(), "limit_s": limit_s });
             let healthy = || self.check("starting").and_then(|()| self.store.health());
             self.driver.request_within("starting", &request, limit, &healthy)?;
         }
         Ok(())
+    }
+
+    /// The file of whom our own requests to the store trust, if they need one.
+    fn authority(&self) -> Option<String> {
+        self.store.certificate().map(|certificate| certificate.chain().display().to_string())
     }
 
     /// The requests that the store has answered since the last call: a request of our own marks where the log must have got to.
@@ -162,7 +196,8 @@ impl Cluster {
         let mark = format!("{MARK}{}", state.marks);
         let slow_motion = self.remote.as_ref().map_or(1.0, |remote| remote.slow_motion.max(1.0));
         let limit = LOG_LIMIT.mul_f64(slow_motion);
-        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark });
+        let (authority, limit_s) = (self.authority(), limit.as_secs_f64());
+        let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "authority": authority, "limit_s": limit_s });
         self.driver.request_within(during, &request, limit, &|| self.health())?;
         log.read_up_to(&mark, limit).map_err(|error| {
             SystemError::failed(NAME, during, format!("can't read what the store logged: {error}"))
@@ -170,14 +205,17 @@ impl Cluster {
     }
 
     fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str, state: &State) -> Value {
-        let place = |name: &str| match state.tables.contains(name) {
-            true => json!(format!("{TABLES}{name}")),
-            false => json!(self.store.url(name)),
+        let place = |name: &str| match (state.tables.contains(name), what) {
+            (true, _) => json!(format!("{TABLES}{name}")),
+            // What the store itself has, which a cache could answer for.
+            (false, VERIFY) => json!(self.store.url(name)),
+            (false, _) => json!(self.url(name)),
         };
         let mut options: BTreeMap<&str, Value> = step.options.clone();
         options.extend(self.tools.clone());
         options.extend(step.input.map(|name| ("input", place(name))));
         options.extend(step.output.map(|name| ("output", place(name))));
+        options.insert("tables", json!(self.url("tables")));
         json!({ "do": what, "job": step.job, "options": options, "settings": committer.settings(), "group": group })
     }
 
@@ -197,24 +235,26 @@ impl Cluster {
                 let phase = told["phase"].as_str().unwrap_or_default().to_owned();
                 last = JobProgress { phase, done: told["done"].as_f64().unwrap_or_default() };
             }
-            let reason = if !watch(&last) {
+            // Asked why once: the driver takes its time to cancel a job.
+            let reason = if ended_because.is_some() {
+                None
+            } else if !watch(&last) {
                 Some(SystemError::failed(NAME, step.during, "it was stopped"))
             } else if began.elapsed() > limit {
-                let without = match self.servers.workers.present().is_empty() {
-                    true => ", and Spark has no worker now",
-                    false => "",
+                let without = match self.manager.workers() {
+                    Some(workers) if workers.present().is_empty() => ", and Spark has no worker now",
+                    _ => "",
                 };
+                let store = self.store.trouble().map(|problem| format!("; {problem}")).unwrap_or_default();
                 let problem =
-                    format!("it took longer than its limit of {:.0} s{without}", limit.as_secs_f64());
+                    format!("it took longer than its limit of {:.0} s{without}{store}", limit.as_secs_f64());
                 Some(SystemError::failed(NAME, step.during, problem))
             } else {
                 // Spark would wait for ever for a worker that has died, and S3A for very long for its store. A node that was sent away
                 // is no failure: it may come back.
                 self.check(step.during).and_then(|()| self.store.health()).err()
             };
-            if ended_because.is_none() {
-                ended_because = reason;
-            }
+            ended_because = ended_because.take().or(reason);
             ended_because.is_none()
         });
         ended_because.map_or(answer, Err)
@@ -234,7 +274,7 @@ impl Cluster {
             return Ok(());
         }
         self.make_input(&maker, job, watch, state)?;
-        let committer = self.store.committer_of_inputs();
+        let committer = self.committer_of_inputs();
         state.begins(&maker, committer);
         let request = self.request_of("run", &maker, committer, "input", state);
         self.run(&maker, &request, job.limit, watch, state)?;
@@ -269,21 +309,73 @@ impl Cluster {
         // Away with what was logged before.
         state.events.read().map_err(lost)?;
         self.requests_so_far(step.during, state)?;
+        let served_before = state.served_bytes.take();
+        let inside_before = self.bytes_inside();
         state.groups += 1;
         let committer = state.committer;
         state.begins(&step, committer);
         let request = self.request_of("run", &step, state.committer, &format!("job {}", state.groups), state);
+        let before = self.cache.as_ref().map(|cache| cache.totals(step.during)).transpose()?;
+        (state.undrained, state.used) = (None, None);
         let answer = self.run(&step, &request, job.limit, watch, state)?;
+        let ended = Instant::now();
+        let inside = self.bytes_inside();
+        let at_end = self.at_end(step.during, job.limit, watch)?;
         let events = state.events.read().map_err(lost)?;
         let requests = self.requests_so_far(step.during, state)?;
+        state.undrained = before.zip(at_end).map(|(before, at_end)| Undrained {
+            before,
+            at_end,
+            ended,
+            traffic: Traffic::of(&requests),
+        });
         let result = &answer["result"];
         let committer =
             step.output.map(|_| committed_by(state.committer, step.during, result)).transpose()?;
         let time = |name: &str| answer[name].as_f64().unwrap_or_default();
-        let record =
+        let mut record =
             record(&job.name, (time("began_s"), time("ended_s")), &events, &requests, committer, result);
+        // Without a look behind the input that the job needed, this one would count that as well.
+        if let (Some(before), Some(after)) = (served_before, self.served_bytes()) {
+            record.counters.insert("shuffle_service_bytes".to_owned(), after.saturating_sub(before) as f64);
+        }
+        if let (Some(before), Some(after)) = (inside_before, inside) {
+            let pairs = after.into_iter().zip(before);
+            record.counters.extend(pairs.map(|((name, after), (_, before))| {
+                (format!("{name}_bytes"), after.saturating_sub(before) as f64)
+            }));
+        }
         state.result = result.clone();
         Ok(record)
+    }
+
+    /// Leaves a cluster that runs already as it was found: only the session can reach what its jobs wrote.
+    fn leave(&self) -> Result<(), SystemError> {
+        let Store::Given(given) = &self.store else { return Ok(()) };
+        if !given.is_used() {
+            return Ok(());
+        }
+        let request = json!({ "do": "leave", "path": given.directory() });
+        let left = self.driver.request_within("stopping", &request, LEAVE_LIMIT, &|| Ok(()));
+        given.forget();
+        left.map(drop).map_err(|error| {
+            let problem = format!("what jobs wrote may still be at {}: {error}", given.directory());
+            SystemError::failed(NAME, "stopping", problem)
+        })
+    }
+
+    /// What has gone between the processes of each side so far: executors shuffle there, and a store copies and replicates. `None` where nobody can
+    /// tell, and where both sides share a machine.
+    fn bytes_inside(&self) -> Option<[(&'static str, u64); 2]> {
+        let compute = self.namespace.as_ref()?.bytes_inside().ok()?;
+        let store = self.remote.as_ref()?.namespace.bytes_inside().ok()?;
+        Some([("compute_network", compute), ("store_network", store)])
+    }
+
+    /// What the external shuffle service has served so far, by its own count; `None` if it does not tell.
+    fn served_bytes(&self) -> Option<u64> {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        self.manager.shuffle_service()?.served_bytes(now_s)
     }
 
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -291,11 +383,19 @@ impl Cluster {
         if !step.is_checked {
             return Ok(());
         }
+        // It is the store's copy that counts, and reading it is no part of what the job asked for.
+        self.close_account(step.during, job.limit, watch)?;
         let state = self.state.lock();
-        let mut request = self.request_of("verify", &step, state.committer, "verification", &state);
+        let mut request = self.request_of(VERIFY, &step, state.committer, "verification", &state);
         request["result"] = state.result.clone();
         self.ask(&step, &request, job.limit, watch).map(drop)
     }
+}
+
+/// The ids of all processes in these networks.
+fn processes_in(namespace: Option<&Arc<NetworkNamespace>>, remote: Option<&Remote>) -> Vec<u32> {
+    let of_store = remote.map(|remote| &remote.namespace);
+    namespace.into_iter().chain(of_store).flat_map(|namespace| namespace.processes()).collect()
 }
 
 impl Running for Cluster {
@@ -309,11 +409,22 @@ impl Running for Cluster {
 
     fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         let step = Step::of(&self.config, job)?;
-        self.make_input(&step, job, watch, &mut self.state.lock())
+        self.make_input(&step, job, watch, &mut self.state.lock())?;
+        self.drain(step.during, job.limit, watch)?;
+        // What was done until now is told by then, and no part of the job's.
+        std::thread::sleep(self.cache.as_ref().map_or(Duration::ZERO, Cache::told_after));
+        // It takes a second or two, which is no part of what is measured.
+        let served_bytes = self.served_bytes();
+        self.state.lock().served_bytes = served_bytes;
+        Ok(())
     }
 
     fn run_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Option<Result<JobRecord, SystemError>> {
         Some(self.run_measured(job, watch))
+    }
+
+    fn drain_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
+        self.drained(job, watch)
     }
 
     fn verify_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -325,8 +436,7 @@ impl Running for Cluster {
     }
 
     fn processes(&self) -> Vec<u32> {
-        let of_store = self.remote.iter().flat_map(|remote| remote.namespace.processes());
-        self.namespace.processes().into_iter().chain(of_store).collect()
+        processes_in(self.namespace.as_ref(), self.remote.as_ref())
     }
 
     fn applied_settings(&self) -> BTreeMap<String, String> {
@@ -343,6 +453,9 @@ impl Running for Cluster {
 
     fn figures(&self) -> Result<BTreeMap<String, f64>, SystemError> {
         let mut figures = self.store.figures()?;
+        if let Some(cache) = &self.cache {
+            figures.extend(cache.totals("running")?.figures());
+        }
         if let Some(remote) = &self.remote {
             let carried = remote.link.carried();
             figures.insert("link_to_store_bytes".to_owned(), carried.near_to_far as f64);
@@ -352,6 +465,9 @@ impl Running for Cluster {
     }
 
     fn gauges(&self) -> Result<BTreeMap<String, f64>, SystemError> {
+        if self.namespace.is_none() {
+            return Ok(BTreeMap::new());
+        }
         let of_store: BTreeSet<u32> = self.store.processes().into_iter().collect();
         let (mut compute, mut store) = (0, 0);
         for process in self.processes() {
@@ -362,18 +478,26 @@ impl Running for Cluster {
             ("current_compute_resident_bytes".to_owned(), compute as f64),
             ("current_store_resident_bytes".to_owned(), store as f64),
         ]);
+        if let Some(cache) = &self.cache {
+            gauges.extend(cache.totals("running")?.gauges());
+        }
         if let Some(remote) = &self.remote {
-            let now = (Instant::now(), remote.link.carried());
-            let before = self.last_carried.lock().replace(now);
+            let carried = remote.link.carried();
+            let Some([compute, store]) = self.bytes_inside() else { return Ok(gauges) };
+            let bytes = [
+                ("link_to_store", carried.near_to_far),
+                ("link_from_store", carried.far_to_near),
+                compute,
+                store,
+            ];
+            let now = (Instant::now(), bytes.map(|(_, bytes)| bytes));
             // The first look tells no rate.
-            if let Some((at, before)) = before {
+            if let Some((at, before)) = self.last_carried.lock().replace(now) {
                 let modelled_s = now.0.duration_since(at).as_secs_f64() / remote.slow_motion;
-                let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / modelled_s.max(1e-3);
-                let carried = now.1;
-                let to_store = rate(carried.near_to_far, before.near_to_far);
-                let from_store = rate(carried.far_to_near, before.far_to_near);
-                gauges.insert("current_link_to_store_bytes_per_s".to_owned(), to_store);
-                gauges.insert("current_link_from_store_bytes_per_s".to_owned(), from_store);
+                for ((name, now), before) in bytes.into_iter().zip(before) {
+                    let rate = now.saturating_sub(before) as f64 / modelled_s.max(1e-3);
+                    gauges.insert(format!("current_{name}_bytes_per_s"), rate);
+                }
             }
         }
         Ok(gauges)
@@ -385,22 +509,24 @@ impl Running for Cluster {
 
     fn abort(&self) {
         self.driver.kill();
-        self.servers.end();
+        self.manager.end();
+        self.cache.iter().for_each(Cache::kill);
         self.store.abort();
     }
 
     fn stop(self: Box<Self>) -> Result<(), SystemError> {
-        let Cluster { driver, servers, store, namespace, remote, .. } = *self;
+        let deleted = self.leave();
+        let Cluster { driver, manager, cache, store, namespace, remote, .. } = *self;
         // Neither has a state to save.
         drop(driver);
-        servers.end();
-        drop(servers);
-        let stopped = store.stop();
+        manager.end();
+        drop(manager);
+        let stopped = cache.map_or(Ok(()), Cache::stop);
+        let stopped = deleted.and(stopped).and(store.stop());
         // The kernel kills the executors asynchronously, once the first process of their namespace is gone.
         let stopping = Instant::now();
         loop {
-            let of_store = remote.iter().flat_map(|remote| remote.namespace.processes());
-            let left = namespace.processes().into_iter().chain(of_store).count();
+            let left = processes_in(namespace.as_ref(), remote.as_ref()).len();
             if left == 0 {
                 return stopped;
             }
@@ -415,7 +541,8 @@ impl Running for Cluster {
 
 impl Nodes for Cluster {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
-        let mut states = self.servers.workers.states(Some(NodeRole::Worker));
+        let mut states: Vec<NodeState> =
+            self.manager.workers().map(|workers| workers.states(Some(NodeRole::Worker))).unwrap_or_default();
         if let Some(nodes) = self.store.nodes() {
             states.extend(nodes.list()?);
         }
@@ -426,7 +553,9 @@ impl Nodes for Cluster {
         if let Some(nodes) = self.store.nodes_with(name) {
             return nodes.stop(name);
         }
-        self.servers.workers.stop(name, "stopping a worker", |worker| {
+        const DURING: &str = "stopping a worker";
+        let workers = self.manager.workers().ok_or_else(|| unknown(NAME, DURING, name, []))?;
+        workers.stop(name, DURING, |worker| {
             // Spark has no other way: executors go with their worker.
             worker.kill();
             Ok(())
@@ -437,13 +566,14 @@ impl Nodes for Cluster {
         if let Some(nodes) = self.store.nodes_with(name) {
             return nodes.kill(name);
         }
-        self.servers.workers.kill(name, "killing a worker")
+        const DURING: &str = "killing a worker";
+        self.manager.workers().ok_or_else(|| unknown(NAME, DURING, name, []))?.kill(name, DURING)
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {
         if let Some(nodes) = self.store.nodes_with(name) {
             return nodes.start(name, process_back);
         }
-        self.servers.start_again(name, process_back)
+        self.manager.start_again(name, process_back)
     }
 }

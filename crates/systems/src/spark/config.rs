@@ -1,12 +1,21 @@
 //! The settings that a study may give. What they mean is in `docs.md`.
 
+mod cached;
+
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use self::cached::OF_CACHE;
+use super::committer::{COMMITTERS, Committer};
 use super::endpoint::{self, Endpoint};
-use super::memory::{Demand, Division, MIB, MIN_HEAP_BYTES, StoreKind};
+use super::master::{self, Master};
+use super::memory::{CacheKind, Demand, Division, MIB, MIN_HEAP_BYTES, ManagerKind, StoreKind};
+use super::version::{VERSIONS, Version};
 use crate::network_link::{MAX_IN_FLIGHT_BYTES, Shape};
-use crate::setting::{BOOLEAN, Kind as _, Mistakes, OneOf, Optional, Own, Whole, Word, settings, too_small};
+use crate::setting::{
+    BOOLEAN, Kind as _, Mistakes, OneOf, Optional, Own, PathOf, Whole, Word, settings, too_small,
+};
 
 settings! {
     /// Every setting with its value in force.
@@ -30,6 +39,30 @@ settings! {
             "the environment variable that has the token of a session at the endpoint: none";
         "committer" => committer: Committer = Committer::FileV1, COMMITTERS,
             "how tasks' output becomes that of the job: file-v1 (default), file-v2, or iceberg, a table instead of files; with s3a also directory or magic";
+        "version" => version: Version = Version::V3_5, VERSIONS, "of Spark: 3.5 (default) or 4.1";
+        "manager" => manager: ManagerKind = ManagerKind::Standalone, MANAGERS,
+            "what is started to start executors: standalone (default), Spark's own master and workers, or yarn";
+        "shuffle_service" => shuffle_service: bool = false, BOOLEAN,
+            "whether the worker serves what executors have shuffled, also of those that are gone, true or false: false";
+        // Absent: a cluster is started.
+        "master" => master: Option<Master> = None, Optional(Own { read: Master::read, show: Master::show }),
+            "of a cluster that runs already, such as spark://10.0.0.5:7077, yarn, or k8s://https://10.0.0.5:6443: none, one is started";
+        "work_directory" => work_directory: Option<String> = None, Optional(Word(master::work_directory)),
+            "where jobs on such a cluster read and write, such as hdfs://10.0.0.5:8020/underlay";
+        "configuration" => configuration: Option<PathBuf> = None, Optional(PathOf("a directory")),
+            "directory of Hadoop's configuration for such a cluster: none";
+        "driver_address" => driver_address: Option<String> = None, Optional(Word(master::address)),
+            "of this host, to which the executors of such a cluster connect: the one by which the master is reached";
+        "secret_variable" => secret_variable: Option<String> = None, Optional(Word(endpoint::variable)),
+            "the environment variable that has the secret of applications of such a cluster: none";
+        "without_secret" => without_secret: bool = false, BOOLEAN,
+            "whether Spark's own master may have no secret, and whoever reaches the driver may run code in it: false";
+        "executor_python" => executor_python: String = "python3".to_owned(), Word(master::plain_word),
+            "the Python of such a cluster's executors: python3";
+        "image" => image: Option<String> = None, Optional(Word(master::plain_word)),
+            "of executors' containers on Kubernetes";
+        "kubernetes_namespace" => kubernetes_namespace: String = "default".to_owned(), Word(master::plain_word),
+            "of executors on Kubernetes: default";
         "workers" => workers: u64 = 1, Whole(1..=16), "Spark's worker processes: 1";
         "executors" => executors: u64 = 2, Whole(1..=64), "over all workers: 2";
         "executor_cores" => executor_cores: u64 = 1, Whole(1..=64), "tasks that an executor runs at once: 1";
@@ -51,61 +84,37 @@ settings! {
             "between Spark and its store, which then have machines of their own, such as 10 Gbit/s: none, they share one";
         "link_latency" => link_latency: Duration = Duration::ZERO, Own { read: latency, show: latency_text },
             "of that link, one way, such as 50 us: none";
+        "cache" => cache: Option<CacheKind> = None, CACHES,
+            "what stands between jobs and Ceph, beside the jobs: none (default), gateway, which is Underlay's own, or alluxio";
+        "cache_write" => cache_is_back: bool = true, WRITES,
+            "of the cache: back (default), acknowledged before Ceph has it, or through";
+        "cache_memory" => cache_bytes: Option<u64> = None,
+            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            "the memory tier of the cache: what the budget allows";
+        "cache_flash" => cache_flash_bytes: Option<u64> = None,
+            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            "the flash tier of the cache, on cache_storage: none";
+        "cache_journal" => cache_journal_bytes: Option<u64> = None,
+            Optional(Own { read: cache_bytes, show: u64::to_string }),
+            "most bytes that the gateway acknowledges before Ceph has them, on cache_storage: half of what is free there";
+        "cache_flush_after" => cache_flush_after: Option<Duration> = None,
+            Optional(Own { read: latency, show: latency_text }),
+            "how long a write back may wait, of modelled time: 5 s, with alluxio 10 s";
+        "cache_short_circuit" => cache_is_short: bool = true, BOOLEAN,
+            "whether clients of Alluxio read its memory tier themselves (true, default) or ask its worker";
         "bluestore" => seeks: bool = true, OneOf(&[("hdd", true), ("ssd", false)]),
             "which kind of device an OSD is tuned for: hdd (default) or ssd";
     }
 }
 
+const MANAGERS: OneOf<ManagerKind> =
+    OneOf(&[("standalone", ManagerKind::Standalone), ("yarn", ManagerKind::Yarn)]);
+
+const CACHES: OneOf<Option<CacheKind>> =
+    OneOf(&[("none", None), ("gateway", Some(CacheKind::Gateway)), ("alluxio", Some(CacheKind::Alluxio))]);
+
+pub(super) const WRITES: OneOf<bool> = OneOf(&[("back", true), ("through", false)]);
 const STORES: OneOf<StoreKind> = OneOf(&[("hdfs", StoreKind::Hdfs), ("s3a", StoreKind::S3a)]);
-
-/// How what tasks have written becomes the output of their job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Committer {
-    /// Hadoop's own: tasks rename into the job's directory, and the job into its place.
-    FileV1,
-    /// Tasks rename into the output's place themselves.
-    FileV2,
-    /// S3A's staging committer: files wait on the worker's disk and are uploaded when their task commits; the job completes the uploads.
-    Directory,
-    /// Tasks upload while they write, and the job completes the uploads.
-    Magic,
-    /// None: rows go to a table of Apache Iceberg, and its catalog has an entry changed.
-    Iceberg,
-}
-
-const COMMITTERS: OneOf<Committer> = OneOf(&[
-    ("file-v1", Committer::FileV1),
-    ("file-v2", Committer::FileV2),
-    ("directory", Committer::Directory),
-    ("magic", Committer::Magic),
-    ("iceberg", Committer::Iceberg),
-]);
-
-impl Committer {
-    /// As studies name it.
-    pub fn name(self) -> String {
-        COMMITTERS.show(&self)
-    }
-
-    /// As S3A names it in its settings.
-    fn own_name(self) -> &'static str {
-        match self {
-            Committer::FileV1 | Committer::FileV2 | Committer::Iceberg => "file",
-            Committer::Directory => "directory",
-            Committer::Magic => "magic",
-        }
-    }
-
-    /// What chooses it in a session.
-    pub(super) fn settings(self) -> BTreeMap<&'static str, &'static str> {
-        let version = if self == Committer::FileV2 { "2" } else { "1" };
-        [
-            ("fs.s3a.committer.name", self.own_name()),
-            ("mapreduce.fileoutputcommitter.algorithm.version", version),
-        ]
-        .into()
-    }
-}
 
 impl Config {
     /// The configuration of `values` under a budget of everything together, for a storage of so many data directories; or every mistake.
@@ -119,12 +128,30 @@ impl Config {
         if let Some(directories) = directories {
             config.osds = config.osds.or(u64::try_from(directories).ok());
         }
+        let told = master::Told {
+            master: config.master.as_ref(),
+            work_directory: config.work_directory.as_deref(),
+            configuration: config.configuration.is_some(),
+            image: config.image.is_some(),
+            secret: config.secret_variable.is_some(),
+            without_secret: config.without_secret,
+            commits_to_s3a: matches!(config.committer, Committer::Directory | Committer::Magic),
+            writes_tables: config.committer == Committer::Iceberg,
+        };
+        mistakes.extend(master::mistakes(values, &told));
+        mistakes.extend(config.mistakes_of_a_version());
+        if config.master.is_some() {
+            config.executor_bytes = config.executor_bytes.or(Some(1024 * MIB));
+            return if mistakes.is_empty() { Ok(config) } else { Err(mistakes) };
+        }
+        mistakes.extend(config.mistakes_of_a_manager(values));
+        mistakes.extend(config.mistakes_of_a_cache(values));
         let mut mistake = |key: &str, problem: String| mistakes.push((key.to_owned(), problem));
         let kind = config.kind();
         let stored_on = match kind {
             StoreKind::Hdfs => Some(config.datanodes),
             StoreKind::S3a => config.osds,
-            StoreKind::Elsewhere => None,
+            StoreKind::Elsewhere | StoreKind::Given => None,
         };
         for key in others(kind).iter().filter(|key| values.contains_key(**key)) {
             let store = match kind {
@@ -189,18 +216,75 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
+    fn mistakes_of_a_version(&self) -> Mistakes {
+        let mut mistakes = Mistakes::new();
+        if self.version != Version::V3_5 {
+            let version = self.version.name();
+            if self.committer == Committer::Iceberg {
+                let problem = format!("expected another one: Iceberg 1.9 has no runtime for Spark {version}");
+                mistakes.push(("committer".to_owned(), problem));
+            }
+            if self.signs_v2 {
+                let problem = format!("expected v4, which is all that S3A of Spark {version} knows");
+                mistakes.push(("signatures".to_owned(), problem));
+            }
+        }
+        mistakes
+    }
+
+    fn mistakes_of_a_manager(&self, values: &BTreeMap<String, String>) -> Mistakes {
+        let mut mistakes = Mistakes::new();
+        let mut mistake = |key: &str, problem: &str| mistakes.push((key.to_owned(), problem.to_owned()));
+        if self.manager == ManagerKind::Yarn {
+            if self.endpoint.is_some() {
+                // Its client writes a session's settings into a file that the NodeManager unpacks on the storage under test.
+                mistake(
+                    "endpoint",
+                    "expected manager = \"standalone\": on YARN its keys would be in files on the study's storage",
+                );
+            }
+            if values.contains_key("workers") {
+                mistake("workers", "expected not to be set: YARN has one NodeManager");
+            }
+            if self.shuffle_service {
+                mistake(
+                    "shuffle_service",
+                    "expected manager = \"standalone\": it is a part of Spark's own worker",
+                );
+            }
+        } else if self.shuffle_service && self.workers > 1 {
+            mistake(
+                "shuffle_service",
+                "expected a single worker, since all of them would serve at the same port",
+            );
+        }
+        mistakes
+    }
+
     /// What is started for jobs to read and write, if anything is.
     pub(super) fn kind(&self) -> StoreKind {
+        if self.master.is_some() {
+            return StoreKind::Given;
+        }
         match (self.store, &self.endpoint) {
             (StoreKind::S3a, Some(_)) => StoreKind::Elsewhere,
             (store, _) => store,
         }
     }
 
+    /// Whether jobs write through S3A, which has committers of its own.
+    pub(super) fn is_s3a(&self) -> bool {
+        match self.kind() {
+            StoreKind::Hdfs => false,
+            StoreKind::S3a | StoreKind::Elsewhere => true,
+            StoreKind::Given => self.work_directory.as_deref().is_some_and(master::is_s3a),
+        }
+    }
+
     /// DataNodes or OSDs.
     pub(super) fn nodes_of_store(&self) -> u64 {
         match self.kind() {
-            StoreKind::Elsewhere => 0,
+            StoreKind::Elsewhere | StoreKind::Given => 0,
             StoreKind::Hdfs => self.datanodes,
             StoreKind::S3a => self.osds.unwrap_or(1),
         }
@@ -218,12 +302,15 @@ impl Config {
     fn demand(&self) -> Demand {
         Demand {
             budget_bytes: self.budget_bytes,
+            manager: self.manager,
             workers: self.workers,
             executors: self.executors,
             executor_bytes: self.executor_bytes,
             store: self.kind(),
             store_nodes: self.nodes_of_store(),
             store_cache_bytes: self.store_cache_bytes,
+            cache: self.cache,
+            cache_bytes: self.cache_bytes,
         }
     }
 
@@ -235,6 +322,17 @@ impl Config {
     /// For the record: the settings, and the sizes that follow from them.
     pub(super) fn applied(&self) -> BTreeMap<String, String> {
         let mut applied = self.recorded();
+        if let Some(full) = self.version.full() {
+            applied.insert("version".to_owned(), full.to_owned());
+        }
+        if self.master.is_some() {
+            applied.retain(|name, _| master::applies(name));
+            return applied;
+        }
+        applied.retain(|name, _| !master::applies_there_alone(name));
+        if self.manager == ManagerKind::Yarn {
+            applied.remove("workers");
+        }
         let division = self.division();
         applied.insert("executor_memory".to_owned(), division.executor_heap_bytes.to_string());
         applied.insert("replication".to_owned(), self.copies().to_string());
@@ -242,7 +340,18 @@ impl Config {
         if kind == StoreKind::S3a {
             applied.insert("store_cache".to_owned(), division.ceph.cache_bytes.to_string());
         }
+        if self.cache.is_some() {
+            applied.insert("cache_memory".to_owned(), division.cache_bytes.to_string());
+        }
+        if let Some(after) = self.flush_after() {
+            applied.insert("cache_flush_after".to_owned(), latency_text(&after));
+        }
         let is_elsewhere = kind == StoreKind::Elsewhere;
+        let is_of_cache = |name: &str| {
+            let whose = OF_CACHE.iter().find(|(key, _)| *key == name);
+            whose.is_none_or(|(_, caches)| self.cache.is_some_and(|cache| caches.contains(&cache)))
+        };
+        applied.retain(|name, _| is_of_cache(name));
         applied.retain(|name, _| {
             let name = name.as_str();
             !others(kind).contains(&name)
@@ -268,6 +377,7 @@ fn others(kind: StoreKind) -> &'static [&'static str] {
     match kind {
         StoreKind::Hdfs => &["osds", "store_cache", "bluestore"],
         StoreKind::S3a => &["datanodes"],
+        StoreKind::Given => &[],
         StoreKind::Elsewhere => &[
             "datanodes",
             "osds",
@@ -357,9 +467,86 @@ mod tests {
             (&[("endpoint", "https://a.example")], "endpoint: expected not to be set without store"),
             (&[("store", "s3a"), ("bucket", "abc")], "bucket: expected not to be set without endpoint"),
             (&[("store", "s3a"), ("endpoint", "https://a.example")], "bucket: expected to be set"),
+            (&[("cache", "gateway")], "cache: expected not to be set without store = \"s3a\" on Ceph"),
+            (
+                &[("store", "s3a"), ("cache_write", "back")],
+                "cache_write: expected not to be set without cache",
+            ),
+            (
+                &[("store", "s3a"), ("cache", "alluxio"), ("cache_journal", "1 GiB")],
+                "cache_journal: expected not to be set without cache = \"gateway\"",
+            ),
+            (
+                &[("store", "s3a"), ("cache", "alluxio"), ("committer", "magic")],
+                "committer: expected file-v1, file-v2 or iceberg: magic commits to S3A, and",
+            ),
+            (
+                &[
+                    ("store", "s3a"),
+                    ("cache", "gateway"),
+                    ("cache_write", "through"),
+                    ("cache_flush_after", "1 s"),
+                ],
+                "cache_flush_after: expected not to be set with cache_write",
+            ),
             (
                 &[("store", "s3a"), ("endpoint", "https://a.example"), ("osds", "2")],
                 "osds: expected not to be set: the store is at an endpoint",
+            ),
+            (&[("version", "4.1"), ("committer", "iceberg")], "committer: expected another one: Iceberg"),
+            (&[("version", "4.1"), ("signatures", "v2")], "signatures: expected v4"),
+            (&[("version", "2.4")], "version: expected one of 3.5, 4.1"),
+            (&[("manager", "yarn"), ("workers", "1")], "workers: expected not to be set: YARN"),
+            (&[("manager", "yarn"), ("shuffle_service", "true")], "shuffle_service: expected manager"),
+            (&[("workers", "2"), ("shuffle_service", "true")], "shuffle_service: expected a single worker"),
+            (
+                &[("store", "s3a"), ("cache", "gateway"), ("version", "4.1")],
+                "cache: expected not to be set: Ceph speaks TLS alone with Spark 4.1",
+            ),
+            (
+                &[("store", "s3a"), ("cache", "alluxio"), ("manager", "yarn")],
+                "cache: expected not to be set beside manager = \"yarn\"",
+            ),
+            (
+                &[
+                    ("store", "s3a"),
+                    ("cache", "gateway"),
+                    ("endpoint", "https://a.example"),
+                    ("bucket", "abc"),
+                    ("access_key_variable", "A"),
+                    ("secret_key_variable", "B"),
+                ],
+                "cache: expected not to be set without store = \"s3a\" on Ceph",
+            ),
+            (
+                &[("master", "spark://a"), ("work_directory", "file:///x"), ("cache", "gateway")],
+                "cache: expected not to be set beside master: a cache stands",
+            ),
+            (&[("image", "a")], "image: expected not to be set without master"),
+            (
+                &[("manager", "yarn"), ("store", "s3a"), ("endpoint", "https://a.example")],
+                "endpoint: expected manager = \"standalone\"",
+            ),
+            (
+                &[("master", "spark://a"), ("work_directory", "hdfs://a/x")],
+                "secret_variable: expected to be set: without the secret",
+            ),
+            (&[("master", "spark://a")], "work_directory: expected to be set beside master"),
+            (
+                &[("master", "spark://a"), ("work_directory", "file:///x"), ("osds", "2")],
+                "osds: expected not to be set: the cluster of 'master' has its own",
+            ),
+            (
+                &[("master", "yarn"), ("work_directory", "hdfs://a/x")],
+                "configuration: expected to be set beside master = \"yarn\"",
+            ),
+            (
+                &[
+                    ("master", "k8s://https://a"),
+                    ("work_directory", "hdfs://a/x"),
+                    ("secret_variable", "A_B"),
+                ],
+                "image: expected to be set beside a master of Kubernetes",
             ),
         ] {
             let told = mistakes(pairs, None);
@@ -380,6 +567,17 @@ mod tests {
         assert_eq!((ceph.copies(), ceph.nodes_of_store(), ceph.slots()), (2, 2, 2));
         let applied = ceph.applied();
         assert_eq!((&*applied["committer"], &*applied["osds"]), ("magic", "2"));
-        assert!(!applied.contains_key("datanodes"));
+        assert!(!applied.contains_key("datanodes") && !applied.contains_key("cache_write"));
+        assert!(ceph.takes_a_cache());
+        // Nor can one be put in between later.
+        let mut newer = resolve(&[("store", "s3a"), ("version", "4.1")], 2);
+        let refused = newer.set_cache(&values(&[("cache", "gateway")])).unwrap_err();
+        assert!(refused[0].1.contains("TLS") && newer.cache.is_none(), "{refused:?}");
+        let cached = resolve(&[("store", "s3a"), ("cache", "gateway")], 2).applied();
+        assert_eq!(
+            (&*cached["cache"], &*cached["cache_write"], &*cached["cache_flush_after"]),
+            ("gateway", "back", "5 s")
+        );
+        assert!(!cached.contains_key("cache_short_circuit") && cached["cache_memory"].parse::<u64>().is_ok());
     }
 }

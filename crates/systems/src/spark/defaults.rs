@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::config::Config;
-use super::memory::{DRIVER_HEAP_BYTES, MIB, StoreKind};
+use super::memory::{DRIVER_HEAP_BYTES, MIB};
 use super::servers::MASTER_URL;
+use super::shuffle_service::ShuffleService;
 use crate::java_server::hosts_option;
 use crate::system::Resources;
 
@@ -21,11 +22,14 @@ pub(super) struct Session<'a> {
     pub library: &'a Path,
     /// Those of Iceberg, and where its tables go, if the study writes any.
     pub iceberg: Option<(&'a Path, String)>,
+    /// Those of the client of a cache in between.
+    pub cache: Option<&'a Path>,
     pub python: &'a Path,
     /// The folder of the jobs' sources, which executors import too.
     pub jobs: &'a Path,
     pub events: &'a Path,
-    pub hosts: &'a Path,
+    /// The only names that are known in the network of the run's own; `None` in that of the host.
+    pub hosts: Option<&'a Path>,
     /// Where everything temporary goes that is not an executor's own data. It must exist.
     pub temporary: &'a Path,
     /// Where S3A keeps what is not uploaded yet.
@@ -33,6 +37,12 @@ pub(super) struct Session<'a> {
     pub slow_motion: f64,
     /// The store's own settings, keys included.
     pub store: BTreeMap<String, String>,
+    /// Whom Java trusts besides the authorities that it knows: a file of its own format.
+    pub trusted: Option<std::path::PathBuf>,
+    /// What another manager than Spark's own wants.
+    pub manager: BTreeMap<String, String>,
+    /// What it does not want of all this.
+    pub without: &'a [&'a str],
 }
 
 impl Session<'_> {
@@ -46,20 +56,36 @@ impl Session<'_> {
         text
     }
 
+    /// Of the driver, of every executor, and of what else is started for them.
+    pub(super) fn java_options(&self) -> String {
+        let mut java = "-XX:+UseSerialGC -XX:-UsePerfData -Xss512k".to_owned();
+        if let Some(hosts) = self.hosts {
+            java = format!("{java} {}", hosts_option(hosts));
+        }
+        // Java does not look at TMPDIR.
+        java = format!("{java} -Djava.io.tmpdir={}", self.temporary.display());
+        if let Some(file) = &self.trusted {
+            let trust = "-Djavax.net.ssl.trustStore";
+            java = format!("{java} {trust}={} {trust}Type=JKS", file.display());
+        }
+        if let Some(cores) = self.resources.java_option() {
+            java = format!("{java} {cores}");
+        }
+        java
+    }
+
     fn properties(&self) -> BTreeMap<String, String> {
         let config = self.config;
         let mut jars = format!("{}/*", self.library.display());
         if let Some((iceberg, _)) = &self.iceberg {
             jars = format!("{jars}:{}/*", iceberg.display());
         }
-        let mebibytes = |bytes: u64| format!("{}m", bytes / MIB);
-        let mut java = format!("-XX:+UseSerialGC -XX:-UsePerfData -Xss512k {}", hosts_option(self.hosts));
-        // Java does not look at TMPDIR.
-        let temporary = self.temporary.display();
-        java = format!("{java} -Djava.io.tmpdir={temporary}");
-        if let Some(cores) = self.resources.java_option() {
-            java = format!("{java} {cores}");
+        if let Some(cache) = self.cache {
+            jars = format!("{jars}:{}/*", cache.display());
         }
+        let mebibytes = |bytes: u64| format!("{}m", bytes / MIB);
+        let temporary = self.temporary.display();
+        let java = self.java_options();
         let timeout_s = (NETWORK_TIMEOUT_S * self.slow_motion.max(1.0)).ceil().min(86_400.0);
         let own = [
             ("spark.master", MASTER_URL.to_owned()),
@@ -83,6 +109,9 @@ impl Session<'_> {
             ("spark.ui.showConsoleProgress", "false".to_owned()),
             ("spark.eventLog.enabled", "true".to_owned()),
             ("spark.eventLog.dir", format!("file://{}", self.events.display())),
+            // One file of lines, as Spark 3.5 writes it by itself.
+            ("spark.eventLog.rolling.enabled", "false".to_owned()),
+            ("spark.eventLog.compress", "false".to_owned()),
             ("spark.sql.files.maxPartitionBytes", config.block_bytes.to_string()),
             // Where every executor is on the same machine, waiting for a better one only costs time.
             ("spark.locality.wait", "0s".to_owned()),
@@ -107,7 +136,10 @@ impl Session<'_> {
                 catalog.map(|(name, value)| (format!("spark.sql.catalog.iceberg{name}"), value.to_owned())),
             );
         }
-        if config.kind() != StoreKind::Hdfs {
+        if config.shuffle_service {
+            properties.extend(ShuffleService::settings().map(|(name, value)| (name.to_owned(), value)));
+        }
+        if config.is_s3a() {
             const CLOUD: &str = "org.apache.spark.internal.io.cloud";
             let buffers: Vec<String> = self.buffers.iter().map(|path| path.display().to_string()).collect();
             let staging = self.buffers.first().map(|path| path.join("staging")).unwrap_or_default();
@@ -124,6 +156,8 @@ impl Session<'_> {
             ];
             properties.extend(s3a.map(|(name, value)| (name.to_owned(), value)));
         }
+        properties.retain(|name, _| !self.without.contains(&name.as_str()));
+        properties.extend(self.manager.clone());
         properties
     }
 }
@@ -144,30 +178,37 @@ mod tests {
             resources: &Resources { modelled_cores: Some(16), ..Resources::unlimited() },
             library: Path::new("/cache/spark"),
             iceberg: Some((Path::new("/cache/iceberg"), "s3a://b/tables".to_owned())),
+            cache: Some(Path::new("/cache/alluxio-client")),
             python: Path::new("/cache/python/bin/python"),
             jobs: Path::new("/scratch/jobs"),
             events: Path::new("/scratch/events"),
-            hosts: Path::new("/scratch/hosts"),
+            hosts: Some(Path::new("/scratch/hosts")),
             temporary: Path::new("/scratch/tmp"),
             buffers: &["/fast/spark-local".into()],
             slow_motion: 8.0,
             store: [("spark.hadoop.fs.s3a.endpoint".to_owned(), "http://127.0.0.1:7480".to_owned())].into(),
+            trusted: Some("/scratch/gateway.jks".into()),
+            manager: [("spark.master".to_owned(), "yarn".to_owned())].into(),
+            without: &["spark.locality.wait"],
         };
         let text = session.text();
         for expected in [
             "spark.executor.memory 1024m\n",
             "spark.cores.max 3\n",
             "spark.network.timeout 960s\n",
-            "-Djava.io.tmpdir=/scratch/tmp -XX:ActiveProcessorCount=16\n",
+            "-Djava.io.tmpdir=/scratch/tmp -Djavax.net.ssl.trustStore=/scratch/gateway.jks -Djavax.net.ssl.trustStoreType=JKS \
+             -XX:ActiveProcessorCount=16\n",
+            "spark.master yarn\n",
             "spark.hadoop.hadoop.tmp.dir /scratch/tmp/hadoop\n",
             "spark.hadoop.fs.s3a.buffer.dir /fast/spark-local\n",
             "spark.hadoop.fs.s3a.committer.staging.tmp.path file:///fast/spark-local/staging\n",
             "spark.hadoop.fs.s3a.endpoint http://127.0.0.1:7480\n",
             "PathOutputCommitProtocol\n",
-            "spark.executor.extraClassPath /cache/spark/*:/cache/iceberg/*\n",
+            "spark.executor.extraClassPath /cache/spark/*:/cache/iceberg/*:/cache/alluxio-client/*\n",
             "spark.sql.catalog.iceberg.warehouse s3a://b/tables\n",
         ] {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }
+        assert!(!text.contains("spark.locality.wait"), "{text}");
     }
 }

@@ -51,6 +51,16 @@ pub(super) struct Driver {
     socket: SocketPath,
 }
 
+/// Its own folder.
+fn folder(plan: &ServerPlan) -> PathBuf {
+    plan.scratch.join("driver")
+}
+
+/// The names of the sources that executors import too: all of them.
+pub(super) fn source_names() -> Vec<&'static str> {
+    SOURCES.iter().map(|&(name, _)| name).collect()
+}
+
 /// Writes the jobs' sources into a folder of the run's own.
 pub(super) fn write_sources(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
@@ -59,7 +69,7 @@ pub(super) fn write_sources(folder: &Path) -> std::io::Result<()> {
 
 impl Driver {
     /// Starts it inside the budget: it is a part of what is measured. It need not listen yet when this returns. `configuration` has
-    /// `spark-defaults.conf`; `hadoop` is the configuration directory of an HDFS.
+    /// `spark-defaults.conf`; `hadoop` is the configuration directory of HDFS or YARN.
     pub(super) fn start(
         plan: &ServerPlan,
         jobs: &Path,
@@ -67,7 +77,7 @@ impl Driver {
         hadoop: Option<&Path>,
     ) -> Result<Driver, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
-        let folder: PathBuf = plan.scratch.join("driver");
+        let folder = folder(plan);
         std::fs::create_dir_all(folder.join("tmp"))
             .map_err(|error| failed(format!("can't make {}: {error}", folder.display())))?;
         let socket = SocketPath::new(&folder, NAME)
@@ -81,16 +91,29 @@ impl Driver {
         command.arg(jobs.join(MAIN)).arg(socket.as_path()).current_dir(&folder);
         without_variables_of_the_user(&mut command);
         without_options_of_the_user(&mut command);
-        command.envs(executor_environment(&plan.environment, &plan.local_directories, &home));
+        let executor_python = match plan.config.master {
+            Some(_) => PathBuf::from(&plan.config.executor_python),
+            None => plan.environment.python.clone(),
+        };
+        let of_jobs = (plan.config.version, &plan.environment);
+        command.envs(executor_environment(of_jobs, &plan.local_directories, &home));
         command
             .env("SPARK_CONF_DIR", configuration)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONUNBUFFERED", "1")
+            // Spark's own setting is for those who start by its scripts.
+            .env("PYSPARK_PYTHON", executor_python)
             .env("TMPDIR", folder.join("tmp"));
         if let Some(hadoop) = hadoop {
             command.env("HADOOP_CONF_DIR", hadoop);
         }
-        plan.namespace.enter(&mut command);
+        match &plan.namespace {
+            Some(namespace) => namespace.enter(&mut command),
+            // The address is the session's, which executors elsewhere must reach.
+            None => {
+                command.env_remove("SPARK_LOCAL_IP");
+            }
+        }
         let child = Child::spawn_as(NAME, "driver", command, &folder.join("driver.log"), &plan.resources)?;
         Ok(Driver { child, socket })
     }

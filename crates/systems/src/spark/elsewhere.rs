@@ -141,6 +141,11 @@ impl Elsewhere {
         settings
     }
 
+    /// What it does wrong now, by the same questions as at the start.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.ask("check", CHECK_LIMIT).err()
+    }
+
     /// S3A would go on trying for very long.
     pub(super) fn health(&self) -> Result<(), SystemError> {
         self.door.gone().map_or(Ok(()), |why| {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::NAME;
+use super::version::Version;
 use crate::artifacts::cache::{self, digest, make_once};
 use crate::child::Child;
 use crate::program::on_path;
@@ -15,9 +16,6 @@ use crate::system::{Progress, Resources, SystemError};
 
 /// What pip builds PySpark with, and then everything else.
 const BUILD_TOOLS: &str = include_str!("requirements-build.txt");
-const PACKAGES: &str = include_str!("requirements.txt");
-/// Of PySpark 3.5 and of the packages' files that are on the list.
-const VERSIONS: [(u32, u32); 3] = [(3, 9), (3, 10), (3, 11)];
 const VARIABLE: &str = "UNDERLAY_PYTHON";
 const ASK: &str = "import sys, venv, ensurepip; print('%d %d %s' % (*sys.version_info[:2], sys.executable))";
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -25,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 const OTHER_PLACES: [&str; 5] = ["PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_DRY_RUN"];
 /// What users may have set for Python and for other installations of Spark. From `AWS_` Spark would take a session's token, and send it to
 /// the study's store.
-const PREFIXES: [&str; 5] = ["PYTHON", "PYSPARK_", "SPARK_", "HADOOP_", "AWS_"];
+const PREFIXES: [&str; 6] = ["PYTHON", "PYSPARK_", "SPARK_", "HADOOP_", "YARN_", "AWS_"];
 
 /// An environment that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,35 +41,31 @@ struct Python {
     version: (u32, u32),
 }
 
-/// The version of PySpark.
-pub(super) fn version() -> Option<&'static str> {
-    PACKAGES.lines().find_map(|line| line.strip_prefix("pyspark==")?.split_whitespace().next())
-}
-
-/// The environment, which is installed if it isn't there.
+/// The environment of `spark`, which is installed if it isn't there.
 ///
 /// # Errors
 /// When there is no Python of a version that fits, or pip can't get the packages.
-pub(super) fn environment(progress: &dyn Fn(&Progress)) -> Result<Environment, SystemError> {
+pub(super) fn environment(spark: Version, progress: &dyn Fn(&Progress)) -> Result<Environment, SystemError> {
     let cache = cache::root().map_err(|error| error.of_system(NAME))?;
-    environment_in(&cache, &find_python()?, progress)
+    environment_in(&cache, (spark, &find_python(spark)?), progress)
 }
 
 fn environment_in(
     cache: &Path,
-    python: &Python,
+    (spark, python): (Version, &Python),
     progress: &dyn Fn(&Progress),
 ) -> Result<Environment, SystemError> {
     let version = format!("{}.{}", python.version.0, python.version.1);
     let program = python.program.display().to_string();
-    let name = format!("pyspark-{}", digest([BUILD_TOOLS, PACKAGES, version.as_str(), program.as_str()]));
+    let name =
+        format!("pyspark-{}", digest([BUILD_TOOLS, spark.packages(), version.as_str(), program.as_str()]));
     let folder = cache.join("python");
     let directory = folder.join(&name);
     let waiting = "waiting for another process that installs PySpark";
-    let installing = format!("installing PySpark {} and what it needs", self::version().unwrap_or_default());
+    let installing = format!("installing PySpark {} and what it needs", spark.full().unwrap_or_default());
     make_once(NAME, &folder, &name, [waiting, &installing], progress, |staging| {
         let environment = staging.join("environment");
-        install(python, &environment, staging)?;
+        install((spark, python), &environment, staging)?;
         std::fs::rename(&environment, &directory).map_err(|error| {
             SystemError::failed(
                 NAME,
@@ -85,14 +79,20 @@ fn environment_in(
 }
 
 /// Makes the environment. It may be renamed afterwards: only the scripts in `bin`, which nobody uses, name its place.
-fn install(python: &Python, environment: &Path, staging: &Path) -> Result<(), SystemError> {
+fn install(
+    (spark, python): (Version, &Python),
+    environment: &Path,
+    staging: &Path,
+) -> Result<(), SystemError> {
     let failed = |error: std::io::Error| {
         let problem = format!("can't write to {}: {error}", staging.display());
         SystemError::failed(NAME, "getting its programs", problem)
     };
     std::fs::create_dir_all(staging).map_err(failed)?;
     let (tools, packages) = (staging.join("requirements-build.txt"), staging.join("requirements.txt"));
-    std::fs::write(&tools, BUILD_TOOLS).and_then(|()| std::fs::write(&packages, PACKAGES)).map_err(failed)?;
+    std::fs::write(&tools, BUILD_TOOLS)
+        .and_then(|()| std::fs::write(&packages, spark.packages()))
+        .map_err(failed)?;
     let mut venv = isolated(&python.program);
     venv.args(["-m", "venv"]).arg(environment).current_dir(staging);
     run(venv, &staging.join("venv.log"), "make a virtual environment")?;
@@ -156,20 +156,25 @@ pub(super) fn without_variables_of_the_user(command: &mut Command) {
 }
 
 /// The first Python that fits: that of the variable, the user's, or the distribution's.
-fn find_python() -> Result<Python, SystemError> {
+fn find_python(spark: Version) -> Result<Python, SystemError> {
     let chosen = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let candidates = match &chosen {
         Some(chosen) => vec![chosen.clone()],
         None => on_path("python3").into_iter().chain([PathBuf::from("/usr/bin/python3")]).collect(),
     };
+    find_among(spark, candidates)
+}
+
+fn find_among(spark: Version, candidates: Vec<PathBuf>) -> Result<Python, SystemError> {
     let mut problem = "there is no python3".to_owned();
     for candidate in candidates {
-        match look(&candidate) {
+        match look(spark, &candidate) {
             Ok(python) => return Ok(python),
             Err(why) => problem = why,
         }
     }
-    let versions: Vec<String> = VERSIONS.iter().map(|(major, minor)| format!("{major}.{minor}")).collect();
+    let versions: Vec<String> =
+        spark.pythons().iter().map(|(major, minor)| format!("{major}.{minor}")).collect();
     Err(SystemError::Missing {
         system: NAME,
         missing: format!("Python {} with venv ({problem})", versions.join(" or ")),
@@ -177,7 +182,7 @@ fn find_python() -> Result<Python, SystemError> {
     })
 }
 
-fn look(program: &Path) -> Result<Python, String> {
+fn look(spark: Version, program: &Path) -> Result<Python, String> {
     let mut command = isolated(program);
     without_variables_of_the_user(&mut command);
     let output = command.args(["-c", ASK]).stdin(Stdio::null()).output();
@@ -193,7 +198,7 @@ fn look(program: &Path) -> Result<Python, String> {
     let (Some(major), Some(minor)) = (number(), number()) else {
         return Err(format!("{} does not tell its version", program.display()));
     };
-    if !VERSIONS.contains(&(major, minor)) {
+    if !spark.pythons().contains(&(major, minor)) {
         return Err(format!("{} is version {major}.{minor}", program.display()));
     }
     // A launcher may choose another one tomorrow.
@@ -206,14 +211,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_package_has_a_version_and_hashes() {
-        for list in [BUILD_TOOLS, PACKAGES] {
-            let requirements = list.replace("\\\n", " ");
-            for line in requirements.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-                assert!(line.contains("==") && line.contains("--hash=sha256:"), "{line}");
-            }
+    fn every_build_tool_has_a_version_and_hashes() {
+        let requirements = BUILD_TOOLS.replace("\\\n", " ");
+        for line in requirements.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            assert!(line.contains("==") && line.contains("--hash=sha256:"), "{line}");
         }
-        assert!(version().unwrap().starts_with("3.5."));
     }
 
     #[test]
@@ -225,6 +227,7 @@ mod tests {
             std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
             path
         };
+        let look = |program: &Path| look(Version::V3_5, program);
         let old = look(&script("old", "echo 3 6 /usr/bin/python3.6")).unwrap_err();
         assert!(old.ends_with("is version 3.6"), "{old}");
         let bare = look(&script("bare", "echo \"No module named 'ensurepip'\" >&2; exit 1")).unwrap_err();
@@ -232,6 +235,20 @@ mod tests {
         assert!(look(Path::new("/no/such/python")).unwrap_err().contains("can't be run"));
         let good = look(&script("good", "echo 3 11 /usr/bin/python3.11")).unwrap();
         assert_eq!(good, Python { program: "/usr/bin/python3.11".into(), version: (3, 11) });
+        // Spark 4.1 runs on fewer.
+        let nine = script("nine", "echo 3 9 /usr/bin/python3.9");
+        assert!(look(&nine).is_ok());
+        assert!(super::look(Version::V4_1, &nine).unwrap_err().ends_with("is version 3.9"));
+    }
+
+    #[test]
+    fn a_python_that_is_missing_is_told_with_what_to_install() {
+        let told = |candidates| find_among(Version::V4_1, candidates).unwrap_err().to_string();
+        let none = told(Vec::new());
+        assert!(none.contains("Python 3.10 or 3.11 with venv (there is no python3)"), "{none}");
+        assert!(none.contains("apt install python3 python3-venv") && none.contains(VARIABLE), "{none}");
+        let gone = told(vec!["/no/such/python3".into()]);
+        assert!(gone.contains("/no/such/python3 can't be run"), "{gone}");
     }
 
     #[test]
@@ -255,7 +272,7 @@ mod tests {
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let cache = folder.path().join("cache");
         let python = Python { program, version: (3, 11) };
-        let error = environment_in(&cache, &python, &|_| {}).unwrap_err().to_string();
+        let error = environment_in(&cache, (Version::V4_1, &python), &|_| {}).unwrap_err().to_string();
         assert!(error.contains("no route to the index") && error.contains("UNDERLAY_CACHE"), "{error}");
         let left: Vec<_> = std::fs::read_dir(cache.join("python")).unwrap().collect();
         assert_eq!(left.len(), 1, "the lock alone: {left:?}");

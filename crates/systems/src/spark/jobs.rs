@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use underlay_record::{JobRecord, StageRecord};
 
 use super::NAME;
-use super::config::{Committer, Config};
+use super::committer::Committer;
+use super::config::Config;
 use super::event_log::{JobEvents, Stage};
 use crate::ceph::StoreRequest;
 use crate::system::{JobRequest, SystemError};
@@ -217,6 +218,7 @@ pub(super) fn record(
         directories: Vec::new(),
         stages: told,
         committer,
+        cache: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! How the memory budget is divided among Spark and the store below it. The rule is in `docs.md`.
 
-use crate::ceph;
 use crate::hdfs::Heaps;
+use crate::{alluxio, ceph, gateway};
 
 pub(super) const MIB: u64 = 1 << 20;
 /// The smallest heap that Spark starts with: it keeps 300 MiB to itself.
@@ -10,17 +10,34 @@ pub(super) const MIN_HEAP_BYTES: u64 = 512 * MIB;
 /// Of the master and of each worker, which only talk.
 pub(super) const SERVER_HEAP_BYTES: u64 = 96 * MIB;
 const SERVER_OWN_BYTES: u64 = 108 * MIB;
+/// Of YARN's two servers, and of what the application has there besides executors.
+pub(super) const YARN_HEAP_BYTES: u64 = 80 * MIB;
+const YARN_DIRECT_BYTES: u64 = 32 * MIB;
+pub(super) const APPLICATION_MASTER_HEAP_BYTES: u64 = 256 * MIB;
+pub(super) const APPLICATION_MASTER_BYTES: u64 = APPLICATION_MASTER_HEAP_BYTES + 128 * MIB;
 /// The driver plans queries, and collects small results.
 pub(super) const DRIVER_HEAP_BYTES: u64 = 640 * MIB;
 /// Java's own part of the driver, and the Python program that it serves.
 const DRIVER_OWN_BYTES: u64 = 288 * MIB;
 /// What an executor has outside of its heap: code, threads, network buffers, and a Python worker. Measured: 180 to 230 MiB.
-const EXECUTOR_OWN_BYTES: u64 = 256 * MIB;
+pub(super) const EXECUTOR_OWN_BYTES: u64 = 256 * MIB;
 const MAX_EXECUTOR_HEAP_BYTES: u64 = 24 * 1024 * MIB;
 const MIN_PAGE_CACHE_BYTES: u64 = 128 * MIB;
 /// Executors' heaps get one over this of what the servers leave, and a store with a cache of its own one over the other.
 const EXECUTOR_SHARE: u64 = 2;
 const CACHE_SHARE: u64 = 4;
+/// A cache in between gets one over this before them.
+const BETWEEN_SHARE: u64 = 3;
+const MIN_BETWEEN_BYTES: u64 = 64 * MIB;
+
+/// What starts executors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ManagerKind {
+    /// Spark's own master and workers.
+    Standalone,
+    /// A ResourceManager and a NodeManager.
+    Yarn,
+}
 
 /// What jobs read from and write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +46,41 @@ pub(crate) enum StoreKind {
     S3a,
     /// S3 at an endpoint: nothing is started.
     Elsewhere,
+    /// What a cluster that runs already has.
+    Given,
+}
+
+/// What stands between jobs and an object store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheKind {
+    /// Underlay's own S3 gateway.
+    Gateway,
+    Alluxio,
+}
+
+impl CacheKind {
+    /// As studies name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            CacheKind::Gateway => "gateway",
+            CacheKind::Alluxio => "alluxio",
+        }
+    }
+
+    /// What it needs besides its memory tier, for so many executors as its clients.
+    fn own_bytes(self, executors: u64) -> u64 {
+        match self {
+            CacheKind::Gateway => gateway::OWN_BYTES,
+            CacheKind::Alluxio => alluxio::OWN_BYTES + executors * alluxio::CLIENT_BYTES,
+        }
+    }
 }
 
 /// What the budget has to cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Demand {
     pub budget_bytes: u64,
+    pub manager: ManagerKind,
     pub workers: u64,
     pub executors: u64,
     /// If the study sets it.
@@ -42,6 +88,9 @@ pub(super) struct Demand {
     pub store: StoreKind,
     pub store_nodes: u64,
     pub store_cache_bytes: Option<u64>,
+    pub cache: Option<CacheKind>,
+    /// Its memory tier, if the study sets it.
+    pub cache_bytes: Option<u64>,
 }
 
 /// The sizes of everything that is started.
@@ -50,34 +99,49 @@ pub(super) struct Division {
     pub executor_heap_bytes: u64,
     pub hdfs: Heaps,
     pub ceph: ceph::Memory,
+    /// The memory tier of the cache in between; 0 without one.
+    pub cache_bytes: u64,
 }
 
 impl Demand {
     /// The smallest budget that is enough.
     pub(super) fn min_bytes(self) -> u64 {
+        let between = self.cache.map_or(0, |_| self.cache_bytes.unwrap_or(MIN_BETWEEN_BYTES));
+        self.fixed_bytes() + self.without_between_bytes() + between
+    }
+
+    /// The least that executors, the store's caches and pages must have.
+    fn without_between_bytes(self) -> u64 {
         let heap = self.executor_bytes.unwrap_or(MIN_HEAP_BYTES);
         let cache = self.store_cache_bytes.map_or(0, |bytes| (bytes - 64 * MIB) * self.store_nodes);
-        self.fixed_bytes() + self.executors * heap + cache + MIN_PAGE_CACHE_BYTES
+        self.executors * heap + cache + MIN_PAGE_CACHE_BYTES
     }
 
     /// Without executors' heaps, caches and pages.
     fn fixed_bytes(self) -> u64 {
-        let spark = (1 + self.workers) * (SERVER_HEAP_BYTES + SERVER_OWN_BYTES)
-            + DRIVER_HEAP_BYTES
-            + DRIVER_OWN_BYTES
-            + self.executors * EXECUTOR_OWN_BYTES;
+        let manager = match self.manager {
+            ManagerKind::Standalone => (1 + self.workers) * (SERVER_HEAP_BYTES + SERVER_OWN_BYTES),
+            ManagerKind::Yarn => {
+                2 * (YARN_HEAP_BYTES + SERVER_OWN_BYTES) + YARN_DIRECT_BYTES + APPLICATION_MASTER_BYTES
+            }
+        };
+        let spark = manager + DRIVER_HEAP_BYTES + DRIVER_OWN_BYTES + self.executors * EXECUTOR_OWN_BYTES;
         let store = match self.store {
             StoreKind::Hdfs => Heaps::of(0).resident_bytes(self.store_nodes),
             StoreKind::S3a => ceph::Memory::min_bytes(self.store_nodes),
-            StoreKind::Elsewhere => 0,
+            StoreKind::Elsewhere | StoreKind::Given => 0,
         };
-        spark + store
+        spark + store + self.cache.map_or(0, |cache| cache.own_bytes(self.executors))
     }
 }
 
 impl Division {
     pub(super) fn of(demand: Demand) -> Division {
         let left = demand.budget_bytes.saturating_sub(demand.fixed_bytes());
+        let spare = left.saturating_sub(demand.without_between_bytes());
+        let share = (left / BETWEEN_SHARE).min(spare).max(MIN_BETWEEN_BYTES) / MIB * MIB;
+        let cache_bytes = demand.cache.map_or(0, |_| demand.cache_bytes.unwrap_or(share));
+        let left = left.saturating_sub(cache_bytes);
         let share = left / EXECUTOR_SHARE / demand.executors.max(1) / MIB * MIB;
         let executor_heap_bytes =
             demand.executor_bytes.unwrap_or(share.clamp(MIN_HEAP_BYTES, MAX_EXECUTOR_HEAP_BYTES));
@@ -87,7 +151,7 @@ impl Division {
             Some(cache_bytes) => ceph::Memory { cache_bytes },
             None => ceph::Memory::of(minimum.saturating_add(left / CACHE_SHARE), demand.store_nodes),
         };
-        Division { executor_heap_bytes, hdfs: Heaps::of(0), ceph }
+        Division { executor_heap_bytes, hdfs: Heaps::of(0), ceph, cache_bytes }
     }
 }
 
@@ -97,28 +161,42 @@ mod tests {
 
     #[test]
     fn what_is_divided_fits_into_the_budget() {
-        for store in [StoreKind::Hdfs, StoreKind::S3a, StoreKind::Elsewhere] {
+        let stores = [
+            (StoreKind::Hdfs, None),
+            (StoreKind::S3a, None),
+            (StoreKind::S3a, Some(CacheKind::Gateway)),
+            (StoreKind::S3a, Some(CacheKind::Alluxio)),
+            (StoreKind::Elsewhere, None),
+        ];
+        for (store, cache) in stores {
             for (workers, executors, store_nodes) in [(1, 1, 1), (2, 4, 3), (1, 8, 7)] {
                 let demand = Demand {
                     budget_bytes: 0,
+                    manager: if workers == 2 { ManagerKind::Yarn } else { ManagerKind::Standalone },
                     workers,
                     executors,
                     executor_bytes: None,
                     store,
                     store_nodes,
                     store_cache_bytes: None,
+                    cache,
+                    cache_bytes: None,
                 };
                 let mut budget_bytes = demand.min_bytes();
                 while budget_bytes < 1 << 40 {
                     let demand = Demand { budget_bytes, ..demand };
                     let division = Division::of(demand);
                     let caches = match store {
-                        StoreKind::Hdfs | StoreKind::Elsewhere => 0,
+                        StoreKind::Hdfs | StoreKind::Elsewhere | StoreKind::Given => 0,
                         StoreKind::S3a => (division.ceph.cache_bytes - 64 * MIB) * store_nodes,
                     };
-                    let used = demand.fixed_bytes() + executors * division.executor_heap_bytes + caches;
+                    let used = demand.fixed_bytes()
+                        + executors * division.executor_heap_bytes
+                        + caches
+                        + division.cache_bytes;
                     assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
                     assert!(division.executor_heap_bytes >= MIN_HEAP_BYTES);
+                    assert_eq!(division.cache_bytes >= MIN_BETWEEN_BYTES, cache.is_some());
                     budget_bytes += budget_bytes / 3;
                 }
             }

@@ -1,6 +1,8 @@
 #![doc = include_str!("docs.md")]
 
+mod cache;
 mod cluster;
+mod committer;
 mod config;
 mod defaults;
 mod driver;
@@ -9,14 +11,20 @@ mod endpoint;
 mod environment;
 mod event_log;
 mod jobs;
+mod joining;
+mod manager;
+mod master;
 mod memory;
+mod on_yarn;
 mod parts;
 mod servers;
+mod shuffle_service;
 mod start;
 mod store;
+mod version;
 
 pub use cluster::Cluster;
-pub use config::Committer;
+pub use committer::Committer;
 pub use event_log::{JobEvents, Stage};
 pub use start::{INSTALLED, Spark};
 

@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::config::Config;
-use super::memory::StoreKind;
+use super::memory::{CacheKind, ManagerKind, StoreKind};
 use super::servers::worker_name;
 use crate::parts::Part;
 use crate::system::{StoragePaths, SystemError};
@@ -13,6 +13,7 @@ fn of_store(config: &Config, paths: &StoragePaths) -> Result<(Vec<Part>, usize),
     let nodes = config.nodes_of_store();
     Ok(match config.kind() {
         StoreKind::Elsewhere => (vec![Part::new("endpoint", "S3 store")], 1),
+        StoreKind::Given => (Vec::new(), 0),
         StoreKind::Hdfs => {
             let data: Vec<_> =
                 paths.data.iter().map(|path| (path.clone(), hdfs::StorageType::Disk)).collect();
@@ -30,22 +31,57 @@ fn of_store(config: &Config, paths: &StoragePaths) -> Result<(Vec<Part>, usize),
     })
 }
 
+/// The parts of a cache in front of `store`; workers send requests to all but those in the background.
+fn of_cache(config: &Config, paths: &StoragePaths, store: &[Part]) -> Vec<Part> {
+    let Some(kind) = config.cache else { return Vec::new() };
+    let own = paths.roles.get("cache_storage").or_else(|| paths.roles.get("shuffle")).or(paths.data.first());
+    let folder = own.map(|storage| storage.join("spark-cache"));
+    match kind {
+        CacheKind::Gateway => {
+            let cache = Part::new("cache", "S3 cache").using(store);
+            vec![folder.iter().fold(cache, |cache, folder| cache.keeping("journal and cache", folder))]
+        }
+        CacheKind::Alluxio => {
+            let worker = Part::new("alluxio-worker", "Alluxio worker").using(store);
+            let flash = folder.filter(|_| config.cache_flash_bytes.is_some());
+            let worker = flash.iter().fold(worker, |worker, folder| worker.keeping("cache", folder));
+            let master = Part::new("alluxio-master", "Alluxio master").using(store);
+            let storing = Part::new("alluxio-job-worker", "Alluxio job worker").using(store).using([&worker]);
+            let jobs = Part::new("alluxio-job-master", "Alluxio job master").using([&storing]);
+            vec![worker, master, storing.background(), jobs.background()]
+        }
+    }
+}
+
 pub(super) fn parts(paths: &StoragePaths, config: &Config) -> Vec<Part> {
+    if config.master.is_some() {
+        return Vec::new();
+    }
     let Ok((store, known)) = of_store(config, paths) else { return Vec::new() };
     let shuffle = match paths.roles.get("shuffle") {
         Some(directory) => std::slice::from_ref(directory),
         None => &paths.data,
     };
-    let count = usize::try_from(config.workers).unwrap_or(1);
-    let worker = |number| {
-        Part::new(worker_name(number), "worker")
-            .keeping_in("shuffle", shuffle)
-            .using(&store[store.len() - known..])
+    let front = &store[store.len() - known..];
+    let cache = of_cache(config, paths, front);
+    let asked: Vec<Part> = match cache.is_empty() {
+        true => front.to_vec(),
+        false => cache.iter().filter(|part| !part.is_background).cloned().collect(),
     };
-    let workers: Vec<Part> = (0..count).map(worker).collect();
+    let place = |name: String, role| Part::new(name, role).keeping_in("shuffle", shuffle).using(&asked);
+    let (master, workers) = match config.manager {
+        ManagerKind::Standalone => {
+            let count = usize::try_from(config.workers).unwrap_or(1);
+            let workers: Vec<Part> = (0..count).map(|number| place(worker_name(number), "worker")).collect();
+            (Part::new("master", "master"), workers)
+        }
+        ManagerKind::Yarn => {
+            let node_manager = place("nodemanager".to_owned(), "NodeManager");
+            (Part::new("resourcemanager", "ResourceManager"), vec![node_manager])
+        }
+    };
     let driver = Part::new("driver", "driver").using(&workers);
-    let master = Part::new("master", "master").background();
-    [driver, master].into_iter().chain(workers).chain(store).collect()
+    [driver, master.background()].into_iter().chain(workers).chain(cache).chain(store).collect()
 }
 
 #[cfg(test)]
@@ -67,11 +103,24 @@ mod tests {
         assert_eq!(names(&on_hdfs), "driver master worker1 worker2 namenode datanode1 datanode2 datanode3");
         assert_eq!(on_hdfs[0].uses, ["worker1", "worker2"]);
         assert_eq!(on_hdfs[2].uses, ["namenode", "datanode1", "datanode2", "datanode3"]);
+        let on_yarn = of(&[("manager", "yarn"), ("datanodes", "1")]);
+        assert_eq!(names(&on_yarn), "driver resourcemanager nodemanager namenode datanode1");
+        assert_eq!(on_yarn[0].uses, ["nodemanager"]);
+        assert_eq!(on_yarn[2].uses, ["namenode", "datanode1"]);
         let on_ceph = of(&[("store", "s3a"), ("committer", "magic")]);
         assert!(names(&on_ceph).ends_with("osd0 osd1 monitor manager gateway"), "{on_ceph:?}");
         let worker = on_ceph.iter().find(|part| part.name == "worker1").unwrap();
         assert_eq!(worker.uses, ["gateway"]);
         let gateway = on_ceph.last().unwrap();
         assert_eq!(gateway.uses, ["osd0", "osd1"]);
+        let cached = of(&[("store", "s3a"), ("cache", "gateway")]);
+        let part = |name: &str| cached.iter().find(|part| part.name == name).unwrap();
+        assert_eq!(
+            (&part("worker1").uses, &part("cache").uses),
+            (&vec!["cache".to_owned()], &vec!["gateway".to_owned()])
+        );
+        let alluxio = of(&[("store", "s3a"), ("cache", "alluxio")]);
+        let worker = alluxio.iter().find(|part| part.name == "worker1").unwrap();
+        assert_eq!(worker.uses, ["alluxio-worker", "alluxio-master"]);
     }
 }

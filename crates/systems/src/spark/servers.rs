@@ -8,8 +8,11 @@ use super::NAME;
 use super::config::Config;
 use super::environment::Environment;
 use super::memory::{MIB, SERVER_HEAP_BYTES};
+use super::shuffle_service::ShuffleService;
+use super::version::Version;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, hosts};
+use crate::mount_namespace::let_go_of_others;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Roster;
 use crate::pid_namespace::{Mounts, contained, program_of};
@@ -24,8 +27,6 @@ const WORKER_PORT: u16 = 7101;
 const WORKER_WEB_PORT: u16 = 8101;
 const MASTER_CLASS: &str = "org.apache.spark.deploy.master.Master";
 const WORKER_CLASS: &str = "org.apache.spark.deploy.worker.Worker";
-/// Of Scala, which Spark's launcher would look for among build directories.
-pub(super) const SCALA_VERSION: &str = "2.12";
 /// What Spark accesses of Java's own classes by reflection.
 const OPENED: [&str; 8] = [
     "java.lang",
@@ -55,7 +56,8 @@ pub(super) struct ServerPlan {
     /// For shuffle files and spills.
     pub local_directories: Vec<PathBuf>,
     pub scratch: PathBuf,
-    pub namespace: Arc<NetworkNamespace>,
+    /// The network of everything that is started; that of the host for a driver whose executors are on other machines.
+    pub namespace: Option<Arc<NetworkNamespace>>,
     pub resources: Resources,
     pub limit: Duration,
 }
@@ -64,16 +66,39 @@ pub(super) fn worker_name(number: usize) -> String {
     format!("worker{}", number + 1)
 }
 
+/// As messages call it.
+fn server_name(number: usize) -> String {
+    format!("Worker {}", number + 1)
+}
+
 impl ServerPlan {
     /// The file by which all of Spark resolves this host's name.
     pub(super) fn hosts(&self) -> PathBuf {
         self.scratch.join("hosts")
     }
 
+    /// The folder of everything, with that file.
+    pub(super) fn prepare(&self) -> Result<(), SystemError> {
+        std::fs::create_dir_all(&self.scratch)
+            .and_then(|()| std::fs::write(self.hosts(), self.names()))
+            .map_err(|error| {
+                SystemError::starting(NAME, format!("can't write to {}: {error}", self.scratch.display()))
+            })
+    }
+
     fn names(&self) -> String {
         let config = &self.config;
         let of_store = config.endpoint.as_ref().zip(config.bucket.as_deref());
         hosts() + &of_store.map(|(endpoint, bucket)| endpoint.names(bucket)).unwrap_or_default()
+    }
+
+    fn folder_of(&self, server: &str) -> PathBuf {
+        self.scratch.join(server.to_lowercase().replace(' ', "-"))
+    }
+
+    /// That of the only worker, if there is one.
+    fn shuffle_service(&self) -> Option<ShuffleService> {
+        self.config.shuffle_service.then(|| ShuffleService::of(&self.folder_of(&server_name(0))))
     }
 
     fn server(&self, name: &str, class: &str) -> JavaServer {
@@ -88,8 +113,8 @@ impl ServerPlan {
             options: OPENED.iter().map(|part| format!("--add-opens=java.base/{part}=ALL-UNNAMED")).collect(),
             environment: Vec::new(),
             quick_start: true,
-            folder: self.scratch.join(name.to_lowercase().replace(' ', "-")),
-            namespace: Some(Arc::clone(&self.namespace)),
+            folder: self.folder_of(name),
+            namespace: self.namespace.clone(),
         }
     }
 
@@ -98,7 +123,12 @@ impl ServerPlan {
         // The executors that it has room for, and not one more.
         let executors = config.executors.div_ceil(config.workers);
         let memory_mib = executors * (config.division().executor_heap_bytes / MIB);
-        let mut worker = self.server(&format!("Worker {}", number + 1), WORKER_CLASS);
+        let mut worker = self.server(&server_name(number), WORKER_CLASS);
+        if let Some(service) = self.shuffle_service() {
+            worker.options.extend(service.options().map_err(|error| {
+                SystemError::starting(NAME, format!("can't write to {}: {error}", worker.folder.display()))
+            })?);
+        }
         let port = |first: u16| (usize::from(first) + number).to_string();
         worker.arguments = [
             "--host",
@@ -119,16 +149,28 @@ impl ServerPlan {
         .into();
         let program = program_of(NAME, &self.java)?;
         let home = program.parent().and_then(Path::parent).unwrap_or(Path::new("/")).display().to_string();
-        worker.environment = executor_environment(&self.environment, &self.local_directories, &home);
+        worker.environment =
+            executor_environment((config.version, &self.environment), &self.local_directories, &home);
         // Executors get their own process groups.
-        let contained = contained(NAME, &self.java, &worker.folder, Mounts::Shared)?;
-        worker.start(&contained, &self.resources)
+        let contained = contained(NAME, &self.java, &worker.folder, config.version.mounts())?;
+        let worker = worker.start(&contained, &self.resources)?;
+        if config.version.mounts() == Mounts::Own {
+            let own: Vec<&Path> =
+                self.local_directories.iter().chain([&self.scratch]).map(PathBuf::as_path).collect();
+            if let Err(error) = let_go_of_others(worker.state().pid(), &own, self.limit) {
+                // If it has ended, its log says why.
+                worker.check("starting")?;
+                let problem = format!("can't unmount what other runs have attached: {error}");
+                return Err(worker.state().failed("starting", problem));
+            }
+        }
+        Ok(worker)
     }
 }
 
 /// What a worker passes on to its executors, and the driver needs as well.
 pub(super) fn executor_environment(
-    environment: &Environment,
+    (version, environment): (Version, &Environment),
     local_directories: &[PathBuf],
     java_home: &str,
 ) -> Vec<(String, String)> {
@@ -136,7 +178,7 @@ pub(super) fn executor_environment(
     [
         ("JAVA_HOME", java_home.to_owned()),
         ("SPARK_HOME", environment.spark_home.display().to_string()),
-        ("SPARK_SCALA_VERSION", SCALA_VERSION.to_owned()),
+        ("SPARK_SCALA_VERSION", version.scala().to_owned()),
         ("SPARK_LOCAL_DIRS", locals.join(",")),
         ("SPARK_LOCAL_IP", "127.0.0.1".to_owned()),
     ]
@@ -145,14 +187,8 @@ pub(super) fn executor_environment(
 }
 
 impl Servers {
-    /// Starts all of them. Workers may not have registered yet when this returns.
+    /// Starts all of them by a plan that is prepared. Workers may not have registered yet when this returns.
     pub(super) fn start(plan: ServerPlan) -> Result<Servers, SystemError> {
-        let failed = |error: std::io::Error| {
-            SystemError::starting(NAME, format!("can't write to {}: {error}", plan.scratch.display()))
-        };
-        std::fs::create_dir_all(&plan.scratch)
-            .and_then(|()| std::fs::write(plan.hosts(), plan.names()))
-            .map_err(failed)?;
         let mut master = plan.server("Master", MASTER_CLASS);
         master.arguments = [
             "--host",
@@ -173,8 +209,8 @@ impl Servers {
         Ok(Servers { workers: Roster::new(NAME, workers), master, plan })
     }
 
-    pub(super) fn plan(&self) -> &ServerPlan {
-        &self.plan
+    pub(super) fn shuffle_service(&self) -> Option<ShuffleService> {
+        self.plan.shuffle_service()
     }
 
     /// Fails with the end of its log if one has ended that was not sent away.

@@ -2,25 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_sync::Mutex;
 
 use super::NAME;
+use super::cache::{self, Caches};
 use super::cluster::{Cluster, Remote, State};
-use super::config::{Committer, Config, SETTINGS};
+use super::committer::Committer;
+use super::config::{Config, SETTINGS};
 use super::defaults::Session;
-use super::driver::{Driver, write_sources};
+use super::driver::{Driver, source_names, write_sources};
 use super::elsewhere::Elsewhere;
-use super::environment::{self, environment};
+use super::environment::environment;
 use super::event_log::EventLog;
 use super::jobs::JOBS;
-use super::memory::StoreKind;
+use super::joining::{self, Reached};
+use super::manager::Manager;
+use super::memory::{CacheKind, ManagerKind, StoreKind};
+use super::on_yarn;
 use super::parts::parts;
 use super::servers::{ServerPlan, Servers, worker_name};
-use super::store::Store;
-use crate::artifacts::{self, HADOOP, ICEBERG, SPARK};
+use super::store::{Given, Store};
+use super::version::{VERSIONS, Version};
+use crate::artifacts::{self, ALLUXIO, HADOOP, ICEBERG, SPARK, SPARK_4_1};
 use crate::ceph::{self, Ceph};
 use crate::hdfs;
 use crate::java::Java;
@@ -42,11 +48,15 @@ const START_LIMIT: Duration = Duration::from_secs(240);
 const ROLES: &[(&str, &str)] = &[
     ("shuffle", "executors' local directories: shuffle files, spills, and what S3A has not uploaded yet"),
     ("namenode", "the image and the edit log of HDFS's NameNode"),
+    (
+        "cache_storage",
+        "the journal, the metadata and the flash tier of a cache between jobs and Ceph; by default with what is shuffled",
+    ),
 ];
 /// The folder of executors on a storage.
 const LOCAL: &str = "spark-local";
-/// The jar with the texts of queries, of the list of artifacts.
-const QUERIES: &str = "spark-sql_2.12-3.5.7-tests.jar";
+/// The name by which Spark looks for it.
+const SETTINGS_FILE: &str = "spark-defaults.conf";
 
 /// The system `spark`. Its programs come from the cache, and Ceph's from the distribution.
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +68,20 @@ pub struct Spark {
 pub static INSTALLED: Spark = Spark::with_variables(|name| std::env::var(name).ok());
 
 impl Spark {
-    /// Takes the keys of a store elsewhere from these variables instead of the environment.
+    /// Takes the keys of a store elsewhere, and the gateway's program, from these variables instead of the environment.
     pub const fn with_variables(variable: fn(&str) -> Option<String>) -> Spark {
         Spark { variable }
+    }
+
+    /// Checks what can't be fetched, before anything is.
+    fn check_programs(&self, config: &Config) -> Result<(), SystemError> {
+        if config.cache == Some(CacheKind::Gateway) {
+            cache::program(self.variable)?;
+        }
+        match config.kind() {
+            StoreKind::Hdfs | StoreKind::Elsewhere | StoreKind::Given => Ok(()),
+            StoreKind::S3a => Ceph::check_installed(NAME),
+        }
     }
 
     /// Like [`System::start`], but returns the concrete type.
@@ -82,10 +103,13 @@ impl Spark {
             ));
         }
         check_roles(NAME, ROLES, paths.roles.keys())?;
-        check_programs(&config)?;
+        self.check_programs(&config)?;
+        let reached = config.master.as_ref();
+        let reached =
+            reached.map(|master| joining::reach((&config, master), settings, self.variable)).transpose()?;
         let java = Java::find(NAME)?;
-        let environment = environment(&|_| {})?;
-        let library = SPARK.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+        let environment = environment(config.version, &|_| {})?;
+        let library = config.version.jars().directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
         let iceberg = match config.committer {
             Committer::Iceberg => Some(ICEBERG.directory(&|_| {}).map_err(|error| error.of_system(NAME))?),
             _ => None,
@@ -93,6 +117,7 @@ impl Spark {
         let scratch = paths.scratch.join(NAME);
         check_path(&scratch)?;
         let slow_motion = settings.slow_motion.max(1.0);
+        let caches = Caches::of(&config, paths, &scratch, self.variable, slow_motion)?;
         let limit = START_LIMIT.mul_f64(slow_motion);
         let failed = |path: &std::path::Path, error: std::io::Error| {
             SystemError::starting(NAME, format!("can't write to {}: {error}", path.display()))
@@ -106,6 +131,20 @@ impl Spark {
         write_sources(&jobs).map_err(|error| failed(&jobs, error))?;
         for folder in [&events, &configuration, &temporary] {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+        }
+        if let Some(reached) = reached {
+            let plan = ServerPlan {
+                java,
+                environment,
+                config,
+                // The driver's alone, which has next to nothing to keep there.
+                local_directories: vec![temporary.clone()],
+                scratch,
+                namespace: None,
+                resources: resources.clone(),
+                limit,
+            };
+            return join(plan, &reached, &library, caches, (&jobs, &events, &configuration, &temporary));
         }
         let local_directories = local_directories(paths)?;
         let namespace = NetworkNamespace::create(NAME)?;
@@ -126,66 +165,161 @@ impl Spark {
             }
             None => Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
         };
-        let servers = Servers::start(ServerPlan {
+        caches.furnish(&config, &namespace, paths)?;
+        let plan = ServerPlan {
             java,
             environment,
             config: config.clone(),
             local_directories: local_directories.clone(),
             scratch: scratch.clone(),
-            namespace: std::sync::Arc::clone(&namespace),
+            namespace: Some(std::sync::Arc::clone(&namespace)),
             resources: resources.clone(),
             limit,
-        })?;
-        let plan = servers.plan();
-        let cluster_environment = plan.environment.clone();
-        let session = Session {
+        };
+        plan.prepare()?;
+        let mut hadoop = store.hadoop_configuration().map(std::path::Path::to_owned);
+        let manager = match config.manager {
+            ManagerKind::Standalone => Manager::Standalone(Box::new(Servers::start(plan.clone())?)),
+            ManagerKind::Yarn => {
+                let storages: Vec<PathBuf> = paths.data.iter().chain(paths.roles.values()).cloned().collect();
+                let (yarn, configuration) =
+                    on_yarn::start(&plan, &namespace, hadoop.as_deref(), &storages, slow_motion)?;
+                hadoop = Some(configuration);
+                Manager::Yarn(Box::new(yarn))
+            }
+        };
+        let of_cache = caches.library().map(Path::to_owned);
+        let mut session = Session {
             config: &config,
             resources,
             library: &library,
-            iceberg: iceberg.as_deref().map(|jars| (jars, store.url("tables"))),
+            iceberg: iceberg.as_deref().map(|jars| {
+                let tables = config.cache.map(|kind| cache::url(kind, "tables"));
+                (jars, tables.unwrap_or_else(|| store.url("tables")))
+            }),
             python: &plan.environment.python,
             jobs: &jobs,
             events: &events,
-            hosts: &plan.hosts(),
+            hosts: Some(&plan.hosts()),
             temporary: &temporary,
             buffers: &local_directories,
             slow_motion,
-            store: store.settings(address),
+            cache: of_cache.as_deref(),
+            store: match config.takes_a_cache() {
+                true => store.settings(address).into_iter().chain(caches.settings()).collect(),
+                false => store.settings(address),
+            },
+            trusted: store.certificate().map(|certificate| certificate.trusted_by_java()),
+            manager: BTreeMap::new(),
+            without: &[],
         };
-        let file = configuration.join("spark-defaults.conf");
+        if config.manager == ManagerKind::Yarn {
+            session.manager = on_yarn::settings(&plan, &session.java_options());
+        }
+        let file = configuration.join(SETTINGS_FILE);
         write_private(&file, &session.text()).map_err(|error| failed(&file, error))?;
-        let driver = Driver::start(plan, &jobs, &configuration, store.hadoop_configuration())?;
+        let driver = Driver::start(&plan, &jobs, &configuration, hadoop.as_deref())?;
         let requests = match &store {
             Store::Ceph(ceph) => Some(ceph.request_log()),
             // Only the store itself could count them.
-            Store::Hdfs(_) | Store::Elsewhere(_) => None,
+            Store::Hdfs(_) | Store::Elsewhere(_) | Store::Given(_) => None,
         };
-        let bin = cluster_environment.python.parent().unwrap_or(std::path::Path::new("/"));
-        let tools = [
-            ("tpcgen", bin.join("tpcgen-cli")),
-            ("queries", library.join(QUERIES)),
-            ("local", scratch.join("tpcds")),
-        ]
-        .map(|(name, path)| (name, serde_json::Value::from(path.display().to_string())))
-        .into();
+        let is_ours = !matches!(store, Store::Elsewhere(_));
         let state = State::new(config.committer, EventLog::new(&events), requests);
-        let cluster = Cluster {
+        let mut cluster = Cluster {
             driver,
-            servers,
+            manager,
+            cache: None,
+            caches,
             store,
-            namespace,
+            namespace: Some(namespace),
             remote,
             last_carried: Mutex::default(),
-            tools,
+            tools: tools(&plan, &library),
             resources: resources.clone(),
             state: Mutex::new(state),
-            config,
+            config: config.clone(),
         };
-        let executors = cluster.config.executors;
-        cluster.driver.wait_until_ready(executors, limit, &|| cluster.check("starting"))?;
+        cluster.driver.wait_until_ready(config.executors, limit, &|| cluster.check("starting"))?;
+        if !is_ours {
+            // The session has read them. The keys of a store that others use need not lie there for the rest of the run.
+            session.store.clear();
+            write_private(&file, &session.text()).map_err(|error| failed(&file, error))?;
+        }
         cluster.make_bucket(limit)?;
+        cluster.start_cache(resources, limit)?;
         Ok(cluster)
     }
+}
+
+/// A session on the cluster of the master that was reached.
+fn join(
+    plan: ServerPlan,
+    reached: &Reached,
+    library: &Path,
+    caches: Caches,
+    (jobs, events, configuration, temporary): (&Path, &Path, &Path, &Path),
+) -> Result<Cluster, SystemError> {
+    plan.prepare()?;
+    let config = &plan.config;
+    let buffers = [temporary.to_owned()];
+    let mut session = Session {
+        config,
+        resources: &plan.resources,
+        library,
+        iceberg: None,
+        python: &plan.environment.python,
+        jobs,
+        events,
+        hosts: None,
+        temporary,
+        buffers: &buffers,
+        slow_motion: 1.0,
+        cache: None,
+        store: BTreeMap::new(),
+        trusted: None,
+        manager: reached.settings(config, &source_names(), jobs),
+        without: Reached::without(),
+    };
+    let file = configuration.join(SETTINGS_FILE);
+    let write = |session: &Session<'_>| {
+        write_private(&file, &session.text()).map_err(|error| {
+            SystemError::starting(NAME, format!("can't write to {}: {error}", file.display()))
+        })
+    };
+    write(&session)?;
+    let driver = Driver::start(&plan, jobs, configuration, config.configuration.as_deref())?;
+    let cluster = Cluster {
+        driver,
+        manager: Manager::Elsewhere,
+        cache: None,
+        caches,
+        store: Store::Given(Given::new(reached.directory.clone())),
+        namespace: None,
+        remote: None,
+        last_carried: Mutex::default(),
+        tools: [("is_elsewhere", true.into())].into_iter().chain(tools(&plan, library)).collect(),
+        resources: plan.resources.clone(),
+        state: Mutex::new(State::new(config.committer, EventLog::new(events), None)),
+        config: config.clone(),
+    };
+    cluster.driver.wait_until_ready(config.executors, plan.limit, &|| cluster.check("starting"))?;
+    // The session has read its secret.
+    session.manager.retain(|name, _| name != joining::SECRET);
+    write(&session)?;
+    Ok(cluster)
+}
+
+/// Where programs and texts are that requests need.
+fn tools(plan: &ServerPlan, library: &Path) -> BTreeMap<&'static str, serde_json::Value> {
+    let bin = plan.environment.python.parent().unwrap_or(Path::new("/"));
+    [
+        ("tpcgen", bin.join("tpcgen-cli")),
+        ("queries", library.join(plan.config.version.queries())),
+        ("local", plan.scratch.join("tpcds")),
+    ]
+    .map(|(name, path)| (name, serde_json::Value::from(path.display().to_string())))
+    .into()
 }
 
 /// Where executors keep what is theirs: on each data directory, or on the storage of the role.
@@ -214,14 +348,6 @@ fn check_path(path: &std::path::Path) -> Result<(), SystemError> {
     }
 }
 
-/// Checks what can't be fetched, before anything is.
-fn check_programs(config: &Config) -> Result<(), SystemError> {
-    match config.kind() {
-        StoreKind::Hdfs | StoreKind::Elsewhere => Ok(()),
-        StoreKind::S3a => Ceph::check_installed(NAME),
-    }
-}
-
 impl System for Spark {
     fn name(&self) -> &'static str {
         NAME
@@ -233,6 +359,7 @@ impl System for Spark {
             spreads_data: true,
             roles: ROLES,
             settings: SETTINGS,
+            elsewhere: Some("master"),
             jobs: JOBS,
             ..Capabilities::default()
         }
@@ -240,12 +367,16 @@ impl System for Spark {
 
     fn versions(&self) -> BTreeMap<String, String> {
         let programs = [
-            ("hadoop-aws", &SPARK, "hadoop-aws"),
+            ("hadoop-aws of spark 3.5", &SPARK, "hadoop-aws"),
+            ("hadoop-aws of spark 4.1", &SPARK_4_1, "hadoop-aws"),
             ("hadoop", &HADOOP, "hadoop-common"),
             ("iceberg", &ICEBERG, "iceberg-spark-runtime-3.5_2.12"),
+            ("alluxio", &ALLUXIO, "alluxio-core-server-master"),
         ];
         let mut versions = artifacts::versions(NAME, &programs);
-        versions.extend(environment::version().map(|version| (NAME.to_owned(), version.to_owned())));
+        // The settings say which of them a cell has.
+        let all = VERSIONS.0.iter().filter_map(|(_, version)| version.full());
+        versions.insert(NAME.to_owned(), all.collect::<Vec<_>>().join(" or "));
         versions.extend(Ceph::version().map(|version| ("ceph".to_owned(), version)));
         versions
     }
@@ -271,13 +402,17 @@ impl System for Spark {
     fn planned_nodes(&self, settings: &BTreeMap<String, String>) -> Vec<PlannedNode> {
         let Ok(config) = Config::resolve(settings, None, None) else { return Vec::new() };
         let count = |number: u64| usize::try_from(number).unwrap_or_default();
-        let workers = (0..count(config.workers)).map(|number| PlannedNode {
+        let workers = match (&config.master, config.manager) {
+            (None, ManagerKind::Standalone) => count(config.workers),
+            _ => 0,
+        };
+        let workers = (0..workers).map(|number| PlannedNode {
             name: worker_name(number),
             roles: &[NodeRole::Worker],
             shard: None,
         });
         let store = match config.kind() {
-            StoreKind::Elsewhere => Vec::new(),
+            StoreKind::Elsewhere | StoreKind::Given => Vec::new(),
             StoreKind::Hdfs => hdfs::planned_nodes(count(config.datanodes)),
             // Without the setting it depends on the storage.
             StoreKind::S3a => config.osds.map(|osds| ceph::planned_nodes(count(osds))).unwrap_or_default(),
@@ -297,7 +432,8 @@ impl System for Spark {
         away: usize,
     ) -> Option<String> {
         let config = Config::resolve(settings, None, None).ok()?;
-        (config.endpoint.is_none() && away as u64 >= config.copies()).then(|| {
+        let is_ours = config.endpoint.is_none() && config.master.is_none();
+        (is_ours && away as u64 >= config.copies()).then(|| {
             format!(
                 "objects and blocks have {} copies: jobs wait for what is on {away} nodes of the store while these are away",
                 config.copies()
@@ -305,11 +441,21 @@ impl System for Spark {
         })
     }
 
+    fn cautions(&self, settings: &BTreeMap<String, String>) -> Vec<String> {
+        let Ok(config) = Config::resolve(settings, None, None) else { return Vec::new() };
+        let place = match (&config.master, &config.endpoint) {
+            (Some(master), _) => format!("the cluster of {}", master.show()),
+            (None, Some(endpoint)) => format!("the store at {}", endpoint.show()),
+            (None, None) => return Vec::new(),
+        };
+        vec![format!("{place} goes its own pace: a run needs `time = 1` in [scale]")]
+    }
+
     fn prepare(&self, progress: &dyn Fn(&Progress)) -> Result<(), SystemError> {
         Java::find(NAME)?;
-        environment(progress)?;
+        // Which version, store and committer a study has is not known here. What few studies want is got when they start.
+        environment(Version::V3_5, progress)?;
         SPARK.directory(progress).map_err(|error| error.of_system(NAME))?;
-        // Which store and which committer a study needs is not known here; HDFS's programs and Iceberg are the smaller part.
         ICEBERG.directory(progress).map_err(|error| error.of_system(NAME))?;
         HADOOP.directory(progress).map_err(|error| error.of_system(NAME)).map(drop)
     }
@@ -353,5 +499,11 @@ mod tests {
             ["worker1", "worker2", "datanode1", "datanode2"]
         );
         assert_eq!(names(&[("store", "s3a"), ("osds", "2")]), ["worker1", "osd0", "osd1"]);
+        // YARN's executors are no nodes of ours.
+        assert_eq!(names(&[("manager", "yarn"), ("datanodes", "2")]), ["datanode1", "datanode2"]);
+        let there = [("master", "spark://a"), ("work_directory", "hdfs://a/x"), ("without_secret", "true")];
+        assert!(names(&there).is_empty());
+        let told = INSTALLED.cautions(&there.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        assert!(told[0].contains("spark://a:7077 goes its own pace"), "{told:?}");
     }
 }

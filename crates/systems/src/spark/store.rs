@@ -1,17 +1,20 @@
-//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, or an S3 store that was there already.
+//! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, an S3 store that was there already, or what a cluster has that runs already.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::NodeState;
 
 use super::NAME;
-use super::config::{Committer, Config};
+use super::committer::Committer;
+use super::config::Config;
 use super::elsewhere::Elsewhere;
+use super::master::is_s3a;
 use super::memory::StoreKind;
-use crate::ceph::{self, Ceph};
+use crate::ceph::{self, Bucket, Ceph};
 use crate::hdfs::{Hdfs, Plan, StorageType, VolumeChoosing};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Nodes;
@@ -25,6 +28,48 @@ pub(super) enum Store {
     Hdfs(Box<Hdfs>),
     Ceph(Box<Ceph>),
     Elsewhere(Box<Elsewhere>),
+    /// What a cluster has that runs already.
+    Given(Given),
+}
+
+/// A directory that a cluster which runs already reaches, by its URL. If it was used and nobody has said that it is clear, its drop says so: it is
+/// on somebody else's storage.
+#[derive(Debug)]
+pub(super) struct Given {
+    directory: String,
+    is_used: AtomicBool,
+}
+
+impl Given {
+    pub(super) fn new(directory: String) -> Given {
+        Given { directory, is_used: AtomicBool::new(false) }
+    }
+
+    pub(super) fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Nothing is left there, or somebody has said what may be.
+    pub(super) fn forget(&self) {
+        self.is_used.store(false, Ordering::Relaxed);
+    }
+
+    fn url(&self, name: &str) -> String {
+        self.is_used.store(true, Ordering::Relaxed);
+        format!("{}/{name}", self.directory)
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        if self.is_used() {
+            eprintln!("what jobs wrote may still be at {}: delete it there", self.directory);
+        }
+    }
 }
 
 impl Store {
@@ -41,7 +86,9 @@ impl Store {
         paths.data.iter().chain(paths.roles.values()).try_for_each(|path| check_attached(NAME, path))?;
         let division = config.division();
         match config.kind() {
-            StoreKind::Elsewhere => Err(SystemError::starting(NAME, "a store elsewhere can't be started")),
+            StoreKind::Elsewhere | StoreKind::Given => {
+                Err(SystemError::starting(NAME, "a store elsewhere can't be started"))
+            }
             StoreKind::Hdfs => {
                 let data: Vec<_> = paths.data.iter().cloned().map(|path| (path, StorageType::Disk)).collect();
                 let datanodes = u32::try_from(config.datanodes).unwrap_or(u32::MAX);
@@ -77,8 +124,10 @@ impl Store {
                     // Executors keep their files beside the OSDs', unless these have a storage of their own.
                     space_share: match paths.roles.contains_key("shuffle") {
                         true => ceph::WHOLE_SHARE,
+                        // So does a cache.
                         false => ceph::SHARED_SHARE,
                     },
+                    tls: config.version.needs_tls().then_some(address),
                     scratch: scratch.join("ceph"),
                     slow_motion,
                 };
@@ -93,23 +142,40 @@ impl Store {
             Store::Hdfs(hdfs) => format!("{}/underlay/{name}", hdfs.uri()),
             Store::Ceph(_) => format!("s3a://{BUCKET}/{name}"),
             Store::Elsewhere(store) => store.url(name),
+            Store::Given(given) => given.url(name),
         }
+    }
+
+    /// The bucket as a cache reaches it, where the store is at `address`; `None` without one that was made here, and over TLS, which no cache speaks.
+    pub(super) fn bucket(&self, address: Ipv4Addr) -> Option<Bucket> {
+        let Store::Ceph(ceph) = self else { return None };
+        if ceph.certificate().is_some() {
+            return None;
+        }
+        let endpoint = format!("http://{address}:{}", ceph.gateway_port());
+        Some(Bucket { name: BUCKET.to_owned(), endpoint, keys: ceph.keys().clone() })
     }
 
     /// What a session must be told to reach it.
     pub(super) fn settings(&self, address: Ipv4Addr) -> BTreeMap<String, String> {
         let ceph = match self {
-            Store::Hdfs(_) => return BTreeMap::new(),
+            Store::Hdfs(_) | Store::Given(_) => return BTreeMap::new(),
             Store::Elsewhere(store) => return store.settings(),
             Store::Ceph(ceph) => ceph,
         };
         let keys = ceph.keys();
-        [
-            ("endpoint", format!("http://{address}:{}", ceph.gateway_port())),
-            ("path.style.access", "true".to_owned()),
-            ("connection.ssl.enabled", "false".to_owned()),
+        let is_secured = ceph.certificate().is_some();
+        let way = match is_secured {
+            true => ("endpoint.region", "us-east-1"),
             // By the other one, S3A signs empty objects part by part over plain HTTP, which this version of Ceph rejects.
-            ("signing-algorithm", "S3SignerType".to_owned()),
+            false => ("signing-algorithm", "S3SignerType"),
+        };
+        let scheme = if is_secured { "https" } else { "http" };
+        [
+            ("endpoint", format!("{scheme}://{address}:{}", ceph.gateway_port())),
+            ("path.style.access", "true".to_owned()),
+            ("connection.ssl.enabled", is_secured.to_string()),
+            (way.0, way.1.to_owned()),
             ("access.key", keys.access.clone()),
             ("secret.key", keys.secret.clone()),
         ]
@@ -117,18 +183,27 @@ impl Store {
         .into()
     }
 
+    /// What its clients must trust besides the authorities that they know.
+    pub(super) fn certificate(&self) -> Option<&ceph::Certificate> {
+        match self {
+            Store::Ceph(ceph) => ceph.certificate(),
+            Store::Hdfs(_) | Store::Elsewhere(_) | Store::Given(_) => None,
+        }
+    }
+
     pub(super) fn hadoop_configuration(&self) -> Option<&Path> {
         match self {
             Store::Hdfs(hdfs) => Some(hdfs.configuration_directory()),
-            Store::Ceph(_) | Store::Elsewhere(_) => None,
+            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => None,
         }
     }
 
     /// The committer for what jobs only read later on: the quickest that is safe.
     pub(super) fn committer_of_inputs(&self) -> Committer {
         match self {
+            Store::Given(given) if !is_s3a(&given.directory) => Committer::FileV1,
             Store::Hdfs(_) => Committer::FileV1,
-            Store::Ceph(_) | Store::Elsewhere(_) => Committer::Magic,
+            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => Committer::Magic,
         }
     }
 
@@ -137,7 +212,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => Some(&**hdfs),
             Store::Ceph(ceph) => Some(&**ceph),
-            Store::Elsewhere(_) => None,
+            Store::Elsewhere(_) | Store::Given(_) => None,
         }
     }
 
@@ -153,6 +228,15 @@ impl Store {
             Store::Hdfs(hdfs) => hdfs.health(),
             Store::Ceph(ceph) => ceph.health(),
             Store::Elsewhere(store) => store.health(),
+            Store::Given(_) => Ok(()),
+        }
+    }
+
+    /// What may have kept a job waiting. Asking takes seconds.
+    pub(super) fn trouble(&self) -> Option<String> {
+        match self {
+            Store::Elsewhere(store) => store.trouble(),
+            Store::Hdfs(_) | Store::Ceph(_) | Store::Given(_) => None,
         }
     }
 
@@ -161,6 +245,7 @@ impl Store {
             Store::Hdfs(hdfs) => hdfs.figures(),
             Store::Ceph(ceph) => Ok(ceph.figures()),
             Store::Elsewhere(store) => Ok(store.figures()),
+            Store::Given(_) => Ok(BTreeMap::new()),
         }
     }
 
@@ -169,7 +254,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.processes(),
             Store::Ceph(ceph) => ceph.processes(),
-            Store::Elsewhere(_) => Vec::new(),
+            Store::Elsewhere(_) | Store::Given(_) => Vec::new(),
         }
     }
 
@@ -177,7 +262,7 @@ impl Store {
         match self {
             Store::Hdfs(hdfs) => hdfs.settle(limit),
             // Whatever it has acknowledged is on its devices.
-            Store::Ceph(_) | Store::Elsewhere(_) => Ok(()),
+            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => Ok(()),
         }
     }
 
@@ -186,7 +271,7 @@ impl Store {
             Store::Hdfs(hdfs) => hdfs.kill_namenode(),
             Store::Ceph(ceph) => ceph.abort(),
             // Ours is nothing there but the connections, which go with the driver.
-            Store::Elsewhere(_) => {}
+            Store::Elsewhere(_) | Store::Given(_) => {}
         }
     }
 
@@ -195,6 +280,8 @@ impl Store {
             Store::Hdfs(hdfs) => hdfs.stop(),
             Store::Ceph(ceph) => ceph.stop(),
             Store::Elsewhere(store) => store.stop(),
+            // The session has deleted what is ours.
+            Store::Given(_) => Ok(()),
         }
     }
 }

@@ -5,9 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use underlay_systems::spark::{Cluster, Spark};
 use underlay_systems::system::{JobRequest, Resources, Running, Settings, StoragePaths};
@@ -28,10 +29,22 @@ fn variable(name: &str) -> Option<String> {
 
 static SPARK: Spark = Spark::with_variables(variable);
 
+const BUSY: &str =
+    "HTTP/1.1 503 Slow Down\r\nContent-Length: 40\r\n\r\n<Error><Code>SlowDown</Code> ...</Error>";
+
+/// What a relay does with further connections.
+const PASSING: u8 = 0;
+/// 503 to whatever is asked.
+const BUSILY: u8 = 1;
+/// It answers nothing.
+const SILENTLY: u8 = 2;
+
 /// Passes connections at a port of this host on to the gateway of a cluster, which has no way out itself.
 struct Relay {
     port: u16,
+    manner: Arc<AtomicU8>,
     ended: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -39,17 +52,31 @@ impl Relay {
     fn to(cluster: &Cluster, port: u16) -> Relay {
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (namespace, ended) = (Arc::clone(cluster.namespace()), Arc::new(AtomicBool::new(false)));
+        let (namespace, ended) = (Arc::clone(cluster.namespace().unwrap()), Arc::new(AtomicBool::new(false)));
         let over = Arc::clone(&ended);
+        let manner = Arc::new(AtomicU8::new(PASSING));
+        let chosen = Arc::clone(&manner);
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&open);
         let thread = std::thread::spawn(move || {
-            let mut open: Vec<TcpStream> = Vec::new();
             while let Ok((near, _)) = listener.accept() {
                 if over.load(Ordering::Relaxed) {
                     break;
                 }
+                match chosen.load(Ordering::Relaxed) {
+                    PASSING => {}
+                    BUSILY => {
+                        answer(near, BUSY);
+                        continue;
+                    }
+                    _ => {
+                        kept.lock().unwrap().push(near);
+                        continue;
+                    }
+                }
                 let far = namespace.within(|| TcpStream::connect("127.0.0.1:7480")).unwrap().unwrap();
                 for (mut from, mut to) in [(&near, &far), (&far, &near)].map(|(from, to)| {
-                    open.push(from.try_clone().unwrap());
+                    kept.lock().unwrap().push(from.try_clone().unwrap());
                     (from.try_clone().unwrap(), to.try_clone().unwrap())
                 }) {
                     std::thread::spawn(move || {
@@ -58,9 +85,12 @@ impl Relay {
                     });
                 }
             }
-            open.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
         });
-        Relay { port, ended, thread: Some(thread) }
+        Relay { port, manner, ended, open, thread: Some(thread) }
+    }
+
+    fn close_all(&self) {
+        self.open.lock().unwrap().drain(..).for_each(|end| drop(end.shutdown(Shutdown::Both)));
     }
 }
 
@@ -69,23 +99,27 @@ impl Drop for Relay {
         self.ended.store(true, Ordering::Relaxed);
         let _ = TcpStream::connect(("127.0.0.1", self.port));
         self.thread.take().unwrap().join().unwrap();
+        self.close_all();
     }
 }
 
+/// Answers with this text once it has got something.
+fn answer(mut stream: TcpStream, text: &str) {
+    let _ = stream.read(&mut [0; 4096]);
+    let _ = stream.write_all(text.as_bytes());
+}
+
 /// Answers every connection with this text once it has got something, or closes it, or does nothing.
-fn stub(answer: Option<&'static str>) -> u16 {
+fn stub(text: Option<&'static str>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         let mut held = Vec::new();
         for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            match answer {
+            let stream = stream.unwrap();
+            match text {
                 Some("") => {}
-                Some(text) => {
-                    let _ = stream.read(&mut [0; 4096]);
-                    let _ = stream.write_all(text.as_bytes());
-                }
+                Some(text) => answer(stream, text),
                 None => held.push(stream),
             }
         }
@@ -147,12 +181,11 @@ pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
 
     // What can't be used is told before anything is started.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let busy = "HTTP/1.1 503 Slow Down\r\nContent-Length: 40\r\n\r\n<Error><Code>SlowDown</Code> ...</Error>";
     for (settings, expected) in [
         (settings(free, &[]), "can't be reached: Connection refused"),
         (settings(stub(None), &[]), "it has not answered within 10 s"),
         (settings(stub(Some("")), &[]), "it closes connections without an answer"),
-        (settings(stub(Some(busy)), &[]), "answers 503 SlowDown: it is overloaded"),
+        (settings(stub(Some(BUSY)), &[]), "answers 503 SlowDown: it is overloaded"),
         (
             settings(relay.port, &[("secret_key_variable", "S3_WRONG")]),
             "refuses the key of S3_ACCESS and S3_WRONG",
@@ -174,6 +207,11 @@ pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
 
     let other = start(&settings(relay.port, &[])).unwrap_or_else(|error| panic!("{error}"));
     super::parts::hold(&other_parts(&paths, relay.port), &other);
+    let file = paths.scratch.join("spark/configuration/spark-defaults.conf");
+    let told = std::fs::read_to_string(file).unwrap();
+    assert!(
+        told.contains("spark.master") && KEYS.get().unwrap().iter().all(|key| !told.contains(key.as_str()))
+    );
     let record = super::run(&other, job, &|_| true);
     assert_eq!((record.committer.as_deref(), record.output_bytes), (Some("magic"), job.data_bytes));
     assert!(record.stages.iter().all(|stage| stage.requests.is_empty()), "only the store could count them");
@@ -186,10 +224,28 @@ pub(crate) fn hold(cluster: &Cluster, scratch: &Path, job: &JobRequest) {
     let failure = other.run_job(job, &|_| true).unwrap().unwrap_err().to_string();
     assert!(failure.contains("can't be reached any more: Connection refused"), "{failure}");
     let relay = Relay::to(cluster, port);
-    let namespace = Arc::clone(other.namespace());
+    let namespace = Arc::clone(other.namespace().unwrap());
     Box::new(other).stop().unwrap();
     assert!(namespace.listeners().unwrap().is_empty());
     assert_eq!(left_in_the_bucket(port), serde_json::json!({ "deleted": 0, "aborted": 0 }));
+
+    // It answers under a job, and not what it should. S3A tries again and again, until the job's limit.
+    for (manner, expected) in
+        [(BUSILY, "answers 503 SlowDown: it is overloaded"), (SILENTLY, "it has not answered within 10 s")]
+    {
+        let other = start(&settings(relay.port, &[])).unwrap_or_else(|error| panic!("{error}"));
+        other.prepare_job(job, &|_| true).unwrap();
+        relay.manner.store(manner, Ordering::Relaxed);
+        relay.close_all();
+        let impatient = JobRequest { limit: Duration::from_secs(15), ..job.clone() };
+        let failure = other.run_job(&impatient, &|_| true).unwrap().unwrap_err().to_string();
+        assert!(failure.contains("longer than its limit of 15 s") && failure.contains(expected), "{failure}");
+        relay.manner.store(PASSING, Ordering::Relaxed);
+        let namespace = Arc::clone(other.namespace().unwrap());
+        Box::new(other).stop().unwrap();
+        assert!(namespace.listeners().unwrap().is_empty());
+        assert_eq!(left_in_the_bucket(port), serde_json::json!({ "deleted": 0, "aborted": 0 }));
+    }
     drop(relay);
 }
 

@@ -13,14 +13,16 @@ use underlay_workload::client::{Client, ClientError};
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A system that would be started for one host is no system that others reach.
 pub(super) fn check(system: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
-    let runs_elsewhere =
-        underlay_systems::find(system).is_some_and(|system| system.capabilities().runs_elsewhere(settings));
+    let runs_elsewhere = underlay_systems::find(system).is_some_and(|system| {
+        let capabilities = system.capabilities();
+        // Jobs are not divided among workers, and their driver would run here on a coordinator's word.
+        capabilities.jobs.is_empty() && capabilities.runs_elsewhere(settings)
+    });
     if system == "null" || runs_elsewhere {
         return Ok(());
     }
     let ways = underlay_systems::names().into_iter().filter_map(|name| {
         let capabilities = underlay_systems::find(name)?.capabilities();
-        // Jobs are not divided among workers.
         let key = capabilities.elsewhere.filter(|_| capabilities.jobs.is_empty())?;
         Some(format!("{name} with --set {key}=..."))
     });
@@ -74,7 +76,12 @@ mod tests {
         assert_eq!(check("null", &BTreeMap::new()), Ok(()));
         assert_eq!(check("cassandra", &settings("endpoints", "10.0.0.1:9042")), Ok(()));
         assert_eq!(check("accumulo", &settings("zookeepers", "10.0.0.1:2181")), Ok(()));
-        let refused = [("cassandra", settings("endpoints", " ")), ("rocksdb", settings("endpoints", "a:1"))];
+        let refused = [
+            ("cassandra", settings("endpoints", " ")),
+            ("rocksdb", settings("endpoints", "a:1")),
+            ("spark", settings("master", "spark://10.0.0.1:7077")),
+            ("hadoop", settings("configuration", "/etc/hadoop/conf")),
+        ];
         for (system, settings) in refused {
             assert_eq!(
                 check(system, &settings).unwrap_err(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::{ReferenceTable, StageRecord};
+use underlay_record::{CacheUse, ReferenceTable, StageRecord};
 
 use crate::cell::jobs::JobFigures;
 use crate::comparison::prices;
@@ -37,6 +37,9 @@ pub struct JobExport {
     /// `magic`, `file-v1`; absent where nothing was written, or nothing tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub committer: Option<String>,
+    /// What the first completed repetition asked of a cache in front of the store; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheUse>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -80,6 +83,7 @@ pub(super) fn job(figures: &JobFigures) -> JobExport {
         counters: figures.counters.clone(),
         stages: figures.stages.clone(),
         committer: figures.committer.clone(),
+        cache: figures.cache.clone(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::caches::caches;
 use super::charts::{Group, Groups, Mark};
 use super::drawing::Words;
 use super::gauges::gauges;
@@ -122,6 +123,7 @@ fn table(page: &Page, rows: &[&Row]) -> Markup {
             "Phases run from the first task that entered one to the last that left it, and overlap. Bytes are those on this machine; a device's read and write are "
             "the mean sizes of the requests that reached it."
         }
+        (caches(rows))
         (stages(rows))
         (tasks(rows))
     }

@@ -5,6 +5,7 @@ mod attribution;
 mod background;
 mod benchmarks;
 mod beside;
+mod caches;
 mod changing;
 mod charts;
 mod copies;

@@ -1,6 +1,6 @@
 //! Batch jobs: durations and performance, devices, directories.
 
-use super::{Detail, Layout, Paint, Style, certificate_mark, reason_not_measured, state_of, wrap};
+use super::{Detail, Layout, Paint, Style, caches, certificate_mark, reason_not_measured, state_of, wrap};
 use crate::cell::activity;
 use crate::cell::directories::{self, DirectoryFigures};
 use crate::cell::jobs::JobFigures;
@@ -47,6 +47,7 @@ pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> Strin
                 }
             }
         }
+        out += &caches::text(&rows, width, paint);
         out += &devices(comparison, &rows, &of, width, paint);
         out += &directory_text(comparison, &rows, &of, width, paint);
     }

@@ -157,10 +157,11 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
 }
 
 /// An example of each setting by which a system is a cluster that runs already.
-const ENDPOINTS: [(&str, &str); 3] = [
+const ENDPOINTS: [(&str, &str); 4] = [
     ("endpoints", "[\"10.0.0.1:9042\"]"),
     ("configuration", "\"/etc/hadoop/conf\""),
     ("zookeepers", "\"10.0.0.1:2181\""),
+    ("master", "\"spark://10.0.0.1:7077\""),
 ];
 
 /// The one of them that a system knows.

@@ -1,9 +1,10 @@
-//! Requests to the web servers of Hadoop, from inside their network.
+//! Requests to the web servers of systems, from inside their network.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::network_namespace::NetworkNamespace;
@@ -15,9 +16,20 @@ const MAX_BYTES: u64 = 32 << 20;
 
 /// The JSON at `path` of the server at `address` in the network `namespace`.
 pub(crate) fn get_json(namespace: &NetworkNamespace, address: SocketAddr, path: &str) -> io::Result<Value> {
-    let answer = namespace.within(|| get(address, path))??;
-    serde_json::from_slice(&answer)
-        .map_err(|error| invalid(format!("{address}{path} did not return JSON: {error}")))
+    get_json_as(namespace, address, path, None)
+}
+
+/// The same as what it is, for whoever has a `token`, if the server asks for one.
+pub(crate) fn get_json_as<T: DeserializeOwned>(
+    namespace: &NetworkNamespace,
+    address: SocketAddr,
+    path: &str,
+    token: Option<&str>,
+) -> io::Result<T> {
+    let answer = namespace.within(|| get(address, path, token))??;
+    serde_json::from_slice(&answer).map_err(|error| {
+        invalid(format!("{address}{path} did not return the JSON that was expected: {error}"))
+    })
 }
 
 fn invalid(problem: String) -> io::Error {
@@ -25,12 +37,13 @@ fn invalid(problem: String) -> io::Error {
 }
 
 /// The body of the answer. HTTP/1.0 is enough: the server closes the connection after its answer.
-fn get(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
+fn get(address: SocketAddr, path: &str, token: Option<&str>) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+    let allowed = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
     let request = format!(
-        "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n{allowed}Connection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();

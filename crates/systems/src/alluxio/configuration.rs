@@ -1,0 +1,154 @@
+//! The properties that its servers and clients have.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::ceph::Bucket;
+
+/// Where it keeps what it caches, and how much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tiers {
+    pub memory: PathBuf,
+    pub memory_bytes: u64,
+    /// The second tier, if there is one.
+    pub flash: Option<(PathBuf, u64)>,
+}
+
+/// What clients are told, by Alluxio's own names.
+pub(crate) fn of_clients(
+    persist_after: Option<Duration>,
+    is_short: bool,
+    block_bytes: u64,
+    slow_motion: f64,
+) -> BTreeMap<String, String> {
+    let (write, wait) = match persist_after {
+        Some(after) => ("ASYNC_THROUGH", after.mul_f64(slow_motion)),
+        None => ("CACHE_THROUGH", Duration::ZERO),
+    };
+    [
+        ("alluxio.master.hostname", "127.0.0.1".to_owned()),
+        ("alluxio.user.hostname", "127.0.0.1".to_owned()),
+        ("alluxio.user.file.writetype.default", write.to_owned()),
+        ("alluxio.user.file.persistence.initial.wait.time", format!("{}ms", wait.as_millis())),
+        ("alluxio.user.file.readtype.default", "CACHE".to_owned()),
+        ("alluxio.user.block.size.bytes.default", block_bytes.to_string()),
+        ("alluxio.user.short.circuit.enabled", is_short.to_string()),
+        // Clients tell the master what they read past the worker, once a second and not once in ten.
+        ("alluxio.user.metrics.collection.enabled", "true".to_owned()),
+        ("alluxio.user.metrics.heartbeat.interval", "1s".to_owned()),
+        // Nobody else writes to the bucket.
+        ("alluxio.user.file.metadata.sync.interval", "-1".to_owned()),
+        ("alluxio.security.authentication.type", "NOSASL".to_owned()),
+        ("alluxio.security.authorization.permission.enabled", "false".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// What the servers have in `alluxio-site.properties`, keys included: others must not read it.
+pub(super) fn of_servers(
+    behind: &Bucket,
+    tiers: &Tiers,
+    journal: &Path,
+    clients: &BTreeMap<String, String>,
+    slow_motion: f64,
+) -> String {
+    let seconds = |s: f64| format!("{}s", (s * slow_motion.max(1.0)).ceil());
+    let mut properties = clients.clone();
+    let mut add = |name: &str, value: String| drop(properties.insert(name.to_owned(), value));
+    for role in ["worker", "job.master", "job.worker"] {
+        add(&format!("alluxio.{role}.hostname"), "127.0.0.1".to_owned());
+    }
+    for role in ["master", "worker", "job.master", "job.worker"] {
+        add(&format!("alluxio.{role}.bind.host"), "127.0.0.1".to_owned());
+        add(&format!("alluxio.{role}.web.bind.host"), "127.0.0.1".to_owned());
+    }
+    add("alluxio.master.journal.type", "UFS".to_owned());
+    add("alluxio.master.journal.folder", journal.display().to_string());
+    add("alluxio.master.metastore", "HEAP".to_owned());
+    add("alluxio.master.mount.table.root.ufs", format!("s3://{}/", behind.name));
+    for (name, value) in
+        [("accessKeyId", behind.keys.access.clone()), ("secretKey", behind.keys.secret.clone())]
+    {
+        add(&format!("alluxio.master.mount.table.root.option.s3a.{name}"), value);
+    }
+    for (name, value) in [
+        ("endpoint", behind.endpoint.clone()),
+        ("disable.dns.buckets", "true".to_owned()),
+        ("inherit.acl", "false".to_owned()),
+        // The other one sends empty objects part by part, which this version of Ceph rejects over plain HTTP.
+        ("signer.algorithm", "S3SignerType".to_owned()),
+    ] {
+        add(&format!("alluxio.master.mount.table.root.option.alluxio.underfs.s3.{name}"), value);
+    }
+    let flash = tiers.flash.as_ref().map(|(folder, bytes)| ("SSD", folder, *bytes));
+    let levels: Vec<_> = [("MEM", &tiers.memory, tiers.memory_bytes)].into_iter().chain(flash).collect();
+    add("alluxio.worker.ramdisk.size", tiers.memory_bytes.to_string());
+    add("alluxio.worker.tieredstore.levels", levels.len().to_string());
+    for (level, (alias, folder, bytes)) in levels.into_iter().enumerate() {
+        let of = |name: &str| format!("alluxio.worker.tieredstore.level{level}.{name}");
+        add(&of("alias"), alias.to_owned());
+        add(&of("dirs.path"), folder.display().to_string());
+        add(&of("dirs.mediumtype"), alias.to_owned());
+        add(&of("dirs.quota"), bytes.to_string());
+    }
+    // As often as a file of some blocks is written here: a part of a second is not worth a minute's wait.
+    add("alluxio.master.persistence.initial.interval", "200ms".to_owned());
+    add("alluxio.master.persistence.scheduler.interval", "200ms".to_owned());
+    add("alluxio.master.persistence.checker.interval", "200ms".to_owned());
+    add("alluxio.job.master.worker.heartbeat.interval", "200ms".to_owned());
+    add("alluxio.job.worker.threadpool.size", "2".to_owned());
+    // There is one worker, which is awaited anyhow.
+    add("alluxio.master.worker.connect.wait.time", "500ms".to_owned());
+    add("alluxio.master.worker.timeout", seconds(300.0));
+    add("alluxio.job.master.worker.timeout", seconds(300.0));
+    add("alluxio.underfs.s3.request.timeout", seconds(120.0));
+    add("alluxio.underfs.s3.socket.timeout", seconds(120.0));
+    // Several times as many threads as two cores could use, for each server.
+    add("alluxio.master.rpc.executor.core.pool.size", "4".to_owned());
+    add("alluxio.master.rpc.executor.max.pool.size", "32".to_owned());
+    add("alluxio.web.threads", "2".to_owned());
+    add("alluxio.master.update.check.enabled", "false".to_owned());
+    let mut text = String::new();
+    for (name, value) in properties {
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "{name}={}", value.replace('\\', "\\\\"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ceph::Keys;
+
+    #[test]
+    fn tiers_and_writes_are_what_the_study_says() {
+        let behind = Bucket {
+            name: "underlay".to_owned(),
+            endpoint: "http://10.0.0.1:7480".to_owned(),
+            keys: Keys { access: "ABC".to_owned(), secret: "hidden".to_owned() },
+        };
+        let flash = Some((PathBuf::from("/flash/alluxio"), 2 << 30));
+        let tiers = Tiers { memory: "/scratch/memory".into(), memory_bytes: 1 << 30, flash };
+        let clients = of_clients(Some(Duration::from_secs(10)), true, 32 << 20, 6.0);
+        let text = of_servers(&behind, &tiers, Path::new("/scratch/journal"), &clients, 6.0);
+        for line in [
+            "alluxio.user.file.writetype.default=ASYNC_THROUGH",
+            "alluxio.user.file.persistence.initial.wait.time=60000ms",
+            "alluxio.worker.tieredstore.levels=2",
+            "alluxio.worker.tieredstore.level1.dirs.path=/flash/alluxio",
+            "alluxio.master.mount.table.root.ufs=s3://underlay/",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
+        }
+        assert!(!format!("{behind:?}").contains("hidden"));
+        let through = of_clients(None, false, 1, 1.0);
+        assert_eq!(through["alluxio.user.file.writetype.default"], "CACHE_THROUGH");
+        let without = Tiers { flash: None, ..tiers };
+        let text = of_servers(&behind, &without, Path::new("/j"), &through, 1.0);
+        assert!(text.contains("alluxio.worker.tieredstore.levels=1\n") && !text.contains("level1"), "{text}");
+    }
+}

@@ -1,0 +1,89 @@
+//! What the master tells of the cluster, as Dropwizard's JSON.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::network_namespace::NetworkNamespace;
+use crate::system::SystemError;
+use crate::web::get_json;
+
+const PATH: &str = "/metrics/json/";
+
+/// Since its start. What clients read and wrote past the worker is told by them, a second later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// What clients read, whether it had it or fetched it for them,
+    pub read_bytes: u64,
+    /// and what it fetched.
+    pub fetched_bytes: u64,
+    pub written_bytes: u64,
+    pub stored_bytes: u64,
+    /// Files that wait to be stored.
+    pub waiting_files: u64,
+    pub used_bytes: u64,
+}
+
+impl Figures {
+    pub(super) fn ask(
+        system: &'static str,
+        namespace: &NetworkNamespace,
+        address: SocketAddr,
+        during: &'static str,
+    ) -> Result<Figures, SystemError> {
+        let told = get_json(namespace, address, PATH).map_err(|error| {
+            SystemError::failed(
+                system,
+                during,
+                format!("Alluxio's master does not tell what it has done: {error}"),
+            )
+        })?;
+        Ok(Figures::of(&told))
+    }
+
+    fn of(told: &Value) -> Figures {
+        let number = |name: &str| {
+            let gauge = told["gauges"][name]["value"].as_f64();
+            let counter = || told["counters"][name]["count"].as_f64();
+            gauge.or_else(counter).unwrap_or(0.0).max(0.0) as u64
+        };
+        let sum = |what: &str| -> u64 {
+            ["Local", "Domain", "Remote"].iter().map(|way| number(&format!("Cluster.{what}{way}"))).sum()
+        };
+        Figures {
+            read_bytes: sum("BytesRead"),
+            fetched_bytes: number("Cluster.BytesReadUfsAll"),
+            written_bytes: sum("BytesWritten"),
+            stored_bytes: number("Cluster.BytesWrittenUfsAll"),
+            waiting_files: number("Master.FilesToBePersisted"),
+            used_bytes: number("Cluster.CapacityUsed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn gauges_and_counters_are_found_by_name() {
+        let told = json!({
+            "gauges": { "Cluster.BytesReadUfsAll": { "value": 7 }, "Master.FilesToBePersisted": { "value": 2 } },
+            "counters": { "Cluster.BytesReadLocal": { "count": 5 }, "Cluster.BytesReadRemote": { "count": 6 } }
+        });
+        let figures = Figures::of(&told);
+        assert_eq!((figures.read_bytes, figures.fetched_bytes, figures.waiting_files), (11, 7, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_it_panic(text in any::<String>(), number in any::<f64>()) {
+            let _ = Figures::of(&Value::String(text));
+            let told = json!({ "gauges": { "Cluster.BytesReadUfsAll": { "value": number } } });
+            let _ = Figures::of(&told);
+        }
+    }
+}

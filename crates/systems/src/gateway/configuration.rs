@@ -1,0 +1,138 @@
+//! How the gateway is started, and its configuration, as docs/gateway.md has it.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use underlay_config::units::format_bytes;
+
+use crate::ceph::Bucket;
+
+/// Where clients find it in their network,
+pub(crate) const ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9000));
+/// and where it tells of itself.
+pub(super) const ADMIN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001));
+/// Of the store that remembers where everything is.
+const METADATA_BYTES: u64 = 32 << 20;
+/// At a time. Each may hold some blocks of the cache in memory: few of them, since the budget is small.
+const REQUESTS: u32 = 64;
+const FLUSHES: u32 = 4;
+/// Memory that it takes besides its memory tier: metadata, bodies that are under way, threads. An estimate.
+pub(crate) const OWN_BYTES: u64 = 224 << 20;
+
+/// How to start it.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub system: &'static str,
+    pub program: PathBuf,
+    /// Its journal, metadata and flash, on a storage of the study.
+    pub directory: PathBuf,
+    pub scratch: PathBuf,
+    pub sizes: Sizes,
+    /// How long a write may wait before it is stored; `None`: it is acknowledged when the store has it.
+    pub flush_after: Option<Duration>,
+    /// How long a write waits for room, or for the store.
+    pub patience: Duration,
+    /// The bucket as clients name it.
+    pub serves: String,
+    /// What is behind that: a bucket that exists.
+    pub store: Bucket,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub memory_bytes: u64,
+    /// 0 for none.
+    pub flash_bytes: u64,
+    pub journal_bytes: u64,
+}
+
+/// What the gateway's own files are called in its scratch directory.
+pub(super) const KEY_SECRET: &str = "key.secret";
+pub(super) const STORE_SECRET: &str = "store.secret";
+pub(super) const TOKEN: &str = "admin.token";
+
+/// The text of `gateway.toml`; secrets are in files of their own beside it, in `scratch`.
+pub(super) fn text(plan: &Plan, key_id: &str, scratch: &Path) -> String {
+    let quoted = |path: &Path| toml_string(&path.display().to_string());
+    let in_scratch = |name: &str| quoted(&scratch.join(name));
+    let sizes = &plan.sizes;
+    let write = match plan.flush_after {
+        Some(after) => format!("write = \"back\"\nflush_after = \"{} ms\"", after.as_millis()),
+        None => "write = \"through\"".to_owned(),
+    };
+    let flash = match sizes.flash_bytes {
+        0 => String::new(),
+        bytes => format!("cache = \"{}\"\n", format_bytes(bytes)),
+    };
+    let (bucket, behind) = (&plan.serves, &plan.store.name);
+    format!(
+        "listen = \"{ADDRESS}\"\n\n\
+         [local]\ndirectory = {directory}\njournal = \"{journal}\"\nmemory = \"{memory}\"\n{flash}metadata_memory = \"{metadata}\"\n\n\
+         [s3]\nendpoint = {endpoint}\nkey_id = {store_key}\nsecret_file = {store_secret}\n\n\
+         [bucket.{bucket}]\nstore = \"s3://{behind}\"\n{write}\n\n\
+         [key.jobs]\nid = {id}\nsecret_file = {key_secret}\nallow = [{{ bucket = \"{bucket}\", may = [\"read\", \"write\"] }}]\n\n\
+         [limits]\nrequests = {requests}\nflushes = {flushes}\npatience = \"{patience} s\"\ndrain = \"0 s\"\n\n\
+         [admin]\nlisten = \"{ADMIN}\"\ntoken_file = {token}\n",
+        directory = quoted(&plan.directory),
+        journal = format_bytes(sizes.journal_bytes),
+        memory = format_bytes(sizes.memory_bytes),
+        metadata = format_bytes(METADATA_BYTES),
+        endpoint = toml_string(&plan.store.endpoint),
+        store_key = toml_string(&plan.store.keys.access),
+        store_secret = in_scratch(STORE_SECRET),
+        id = toml_string(key_id),
+        key_secret = in_scratch(KEY_SECRET),
+        requests = REQUESTS,
+        flushes = FLUSHES,
+        patience = plan.patience.as_secs().max(1),
+        token = in_scratch(TOKEN),
+    )
+}
+
+/// A basic string of TOML.
+fn toml_string(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ceph::Keys;
+
+    #[test]
+    fn secrets_are_in_files_and_what_is_not_wanted_is_left_out() {
+        let plan = Plan {
+            system: "test",
+            program: "/usr/bin/underlay-gateway".into(),
+            directory: "/flash/a \"b\"/gateway".into(),
+            scratch: "/scratch".into(),
+            sizes: Sizes { memory_bytes: 1 << 26, flash_bytes: 0, journal_bytes: 1 << 30 },
+            flush_after: Some(Duration::from_millis(2500)),
+            patience: Duration::from_secs(60),
+            serves: "lake".to_owned(),
+            store: Bucket {
+                name: "underlay".to_owned(),
+                endpoint: "http://10.0.0.1:7480".to_owned(),
+                keys: Keys { access: "ABC".to_owned(), secret: "hidden".to_owned() },
+            },
+        };
+        let back = text(&plan, "JOBS", Path::new("/scratch"));
+        assert!(!back.contains("hidden") && !back.contains("\ncache ="), "{back}");
+        for line in [
+            "directory = \"/flash/a \\\"b\\\"/gateway\"",
+            "journal = \"1 GiB\"",
+            "write = \"back\"",
+            "flush_after = \"2500 ms\"",
+            "secret_file = \"/scratch/store.secret\"",
+            "[bucket.lake]",
+            "store = \"s3://underlay\"",
+        ] {
+            assert!(back.lines().any(|one| one == line), "{line} in\n{back}");
+        }
+        let sizes = Sizes { flash_bytes: 1 << 28, ..plan.sizes };
+        let through = text(&Plan { flush_after: None, sizes, ..plan }, "JOBS", Path::new("/scratch"));
+        assert!(through.contains("write = \"through\"\n") && !through.contains("flush_after"), "{through}");
+        assert!(through.contains("\ncache = \"256 MiB\"\n"), "{through}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The S3 gateway (`underlay-gateway`, docs/gateway.md) as a process of a system: between its clients and an object store.
+
+mod configuration;
+mod process;
+mod program;
+
+pub(crate) use configuration::{ADDRESS, OWN_BYTES, Plan, Sizes};
+pub(crate) use process::{Gateway, draw_keys};
+pub use program::find;
+pub(crate) use program::trusted;

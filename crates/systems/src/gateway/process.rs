@@ -1,0 +1,153 @@
+//! Its process: started on a storage, asked what it does, waited for until the store has everything.
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use underlay_record::GatewayStatus;
+
+use super::configuration::{ADDRESS, ADMIN, KEY_SECRET, Plan, STORE_SECRET, TOKEN, text};
+use crate::ceph::Keys;
+use crate::child::Child;
+use crate::credentials::random_password;
+use crate::network_namespace::NetworkNamespace;
+use crate::private_file::write_private;
+use crate::system::{Resources, SystemError};
+use crate::web::get_json_as;
+
+const SETTINGS: &str = "gateway.toml";
+const POLL: Duration = Duration::from_millis(50);
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+const END_LIMIT: Duration = Duration::from_secs(30);
+
+/// A running gateway. Dropping it kills it.
+pub(crate) struct Gateway {
+    system: &'static str,
+    child: Child,
+    namespace: Arc<NetworkNamespace>,
+    token: String,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Gateway").field("child", &self.child).finish_non_exhaustive()
+    }
+}
+
+/// What clients of a gateway sign with, drawn before it runs.
+pub(crate) fn draw_keys(system: &'static str) -> Result<Keys, SystemError> {
+    let random = || {
+        random_password()
+            .map_err(|error| SystemError::starting(system, format!("there are no random numbers: {error}")))
+    };
+    Ok(Keys { access: format!("UNDERLAY{}", &random()?[..12]), secret: random()? })
+}
+
+impl Gateway {
+    /// Starts it in `namespace`, inside `resources`, for whoever has `keys`. When this returns, it serves.
+    ///
+    /// # Errors
+    /// When it can't be started, or does not serve within `limit`.
+    pub(crate) fn start(
+        plan: &Plan,
+        keys: &Keys,
+        namespace: &Arc<NetworkNamespace>,
+        resources: &Resources,
+        limit: Duration,
+    ) -> Result<Gateway, SystemError> {
+        let failed = |problem: String| SystemError::starting(plan.system, problem);
+        let token =
+            random_password().map_err(|error| failed(format!("there are no random numbers: {error}")))?;
+        std::fs::create_dir_all(&plan.scratch)
+            .map_err(|error| failed(format!("can't make {}: {error}", plan.scratch.display())))?;
+        let configuration = plan.scratch.join(SETTINGS);
+        let settings = text(plan, &keys.access, &plan.scratch);
+        for (name, content) in [
+            (KEY_SECRET, keys.secret.as_str()),
+            (STORE_SECRET, plan.store.keys.secret.as_str()),
+            (TOKEN, token.as_str()),
+            (SETTINGS, settings.as_str()),
+        ] {
+            let path = plan.scratch.join(name);
+            write_private(&path, content)
+                .map_err(|error| failed(format!("can't write {}: {error}", path.display())))?;
+        }
+        let mut command = Command::new(&plan.program);
+        command.arg("serve").arg(&configuration).current_dir(&plan.scratch);
+        command.env("MALLOC_ARENA_MAX", "2");
+        namespace.enter(&mut command);
+        let log = plan.scratch.join("gateway.log");
+        let child = Child::spawn_as(plan.system, "the S3 gateway", command, &log, resources)?;
+        let connects = || TcpStream::connect_timeout(&ADDRESS, CONNECT_LIMIT).is_ok();
+        let gateway = Gateway { system: plan.system, child, namespace: Arc::clone(namespace), token };
+        // It listens before it has listed the bucket, and answers behind that.
+        gateway.child.state().wait_until("starting", "serving", limit, POLL, &|| {
+            Ok(namespace.within(connects).unwrap_or(false) && gateway.status("starting").is_ok())
+        })?;
+        Ok(gateway)
+    }
+
+    /// What it does and has done.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(crate) fn status(&self, during: &'static str) -> Result<GatewayStatus, SystemError> {
+        get_json_as(&self.namespace, ADMIN, "/status", Some(&self.token)).map_err(|error| {
+            let state = self.child.state();
+            state.failed(during, format!("{} does not say what it does: {error}", state.describe()))
+        })
+    }
+
+    /// Waits until the store has everything that was acknowledged. `go_on` is asked in between.
+    ///
+    /// # Errors
+    /// When it has ended, is told not to go on, or the store does not have everything after `limit`.
+    pub(crate) fn drain(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        go_on: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<GatewayStatus, SystemError> {
+        let began = Instant::now();
+        loop {
+            self.check(during)?;
+            let status = self.status(during)?;
+            if status.pending_objects == 0 {
+                return Ok(status);
+            }
+            go_on()?;
+            if began.elapsed() > limit {
+                let why =
+                    status.last_failure.map_or_else(String::new, |(name, why)| format!("; {name}: {why}"));
+                let problem = format!(
+                    "after {:.0} s the store still lacks {} objects that the gateway has acknowledged{why}",
+                    limit.as_secs_f64(),
+                    status.pending_objects
+                );
+                return Err(SystemError::failed(self.system, during, problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Fails with the end of its log if it has ended.
+    pub(crate) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        let state = self.child.state();
+        if state.is_running() { Ok(()) } else { Err(state.failed(during, state.describe())) }
+    }
+
+    /// Kills it: what it has acknowledged is in its journal.
+    pub(crate) fn kill(&self) {
+        self.child.kill();
+    }
+
+    /// Asks it to end and waits.
+    ///
+    /// # Errors
+    /// When it had to be killed, or its end was a failure.
+    pub(crate) fn stop(self) -> Result<(), SystemError> {
+        self.child.state().terminate();
+        self.child.wait_for_end(END_LIMIT)
+    }
+}

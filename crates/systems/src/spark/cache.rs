@@ -1,0 +1,526 @@
+//! What stands between jobs and the object store, beside the jobs: the S3 gateway or Alluxio.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use underlay_record::CacheUse;
+
+use super::NAME;
+use super::config::{Config, WRITES};
+use super::driver::Driver;
+use super::memory::{CacheKind, MIB};
+use crate::alluxio;
+use crate::artifacts::{ALLUXIO, ALLUXIO_CLIENT, ArtifactError};
+use crate::ceph::{Bucket, Keys, StoreRequest};
+use crate::gateway::{self, Gateway};
+use crate::java::Java;
+use crate::memory_folder::MemoryFolder;
+use crate::network_namespace::NetworkNamespace;
+use crate::setting::Kind as _;
+use crate::system::{Resources, StoragePaths, SystemError, first_data_directory, make_on};
+
+/// The variable that names another program than the one that is found.
+const PROGRAM_VARIABLE: &str = "UNDERLAY_GATEWAY";
+/// The bucket as the gateway has it, so that S3A knows by the name which of the two is asked.
+const CACHED: &str = "underlay-cache";
+/// On a storage.
+const FOLDER: &str = "spark-cache";
+const POLL: Duration = Duration::from_millis(200);
+/// How late Alluxio's clients tell what they have done.
+const TOLD_AFTER: Duration = Duration::from_millis(2500);
+/// The gateway needs some room for its metadata.
+const MIN_JOURNAL_BYTES: u64 = 64 * MIB;
+const MAX_JOURNAL_BYTES: u64 = 256 << 30;
+
+/// What can be started between jobs and a store.
+pub(super) struct Caches {
+    /// Of the gateway's clients.
+    keys: Keys,
+    variable: fn(&str) -> Option<String>,
+    /// The folder of a cache on a storage.
+    folder: PathBuf,
+    scratch: PathBuf,
+    slow_motion: f64,
+    /// What Alluxio is started with, if the session has its client.
+    alluxio: Option<OfAlluxio>,
+}
+
+struct OfAlluxio {
+    java: Java,
+    /// Jars of the servers and of the client.
+    servers: PathBuf,
+    client: PathBuf,
+    clients_properties: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Caches {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Caches").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// A running cache. Dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Cache {
+    kind: CacheKind,
+    write: String,
+    running: Server,
+}
+
+#[derive(Debug)]
+enum Server {
+    Gateway(Box<Gateway>),
+    Alluxio(Box<alluxio::Alluxio>),
+}
+
+/// The bytes of objects that a store sent and received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+/// What a cache has done since its start, by which two moments are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    read_bytes: u64,
+    fetched_bytes: u64,
+    blocks: Option<(u64, u64)>,
+    written_bytes: u64,
+    stored_bytes: u64,
+    dirty_bytes: u64,
+    dirty_objects: u64,
+    avoided_uploads: Option<u64>,
+    memory_bytes: u64,
+}
+
+/// The program of the gateway.
+pub(super) fn program(variable: fn(&str) -> Option<String>) -> Result<PathBuf, SystemError> {
+    match variable(PROGRAM_VARIABLE).filter(|named| !named.is_empty()) {
+        Some(named) => gateway::trusted(NAME, named.into()),
+        None => gateway::find(NAME),
+    }
+}
+
+/// Where the cache keeps what it does not keep in memory: on the storage of its role, or else beside the executors' files.
+fn storage(paths: &StoragePaths) -> Result<&Path, SystemError> {
+    let own = paths.roles.get("cache_storage").or_else(|| paths.roles.get("shuffle"));
+    own.map_or_else(|| first_data_directory(NAME, &paths.data).map(PathBuf::as_path), |own| Ok(own.as_path()))
+}
+
+/// The URL of what jobs call `name`, behind such a cache.
+pub(super) fn url(kind: CacheKind, name: &str) -> String {
+    match kind {
+        CacheKind::Gateway => format!("s3a://{CACHED}/{name}"),
+        CacheKind::Alluxio => format!("alluxio://{}/{name}", alluxio::AUTHORITY),
+    }
+}
+
+impl Caches {
+    /// Finds what `config` asks for, before anything is started.
+    ///
+    /// # Errors
+    /// When a program is missing, or the storage is.
+    pub(super) fn of(
+        config: &Config,
+        paths: &StoragePaths,
+        scratch: &Path,
+        variable: fn(&str) -> Option<String>,
+        slow_motion: f64,
+    ) -> Result<Caches, SystemError> {
+        let of_system = |error: ArtifactError| error.of_system(NAME);
+        let alluxio = match config.cache {
+            Some(CacheKind::Alluxio) => Some(OfAlluxio {
+                java: Java::find(NAME)?,
+                servers: ALLUXIO.directory(&|_| {}).map_err(of_system)?,
+                client: ALLUXIO_CLIENT.directory(&|_| {}).map_err(of_system)?,
+                clients_properties: alluxio::of_clients(
+                    config.flush_after(),
+                    config.cache_is_short,
+                    config.block_bytes,
+                    slow_motion,
+                ),
+            }),
+            Some(CacheKind::Gateway) | None => None,
+        };
+        let folder = match config.cache {
+            Some(_) => make_on(NAME, storage(paths)?, Path::new(FOLDER))?,
+            None => PathBuf::new(),
+        };
+        let (keys, scratch) = (gateway::draw_keys(NAME)?, scratch.join("cache"));
+        Ok(Caches { keys, variable, folder, scratch, slow_motion, alluxio })
+    }
+
+    /// Makes what those who enter `namespace` from now on must see: before Spark's processes are started.
+    ///
+    /// # Errors
+    /// When memory can't be mounted.
+    pub(super) fn furnish(
+        &self,
+        config: &Config,
+        namespace: &NetworkNamespace,
+        paths: &StoragePaths,
+    ) -> Result<(), SystemError> {
+        if self.alluxio.is_none() {
+            return Ok(());
+        }
+        let folder = self.memory_folder();
+        std::fs::create_dir_all(&folder).map_err(|error| {
+            SystemError::starting(NAME, format!("can't make {}: {error}", folder.display()))
+        })?;
+        let own: Vec<&Path> = paths
+            .data
+            .iter()
+            .chain(paths.roles.values())
+            .chain([&paths.scratch, &folder])
+            .map(PathBuf::as_path)
+            .collect();
+        // Alluxio fills its quota, and writes a little beside it.
+        let bytes = config.division().cache_bytes + 16 * MIB;
+        namespace.share(MemoryFolder::make(NAME, &folder, bytes, &own)?);
+        Ok(())
+    }
+
+    fn memory_folder(&self) -> PathBuf {
+        self.scratch.join("memory")
+    }
+
+    /// What a session must be told to reach them, beside the store itself.
+    pub(super) fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings: BTreeMap<String, String> = [
+            ("endpoint", format!("http://{}", gateway::ADDRESS)),
+            ("endpoint.region", "us-east-1".to_owned()),
+            ("path.style.access", "true".to_owned()),
+            ("connection.ssl.enabled", "false".to_owned()),
+            // The gateway takes signatures of version 4 alone.
+            ("signing-algorithm", "AWSS3V4SignerType".to_owned()),
+            ("access.key", self.keys.access.clone()),
+            ("secret.key", self.keys.secret.clone()),
+        ]
+        .map(|(name, value)| (format!("spark.hadoop.fs.s3a.bucket.{CACHED}.{name}"), value))
+        .into();
+        if let Some(alluxio) = &self.alluxio {
+            let mut add = |name: &str, value: &str| {
+                settings.insert(format!("spark.hadoop.{name}"), value.to_owned());
+            };
+            add("fs.alluxio.impl", "alluxio.hadoop.FileSystem");
+            alluxio.clients_properties.iter().for_each(|(name, value)| add(name, value));
+        }
+        settings
+    }
+
+    /// The jars that the driver and executors need for it.
+    pub(super) fn library(&self) -> Option<&Path> {
+        self.alluxio.as_ref().map(|alluxio| alluxio.client.as_path())
+    }
+
+    /// Starts one in front of `behind`, which exists.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(super) fn start(
+        &self,
+        kind: CacheKind,
+        config: &Config,
+        behind: Bucket,
+        namespace: &Arc<NetworkNamespace>,
+        resources: &Resources,
+        limit: Duration,
+    ) -> Result<Cache, SystemError> {
+        let memory_bytes = config.division().cache_bytes;
+        let flash_bytes = config.cache_flash_bytes.unwrap_or(0);
+        let running = match (kind, &self.alluxio) {
+            (CacheKind::Gateway, _) => {
+                let free_bytes = underlay_files::free_bytes(&self.folder).unwrap_or(u64::MAX);
+                let usual = (free_bytes.saturating_sub(flash_bytes) / 2).min(MAX_JOURNAL_BYTES);
+                let journal_bytes = config.cache_journal_bytes.unwrap_or(usual).max(MIN_JOURNAL_BYTES);
+                let plan = gateway::Plan {
+                    system: NAME,
+                    program: program(self.variable)?,
+                    directory: self.folder.join("gateway"),
+                    scratch: self.scratch.join("gateway"),
+                    sizes: gateway::Sizes {
+                        memory_bytes,
+                        flash_bytes,
+                        journal_bytes: journal_bytes / MIB * MIB,
+                    },
+                    flush_after: config.flush_after().map(|after| after.mul_f64(self.slow_motion)),
+                    patience: Duration::from_secs(60).mul_f64(self.slow_motion),
+                    serves: CACHED.to_owned(),
+                    store: behind,
+                };
+                Server::Gateway(Box::new(Gateway::start(&plan, &self.keys, namespace, resources, limit)?))
+            }
+            (CacheKind::Alluxio, Some(alluxio)) => {
+                let plan = alluxio::Plan {
+                    system: NAME,
+                    java: alluxio.java.clone(),
+                    library: alluxio.servers.clone(),
+                    scratch: self.scratch.join("alluxio"),
+                    tiers: alluxio::Tiers {
+                        memory: self.memory_folder(),
+                        memory_bytes,
+                        flash: (flash_bytes > 0).then(|| (self.folder.join("alluxio"), flash_bytes)),
+                    },
+                    behind,
+                    clients: alluxio.clients_properties.clone(),
+                    slow_motion: self.slow_motion,
+                };
+                Server::Alluxio(Box::new(alluxio::Alluxio::start(&plan, namespace, resources, limit)?))
+            }
+            (CacheKind::Alluxio, None) => {
+                return Err(SystemError::starting(NAME, "its session was started without Alluxio's client"));
+            }
+        };
+        Ok(Cache { kind, write: WRITES.show(&config.cache_is_back), running })
+    }
+}
+
+impl Cache {
+    pub(super) fn kind(&self) -> CacheKind {
+        self.kind
+    }
+
+    /// What it has done. Clients of Alluxio tell of themselves some time later.
+    pub(super) fn totals(&self, during: &'static str) -> Result<Totals, SystemError> {
+        Ok(match &self.running {
+            Server::Gateway(gateway) => {
+                let status = gateway.status(during)?;
+                Totals {
+                    read_bytes: status.sent_bytes,
+                    fetched_bytes: status.sum(|prefix| prefix.fetched_bytes),
+                    blocks: Some((status.sum(|prefix| prefix.hits), status.sum(|prefix| prefix.misses))),
+                    written_bytes: status.accepted_bytes,
+                    stored_bytes: status.flushed_bytes,
+                    dirty_bytes: status.journal_bytes,
+                    dirty_objects: status.pending_objects,
+                    avoided_uploads: Some(status.avoided_uploads()),
+                    memory_bytes: status.cached_bytes,
+                }
+            }
+            Server::Alluxio(alluxio) => {
+                let figures = alluxio.figures(during)?;
+                Totals {
+                    read_bytes: figures.read_bytes,
+                    fetched_bytes: figures.fetched_bytes,
+                    blocks: None,
+                    written_bytes: figures.written_bytes,
+                    stored_bytes: figures.stored_bytes,
+                    // Only a walk through its files tells.
+                    dirty_bytes: 0,
+                    dirty_objects: figures.waiting_files,
+                    avoided_uploads: None,
+                    memory_bytes: figures.used_bytes,
+                }
+            }
+        })
+    }
+
+    /// The same as a job has ended, with what the store lacks.
+    pub(super) fn at_end(
+        &self,
+        during: &'static str,
+        driver: &Driver,
+        limit: Duration,
+        healthy: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<Totals, SystemError> {
+        let Server::Alluxio(_) = &self.running else { return self.totals(during) };
+        let (dirty_objects, dirty_bytes) = unstored(during, driver, limit, healthy)?;
+        Ok(Totals { dirty_objects, dirty_bytes, ..self.totals(during)? })
+    }
+
+    /// Waits until the store has everything.
+    ///
+    /// # Errors
+    /// When it fails, or does not have everything after `limit`.
+    pub(super) fn drain(
+        &self,
+        during: &'static str,
+        driver: &Driver,
+        limit: Duration,
+        healthy: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<(), SystemError> {
+        match &self.running {
+            Server::Gateway(gateway) => gateway.drain(during, limit, healthy).map(drop),
+            Server::Alluxio(_) => {
+                let began = std::time::Instant::now();
+                loop {
+                    let (files, bytes) = unstored(during, driver, limit, healthy)?;
+                    if files == 0 {
+                        return Ok(());
+                    }
+                    healthy()?;
+                    if began.elapsed() > limit {
+                        let problem = format!(
+                            "after {:.0} s the store still lacks {files} files ({bytes} bytes) that Alluxio has acknowledged",
+                            limit.as_secs_f64()
+                        );
+                        return Err(SystemError::failed(NAME, during, problem));
+                    }
+                    std::thread::sleep(POLL);
+                }
+            }
+        }
+    }
+
+    /// How long after a job its figures are complete.
+    pub(super) fn told_after(&self) -> Duration {
+        match &self.running {
+            Server::Gateway(_) => Duration::ZERO,
+            Server::Alluxio(_) => TOLD_AFTER,
+        }
+    }
+
+    /// What a job did, from its beginning until the store had everything: what there was at the beginning, at its end and then, and what
+    /// the store was asked for.
+    pub(super) fn used(
+        &self,
+        [before, at_end, drained]: [&Totals; 3],
+        traffic: Traffic,
+        drain: Duration,
+    ) -> CacheUse {
+        let since = |pick: fn(&Totals) -> u64| pick(drained).saturating_sub(pick(before));
+        let blocks = drained.blocks.zip(before.blocks);
+        let avoided = drained.avoided_uploads.zip(before.avoided_uploads);
+        // Alluxio's job service keeps to itself what it stores.
+        let (fetched_bytes, stored_bytes) = match &self.running {
+            Server::Gateway(_) => (since(|totals| totals.fetched_bytes), since(|totals| totals.stored_bytes)),
+            Server::Alluxio(_) => (traffic.sent_bytes, traffic.received_bytes),
+        };
+        CacheUse {
+            kind: self.kind.name().to_owned(),
+            write: self.write.clone(),
+            read_bytes: since(|totals| totals.read_bytes),
+            fetched_bytes,
+            hits: blocks.map(|(now, then)| now.0.saturating_sub(then.0)),
+            misses: blocks.map(|(now, then)| now.1.saturating_sub(then.1)),
+            written_bytes: since(|totals| totals.written_bytes),
+            stored_bytes,
+            dirty_bytes: at_end.dirty_bytes,
+            dirty_objects: at_end.dirty_objects,
+            avoided_uploads: avoided.map(|(now, then)| now.saturating_sub(then)),
+            drain_s: drain.as_secs_f64(),
+        }
+    }
+
+    pub(super) fn check(&self, during: &'static str) -> Result<(), SystemError> {
+        match &self.running {
+            Server::Gateway(gateway) => gateway.check(during),
+            Server::Alluxio(alluxio) => alluxio.check(during),
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        match &self.running {
+            Server::Gateway(gateway) => gateway.kill(),
+            Server::Alluxio(alluxio) => alluxio.kill(),
+        }
+    }
+
+    pub(super) fn stop(self) -> Result<(), SystemError> {
+        match self.running {
+            Server::Gateway(gateway) => gateway.stop(),
+            Server::Alluxio(alluxio) => alluxio.stop(),
+        }
+    }
+}
+
+impl Traffic {
+    pub(super) fn of(requests: &[StoreRequest]) -> Traffic {
+        let sum = |kind: &str, pick: fn(&StoreRequest) -> u64| -> u64 {
+            requests.iter().filter(|request| request.kind == kind).map(pick).sum()
+        };
+        Traffic {
+            sent_bytes: sum("get", |request| request.sent_bytes),
+            received_bytes: sum("put", |request| request.received_bytes),
+        }
+    }
+
+    pub(super) fn and(self, other: Traffic) -> Traffic {
+        Traffic {
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            received_bytes: self.received_bytes + other.received_bytes,
+        }
+    }
+}
+
+impl Totals {
+    pub(super) fn has_stored_all(&self) -> bool {
+        self.dirty_objects == 0
+    }
+
+    /// Running totals, for the figures of a cell.
+    pub(super) fn figures(&self) -> Vec<(String, f64)> {
+        let mut figures = vec![
+            ("cache_read_bytes", self.read_bytes),
+            ("cache_fetched_bytes", self.fetched_bytes),
+            ("cache_written_bytes", self.written_bytes),
+            ("cache_stored_bytes", self.stored_bytes),
+        ];
+        if let Some((hits, misses)) = self.blocks {
+            figures.extend([("cache_hits", hits), ("cache_misses", misses)]);
+        }
+        figures.into_iter().map(|(name, value)| (name.to_owned(), value as f64)).collect()
+    }
+
+    /// What is shown over time.
+    pub(super) fn gauges(&self) -> Vec<(String, f64)> {
+        let mut gauges = vec![
+            ("current_cache_unstored_objects", self.dirty_objects),
+            ("current_cache_memory_bytes", self.memory_bytes),
+        ];
+        if self.blocks.is_some() {
+            gauges.push(("current_cache_journal_bytes", self.dirty_bytes));
+        }
+        gauges.into_iter().map(|(name, value)| (name.to_owned(), value as f64)).collect()
+    }
+}
+
+/// Files that Alluxio has and the store has not, and their bytes, by a walk through all of them.
+fn unstored(
+    during: &'static str,
+    driver: &Driver,
+    limit: Duration,
+    healthy: &dyn Fn() -> Result<(), SystemError>,
+) -> Result<(u64, u64), SystemError> {
+    let request = json!({ "do": "unstored", "path": format!("alluxio://{}/", alluxio::AUTHORITY) });
+    let answer = driver.request_within(during, &request, limit, healthy)?;
+    let number = |name: &str| answer[name].as_u64().unwrap_or_default();
+    Ok((number("files"), number("bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gateway_s_bucket_has_settings_of_its_own() {
+        let caches = Caches {
+            keys: Keys { access: "JOBS".to_owned(), secret: "hidden".to_owned() },
+            variable: |_| None,
+            folder: PathBuf::new(),
+            scratch: PathBuf::new(),
+            slow_motion: 1.0,
+            alluxio: None,
+        };
+        let settings = caches.settings();
+        let of = |name: &str| settings.get(&format!("spark.hadoop.fs.s3a.{name}")).map(String::as_str);
+        assert_eq!(of("bucket.underlay-cache.endpoint"), Some("http://127.0.0.1:9000"));
+        assert_eq!(of("endpoint"), None, "the store itself stays known");
+        assert!(!format!("{caches:?}").contains("hidden"));
+        assert!(url(CacheKind::Gateway, "a").ends_with("//underlay-cache/a"));
+    }
+
+    #[test]
+    fn a_cache_is_on_the_storage_of_its_role_or_beside_executors_files() {
+        let mut paths = StoragePaths { data: vec!["/data".into()], ..StoragePaths::default() };
+        assert_eq!(storage(&paths).unwrap(), Path::new("/data"));
+        paths.roles.insert("shuffle".to_owned(), "/fast".into());
+        assert_eq!(storage(&paths).unwrap(), Path::new("/fast"));
+        paths.roles.insert("cache_storage".to_owned(), "/cache".into());
+        assert_eq!(storage(&paths).unwrap(), Path::new("/cache"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Jobs with a cache between them and the store.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use underlay_record::CacheUse;
+
+use super::super::NAME;
+use super::super::cache::{Totals, Traffic, url};
+use super::super::committer::Committer;
+use super::super::jobs::Step;
+use super::Cluster;
+use crate::network_link::FAR;
+use crate::system::{JobProgress, JobRequest, JobWatch, Resources, SystemError};
+
+/// A job that has ended, and whose output the cache may still have to store.
+#[derive(Debug)]
+pub(super) struct Undrained {
+    pub before: Totals,
+    pub at_end: Totals,
+    pub ended: Instant,
+    /// What went between the cache and the store until then.
+    pub traffic: Traffic,
+}
+
+impl Cluster {
+    /// Puts another cache between all further jobs and the store, or none: what settings that start with `cache` say of it. All that was
+    /// written before is written again for whoever reads it.
+    ///
+    /// # Errors
+    /// When the settings are wrong, the former cache can't store everything or stop, or the new one does not start.
+    pub fn set_cache(
+        &mut self,
+        values: &BTreeMap<String, String>,
+        resources: &Resources,
+        limit: Duration,
+    ) -> Result<(), SystemError> {
+        self.config.set_cache(values).map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        self.drain("changing the cache", limit, &|_| true)?;
+        if let Some(former) = self.cache.take() {
+            former.stop()?;
+        }
+        self.state.get_mut().forget_caches();
+        self.start_cache(resources, limit)
+    }
+
+    /// Lets go of a cache that has ended by itself, with whatever it had not stored.
+    pub fn abandon_cache(&mut self) {
+        self.cache = None;
+        self.state.get_mut().forget_caches();
+    }
+
+    /// Starts the cache that the settings ask for, in front of a bucket that is there.
+    pub(in super::super) fn start_cache(
+        &mut self,
+        resources: &Resources,
+        limit: Duration,
+    ) -> Result<(), SystemError> {
+        let address = if self.remote.is_some() { FAR } else { Ipv4Addr::LOCALHOST };
+        let Some(kind) = self.config.cache else { return Ok(()) };
+        // Without these two its settings were refused.
+        if let Some((bucket, namespace)) = self.store.bucket(address).zip(self.namespace.as_ref()) {
+            let started = self.caches.start(kind, &self.config, bucket, namespace, resources, limit)?;
+            self.cache = Some(started);
+        }
+        Ok(())
+    }
+
+    /// The URL of what jobs call `name`.
+    pub(super) fn url(&self, name: &str) -> String {
+        self.cache.as_ref().map_or_else(|| self.store.url(name), |cache| url(cache.kind(), name))
+    }
+
+    /// The committer for what jobs only read later on: the quickest that is safe.
+    pub(super) fn committer_of_inputs(&self) -> Committer {
+        match &self.cache {
+            // A rename is an entry in a table there.
+            Some(_) => Committer::FileV1,
+            None => self.store.committer_of_inputs(),
+        }
+    }
+
+    /// Waits until the store has all that the cache has acknowledged.
+    pub(super) fn drain(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        watch: JobWatch<'_>,
+    ) -> Result<(), SystemError> {
+        let Some(cache) = &self.cache else { return Ok(()) };
+        let healthy = || self.is_wanted(during, "storing", watch);
+        cache.drain(during, &self.driver, limit, &healthy)
+    }
+
+    /// What the cache has done and has not stored as a job ends; `None` without one.
+    pub(super) fn at_end(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        watch: JobWatch<'_>,
+    ) -> Result<Option<Totals>, SystemError> {
+        let Some(cache) = &self.cache else { return Ok(None) };
+        let healthy = || self.is_wanted(during, "storing", watch);
+        cache.at_end(during, &self.driver, limit, &healthy).map(Some)
+    }
+
+    /// Whether all is well and whoever watches wants to go on.
+    fn is_wanted(&self, during: &'static str, phase: &str, watch: JobWatch<'_>) -> Result<(), SystemError> {
+        self.check(during)?;
+        match watch(&JobProgress { phase: phase.to_owned(), done: 1.0 }) {
+            true => self.store.health(),
+            false => Err(SystemError::failed(NAME, during, "it was stopped")),
+        }
+    }
+
+    /// Waits until the store has everything, and closes the account of the last job's cache: what the store is asked for from then on is
+    /// no part of it.
+    pub(super) fn close_account(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        watch: JobWatch<'_>,
+    ) -> Result<(), SystemError> {
+        self.drain(during, limit, watch)?;
+        let undrained = self.state.lock().undrained.take();
+        let Some((cache, undrained)) = self.cache.as_ref().zip(undrained) else { return Ok(()) };
+        let drain = match undrained.at_end.has_stored_all() {
+            true => Duration::ZERO,
+            false => undrained.ended.elapsed(),
+        };
+        std::thread::sleep(cache.told_after());
+        let drained = cache.totals(during)?;
+        let state = &mut *self.state.lock();
+        let late = Traffic::of(&self.requests_so_far(during, state)?);
+        let traffic = undrained.traffic.and(late);
+        state.used = Some(cache.used([&undrained.before, &undrained.at_end, &drained], traffic, drain));
+        Ok(())
+    }
+
+    /// What the last job asked of the cache, once the store has everything.
+    pub(super) fn drained(
+        &self,
+        job: &JobRequest,
+        watch: JobWatch<'_>,
+    ) -> Result<Option<CacheUse>, SystemError> {
+        let step = Step::of(&self.config, job)?;
+        self.close_account(step.during, job.limit, watch)?;
+        Ok(self.state.lock().used.take())
+    }
+}
