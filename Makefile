@@ -17,7 +17,7 @@ GATEWAY_KILLS = 200
 # How many replicas and how many masters `make je-ha-kills` kills.
 MEMBER_KILLS = 20
 
-.PHONY: quickstart build gateway gateway-kills test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
+.PHONY: quickstart build gateway gateway-kills spark-variants test quick lint install deb image exercise simulate simulate-proof power-cuts volume-kills je-ha-kills oracle-nosql-kills overhead fidelity gateway-performance volume-performance jvm-hop generator slow-motion certificate prediction console-cost schema vm clean help
 
 help:
 	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
@@ -34,6 +34,7 @@ help:
 	@echo "make gateway-kills  200 kills of the S3 gateway's engine under load while the store behind fails: whatever was acknowledged must be there"
 	@echo "make je-ha-kills  20 kills of replicas and of masters of replicated Berkeley DB JE under load: whatever was acknowledged must be there"
 	@echo "make oracle-nosql-kills  the same of storage nodes of Oracle NoSQL Database, from the installation that KVHOME names"
+	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service and on a cluster that runs already"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
 	@echo "make gateway-performance  measure the S3 gateway's hits, misses and metadata beside nginx's cache, and write docs/gateway-performance.md"
@@ -121,6 +122,10 @@ je-ha-kills:
 
 oracle-nosql-kills:
 	@RUST_TEST_NOCAPTURE=1 UNDERLAY_ORACLE_NOSQL_KILLS=$(MEMBER_KILLS) scripts/test -p underlay-systems --test oracle_nosql storage_nodes_are_killed
+
+spark-variants:
+	@scripts/install-packages test
+	@scripts/test --workspace --test spark_variants -- --ignored
 
 overhead:
 	@scripts/install-packages test

@@ -1,5 +1,6 @@
 //! The real Spark in other forms than its own master and workers of version 3.5: with the external shuffle service, on a cluster that runs
-//! already, below YARN, and as version 4.1 on Ceph. What they need must be there: `scripts/install-packages test`.
+//! already, below YARN, and as version 4.1 on Ceph. What they need must be there: `scripts/install-packages test`. They take
+//! some eight minutes, and have a `make` target of their own.
 
 mod ending;
 mod parts;
@@ -95,6 +96,7 @@ fn events(scratch: &Path) -> String {
 }
 
 #[test]
+#[ignore = "minutes: `make spark-variants` runs it"]
 fn shuffle_files_outlive_their_executor_and_a_cluster_that_runs_already_runs_jobs() {
     let folder = TempDir::new().unwrap();
     let scratch = folder.path().join("scratch");
@@ -231,6 +233,7 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
 }
 
 #[test]
+#[ignore = "minutes: `make spark-variants` runs it"]
 fn yarn_gives_executors() {
     let folder = TempDir::new().unwrap();
     let pairs = [("manager", "yarn"), ("datanodes", "1"), ("executors", "2"), ("committer", "file-v2")];
@@ -274,6 +277,7 @@ fn yarn_gives_executors() {
 }
 
 #[test]
+#[ignore = "minutes: `make spark-variants` runs it"]
 fn version_4_1_commits_to_ceph_over_tls() {
     let folder = TempDir::new().unwrap();
     let pairs = [
