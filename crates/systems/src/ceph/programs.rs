@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::child::{Child, ChildState};
 use crate::network_namespace::NetworkNamespace;
@@ -13,6 +13,8 @@ use crate::private_file::write_private;
 use crate::program::on_path;
 use crate::system::{Resources, SystemError};
 
+/// Between two runs of a tool that could not ask.
+const POLL: Duration = Duration::from_millis(200);
 const REMEDY: &str = "install Ceph (Debian: apt install --no-install-recommends ceph-mon ceph-mgr ceph-osd radosgw ceph-common)";
 /// What a user of Ceph may have set for other clusters.
 const VARIABLES: [&str; 3] = ["CEPH_ARGS", "CEPH_CONF", "CEPH_KEYRING"];
@@ -115,8 +117,27 @@ impl Programs {
         Child::spawn_as(self.system, name, self.command(program, &words), &log, resources).map(Daemon)
     }
 
-    /// Runs a tool outside of the budget and returns what it printed.
+    /// Runs a tool outside of the budget and returns what it printed. Before its own command `ceph` asks the monitor which there are, and one that
+    /// has just started may refuse that (`EPERM`): then nothing has been done, and the tool is run again.
     pub(super) fn run(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        program: &str,
+        words: &[&str],
+    ) -> Result<String, SystemError> {
+        let began = Instant::now();
+        loop {
+            match self.run_once(during, limit, program, words) {
+                Err(error) if was_not_asked(&error.to_string()) && began.elapsed() < limit => {
+                    std::thread::sleep(POLL);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn run_once(
         &self,
         during: &'static str,
         limit: Duration,
@@ -147,4 +168,9 @@ impl Programs {
         })?;
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
+}
+
+/// Whether `ceph` failed before it sent its command.
+fn was_not_asked(said: &str) -> bool {
+    said.contains("problem getting command descriptions from mon")
 }
