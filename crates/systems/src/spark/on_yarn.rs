@@ -106,6 +106,6 @@ mod tests {
         let config = Config::resolve(&values, Some(16 << 30), Some(1)).unwrap();
         assert_eq!(containers_bytes(&config) / MIB, 256 + 128 + 3 * (1024 + 256));
         // Another executor does not fit, whatever Spark asks for beside these.
-        assert!(APPLICATION_MASTER_BYTES < EXECUTOR_OWN_BYTES + 512 * MIB);
+        const { assert!(APPLICATION_MASTER_BYTES < EXECUTOR_OWN_BYTES + 512 * MIB) };
     }
 }
