@@ -4,22 +4,20 @@
 mod ending;
 mod endpoint;
 mod parts;
+mod spark_jobs;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use self::ending::Ending;
+use self::spark_jobs::{DATA_BYTES, LIMIT, ROWS, job, run, settings, start};
 use tempfile::TempDir;
 use underlay_record::{CacheUse, JobRecord, NodeCondition};
 use underlay_systems::spark::{Cluster, Committer, Spark};
 use underlay_systems::system::{
-    JobProgress, JobRequest, Resources, Running, Settings, StoragePaths, System as _, SystemError,
+    JobProgress, JobRequest, Resources, Running, StoragePaths, System as _, SystemError,
 };
-
-const DATA_BYTES: u64 = 4_000_000;
-const ROWS: f64 = 40_000.0;
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// The system, with the gateway that this workspace builds: `scripts/test` sees to it.
 static SPARK: Spark = Spark::with_variables(|name| match name {
@@ -30,48 +28,6 @@ static SPARK: Spark = Spark::with_variables(|name| match name {
     }
     other => std::env::var(other).ok(),
 });
-
-fn settings(pairs: &[(&str, &str)]) -> Settings {
-    Settings {
-        values: pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
-        ..Settings::default()
-    }
-}
-
-fn job(name: &str) -> JobRequest {
-    JobRequest {
-        name: name.to_owned(),
-        data_bytes: DATA_BYTES,
-        maps: Some(2),
-        reduces: Some(2),
-        compressibility: 0.5,
-        seed: 1,
-        limit: LIMIT,
-    }
-}
-
-fn start(folder: &Path, budget_bytes: u64, pairs: &[(&str, &str)]) -> Cluster {
-    let data = folder.join("data");
-    std::fs::create_dir_all(&data).unwrap();
-    let paths = StoragePaths { data: vec![data], scratch: folder.join("scratch"), ..StoragePaths::default() };
-    let settings = settings(pairs);
-    let cluster = SPARK
-        .start_cluster(&paths, &Resources::of(budget_bytes), &settings)
-        .unwrap_or_else(|error| panic!("{error}"));
-    parts::hold(&SPARK.parts(&paths, &settings.values), &cluster);
-    cluster
-}
-
-/// Runs a job and checks what it left.
-fn run(cluster: &Cluster, job: &JobRequest, watch: &(dyn Fn(&JobProgress) -> bool + Sync)) -> JobRecord {
-    cluster.prepare_job(job, watch).unwrap_or_else(|error| panic!("before {}: {error}", job.name));
-    let record = cluster.run_job(job, watch).unwrap().unwrap_or_else(|error| panic!("{}: {error}", job.name));
-    cluster.verify_job(job, watch).unwrap_or_else(|error| panic!("after {}: {error}", job.name));
-    assert_eq!(record.name, job.name);
-    let stages: f64 = record.stages.iter().map(|stage| stage.duration_s).sum();
-    assert!(stages > 0.5 * record.duration_s, "{record:#?}");
-    record
-}
 
 fn requests(record: &JobRecord, kind: &str) -> u64 {
     record.stages.iter().filter_map(|stage| stage.requests.get(kind)).map(|sum| sum.requests).sum()
@@ -89,7 +45,7 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
         ("cache", "alluxio"),
         ("cache_memory", "256 MiB"),
     ];
-    let mut cluster = start(folder.path(), 8 << 30, &pairs);
+    let mut cluster = start(&SPARK, folder.path(), 8 << 30, &pairs);
     cluster.health().unwrap();
     let on_host = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     assert!(!on_host(7480), "the gateway can be reached from outside");
@@ -336,7 +292,7 @@ fn jobs_run_on_hdfs_over_a_link_and_what_can_t_start_is_said() {
         ("link_bandwidth", "2 Gbit/s"),
         ("link_latency", "100 us"),
     ];
-    let cluster = start(folder.path(), 4 << 30, &pairs);
+    let cluster = start(&SPARK, folder.path(), 4 << 30, &pairs);
     let record = run(&cluster, &job("terasort"), &|_| true);
     assert_eq!((record.committer.as_deref(), record.output_bytes), (Some("file-v2"), DATA_BYTES));
     assert!(record.stages.iter().all(|stage| stage.requests.is_empty()));

@@ -4,6 +4,7 @@
 
 mod ending;
 mod parts;
+mod spark_jobs;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,57 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use self::ending::Ending;
+use self::spark_jobs::{DATA_BYTES, LIMIT, ROWS, job, run, settings, start};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use underlay_record::JobRecord;
 use underlay_systems::spark::{Cluster, Committer, INSTALLED};
-use underlay_systems::system::{
-    JobProgress, JobRequest, Resources, Running, Settings, StoragePaths, System as _,
-};
+use underlay_systems::system::{JobRequest, Resources, Running, StoragePaths};
 
-const DATA_BYTES: u64 = 4_000_000;
-const ROWS: f64 = 40_000.0;
-const LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(20);
-
-fn settings(pairs: &[(&str, &str)]) -> Settings {
-    let values = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-    Settings { values, ..Settings::default() }
-}
-
-fn job(name: &str) -> JobRequest {
-    JobRequest {
-        name: name.to_owned(),
-        data_bytes: DATA_BYTES,
-        maps: Some(2),
-        reduces: Some(2),
-        compressibility: 0.5,
-        seed: 1,
-        limit: LIMIT,
-    }
-}
-
-fn start(folder: &Path, budget_bytes: u64, pairs: &[(&str, &str)]) -> Cluster {
-    let data = folder.join("data");
-    std::fs::create_dir_all(&data).unwrap();
-    let paths = StoragePaths { data: vec![data], scratch: folder.join("scratch"), ..StoragePaths::default() };
-    let settings = settings(pairs);
-    let cluster = INSTALLED
-        .start_cluster(&paths, &Resources::of(budget_bytes), &settings)
-        .unwrap_or_else(|error| panic!("{error}"));
-    parts::hold(&INSTALLED.parts(&paths, &settings.values), &cluster);
-    cluster
-}
-
-/// Runs a job and checks what it left.
-fn run(cluster: &Cluster, job: &JobRequest, watch: &(dyn Fn(&JobProgress) -> bool + Sync)) -> JobRecord {
-    cluster.prepare_job(job, watch).unwrap_or_else(|error| panic!("before {}: {error}", job.name));
-    let record = cluster.run_job(job, watch).unwrap().unwrap_or_else(|error| panic!("{}: {error}", job.name));
-    cluster.verify_job(job, watch).unwrap_or_else(|error| panic!("after {}: {error}", job.name));
-    let stages: f64 = record.stages.iter().map(|stage| stage.duration_s).sum();
-    assert!(stages > 0.5 * record.duration_s, "{record:#?}");
-    record
-}
 
 fn requests(record: &JobRecord, kind: &str, stage: &dyn Fn(&str) -> bool) -> u64 {
     let stages = record.stages.iter().filter(|told| stage(&told.name));
@@ -102,7 +60,7 @@ fn shuffle_files_outlive_their_executor_and_a_cluster_that_runs_already_runs_job
     let scratch = folder.path().join("scratch");
     let pairs =
         [("datanodes", "1"), ("executors", "2"), ("shuffle_service", "true"), ("committer", "file-v2")];
-    let cluster = start(folder.path(), 5 << 30, &pairs);
+    let cluster = start(&INSTALLED, folder.path(), 5 << 30, &pairs);
     let larger =
         JobRequest { data_bytes: 10 * DATA_BYTES, maps: Some(4), reduces: Some(16), ..job("terasort") };
     cluster.prepare_job(&larger, &|_| true).unwrap();
@@ -237,7 +195,7 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
 fn yarn_gives_executors() {
     let folder = TempDir::new().unwrap();
     let pairs = [("manager", "yarn"), ("datanodes", "1"), ("executors", "2"), ("committer", "file-v2")];
-    let cluster = start(folder.path(), 5 << 30, &pairs);
+    let cluster = start(&INSTALLED, folder.path(), 5 << 30, &pairs);
     let on_host = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     assert!(!on_host(8032), "the ResourceManager can be reached from outside");
     let executors = with_word(&cluster, "org.apache.spark.executor.YarnCoarseGrainedExecutorBackend");
@@ -290,7 +248,7 @@ fn version_4_1_commits_to_ceph_over_tls() {
         ("link_bandwidth", "2 Gbit/s"),
         ("link_latency", "50 us"),
     ];
-    let cluster = start(folder.path(), 5 << 30, &pairs);
+    let cluster = start(&INSTALLED, folder.path(), 5 << 30, &pairs);
     assert!(cluster.applied_settings()["version"].starts_with("4.1."));
     let is_write = |name: &str| name.ends_with("write");
     let anywhere = |_: &str| true;

@@ -233,23 +233,19 @@ impl System for OracleNosql {
             let (shards, copies) = (plan.config.shards(), plan.config.replication_nodes());
             admin.wait(&plan, (DURING, limit), &all, &check, &|status| status.is_healthy(shards, copies))
         };
-        match &former {
-            None => {
-                if !admin.deploy(&plan, &parameters, &check).map_err(explained)? {
-                    wait()?;
-                    admin.change(&plan, &BTreeMap::new(), &parameters).map_err(explained)?;
-                }
-            }
-            Some(former) => {
-                wait()?;
-                if former.parameters != parameters.all() {
-                    // Until all have them, none are known to be in force: a start after a crash sets them again.
-                    formed::note(&plan.config, &places, &BTreeMap::new())?;
-                    admin.change(&plan, &former.parameters, &parameters).map_err(explained)?;
-                }
-            }
-        }
+        let in_force = match former {
+            // What a deployment is not certain of is set as if nothing were.
+            None if !admin.deploy(&plan, &parameters, &check).map_err(explained)? => BTreeMap::new(),
+            None => parameters.all(),
+            Some(former) => former.parameters,
+        };
         wait()?;
+        if in_force != parameters.all() {
+            // Until all have them, none are known to be in force: a start after a crash sets them again.
+            formed::note(&plan.config, &places, &BTreeMap::new())?;
+            admin.change(&plan, &in_force, &parameters).map_err(explained)?;
+            wait()?;
+        }
         let topology: Topology = admin.topology(&plan, DURING, &check).map_err(explained)?;
         let status = admin.verify(&plan, DURING, &check).map_err(explained)?;
         formed::note(&plan.config, &places, &parameters.all())?;
