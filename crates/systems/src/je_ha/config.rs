@@ -24,6 +24,7 @@ const CONSISTENCY_TIMEOUT: Duration = Duration::from_secs(300);
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// JE accepts no longer one for a message of an election.
 const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Not stretched: members that start, hand over or stop wait for the next one, and it costs next to nothing.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 settings! {
@@ -182,7 +183,7 @@ impl Config {
             ("je.rep.envConsistencyTimeout", duration(stretched(CONSISTENCY_TIMEOUT))),
             ("je.rep.electionsOpenTimeout", election.clone()),
             ("je.rep.electionsReadTimeout", election),
-            ("je.rep.heartbeatInterval", stretched(HEARTBEAT).as_millis().to_string()),
+            ("je.rep.heartbeatInterval", HEARTBEAT.as_millis().to_string()),
             ("je.rep.envSetupTimeout", duration(limit)),
             // What a former master had for itself alone is taken back without asking anybody.
             ("je.rep.txnRollbackLimit", i32::MAX.to_string()),
@@ -302,6 +303,6 @@ mod tests {
         assert_eq!(parameters["je.rep.feederTimeout"], "300000 ms");
         assert_eq!(parameters["je.rep.electionsReadTimeout"], "60000 ms");
         assert_eq!(parameters["je.rep.insufficientReplicasTimeout"], "15000 ms");
-        assert_eq!(parameters["je.rep.heartbeatInterval"], "10000");
+        assert_eq!(parameters["je.rep.heartbeatInterval"], "1000");
     }
 }

@@ -24,6 +24,7 @@ const FEEDER_TIMEOUT: Duration = Duration::from_secs(30);
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// JE accepts no longer one for a message of an election.
 const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Not stretched: replication nodes that start, hand over or stop wait for the next one, and it costs next to nothing.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const FSYNC_TIMEOUT: Duration = Duration::from_millis(500);
 const LATCH_TIMEOUT: Duration = Duration::from_secs(300);
@@ -214,7 +215,7 @@ impl Config {
             ("je.rep.replicaTimeout", duration(stretched(FEEDER_TIMEOUT))),
             ("je.rep.electionsOpenTimeout", election.clone()),
             ("je.rep.electionsReadTimeout", election),
-            ("je.rep.heartbeatInterval", stretched(HEARTBEAT).as_millis().to_string()),
+            ("je.rep.heartbeatInterval", HEARTBEAT.as_millis().to_string()),
         ];
         parameters.map(|(name, value)| format!("{name}={value}")).join(";")
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -139,7 +139,11 @@ fn members_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let ledger = Arc::<Ledger>::default();
     let chosen = kills::chosen_durability();
+    // Somebody else's programs have its ports on this host, which the store's own network does not know of. Where the port is taken
+    // already, so much the better.
+    let taken = ["127.0.0.1:5001", "127.0.0.1:6001"].map(TcpListener::bind);
     let store = start(directory.path(), &kills::settings(&chosen), Duration::from_secs(30));
+    drop(taken);
     assert_eq!(masters(&store), ["shard1-node1", "shard2-node2"]);
     assert_eq!(store.processes().len() as u64, MEMBERS);
     assert_eq!(store.applied_settings()["members_of_shard_2"], "node 2, node 1, node 3");

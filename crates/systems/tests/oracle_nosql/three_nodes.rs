@@ -1,6 +1,7 @@
 //! Three storage nodes with two shards, of which some are killed under load.
 
 use std::cell::Cell;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +79,11 @@ fn storage_nodes_are_killed_under_load_and_nothing_acknowledged_is_lost() {
     let (directory, moved) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let ledger = Arc::<Ledger>::default();
     let chosen = kills::chosen_durability();
+    // Somebody else's programs have its ports on this host, which the store's own network does not know of. Where the port is taken
+    // already, so much the better.
+    let taken = ["127.0.0.1:5000", "127.0.0.1:5001", "127.0.0.2:5200"].map(TcpListener::bind);
     let store = started(directory.path(), &kills::settings(&chosen));
+    drop(taken);
     what_was_deployed_is_told(store.as_ref(), directory.path());
     operations::mean_what_they_mean_in_a_map(store.as_ref(), false);
     LOAD.load(store.as_ref(), &ledger);
