@@ -24,7 +24,8 @@ const FEEDER_TIMEOUT: Duration = Duration::from_secs(30);
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// JE accepts no longer one for a message of an election.
 const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Not stretched: replication nodes that start, hand over or stop wait for the next one, and it costs next to nothing.
+/// Not stretched: a master commits nothing until its replicas have told it by one that it is theirs, and members that start, hand
+/// over or stop wait for the next one. It costs next to nothing.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const FSYNC_TIMEOUT: Duration = Duration::from_millis(500);
 const LATCH_TIMEOUT: Duration = Duration::from_secs(300);
