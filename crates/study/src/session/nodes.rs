@@ -305,11 +305,7 @@ impl<'a> NodeDesk<'a> {
     }
 
     /// Does something while every node that is away comes back, which it may need. Both are over when this returns.
-    pub fn restore_while<T>(
-        &self,
-        stop: &AtomicBool,
-        act: impl FnOnce() -> T,
-    ) -> (Result<(), String>, T) {
+    pub fn restore_while<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> (Result<(), String>, T) {
         std::thread::scope(|scope| {
             let restoring = scope.spawn(|| self.restore(stop));
             let outcome = act();

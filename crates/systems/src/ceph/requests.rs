@@ -136,7 +136,8 @@ impl Told {
 
 fn unreadable(line: &[u8]) -> io::Error {
     let begin = String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]).into_owned();
-    let problem = format!("the gateway has logged a line that tells of no request: '{}'", begin.escape_debug());
+    let problem =
+        format!("the gateway has logged a line that tells of no request: '{}'", begin.escape_debug());
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 

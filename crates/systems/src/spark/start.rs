@@ -241,7 +241,8 @@ impl Spark {
             state: Mutex::new(state),
             config: config.clone(),
         };
-        cluster.driver.wait_until_ready("starting", config.executors, limit, &|| cluster.check("starting"))?;
+        let healthy = || cluster.check("starting");
+        cluster.driver.wait_until_ready("starting", config.executors, limit, &healthy)?;
         if !is_ours {
             // The session has read them. The keys of a store that others use need not lie there for the rest of the run.
             session.store.clear();

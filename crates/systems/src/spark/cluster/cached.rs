@@ -107,7 +107,12 @@ impl Cluster {
     }
 
     /// Whether all is well and whoever watches wants to go on.
-    pub(super) fn is_wanted(&self, during: &'static str, phase: &str, watch: JobWatch<'_>) -> Result<(), SystemError> {
+    pub(super) fn is_wanted(
+        &self,
+        during: &'static str,
+        phase: &str,
+        watch: JobWatch<'_>,
+    ) -> Result<(), SystemError> {
         self.check(during)?;
         match watch(&JobProgress { phase: phase.to_owned(), done: 1.0 }) {
             true => self.store.health(),
