@@ -34,7 +34,7 @@ help:
 	@echo "make gateway-kills  200 kills of the S3 gateway's engine under load while the store behind fails: whatever was acknowledged must be there"
 	@echo "make je-ha-kills  20 kills of replicas and of masters of replicated Berkeley DB JE under load: whatever was acknowledged must be there"
 	@echo "make oracle-nosql-kills  the same of storage nodes of Oracle NoSQL Database, from the installation that KVHOME names"
-	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service and on a cluster that runs already"
+	@echo "make spark-variants  Spark 4.1, below YARN, with the external shuffle service, on a cluster that runs already, and behind Alluxio and each way of the gateway"
 	@echo "make overhead     measure what an attachment costs beside a plain loop device, and write docs/overhead.md"
 	@echo "make fidelity     measure modelled against delivered by fio, and write docs/fidelity.md"
 	@echo "make gateway-performance  measure the S3 gateway's hits, misses and metadata beside nginx's cache, and write docs/gateway-performance.md"

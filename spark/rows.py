@@ -69,10 +69,10 @@ def _places(records):
     return [(split.getPath().toString(), split.getStart()) for split in splits]
 
 
-def order(spark, path):
+def order(spark, path, options):
     """How many rows of a sorted output there are, and how many are out of order."""
     if tables.is_table(path):
-        return tables.order(spark, path, KEY_BYTES)
+        return tables.order(spark, path, KEY_BYTES, options)
     # Executors run a part of this file, which needs the other one.
     for source in (__file__, tables.__file__):
         spark.sparkContext.addPyFile(source)

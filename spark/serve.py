@@ -107,18 +107,26 @@ class Service:
             table = job in _COMMITTED and tables.is_table(options["output"])
             if table:
                 tables.prepare(self.spark)
-            began = time.time()
+            began, since = time.time(), time.monotonic()
             result = _STEPS[job](self.spark, options)
-            ended = time.time()
+            ended, until = time.time(), time.monotonic()
             # What the event log lacks of it is on its way.
             context._jsc.sc().listenerBus().waitUntilEmpty()
             if job in _COMMITTED:
                 # No part of the job: these requests come after its end.
                 told = tables.committed(self.spark, options["output"], began) if table else files.committed(self.spark, options["output"])
                 result = {**result, **told}
-            return {"began_s": began, "ended_s": ended, "result": result}
+            # Events are told by the first clock, which may be set while a job runs; the other one never is.
+            return {"began_s": began, "ended_s": ended, "took_s": until - since, "result": result}
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)
+
+    def is_over(self):
+        """Whether the session can run no job any more, as when its Java program has ended."""
+        try:
+            return bool(self.spark.sparkContext._jsc.sc().isStopped())
+        except Exception:  # Nobody answers, or there is nobody.
+            return True
 
     def progress(self):
         """The stage that runs, and how many of the tasks of all stages of this moment are done."""
@@ -167,11 +175,17 @@ def _converse(service, connection):
     except Exception as error:  # Whatever went wrong is the requester's to know.
         traceback.print_exc()
         answer = {"event": "failed", "problem": _problem(error)}
+    # Else each later job would fail by what ended the session in this one.
+    session_is_over = answer["event"] == "failed" and service.is_over()
     over.set()
     try:
         tell(answer)
     except OSError:
         pass
+    if session_is_over:
+        print("the session is over", file=sys.stderr, flush=True)
+        # Its Java program may be in a state in which it never ends by itself.
+        os._exit(1)
 
 
 def main():

@@ -28,14 +28,49 @@ def write(frame, place, folder):
         frame.write.mode("overwrite").text(place)
 
 
-def read(spark, place):
-    return spark.table(place) if is_table(place) else spark.read.text(place)
+def read(spark, place, options):
+    if not is_table(place):
+        return spark.read.text(place)
+    return _stored(spark, place, options) if "cached" in options else spark.table(place)
 
 
-def order(spark, place, key_bytes):
+def in_store(paths, options):
+    """Where the store has what a table names by the address of the cache through which it was written."""
+    cached, stored = options["cached"], options["stored"]
+    for path in paths:
+        if not path.startswith(cached):
+            raise ValueError(f"the table names {path}, which is not behind the cache at {cached}")
+    return [stored + path[len(cached):] for path in paths]
+
+
+def _named(spark, place, column):
+    return [row[0] for row in spark.table(place).select(column).distinct().collect()]
+
+
+def _stored(spark, place, options):
+    """The rows of a table as the store itself has them, past the cache. What leads to them must be there as well: the table's metadata, and the
+    lists of its files."""
+    current = spark.table(f"{place}.refs").where("name = 'main'").select("snapshot_id")
+    lists = spark.table(f"{place}.snapshots").join(current, "snapshot_id").select("manifest_list").first()
+    newest = spark.table(f"{place}.metadata_log_entries").orderBy(F.col("timestamp").desc()).select("file").first()
+    leading = [*(lists or []), *(newest or []), *_named(spark, f"{place}.manifests", "path")]
+    lengths = spark.read.format("binaryFile").load(in_store(leading, options)).select("length").collect()
+    if len(lengths) != len(leading) or not all(row["length"] for row in lengths):
+        raise ValueError(f"the store has {len(lengths)} of the {len(leading)} files that lead to the table's data, or some are empty")
+    files = in_store(_named(spark, f"{place}.files", "file_path"), options)
+    if not files:
+        raise ValueError("the table has no files")
+    return spark.read.parquet(*files)
+
+
+def order(spark, place, key_bytes, options):
     """How many rows of a sorted table there are, and how many are out of order: within each of its files, and between the files in the order of
     their first keys, since a table has no order of its files."""
-    rows = spark.table(place).select(F.col("_file").alias("file"), F.col("_pos").alias("at"), F.substring("value", 1, key_bytes).alias("key"))
+    if "cached" in options:
+        rows, file, at = _stored(spark, place, options), "_metadata.file_path", "_metadata.row_index"
+    else:
+        rows, file, at = spark.table(place), "_file", "_pos"
+    rows = rows.select(F.col(file).alias("file"), F.col(at).alias("at"), F.substring("value", 1, key_bytes).alias("key"))
     before = F.lag("key").over(Window.partitionBy("file").orderBy("at"))
     files = rows.withColumn("before", before).groupBy("file").agg(
         F.min("key").alias("first"), F.max("key").alias("last"), F.count("*").alias("rows"),

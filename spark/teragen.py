@@ -14,7 +14,7 @@ def run(spark, options):
 
 def verify(spark, options):
     """That every row is there, as it was generated."""
-    found = rows.summed(tables.read(spark, options["output"]))
+    found = rows.summed(tables.read(spark, options["output"], options))
     wanted = rows.expected(spark, options)
     if found != wanted:
         raise ValueError(f"wrote {found['rows']} rows with the checksum {found['checksum']:x}, not "

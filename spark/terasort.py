@@ -8,7 +8,7 @@ import tables
 
 def run(spark, options):
     # Of the length that the rows have: as many parts as are asked for, whatever adaptive execution would make of them.
-    lines = tables.read(spark, options["input"])
+    lines = tables.read(spark, options["input"], options)
     key = F.substring("value", 1, rows.KEY_BYTES)
     ordered = lines.repartitionByRange(options["partitions"], key).sortWithinPartitions(key)
     tables.write(ordered, options["output"], options.get("tables"))
@@ -17,10 +17,10 @@ def run(spark, options):
 
 def verify(spark, options):
     """That the rows are those that were generated, every one of them, and in order. An empty output is not a sorted one."""
-    order = rows.order(spark, options["output"])
+    order = rows.order(spark, options["output"], options)
     if order["out_of_order"]:
         raise ValueError(f"{order['out_of_order']} of {order['rows']} rows are out of order")
-    found = rows.summed(tables.read(spark, options["output"]))
+    found = rows.summed(tables.read(spark, options["output"], options))
     wanted = rows.expected(spark, options)
     if found != wanted or order["rows"] != wanted["rows"]:
         raise ValueError(f"the output has {found['rows']} rows with the checksum {found['checksum']:x}, and the input "

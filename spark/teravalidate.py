@@ -4,7 +4,7 @@ import rows
 
 
 def run(spark, options):
-    found = rows.order(spark, options["input"])
+    found = rows.order(spark, options["input"], options)
     if found["out_of_order"]:
         raise ValueError(f"{found['out_of_order']} of {found['rows']} rows are out of order")
     if found["rows"] != options["rows"]:

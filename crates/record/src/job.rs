@@ -57,7 +57,7 @@ pub struct StageRecord {
     pub output_bytes: u64,
     pub shuffle_read_bytes: u64,
     pub shuffle_write_bytes: u64,
-    /// Requests to the object store that ended while it ran, by type: `get`, `put`, `copy`, `list`.
+    /// Requests to the object store that came while it ran, by type: `get`, `put`, `copy`, `list`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, StoreRequests>,
 }

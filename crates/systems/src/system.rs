@@ -397,6 +397,8 @@ pub trait Running: Send + Sync {
     fn drain_job(&self, _job: &JobRequest, _watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
         Ok(None)
     }
+    /// Adds to a job's record what could be asked only behind the measured window, because asking takes time. Most add nothing.
+    fn complete_job(&self, _job: &mut JobRecord) {}
     /// Checks what the job left, with as much reading as that takes: it is no part of the job, and is not measured. Many jobs check
     /// themselves.
     ///

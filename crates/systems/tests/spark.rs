@@ -1,4 +1,4 @@
-//! The real Spark on a real Ceph, started once, with each committer; and on HDFS. What they need must be there:
+//! The real Spark on a real Ceph, started once, with each committer and the gateway in between; and on HDFS. What they need must be there:
 //! `scripts/install-packages test`.
 
 mod ending;
@@ -6,28 +6,19 @@ mod endpoint;
 mod parts;
 mod spark_jobs;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::ending::Ending;
-use self::spark_jobs::{DATA_BYTES, LIMIT, ROWS, job, run, settings, start};
+use self::spark_jobs::{
+    DATA_BYTES, LIMIT, ROWS, SPARK, job, kill_all, put, run, settings, sort_through, start,
+};
 use tempfile::TempDir;
-use underlay_record::{CacheUse, JobRecord, NodeCondition};
+use underlay_record::{JobRecord, NodeCondition};
 use underlay_systems::spark::{Cluster, Committer, Spark};
 use underlay_systems::system::{
     JobProgress, JobRequest, Resources, Running, StoragePaths, System as _, SystemError,
 };
-
-/// The system, with the gateway that this workspace builds: `scripts/test` sees to it.
-static SPARK: Spark = Spark::with_variables(|name| match name {
-    "UNDERLAY_GATEWAY" => {
-        let test = std::env::current_exe().unwrap();
-        let folder = test.parent().and_then(Path::parent).unwrap();
-        Some(folder.join("underlay-gateway").display().to_string())
-    }
-    other => std::env::var(other).ok(),
-});
 
 fn requests(record: &JobRecord, kind: &str) -> u64 {
     record.stages.iter().filter_map(|stage| stage.requests.get(kind)).map(|sum| sum.requests).sum()
@@ -42,8 +33,9 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
         ("workers", "2"),
         ("osds", "2"),
         ("replication", "2"),
-        ("cache", "alluxio"),
-        ("cache_memory", "256 MiB"),
+        ("cache", "gateway"),
+        ("cache_memory", "128 MiB"),
+        ("cache_flush_after", "10 s"),
     ];
     let mut cluster = start(&SPARK, folder.path(), 8 << 30, &pairs);
     cluster.health().unwrap();
@@ -52,7 +44,10 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     assert!(cluster.namespace().unwrap().listeners().unwrap().iter().any(|address| address.port() == 7480));
     let quiet = |_: &JobProgress| true;
 
-    caches_store_what_they_acknowledged(&mut cluster);
+    // It was started with the gateway.
+    let used = sort_through(&mut cluster, Committer::FileV1);
+    assert_eq!((used.kind.as_str(), used.write.as_str()), ("gateway", "back"));
+    assert!(used.avoided_uploads > Some(0), "what was renamed away was uploaded: {used:#?}");
 
     cluster.set_committer(Committer::Magic);
     let teragen = run(&cluster, &job("teragen"), &quiet);
@@ -114,71 +109,6 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     assert!(namespace.listeners().unwrap().is_empty());
 }
 
-/// Puts another cache between, by its settings; none without.
-fn put(cluster: &mut Cluster, pairs: &[(&str, &str)]) {
-    let changed = cluster.set_cache(&settings(pairs).values, &Resources::of(8 << 30), LIMIT);
-    changed.unwrap_or_else(|error| panic!("{pairs:?}: {error}"));
-}
-
-/// Sorts through a cache, waits until Ceph has the output, and checks it there without the cache.
-fn sort_through(cluster: &mut Cluster, committer: Committer) -> CacheUse {
-    let quiet = |_: &JobProgress| true;
-    cluster.set_committer(committer);
-    let sort = job("terasort");
-    let record = run(cluster, &sort, &quiet);
-    assert_eq!((record.committer, record.output_bytes), (Some(committer.name()), DATA_BYTES));
-    let used = cluster.drain_job(&sort, &quiet).unwrap().expect("it is drained once");
-    assert!(cluster.drain_job(&sort, &quiet).unwrap().is_none());
-    assert!(used.drain_s >= 0.0 && used.read_bytes >= DATA_BYTES, "{used:#?}");
-    assert!(used.stored_bytes >= DATA_BYTES && used.written_bytes >= DATA_BYTES, "{used:#?}");
-    put(cluster, &[]);
-    cluster.verify_job(&sort, &quiet).unwrap_or_else(|error| panic!("past the cache: {error}"));
-    used
-}
-
-fn caches_store_what_they_acknowledged(cluster: &mut Cluster) {
-    // It was started with Alluxio.
-    let used = sort_through(cluster, Committer::FileV1);
-    assert_eq!((used.kind.as_str(), used.write.as_str(), used.hits), ("alluxio", "back", None));
-    // Its input was just written. What checks its output in Ceph is not the cache's doing.
-    assert!(used.hit_share() > Some(0.5), "{used:#?}");
-
-    let back = [("cache", "gateway"), ("cache_memory", "128 MiB"), ("cache_flush_after", "10 s")];
-    put(cluster, &back);
-    let used = sort_through(cluster, Committer::FileV1);
-    assert_eq!((used.kind.as_str(), used.write.as_str()), ("gateway", "back"));
-    assert!(used.avoided_uploads > Some(0), "what was renamed away was uploaded: {used:#?}");
-
-    put(cluster, &[("cache", "gateway"), ("cache_write", "through"), ("cache_flash", "128 MiB")]);
-    let used = sort_through(cluster, Committer::Magic);
-    assert_eq!((used.write.as_str(), used.dirty_objects), ("through", 0), "{used:#?}");
-
-    put(cluster, &back);
-    the_gateway_is_killed_with_what_ceph_lacks(cluster, &back);
-    put(cluster, &[]);
-}
-
-/// What it had acknowledged is in its journal, and gets to Ceph once it is started again.
-fn the_gateway_is_killed_with_what_ceph_lacks(cluster: &mut Cluster, settings: &[(&str, &str)]) {
-    let (sort, quiet) = (job("terasort"), |_: &JobProgress| true);
-    cluster.set_committer(Committer::FileV2);
-    cluster.prepare_job(&sort, &quiet).unwrap();
-    cluster.run_job(&sort, &quiet).unwrap().unwrap_or_else(|error| panic!("{error}"));
-    assert!(cluster.gauges().unwrap()["current_cache_unstored_objects"] > 0.0);
-    kill(cluster, b"gateway.toml");
-    let began = Instant::now();
-    let told = loop {
-        match cluster.health() {
-            Err(error) => break error.to_string(),
-            Ok(()) => assert!(began.elapsed() < LIMIT, "nobody notices"),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    assert!(told.contains("the S3 gateway") && told.contains("was killed"), "{told}");
-    put_anew(cluster, settings);
-    cluster.verify_job(&sort, &quiet).unwrap_or_else(|error| panic!("past the cache: {error}"));
-}
-
 /// S3A would try for minutes to reach a gateway that has died, and so would the driver.
 fn the_death_of_its_cache_ends_a_job(cluster: &mut Cluster) {
     put(cluster, &[("cache", "gateway"), ("cache_flush_after", "1 s")]);
@@ -186,33 +116,13 @@ fn the_death_of_its_cache_ends_a_job(cluster: &mut Cluster) {
     let killed = AtomicBool::new(false);
     let failure = cluster.run_job(&job("terasort"), &|_| {
         if !killed.swap(true, Ordering::Relaxed) {
-            kill(cluster, b"gateway.toml");
+            kill_all(cluster, b"gateway.toml");
         }
         true
     });
     let failure = failure.unwrap().unwrap_err().to_string();
     assert!(failure.contains("the S3 gateway") && failure.contains("was killed"), "{failure}");
     cluster.abandon_cache();
-}
-
-/// As [`put`], where the former one is dead.
-fn put_anew(cluster: &mut Cluster, pairs: &[(&str, &str)]) {
-    cluster.abandon_cache();
-    put(cluster, pairs);
-}
-
-/// Kills the processes of a cluster that have this among their arguments.
-fn kill(cluster: &Cluster, word: &[u8]) {
-    let is_it = |process: &u32| {
-        let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        words.windows(word.len()).any(|part| part == word)
-    };
-    let found: Vec<u32> = cluster.processes().into_iter().filter(is_it).collect();
-    assert!(!found.is_empty());
-    for process in found {
-        let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
-        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-    }
 }
 
 /// A worker is killed and an OSD is stopped while a job runs: its output is right. Both come back.
@@ -246,6 +156,8 @@ fn nodes_go_and_come_back(cluster: &Cluster) {
     for name in ["worker2", "osd1"] {
         nodes.start(name, &|| {}).unwrap();
     }
+    // What was written meanwhile has one copy.
+    cluster.settle(LIMIT).unwrap();
     assert!(nodes.list().unwrap().iter().all(|node| node.condition == NodeCondition::Serving));
 }
 
@@ -254,7 +166,7 @@ fn the_death_of_the_only_worker_ends_a_job(cluster: &Cluster) {
     let killed = AtomicBool::new(false);
     let failure = cluster.run_job(&job("terasort"), &|_| {
         if !killed.swap(true, Ordering::Relaxed) {
-            kill(cluster, b"worker-1.arguments");
+            kill_all(cluster, b"worker-1.arguments");
         }
         true
     });

@@ -1,6 +1,6 @@
 //! The real Spark in other forms than its own master and workers of version 3.5: with the external shuffle service, on a cluster that runs
-//! already, below YARN, and as version 4.1 on Ceph. What they need must be there: `scripts/install-packages test`. They take
-//! some eight minutes, and have a `make` target of their own.
+//! already, below YARN, as version 4.1 on Ceph, and behind each cache in each of its ways. What they need must be there:
+//! `scripts/install-packages test`. They take some thirteen minutes, and have a `make` target of their own.
 
 mod ending;
 mod parts;
@@ -13,12 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use self::ending::Ending;
-use self::spark_jobs::{DATA_BYTES, LIMIT, ROWS, job, run, settings, start};
+use self::spark_jobs::{
+    DATA_BYTES, LIMIT, ROWS, SPARK, job, kill_all, put, run, settings, sort_through, start,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use underlay_record::JobRecord;
 use underlay_systems::spark::{Cluster, Committer, INSTALLED};
-use underlay_systems::system::{JobRequest, Resources, Running, StoragePaths};
+use underlay_systems::system::{JobProgress, JobRequest, Resources, Running, StoragePaths};
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -289,4 +291,81 @@ fn version_4_1_commits_to_ceph_over_tls() {
     let kmeans = run(&cluster, &job("kmeans"), &|_| true);
     assert!(kmeans.input_bytes > 0, "{kmeans:#?}");
     gone(cluster);
+}
+
+#[test]
+#[ignore = "minutes: `make spark-variants` runs it"]
+fn caches_store_what_they_acknowledged() {
+    let folder = TempDir::new().unwrap();
+    let pairs = [
+        ("store", "s3a"),
+        ("committer", "iceberg"),
+        ("workers", "2"),
+        ("osds", "2"),
+        ("replication", "2"),
+        ("cache", "alluxio"),
+        ("cache_memory", "256 MiB"),
+    ];
+    let mut cluster = start(&SPARK, folder.path(), 8 << 30, &pairs);
+    let back = [("cache", "gateway"), ("cache_memory", "128 MiB"), ("cache_flush_after", "10 s")];
+
+    // It was started with Alluxio.
+    a_table_is_checked_in_ceph(&cluster);
+    let used = sort_through(&mut cluster, Committer::FileV1);
+    assert_eq!((used.kind.as_str(), used.write.as_str(), used.hits), ("alluxio", "back", None));
+    // Its input was just written. What checks its output in Ceph is not the cache's doing.
+    assert!(used.hit_share() > Some(0.5), "{used:#?}");
+
+    // The table that was written through Alluxio is out of reach.
+    put(&mut cluster, &back);
+    a_table_is_checked_in_ceph(&cluster);
+    put(&mut cluster, &[]);
+    a_table_is_checked_in_ceph(&cluster);
+
+    put(&mut cluster, &[("cache", "gateway"), ("cache_write", "through"), ("cache_flash", "128 MiB")]);
+    let used = sort_through(&mut cluster, Committer::Magic);
+    assert_eq!((used.write.as_str(), used.dirty_objects), ("through", 0), "{used:#?}");
+
+    put(&mut cluster, &back);
+    the_gateway_is_killed_with_what_ceph_lacks(&mut cluster, &back);
+    put(&mut cluster, &[]);
+    gone(cluster);
+}
+
+/// Sorts into a table through the cache that there is, if there is one, and has the table checked past it.
+fn a_table_is_checked_in_ceph(cluster: &Cluster) {
+    let (sort, quiet) = (job("terasort"), |_: &JobProgress| true);
+    cluster.set_committer(Committer::Iceberg);
+    let record = run(cluster, &sort, &quiet);
+    assert_eq!((record.committer.as_deref(), record.counters["committed_records"]), (Some("iceberg"), ROWS));
+    assert!(!record.counters.contains_key("job_commit_wall_ms"), "{record:#?}");
+    let read_bytes = || cluster.figures().unwrap().get("cache_read_bytes").copied();
+    let Some(before) = read_bytes() else { return };
+    cluster.verify_job(&sort, &quiet).unwrap_or_else(|error| panic!("past the cache: {error}"));
+    // Clients of Alluxio tell a second later. The table's metadata are read through the cache, and they are small.
+    std::thread::sleep(Duration::from_secs(3));
+    let through = read_bytes().unwrap() - before;
+    assert!(through < DATA_BYTES as f64 / 4.0, "{through} bytes of a check came from the cache");
+}
+
+/// What it had acknowledged is in its journal, and gets to Ceph once it is started again.
+fn the_gateway_is_killed_with_what_ceph_lacks(cluster: &mut Cluster, settings: &[(&str, &str)]) {
+    let (sort, quiet) = (job("terasort"), |_: &JobProgress| true);
+    cluster.set_committer(Committer::FileV2);
+    cluster.prepare_job(&sort, &quiet).unwrap();
+    cluster.run_job(&sort, &quiet).unwrap().unwrap_or_else(|error| panic!("{error}"));
+    assert!(cluster.gauges().unwrap()["current_cache_unstored_objects"] > 0.0);
+    kill_all(cluster, b"gateway.toml");
+    let began = Instant::now();
+    let told = loop {
+        match cluster.health() {
+            Err(error) => break error.to_string(),
+            Ok(()) => assert!(began.elapsed() < LIMIT, "nobody notices"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(told.contains("the S3 gateway") && told.contains("was killed"), "{told}");
+    cluster.abandon_cache();
+    put(cluster, settings);
+    cluster.verify_job(&sort, &quiet).unwrap_or_else(|error| panic!("past the cache: {error}"));
 }

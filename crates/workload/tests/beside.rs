@@ -1,9 +1,12 @@
-//! Two streams of operations at once.
+//! Two streams of operations at once, and one that comes from several hosts.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use underlay_workload::{Beside, Control, MemoryStore, Mix, RunError, RunSpec, Workload, run};
+use underlay_record::Measured;
+use underlay_workload::{
+    Beside, Control, MemoryStore, Mix, NullClient, RunError, RunSpec, Share, Workload, run,
+};
 
 /// Readers beside a writer: each stream has figures of its own.
 #[test]
@@ -50,4 +53,24 @@ fn what_goes_on_beside_is_in_no_figure_of_what_is_measured() {
         spec.beside = Some(inserting.clone());
     });
     assert!(both.contains("inserts in both"), "{both}");
+}
+
+#[test]
+fn hosts_share_a_rate_by_their_threads() {
+    let workload = Arc::new(Workload::new(100, 1, 100));
+    let on = |first_thread, threads| {
+        let spec = RunSpec {
+            threads,
+            share: Some(Share { first_thread, all_threads: 4 }),
+            rate_per_s: Some(2_000.0),
+            duration: Duration::from_millis(100),
+            ..RunSpec::new(Arc::clone(&workload), Mix::parse("c").unwrap())
+        };
+        run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new())
+    };
+    let due = |measured: Measured| measured.latency.histogram.count();
+    // 200 operations in all, of which each thread has its fourth.
+    assert_eq!((due(on(0, 1).unwrap()), due(on(1, 3).unwrap())), (50, 150));
+    let error = on(2, 3).unwrap_err().to_string();
+    assert!(error.contains("threads from 2 on, 3 of them, of 4 in all"), "{error}");
 }

@@ -580,23 +580,3 @@ fn a_run_begins_when_it_is_told_to() {
     let error = run(&spec, &|_| Ok(Box::new(NullClient)), &refusing).unwrap_err();
     assert!(matches!(error, RunError::Stopped), "{error}");
 }
-
-#[test]
-fn hosts_share_a_rate_by_their_threads() {
-    let workload = workload(100, &[]);
-    let on = |first_thread, threads| {
-        let spec = RunSpec {
-            threads,
-            share: Some(underlay_workload::Share { first_thread, all_threads: 4 }),
-            rate_per_s: Some(2_000.0),
-            duration: Duration::from_millis(100),
-            ..RunSpec::new(Arc::clone(&workload), Mix::parse("c").unwrap())
-        };
-        run(&spec, &|_| Ok(Box::new(NullClient)), &Control::new())
-    };
-    let due = |measured: Measured| measured.latency.histogram.count();
-    // 200 operations in all, of which each thread has its fourth.
-    assert_eq!((due(on(0, 1).unwrap()), due(on(1, 3).unwrap())), (50, 150));
-    let error = on(2, 3).unwrap_err().to_string();
-    assert!(error.contains("threads from 2 on, 3 of them, of 4 in all"), "{error}");
-}

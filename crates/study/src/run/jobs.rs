@@ -22,11 +22,13 @@ use super::feed::{self, CellSource};
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, events, faults, storage};
 use crate::session::Session;
-use crate::session::nodes::NodeDesk;
+use crate::session::nodes::{NodeDesk, all_serve};
 use crate::spec::{Cache, JobSpec};
 
 /// How often devices are sampled, on this machine's clock: nobody knows how long a job will take.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
+/// How long what a job disturbed may take to come to rest before the next one; a job's own limit, if that is longer.
+const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 /// A long job's samples are merged until at most this many are left.
 const SAMPLES_MAX: usize = 240;
 
@@ -60,7 +62,7 @@ impl Bench {
         storages.set_pace(Pace::Immediate)?;
         let session = self.start(first, system, &storages, &folder, &mut warnings, stop)?;
         let started = Started { session, storages, folder: folder.clone(), warnings };
-        for plan in group {
+        for (number, plan) in group.iter().enumerate() {
             check_stop(stop)?;
             observer.cell_started(plan.planned, plan.position as usize + 1);
             let begun = Instant::now();
@@ -73,11 +75,18 @@ impl Bench {
                 Err(other) => return Err(other),
             };
             let failed = matches!(record.status, CellStatus::Failed { .. });
+            let nodes_went = record.node_events.iter().any(|event| event.away_s.is_some());
             keep(plan, record)?;
-            if failed {
-                started.is_well().map_err(|why| {
-                    let job = plan.cell().mix_or_job();
-                    CellError::Failed(format!("the system did not survive an earlier job, {job}: {why}"))
+            if failed || number + 1 < group.len() {
+                let limit = plan.job.map_or(SETTLE_LIMIT, |job| job.limit.max(SETTLE_LIMIT));
+                let is_ready = started.is_ready((failed || nodes_went).then_some(limit), stop);
+                check_stop(stop)?;
+                is_ready.map_err(|error| match error {
+                    CellError::Failed(why) => {
+                        let job = plan.cell().mix_or_job();
+                        CellError::Failed(format!("no job can follow an earlier one, {job}: {why}"))
+                    }
+                    other => other,
                 })?;
             }
         }
@@ -152,13 +161,21 @@ impl Bench {
         drop(source);
         let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
         // The devices keep their pace: how long this takes is told, apart from the job's duration.
-        let drained = match &outcome {
-            Some(Ok(_)) => servers.drain_job(&request, &watch),
-            _ => Ok(None),
+        let drain = || {
+            let drained = match &outcome {
+                Some(Ok(_)) => servers.drain_job(&request, &watch),
+                _ => Ok(None),
+            };
+            // Whatever happened, the rest need not take modelled time.
+            let _ = storages.set_pace(Pace::Immediate);
+            let _ = session.release_cpu();
+            drained
         };
-        // Whatever happened, the rest need not take modelled time.
-        let _ = storages.set_pace(Pace::Immediate);
-        let _ = session.release_cpu();
+        // The next job is to find all nodes again, and this one's output may have to wait for one. Whether all came back is asked before the next job.
+        let drained = match &desk {
+            Some(desk) => desk.restore_while(stop, drain).1,
+            None => drain(),
+        };
         check_stop(stop)?;
         let faults = faults::note(&faults::concerning(plan.study, &plan.storage));
         let node_events = desk.as_ref().map_or_else(Vec::new, NodeDesk::events);
@@ -174,17 +191,12 @@ impl Bench {
             }
         };
         let cache = drained.map_err(|error| explain(error.to_string(), session, storages))?;
-        let job = JobRecord { cache, ..job };
+        let mut job = JobRecord { cache, ..job };
+        servers.complete_job(&mut job);
         // A job that succeeded on nothing is no success.
         let verified = servers.verify_job(&request, &watch);
         check_stop(stop)?;
         verified.map_err(|error| explain(error.to_string(), session, storages))?;
-        // The next job is to find all nodes again.
-        if let Some(desk) = &desk {
-            let restored = desk.restore(stop);
-            check_stop(stop)?;
-            restored.map_err(CellError::Failed)?;
-        }
         storages.health()?;
         let mut taken = window.taken()?;
         for device in &mut taken.devices {
@@ -239,13 +251,18 @@ struct Started {
 }
 
 impl Started {
-    /// Whether another job may run on it, and else what is wrong.
-    fn is_well(&self) -> Result<(), String> {
-        self.session.servers().health().map_err(|error| error.to_string())?;
-        match self.storages.health() {
-            Err(CellError::Failed(reason)) => Err(reason),
-            _ => Ok(()),
+    /// Whether another job may run on it: all of it works, every node is there, and nothing goes on that the next job would pay for. What an earlier
+    /// job may have disturbed gets this long to come to rest.
+    fn is_ready(&self, settles_within: Option<Duration>, stop: &AtomicBool) -> Result<(), CellError> {
+        let servers = self.session.servers();
+        servers.health().map_err(|error| CellError::Failed(error.to_string()))?;
+        servers.nodes().map_or(Ok(()), all_serve).map_err(CellError::Failed)?;
+        self.storages.health()?;
+        if let Some(limit) = settles_within {
+            self.storages.set_pace(Pace::Immediate)?;
+            self.session.settle(limit, stop)?;
         }
+        Ok(())
     }
 }
 

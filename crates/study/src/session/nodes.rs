@@ -304,6 +304,16 @@ impl<'a> NodeDesk<'a> {
         Ok(())
     }
 
+    /// Does something while every node that is away comes back, which it may need. Both are over when this returns.
+    pub fn restore_while<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> (Result<(), String>, T) {
+        std::thread::scope(|scope| {
+            let restoring = scope.spawn(|| self.restore(stop));
+            let outcome = act();
+            let restored = restoring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (restored, outcome)
+        })
+    }
+
     fn is_away(&self, name: Option<&str>) -> bool {
         let nodes = self.nodes.list().unwrap_or_default();
         nodes.iter().any(|node| Some(node.name.as_str()) == name && node.condition == NodeCondition::Away)
@@ -412,6 +422,18 @@ impl<'a> NodeDesk<'a> {
     /// Before measuring begins it is 0.
     fn now_s(&self, inner: &MutexGuard<'_, Inner>) -> f64 {
         inner.began.map_or(0.0, |began| began.elapsed().as_secs_f64() / self.time_scale)
+    }
+}
+
+/// Whether every node does its part.
+///
+/// # Errors
+/// Which does not, or why nobody can tell.
+pub fn all_serve(nodes: &dyn Nodes) -> Result<(), String> {
+    let nodes = nodes.list().map_err(|error| error.to_string())?;
+    match nodes.iter().find(|node| node.condition != NodeCondition::Serving) {
+        None => Ok(()),
+        Some(node) => Err(format!("{} is {}", node.name, node.condition)),
     }
 }
 

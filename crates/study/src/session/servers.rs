@@ -80,6 +80,11 @@ impl Servers {
         self.each[0].drain_job(job, watch)
     }
 
+    /// Adds to the record of a batch job what the first server tells of it only behind the measured window.
+    pub fn complete_job(&self, job: &mut JobRecord) {
+        self.each[0].complete_job(job);
+    }
+
     /// Checks what a batch job left on the first server.
     ///
     /// # Errors

@@ -134,6 +134,12 @@ rootLogger.appenderRef.out.ref = out
 const OPENED: [&str; 2] =
     ["--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED"];
 
+/// The options of the job worker. It is a client too, and what it reads to store it is no job's: it tells nobody, and reads by itself what the
+/// worker would count.
+const fn uncounted() -> [&'static str; 2] {
+    ["-Dalluxio.user.metrics.collection.enabled=false", "-Dalluxio.user.short.circuit.enabled=true"]
+}
+
 impl Alluxio {
     /// Starts it in `namespace`, in which the folder of the memory tier is mounted, inside `resources`. When this returns, it serves.
     ///
@@ -159,8 +165,7 @@ impl Alluxio {
         ] {
             let mut server = plan.server(name, class, heap_bytes, namespace);
             if address == JOB_WORKER {
-                // It is a client too, and what it reads to store it is no job's.
-                server.options.push("-Dalluxio.user.metrics.collection.enabled=false".to_owned());
+                server.options.extend(uncounted().map(str::to_owned));
             }
             let server = server.start(&plan.java, resources)?;
             server.wait_for_listener(address, limit)?;
@@ -192,5 +197,20 @@ impl Alluxio {
     /// When one had to be killed, or its end was a failure.
     pub(crate) fn stop(self) -> Result<(), SystemError> {
         end_all(&self.servers, END_LIMIT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Java's options win over the file of properties, which says what clients are told.
+    #[test]
+    fn what_the_job_worker_reads_is_no_client_s() {
+        let clients = super::super::of_clients(None, false, 1, 1.0);
+        for option in uncounted() {
+            let (name, value) = option.strip_prefix("-D").unwrap().split_once('=').unwrap();
+            assert_ne!(clients[name], value, "{name}");
+        }
     }
 }

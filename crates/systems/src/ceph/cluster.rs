@@ -26,6 +26,10 @@ use crate::system::{Resources, SystemError};
 const START_LIMIT_S: f64 = 180.0;
 const STOP_LIMIT_S: f64 = 60.0;
 const POLL: Duration = Duration::from_millis(200);
+/// OSDs tell the manager of their placement groups every five seconds, and it tells the monitor every two: what the monitor says may be this old.
+const HEARD_AFTER: Duration = Duration::from_secs(8);
+/// What a placement group may be doing besides when it has all of its copies.
+const AT_REST: [&str; 4] = ["active", "clean", "scrubbing", "deep"];
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const USER: &str = "underlay";
 const STARTING: &str = "starting";
@@ -209,6 +213,37 @@ impl Ceph {
         totals.totals()
     }
 
+    /// Waits until every object has all of its copies, also where an OSD was away.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`, or a process ends meanwhile.
+    pub fn settle(&self, limit: Duration) -> Result<(), SystemError> {
+        const DURING: &str = "settling";
+        let (began, mut whole_since) = (Instant::now(), None);
+        loop {
+            self.health()?;
+            let told = self.programs.run(DURING, limit, "ceph", &["status", "--format", "json"])?;
+            let status: Value = serde_json::from_str(told.trim()).unwrap_or_default();
+            whole_since = match has_all_copies(&status) {
+                true => whole_since.or_else(|| Some(Instant::now())),
+                false => None,
+            };
+            if whole_since.is_some_and(|since: Instant| since.elapsed() > HEARD_AFTER) {
+                return Ok(());
+            }
+            // What only has to be heard again is not late.
+            if began.elapsed() > limit && whole_since.is_none() {
+                let problem = format!(
+                    "after {:.0} s objects still lack copies: {}",
+                    limit.as_secs_f64(),
+                    status["pgmap"]["pgs_by_state"]
+                );
+                return Err(SystemError::failed(self.plan.system, DURING, problem));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     /// Kills the gateway, so that everyone who waits for an answer gets an error.
     pub fn abort(&self) {
         self.gateway.kill();
@@ -332,6 +367,20 @@ fn up_osds(programs: &Programs, limit: Duration) -> Result<Vec<usize>, SystemErr
     Ok(up.filter_map(|osd| usize::try_from(osd["osd"].as_u64()?).ok()).collect())
 }
 
+/// Whether `ceph status` tells that all placement groups have all copies of their objects.
+fn has_all_copies(status: &Value) -> bool {
+    let map = &status["pgmap"];
+    let states = map["pgs_by_state"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_whole = |state: &&Value| {
+        let words: Vec<&str> = state["state_name"].as_str().unwrap_or_default().split('+').collect();
+        words.contains(&"active")
+            && words.contains(&"clean")
+            && words.iter().all(|word| AT_REST.contains(word))
+    };
+    let whole: u64 = states.iter().filter(is_whole).filter_map(|state| state["count"].as_u64()).sum();
+    map["num_pgs"].as_u64().is_some_and(|all| all > 0 && all == whole)
+}
+
 fn wait_for_osds(
     programs: &Programs,
     plan: &Plan,
@@ -378,6 +427,29 @@ mod tests {
         let figures = device_bytes(std::process::id()).unwrap();
         assert!(figures["osd_write_bytes"] >= 0.0 && figures.len() == 2);
         assert_eq!(device_bytes(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_cluster_has_all_copies_when_every_group_is_clean() {
+        let has_all = |pgs: u64, states: &[(&str, u64)]| {
+            let states: Vec<Value> = states
+                .iter()
+                .map(|(name, count)| serde_json::json!({ "state_name": name, "count": count }))
+                .collect();
+            has_all_copies(&serde_json::json!({ "pgmap": { "num_pgs": pgs, "pgs_by_state": states } }))
+        };
+        assert!(has_all(40, &[("active+clean", 39), ("active+clean+scrubbing+deep", 1)]));
+        for state in [
+            "active+undersized+degraded",
+            "active+recovering+degraded",
+            "active+clean+remapped",
+            "stale+active+clean",
+            "peering",
+        ] {
+            assert!(!has_all(40, &[("active+clean", 39), (state, 1)]), "{state}");
+        }
+        assert!(!has_all(40, &[("active+clean", 39)]), "one is not told of");
+        assert!(!has_all(0, &[]) && !has_all_copies(&Value::Null));
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(super) const MONITOR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4
 pub(super) const GATEWAY_PORT: u16 = 7480;
 pub(super) const GATEWAY: &str = "client.rgw.underlay";
 const HEARTBEAT_GRACE_S: f64 = 20.0;
+/// Of lines that wait to be written to the log of requests, some hundred thousand: what does not fit the gateway drops.
+const LOG_BACKLOG_BYTES: u64 = 64 << 20;
 const YEAR_S: u64 = 365 * 86_400;
 /// Placement groups of a pool, for each OSD: objects are spread over them, and OSDs over those.
 const GROUPS_PER_OSD: usize = 8;
@@ -108,6 +110,7 @@ pub(super) fn text(plan: &Plan, id: &str, block_bytes: &[u64], certificate: Opti
     add_to(&mut text, "rgw enable ops log", &true);
     add_to(&mut text, "rgw ops log rados", &false);
     add_to(&mut text, "rgw ops log file path", &folder("requests.log"));
+    add_to(&mut text, "rgw ops log data backlog", &LOG_BACKLOG_BYTES);
     text
 }
 
@@ -147,6 +150,7 @@ mod tests {
             "bluestore debug enforce settings = ssd\n",
             "[osd.1]\nosd data = /b/ceph/osd-1\nbluestore block size = 8589934592\n",
             "rgw ops log file path = /scratch/requests.log\n",
+            "rgw ops log data backlog = 67108864\n",
             "rgw frontends = beast endpoint=0.0.0.0:7480 tcp_nodelay=1\n",
         ] {
             assert!(text.contains(expected), "{expected} in\n{text}");

@@ -12,6 +12,8 @@ use underlay_record::StoreRequests;
 /// A request has some seven hundred bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 const PART_BYTES: usize = 64 << 10;
+/// Of a line that can't be read.
+const SHOWN_BYTES: usize = 200;
 /// Requests for keys that begin like this mark the log and are none of a job's.
 pub(crate) const MARK: &str = "underlay-mark-";
 const MARK_POLL: Duration = Duration::from_millis(20);
@@ -57,7 +59,7 @@ impl RequestLog {
     /// Everything that was answered since the last call.
     ///
     /// # Errors
-    /// When the log can't be read.
+    /// When the log can't be read, or a line of it: the request that it tells of would be missing. The next call goes on behind it.
     pub fn read(&mut self) -> io::Result<Vec<StoreRequest>> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
@@ -67,21 +69,23 @@ impl RequestLog {
         };
         file.seek(SeekFrom::Start(self.offset))?;
         let mut found = Vec::new();
+        let mut unknown = None;
         let mut part = vec![0; PART_BYTES];
         loop {
             let count = file.read(&mut part)?;
             if count == 0 {
-                return Ok(found);
+                return unknown.map_or(Ok(found), Err);
             }
             self.offset += count as u64;
             for &byte in &part[..count] {
                 match byte {
                     b'\n' => {
-                        let line = serde_json::from_slice::<Line>(&std::mem::take(&mut self.rest));
-                        match line.as_ref().map(|line| (line.mark(), line)) {
-                            Ok((Some(mark), _)) => self.mark = Some(mark),
-                            Ok((None, line)) => found.extend(StoreRequest::told_by(line)),
-                            Err(_) => {}
+                        let line = std::mem::take(&mut self.rest);
+                        match Told::by(&line) {
+                            Some(Told::Mark(mark)) => self.mark = Some(mark),
+                            Some(Told::Request(request)) => found.push(request),
+                            None if line.trim_ascii().is_empty() => {}
+                            None => unknown = unknown.or_else(|| Some(unreadable(&line))),
                         }
                     }
                     _ if self.rest.len() < MAX_LINE_BYTES => self.rest.push(byte),
@@ -112,6 +116,29 @@ impl RequestLog {
             std::thread::sleep(MARK_POLL);
         }
     }
+}
+
+/// What a line tells of.
+enum Told {
+    Mark(String),
+    Request(StoreRequest),
+}
+
+impl Told {
+    fn by(line: &[u8]) -> Option<Told> {
+        let line: Line = serde_json::from_slice(line).ok()?;
+        match line.mark() {
+            Some(mark) => Some(Told::Mark(mark)),
+            None => StoreRequest::told_by(&line).map(Told::Request),
+        }
+    }
+}
+
+fn unreadable(line: &[u8]) -> io::Error {
+    let begin = String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]).into_owned();
+    let problem =
+        format!("the gateway has logged a line that tells of no request: '{}'", begin.escape_debug());
+    io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
 impl Line {
@@ -209,8 +236,12 @@ mod tests {
         let (first, second) = LINE.split_at(40);
         write!(file, "{LINE}\n{first}").unwrap();
         assert_eq!(log.read().unwrap().len(), 1);
-        writeln!(file, "{second}\nnonsense").unwrap();
-        assert_eq!(log.read().unwrap().len(), 1);
+        writeln!(file, "{second}\n").unwrap();
+        assert_eq!(log.read().unwrap().len(), 1, "an empty line is nothing");
+        // A line that can't be read is a request that would be missing, and is told of once.
+        writeln!(file, "{LINE}\nnonsense\n{}\n{LINE}", LINE.replace("2026-", "year-")).unwrap();
+        let error = log.read().unwrap_err();
+        assert!(error.kind() == io::ErrorKind::InvalidData && error.to_string().contains("'nonsense'"));
         assert!(log.read().unwrap().is_empty());
         let mark = LINE.replace("/underlay/a", "/underlay/underlay-mark-7");
         writeln!(file, "{LINE}\n{mark}").unwrap();

@@ -1,6 +1,7 @@
 //! A running cluster, and the jobs that are run on it.
 
 mod cached;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,16 +13,16 @@ use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
 use self::cached::Undrained;
+pub(super) use self::state::State;
 use super::NAME;
 use super::cache::{Cache, Caches, Traffic};
 use super::committer::Committer;
 use super::config::Config;
 use super::driver::Driver;
-use super::event_log::EventLog;
-use super::jobs::{Step, committed_by, record};
+use super::jobs::{Ran, Step, committed_by, record};
 use super::manager::Manager;
 use super::store::{BUCKET, Store};
-use crate::ceph::{MARK, RequestLog, StoreRequest};
+use crate::ceph::{MARK, StoreRequest};
 use crate::network_link::{NetworkLink, Shape};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::{Nodes, unknown};
@@ -36,8 +37,6 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(300);
 
 /// The request that checks an output.
 const VERIFY: &str = "verify";
-/// Before the name of a table.
-const TABLES: &str = "iceberg.underlay.";
 
 /// A Spark cluster with the store below it.
 #[derive(Debug)]
@@ -59,6 +58,8 @@ pub struct Cluster {
     pub(super) resources: Resources,
     /// Options that every request has: where programs and texts of this run are.
     pub(super) tools: BTreeMap<&'static str, Value>,
+    /// 1, or as much slower as devices and links are.
+    pub(super) slow_motion: f64,
     /// Its lock also ensures that only one job runs at a time.
     pub(super) state: Mutex<State>,
 }
@@ -68,7 +69,6 @@ pub struct Cluster {
 pub(super) struct Remote {
     pub link: NetworkLink,
     pub namespace: Arc<NetworkNamespace>,
-    slow_motion: f64,
 }
 
 impl Remote {
@@ -85,65 +85,7 @@ impl Remote {
             latency: config.link_latency.mul_f64(slow_motion),
         };
         let link = NetworkLink::lay(NAME, near, &namespace, shape)?;
-        Ok(Remote { link, namespace, slow_motion })
-    }
-}
-
-/// What is known of the jobs that have run.
-#[derive(Debug)]
-pub(super) struct State {
-    pub committer: Committer,
-    pub events: EventLog,
-    /// `None` without an object store.
-    pub requests: Option<RequestLog>,
-    /// The outputs that are there, each with what it was made from.
-    made: BTreeMap<&'static str, String>,
-    /// Those of them that are tables, or will be.
-    tables: BTreeSet<&'static str>,
-    /// Jobs so far.
-    groups: u64,
-    /// Requests so far that only mark the store's log.
-    marks: u64,
-    /// What the last job answered, for its verification.
-    result: Value,
-    /// The last job's cache, until the store has everything.
-    undrained: Option<Undrained>,
-    /// What it did, from then on until somebody asks.
-    used: Option<CacheUse>,
-    /// What the external shuffle service had served when the input of the next job was there.
-    served_bytes: Option<u64>,
-}
-
-impl State {
-    pub(super) fn new(committer: Committer, events: EventLog, requests: Option<RequestLog>) -> State {
-        State {
-            committer,
-            events,
-            requests,
-            made: BTreeMap::new(),
-            tables: BTreeSet::new(),
-            groups: 0,
-            marks: 0,
-            result: Value::Null,
-            undrained: None,
-            used: None,
-            served_bytes: None,
-        }
-    }
-
-    /// Nothing that was written is known behind another cache.
-    fn forget_caches(&mut self) {
-        (self.made, self.undrained, self.used) = (BTreeMap::new(), None, None);
-    }
-
-    /// `step` is about to write. Whatever becomes of it, what was there is gone.
-    fn begins(&mut self, step: &Step, committer: Committer) {
-        let Some(output) = step.output else { return };
-        self.made.remove(output);
-        match committer {
-            Committer::Iceberg => self.tables.insert(output),
-            _ => self.tables.remove(output),
-        };
+        Ok(Remote { link, namespace })
     }
 }
 
@@ -194,8 +136,7 @@ impl Cluster {
         let Some(log) = &mut state.requests else { return Ok(Vec::new()) };
         state.marks += 1;
         let mark = format!("{MARK}{}", state.marks);
-        let slow_motion = self.remote.as_ref().map_or(1.0, |remote| remote.slow_motion.max(1.0));
-        let limit = LOG_LIMIT.mul_f64(slow_motion);
+        let limit = LOG_LIMIT.mul_f64(self.slow_motion);
         let (authority, limit_s) = (self.authority(), limit.as_secs_f64());
         let request = json!({ "do": "mark", "bucket": BUCKET, "key": mark, "authority": authority, "limit_s": limit_s });
         self.driver.request_within(during, &request, limit, &|| self.health())?;
@@ -205,17 +146,21 @@ impl Cluster {
     }
 
     fn request_of(&self, what: &str, step: &Step, committer: Committer, group: &str, state: &State) -> Value {
-        let place = |name: &str| match (state.tables.contains(name), what) {
-            (true, _) => json!(format!("{TABLES}{name}")),
+        let place = |name: &str| match (state.table(name), what) {
+            (Some(table), _) => json!(table),
             // What the store itself has, which a cache could answer for.
-            (false, VERIFY) => json!(self.store.url(name)),
-            (false, _) => json!(self.url(name)),
+            (None, VERIFY) => json!(self.store.url(name)),
+            (None, _) => json!(self.url(name)),
         };
         let mut options: BTreeMap<&str, Value> = step.options.clone();
         options.extend(self.tools.clone());
         options.extend(step.input.map(|name| ("input", place(name))));
         options.extend(step.output.map(|name| ("output", place(name))));
         options.insert("tables", json!(self.url("tables")));
+        if what == VERIFY && self.cache.is_some() {
+            // A table names its files by the cache's address.
+            options.extend([("cached", json!(self.url(""))), ("stored", json!(self.store.url("")))]);
+        }
         json!({ "do": what, "job": step.job, "options": options, "settings": committer.settings(), "group": group })
     }
 
@@ -269,8 +214,7 @@ impl Cluster {
         state: &mut State,
     ) -> Result<(), SystemError> {
         let Some(maker) = step.input_step(&self.config, job)? else { return Ok(()) };
-        let Some(output) = maker.output else { return Ok(()) };
-        if state.made.get(output) == Some(&maker.fingerprint()) {
+        if maker.output.is_none() || state.is_made(&maker) {
             return Ok(());
         }
         self.make_input(&maker, job, watch, state)?;
@@ -291,11 +235,7 @@ impl Cluster {
         state: &mut State,
     ) -> Result<Value, SystemError> {
         let answer = self.ask(step, request, limit, watch)?;
-        if let Some(output) = step.output {
-            // Nobody asks for an input as a table: it is made anew as files, whichever job wrote it before.
-            let kind = if state.tables.contains(output) { ", as a table" } else { "" };
-            state.made.insert(output, step.fingerprint() + kind);
-        }
+        state.has_made(step);
         Ok(answer)
     }
 
@@ -309,7 +249,9 @@ impl Cluster {
         // Away with what was logged before.
         state.events.read().map_err(lost)?;
         self.requests_so_far(step.during, state)?;
+        // Without a look behind the input that the job needed, the next one would count that as well.
         let served_before = state.served_bytes.take();
+        state.served_before = None;
         let inside_before = self.bytes_inside();
         state.groups += 1;
         let committer = state.committer;
@@ -332,13 +274,8 @@ impl Cluster {
         let result = &answer["result"];
         let committer =
             step.output.map(|_| committed_by(state.committer, step.during, result)).transpose()?;
-        let time = |name: &str| answer[name].as_f64().unwrap_or_default();
-        let mut record =
-            record(&job.name, (time("began_s"), time("ended_s")), &events, &requests, committer, result);
-        // Without a look behind the input that the job needed, this one would count that as well.
-        if let (Some(before), Some(after)) = (served_before, self.served_bytes()) {
-            record.counters.insert("shuffle_service_bytes".to_owned(), after.saturating_sub(before) as f64);
-        }
+        let ran = Ran::told_by(&answer, step.during)?;
+        let mut record = record(&job.name, ran, &events, &requests, committer, result);
         if let (Some(before), Some(after)) = (inside_before, inside) {
             let pairs = after.into_iter().zip(before);
             record.counters.extend(pairs.map(|((name, after), (_, before))| {
@@ -346,6 +283,7 @@ impl Cluster {
             }));
         }
         state.result = result.clone();
+        state.served_before = served_before;
         Ok(record)
     }
 
@@ -385,10 +323,14 @@ impl Cluster {
         }
         // It is the store's copy that counts, and reading it is no part of what the job asked for.
         self.close_account(step.during, job.limit, watch)?;
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let mut request = self.request_of(VERIFY, &step, state.committer, "verification", &state);
         request["result"] = state.result.clone();
-        self.ask(&step, &request, job.limit, watch).map(drop)
+        let verified = self.ask(&step, &request, job.limit, watch);
+        if verified.is_err() {
+            state.is_wrong(&step);
+        }
+        verified.map(drop)
     }
 }
 
@@ -409,6 +351,9 @@ impl Running for Cluster {
 
     fn prepare_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
         let step = Step::of(&self.config, job)?;
+        // Those of a worker that went come back a while after it.
+        let is_wanted = || self.is_wanted(step.during, "executors", watch);
+        self.driver.wait_until_ready(step.during, self.config.executors, job.limit, &is_wanted)?;
         self.make_input(&step, job, watch, &mut self.state.lock())?;
         self.drain(step.during, job.limit, watch)?;
         // What was done until now is told by then, and no part of the job's.
@@ -425,6 +370,14 @@ impl Running for Cluster {
 
     fn drain_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<Option<CacheUse>, SystemError> {
         self.drained(job, watch)
+    }
+
+    fn complete_job(&self, job: &mut JobRecord) {
+        let served_before = self.state.lock().served_before.take();
+        let Some(before) = served_before else { return };
+        if let Some(after) = self.served_bytes() {
+            job.counters.insert("shuffle_service_bytes".to_owned(), after.saturating_sub(before) as f64);
+        }
     }
 
     fn verify_job(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -493,7 +446,7 @@ impl Running for Cluster {
             let now = (Instant::now(), bytes.map(|(_, bytes)| bytes));
             // The first look tells no rate.
             if let Some((at, before)) = self.last_carried.lock().replace(now) {
-                let modelled_s = now.0.duration_since(at).as_secs_f64() / remote.slow_motion;
+                let modelled_s = now.0.duration_since(at).as_secs_f64() / self.slow_motion;
                 for ((name, now), before) in bytes.into_iter().zip(before) {
                     let rate = now.saturating_sub(before) as f64 / modelled_s.max(1e-3);
                     gauges.insert(format!("current_{name}_bytes_per_s"), rate);

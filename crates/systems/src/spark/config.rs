@@ -421,18 +421,28 @@ fn latency_text(latency: &Duration) -> String {
     underlay_config::units::format_duration(*latency)
 }
 
+/// More than any host has, and little enough for sums over all that are started.
+const MAX_MEMORY_BYTES: u64 = 64 << 40;
+
+fn memory_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes > MAX_MEMORY_BYTES => Err("expected at most 64 TiB".to_owned()),
+        bytes => Ok(bytes / MIB * MIB),
+    }
+}
+
 fn heap_bytes(text: &str) -> Result<u64, String> {
-    let bytes = size(text)?;
+    let bytes = memory_size(text)?;
     match bytes >= MIN_HEAP_BYTES {
-        true => Ok(bytes / MIB * MIB),
+        true => Ok(bytes),
         false => Err(format!("expected at least {} MiB, which Spark starts with", MIN_HEAP_BYTES / MIB)),
     }
 }
 
 fn cache_bytes(text: &str) -> Result<u64, String> {
-    let bytes = size(text)?;
+    let bytes = memory_size(text)?;
     match bytes >= 64 * MIB {
-        true => Ok(bytes / MIB * MIB),
+        true => Ok(bytes),
         false => Err("expected at least 64 MiB, which BlueStore works with".to_owned()),
     }
 }
@@ -463,6 +473,11 @@ mod tests {
             ),
             (&[("workers", "3")], "workers: expected at most the number of executors, 2"),
             (&[("executor_memory", "100 MiB")], "executor_memory: expected at least 512 MiB"),
+            (
+                &[("executors", "16"), ("executor_memory", "1024 PiB")],
+                "executor_memory: expected at most 64 TiB",
+            ),
+            (&[("store", "s3a"), ("store_cache", "65 TiB")], "store_cache: expected at most 64 TiB"),
             (&[("store", "disk")], "expected one of hdfs, s3a"),
             (&[("endpoint", "https://a.example")], "endpoint: expected not to be set without store"),
             (&[("store", "s3a"), ("bucket", "abc")], "bucket: expected not to be set without endpoint"),

@@ -121,19 +121,20 @@ impl Driver {
     /// Waits until it has a session with so many executors.
     pub(super) fn wait_until_ready(
         &self,
+        during: &'static str,
         executors: u64,
         limit: Duration,
         healthy: &dyn Fn() -> Result<(), SystemError>,
     ) -> Result<(), SystemError> {
         let socket = self.socket.as_path().to_owned();
         let state = self.child.state();
-        state.wait_until("starting", "accepting requests", limit, POLL, &|| {
+        state.wait_until(during, "accepting requests", limit, POLL, &|| {
             healthy()?;
             Ok(UnixStream::connect(&socket).is_ok())
         })?;
-        state.wait_until("starting", "given all of its executors", limit, POLL, &|| {
+        state.wait_until(during, "given all of its executors", limit, POLL, &|| {
             healthy()?;
-            let answer = self.request_within("starting", &json!({ "do": "ready" }), limit, healthy)?;
+            let answer = self.request_within(during, &json!({ "do": "ready" }), limit, healthy)?;
             Ok(answer["executors"].as_u64() >= Some(executors))
         })
     }

@@ -22,7 +22,8 @@ use crate::network_namespace::NetworkNamespace;
 use crate::system::{Settings, SystemError};
 
 const PROGRAM: &str = "store.py";
-const CHECK_LIMIT: Duration = Duration::from_secs(40);
+/// Up to five requests, of which each has ten seconds, and some for Python and their connections.
+const CHECK_LIMIT: Duration = Duration::from_secs(70);
 /// Objects are deleted one by one: thousands, from a store that may be far away.
 const CLEAR_LIMIT: Duration = Duration::from_secs(3600);
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -196,8 +197,14 @@ impl Elsewhere {
             "access": self.keys.access, "secret": self.keys.secret, "token": self.token.as_deref().unwrap_or_default(),
         });
         let place = self.endpoint.show();
-        let answer =
-            self.run(&request.to_string(), limit).map_err(|error| format!("can't ask {place}: {error}"))?;
+        let answer = self.run(&request.to_string(), limit).map_err(|error| {
+            // From then on the end of the run deletes whatever begins with the prefix.
+            let left = match what == "check" && self.is_clear && may_have_written(&error) {
+                true => format!("; '{}probe' may be left in the bucket '{}'", self.prefix, self.bucket),
+                false => String::new(),
+            };
+            format!("can't ask {place}: {error}{left}")
+        })?;
         if let Some(problem) = answer["problem"].as_str() {
             // The door knows better than its client, whose connection it only closed.
             return Err(match self.door.last_failure() {
@@ -265,6 +272,12 @@ impl Elsewhere {
     }
 }
 
+/// Whether a program that did not answer may have got as far as its requests.
+fn may_have_written(error: &std::io::Error) -> bool {
+    // The other kinds are those of a program that could not be started.
+    matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::Other)
+}
+
 impl Drop for Elsewhere {
     fn drop(&mut self) {
         if self.is_clear {
@@ -275,5 +288,18 @@ impl Drop for Elsewhere {
         if let Err(error) = self.clear() {
             eprintln!("{error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_that_ran_can_have_left_something() {
+        let of = |kind: std::io::ErrorKind| std::io::Error::from(kind);
+        assert!(!may_have_written(&of(std::io::ErrorKind::NotFound)), "there is no such program");
+        assert!(may_have_written(&of(std::io::ErrorKind::TimedOut)));
+        assert!(may_have_written(&std::io::Error::other("ended without an answer")));
     }
 }

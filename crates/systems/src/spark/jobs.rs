@@ -37,6 +37,8 @@ const ROW_BYTES: u64 = 100;
 const POINT_BYTES: u64 = 160;
 /// Less time without a task between two stages is not worth a line.
 const MIN_GAP_S: f64 = 0.02;
+/// Two clocks of one host, read one after the other.
+const CLOCKS_APART_S: f64 = 0.1;
 
 /// One request to the driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,10 +162,39 @@ pub(super) fn committed_by(
     Ok(asked.name())
 }
 
-/// The record of a job that took from `began_s` to `ended_s`, in seconds since 1970, by this machine's clock.
+/// When a job ran, as its driver tells, by this machine's clocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ran {
+    /// In seconds since 1970, as events and requests are told.
+    began_s: f64,
+    ended_s: f64,
+    /// By the clock that nobody sets.
+    took_s: f64,
+}
+
+impl Ran {
+    /// # Errors
+    /// When the driver does not tell, or the clock was set meanwhile: events and requests have wrong places then.
+    pub(super) fn told_by(answer: &Value, during: &'static str) -> Result<Ran, SystemError> {
+        let failed = |problem: String| SystemError::failed(NAME, during, problem);
+        let time = |name: &str| {
+            answer[name].as_f64().ok_or_else(|| failed(format!("the driver does not tell its '{name}'")))
+        };
+        let ran = Ran { began_s: time("began_s")?, ended_s: time("ended_s")?, took_s: time("took_s")? };
+        let set_s = ran.ended_s - ran.began_s - ran.took_s;
+        match set_s.abs() > CLOCKS_APART_S {
+            true => Err(failed(format!(
+                "this host's clock was set by {set_s:.1} s meanwhile, so that nobody knows what belongs to which stage: run it again"
+            ))),
+            false => Ok(ran),
+        }
+    }
+}
+
+/// The record of a job.
 pub(super) fn record(
     name: &str,
-    (began_s, ended_s): (f64, f64),
+    Ran { began_s, ended_s, took_s }: Ran,
     events: &JobEvents,
     requests: &[StoreRequest],
     committer: Option<String>,
@@ -175,7 +206,8 @@ pub(super) fn record(
     counters.insert("input_records".to_owned(), sum(|stage| stage.input_records) as f64);
     counters.insert("output_records".to_owned(), sum(|stage| stage.output_records) as f64);
     if committer.is_some() {
-        counters.insert("job_commit_wall_ms".to_owned(), (events.job_commit_s * 1e3).round());
+        let measured = events.job_commit_s.map(|commit_s| (commit_s * 1e3).round());
+        counters.extend(measured.map(|commit_ms| ("job_commit_wall_ms".to_owned(), commit_ms)));
     }
     for name in ["committed_files", "committed_records"] {
         counters.extend(result[name].as_f64().map(|count| (name.to_owned(), count)));
@@ -200,15 +232,16 @@ pub(super) fn record(
             *counters.entry(format!("s3.{}.{what}", request.kind)).or_insert(0.0) += count as f64;
         }
     }
-    let mut phases_s: BTreeMap<String, f64> = BTreeMap::new();
+    let mut phases: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for stage in &told {
-        *phases_s.entry(stage.name.clone()).or_default() += stage.duration_s;
+        let ran_s = (stage.began_s, stage.began_s + stage.duration_s);
+        phases.entry(stage.name.clone()).or_default().push(ran_s);
     }
     JobRecord {
         name: name.to_owned(),
-        duration_s: ended_s - began_s,
+        duration_s: took_s,
         wall_s: 0.0,
-        phases_s,
+        phases_s: phases.into_iter().map(|(name, times)| (name, covered_s(times))).collect(),
         tasks: [("task".to_owned(), sum(|stage| stage.tasks))].into(),
         lost_tasks: sum(|stage| stage.lost_tasks),
         input_bytes: sum(|stage| stage.input_bytes),
@@ -220,6 +253,17 @@ pub(super) fn record(
         committer,
         cache: None,
     }
+}
+
+/// How long at least one of these times lasted: stages may run at once.
+fn covered_s(mut times: Vec<(f64, f64)>) -> f64 {
+    times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut covered_s, mut until_s) = (0.0, f64::NEG_INFINITY);
+    for (from_s, to_s) in times {
+        covered_s += (to_s - from_s.max(until_s)).max(0.0);
+        until_s = until_s.max(to_s);
+    }
+    covered_s
 }
 
 /// The stages with what lies between them: before the first task, between stages, and behind the last one.
@@ -319,6 +363,34 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_set_ends_a_job() {
+        let ran = |ended_s: f64, took: &str| {
+            let answer = json!({ "began_s": 100.0, "ended_s": ended_s, took: 10.0 });
+            Ran::told_by(&answer, "testing").map_err(|error| error.to_string())
+        };
+        assert_eq!(ran(110.05, "took_s").unwrap(), Ran { began_s: 100.0, ended_s: 110.05, took_s: 10.0 });
+        let error = ran(70.0, "took_s").unwrap_err();
+        assert!(error.contains("clock was set by -40.0 s"), "{error}");
+        let error = ran(110.0, "takes_s").unwrap_err();
+        assert!(error.contains("does not tell its 'took_s'"), "{error}");
+    }
+
+    #[test]
+    fn stages_at_once_take_no_longer_than_all_of_them() {
+        assert_eq!(covered_s(vec![(3.0, 5.0), (0.0, 2.0), (1.0, 4.0), (1.5, 1.6)]), 5.0);
+        assert_eq!(covered_s(vec![(0.0, 1.0), (2.0, 3.0)]), 2.0);
+        assert_eq!(covered_s(Vec::new()), 0.0);
+        let mut events = JobEvents::default();
+        for number in [1, 2, 3] {
+            let (began_s, ended_s) = (100.0, 109.0);
+            events.add(number, Stage { began_s, ended_s, tasks: 1, ..Stage::default() });
+        }
+        let ran = Ran { began_s: 100.0, ended_s: 109.0, took_s: 9.0 };
+        let record = record("tpcds", ran, &events, &[], None, &Value::Null);
+        assert_eq!((record.stages.len(), record.phases_s["compute"]), (3, 9.0));
+    }
+
+    #[test]
     fn requests_belong_to_the_stage_that_ran() {
         let stage = |began_s: f64, ended_s: f64, output_bytes: u64| Stage {
             began_s,
@@ -351,7 +423,11 @@ mod tests {
         let mut events = JobEvents::default();
         events.add(1, first.clone());
         events.add(2, second.clone());
-        let record = record("terasort", (100.0, 110.0), &events, &requests, None, &Value::Null);
+        let ran = Ran { began_s: 100.0, ended_s: 110.0, took_s: 10.02 };
+        let committed = record("terasort", ran, &events, &requests, Some("iceberg".to_owned()), &Value::Null);
+        assert!(!committed.counters.contains_key("job_commit_wall_ms"), "nobody measured it");
+        let record = record("terasort", ran, &events, &requests, None, &Value::Null);
+        assert_eq!(record.duration_s, 10.02);
         let told = record.stages;
         assert!(!record.counters.contains_key("s3.get.requests"), "what came after its end");
         assert_eq!(record.counters["s3.head.requests"], 1.0);

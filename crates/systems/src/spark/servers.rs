@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::NAME;
 use super::config::Config;
 use super::environment::Environment;
@@ -17,6 +19,7 @@ use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Roster;
 use crate::pid_namespace::{Mounts, contained, program_of};
 use crate::system::{Resources, SystemError};
+use crate::web::get_json;
 
 const MASTER: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7077);
@@ -25,6 +28,9 @@ const MASTER_WEB_PORT: u16 = 8080;
 /// Of the first worker; each further one's are higher by one.
 const WORKER_PORT: u16 = 7101;
 const WORKER_WEB_PORT: u16 = 8101;
+/// Where the master tells what it has.
+const MASTER_STATE: &str = "/json/";
+const POLL: Duration = Duration::from_millis(200);
 const MASTER_CLASS: &str = "org.apache.spark.deploy.master.Master";
 const WORKER_CLASS: &str = "org.apache.spark.deploy.worker.Worker";
 /// What Spark accesses of Java's own classes by reflection.
@@ -233,16 +239,53 @@ impl Servers {
         let worker = Arc::new(started.map_err(|error| preparation.explained(error))?);
         let arrival = preparation.has(Arc::clone(&worker))?;
         process_back();
-        // It listens once it has registered.
-        let port = WORKER_WEB_PORT.saturating_add(u16::try_from(number).unwrap_or(u16::MAX));
-        let listens = worker.wait_for_listener((std::net::Ipv4Addr::LOCALHOST, port).into(), self.plan.limit);
-        listens.map_err(|error| arrival.explained(error))?;
+        let of = |first: u16| first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX));
+        let web = (std::net::Ipv4Addr::LOCALHOST, of(WORKER_WEB_PORT)).into();
+        // It listens before it registers. By then the master has noticed that the former one at its port is gone.
+        let registered = worker.wait_for_listener(web, self.plan.limit).and_then(|()| {
+            let is_registered = || Ok(self.has_registered(of(WORKER_PORT)));
+            let state = worker.state();
+            state.wait_until(DURING, "registered with the master", self.plan.limit, POLL, &is_registered)
+        });
+        registered.map_err(|error| arrival.explained(error))?;
         arrival.serves()
+    }
+
+    /// Whether the master has a worker at this port. One that can't be asked just now has none.
+    fn has_registered(&self, port: u16) -> bool {
+        let master = (MASTER.ip(), MASTER_WEB_PORT).into();
+        let told = |namespace: &Arc<NetworkNamespace>| get_json(namespace, master, MASTER_STATE).ok();
+        self.plan.namespace.as_ref().and_then(told).is_some_and(|told| has_worker(&told, port))
     }
 
     /// Kills them and every executor. They have no state to save.
     pub(super) fn end(&self) {
         self.workers.present().iter().for_each(|worker| worker.kill());
         self.master.kill();
+    }
+}
+
+/// Whether the master's state tells of a worker at this port that is alive.
+fn has_worker(told: &Value, port: u16) -> bool {
+    let workers = told["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    workers.iter().any(|worker| {
+        worker["port"].as_u64() == Some(u64::from(port)) && worker["state"].as_str() == Some("ALIVE")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_died_is_not_the_one_that_came_back() {
+        let worker = |port: u16, state: &str| json!({ "host": "127.0.0.1", "port": port, "state": state });
+        let told = json!({ "status": "ALIVE", "workers": [worker(7101, "ALIVE"), worker(7102, "DEAD")] });
+        assert!(has_worker(&told, 7101) && !has_worker(&told, 7102) && !has_worker(&told, 7103));
+        let back = json!({ "workers": [worker(7102, "DEAD"), worker(7102, "ALIVE")] });
+        assert!(has_worker(&back, 7102));
+        assert!(!has_worker(&Value::Null, 7101));
     }
 }

@@ -236,11 +236,13 @@ impl Spark {
             remote,
             last_carried: Mutex::default(),
             tools: tools(&plan, &library),
+            slow_motion,
             resources: resources.clone(),
             state: Mutex::new(state),
             config: config.clone(),
         };
-        cluster.driver.wait_until_ready(config.executors, limit, &|| cluster.check("starting"))?;
+        let healthy = || cluster.check("starting");
+        cluster.driver.wait_until_ready("starting", config.executors, limit, &healthy)?;
         if !is_ours {
             // The session has read them. The keys of a store that others use need not lie there for the rest of the run.
             session.store.clear();
@@ -299,11 +301,13 @@ fn join(
         remote: None,
         last_carried: Mutex::default(),
         tools: [("is_elsewhere", true.into())].into_iter().chain(tools(&plan, library)).collect(),
+        slow_motion: 1.0,
         resources: plan.resources.clone(),
         state: Mutex::new(State::new(config.committer, EventLog::new(events), None)),
         config: config.clone(),
     };
-    cluster.driver.wait_until_ready(config.executors, plan.limit, &|| cluster.check("starting"))?;
+    let healthy = || cluster.check("starting");
+    cluster.driver.wait_until_ready("starting", config.executors, plan.limit, &healthy)?;
     // The session has read its secret.
     session.manager.retain(|name, _| name != joining::SECRET);
     write(&session)?;

@@ -261,8 +261,8 @@ impl Store {
     pub(super) fn settle(&self, limit: Duration) -> Result<(), SystemError> {
         match self {
             Store::Hdfs(hdfs) => hdfs.settle(limit),
-            // Whatever it has acknowledged is on its devices.
-            Store::Ceph(_) | Store::Elsewhere(_) | Store::Given(_) => Ok(()),
+            Store::Ceph(ceph) => ceph.settle(limit),
+            Store::Elsewhere(_) | Store::Given(_) => Ok(()),
         }
     }
 

@@ -1,15 +1,25 @@
-//! Small jobs of a Spark that a test starts.
+//! Small jobs of a Spark that a test starts, and caches between them and Ceph.
 
 use std::path::Path;
 use std::time::Duration;
 
-use underlay_record::JobRecord;
-use underlay_systems::spark::{Cluster, Spark};
+use underlay_record::{CacheUse, JobRecord};
+use underlay_systems::spark::{Cluster, Committer, Spark};
 use underlay_systems::system::{
     JobProgress, JobRequest, Resources, Running as _, Settings, StoragePaths, System as _,
 };
 
 use crate::parts;
+
+/// The system, with the gateway that this workspace builds: `scripts/test` sees to it.
+pub(crate) static SPARK: Spark = Spark::with_variables(|name| match name {
+    "UNDERLAY_GATEWAY" => {
+        let test = std::env::current_exe().unwrap();
+        let folder = test.parent().and_then(Path::parent).unwrap();
+        Some(folder.join("underlay-gateway").display().to_string())
+    }
+    other => std::env::var(other).ok(),
+});
 
 pub(crate) const DATA_BYTES: u64 = 4_000_000;
 pub(crate) const ROWS: f64 = 40_000.0;
@@ -51,10 +61,48 @@ pub(crate) fn run(
     watch: &(dyn Fn(&JobProgress) -> bool + Sync),
 ) -> JobRecord {
     cluster.prepare_job(job, watch).unwrap_or_else(|error| panic!("before {}: {error}", job.name));
-    let record = cluster.run_job(job, watch).unwrap().unwrap_or_else(|error| panic!("{}: {error}", job.name));
+    let ran = cluster.run_job(job, watch).unwrap();
+    let mut record = ran.unwrap_or_else(|error| panic!("{}: {error}", job.name));
+    cluster.complete_job(&mut record);
     cluster.verify_job(job, watch).unwrap_or_else(|error| panic!("after {}: {error}", job.name));
     assert_eq!(record.name, job.name);
     let stages: f64 = record.stages.iter().map(|stage| stage.duration_s).sum();
     assert!(stages > 0.5 * record.duration_s, "{record:#?}");
     record
+}
+
+/// Puts another cache between, by its settings; none without.
+pub(crate) fn put(cluster: &mut Cluster, pairs: &[(&str, &str)]) {
+    let changed = cluster.set_cache(&settings(pairs).values, &Resources::of(8 << 30), LIMIT);
+    changed.unwrap_or_else(|error| panic!("{pairs:?}: {error}"));
+}
+
+/// Sorts through a cache, waits until Ceph has the output, and checks it there without the cache.
+pub(crate) fn sort_through(cluster: &mut Cluster, committer: Committer) -> CacheUse {
+    let quiet = |_: &JobProgress| true;
+    cluster.set_committer(committer);
+    let sort = job("terasort");
+    let record = run(cluster, &sort, &quiet);
+    assert_eq!((record.committer, record.output_bytes), (Some(committer.name()), DATA_BYTES));
+    let used = cluster.drain_job(&sort, &quiet).unwrap().expect("it is drained once");
+    assert!(cluster.drain_job(&sort, &quiet).unwrap().is_none());
+    assert!(used.drain_s >= 0.0 && used.read_bytes >= DATA_BYTES, "{used:#?}");
+    assert!(used.stored_bytes >= DATA_BYTES && used.written_bytes >= DATA_BYTES, "{used:#?}");
+    put(cluster, &[]);
+    cluster.verify_job(&sort, &quiet).unwrap_or_else(|error| panic!("past the cache: {error}"));
+    used
+}
+
+/// Kills the processes of a cluster that have this among their arguments.
+pub(crate) fn kill_all(cluster: &Cluster, word: &[u8]) {
+    let is_it = |process: &u32| {
+        let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        words.windows(word.len()).any(|part| part == word)
+    };
+    let found: Vec<u32> = cluster.processes().into_iter().filter(is_it).collect();
+    assert!(!found.is_empty());
+    for process in found {
+        let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    }
 }

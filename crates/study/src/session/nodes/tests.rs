@@ -300,3 +300,28 @@ fn what_is_planned_for_later_does_not_happen() {
     let conditions: Vec<_> = nodes.list().unwrap().into_iter().map(|node| node.condition).collect();
     assert_eq!(conditions, [NodeCondition::Serving, NodeCondition::Away]);
 }
+
+#[test]
+fn what_needs_a_node_that_stayed_away_gets_it_back() {
+    let nodes = Scripted::of(2);
+    let stop = AtomicBool::new(false);
+    attended(&nodes, &[event("node2", None)], |desk, _| until(|| !desk.events().is_empty()));
+    assert_eq!(all_serve(&nodes).unwrap_err(), format!("node2 is {}", NodeCondition::Away));
+    let count = || {};
+    let desk = NodeDesk::new(&nodes, &count, 1.0);
+    let (restored, found) = desk.restore_while(&stop, || {
+        until(|| nodes.list().unwrap()[1].condition == NodeCondition::Serving);
+        7
+    });
+    assert_eq!((restored, found, all_serve(&nodes)), (Ok(()), 7, Ok(())));
+
+    // One that does not come up is told, and so is that it is not there.
+    attended(&nodes, &[event("node2", None)], |desk, _| until(|| !desk.events().is_empty()));
+    nodes.may_serve.store(false, Ordering::SeqCst);
+    let (restored, ()) = desk.restore_while(&stop, || {
+        until(|| nodes.list().unwrap()[1].condition == NodeCondition::Starting);
+        nodes.kill("node2").unwrap();
+    });
+    assert!(restored.unwrap_err().contains("was sent away"));
+    assert!(all_serve(&nodes).is_err());
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use underlay_record::CacheUse;
 
 use super::super::NAME;
-use super::super::cache::{Totals, Traffic, url};
+use super::super::cache::{Cache, Totals, Traffic, url};
 use super::super::committer::Committer;
 use super::super::jobs::Step;
 use super::Cluster;
@@ -36,12 +36,13 @@ impl Cluster {
         resources: &Resources,
         limit: Duration,
     ) -> Result<(), SystemError> {
-        self.config.set_cache(values).map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
+        let mut wanted = self.config.clone();
+        wanted.set_cache(values).map_err(|mistakes| SystemError::first_mistake(NAME, mistakes))?;
         self.drain("changing the cache", limit, &|_| true)?;
-        if let Some(former) = self.cache.take() {
-            former.stop()?;
-        }
+        let stopped = self.cache.take().map_or(Ok(()), Cache::stop);
         self.state.get_mut().forget_caches();
+        stopped?;
+        self.config = wanted;
         self.start_cache(resources, limit)
     }
 
@@ -106,7 +107,12 @@ impl Cluster {
     }
 
     /// Whether all is well and whoever watches wants to go on.
-    fn is_wanted(&self, during: &'static str, phase: &str, watch: JobWatch<'_>) -> Result<(), SystemError> {
+    pub(super) fn is_wanted(
+        &self,
+        during: &'static str,
+        phase: &str,
+        watch: JobWatch<'_>,
+    ) -> Result<(), SystemError> {
         self.check(during)?;
         match watch(&JobProgress { phase: phase.to_owned(), done: 1.0 }) {
             true => self.store.health(),
