@@ -83,7 +83,7 @@ fn the_quickstart_is_three_storages_under_data_beyond_memory() {
 fn the_oracle_study_has_the_matrix_of_its_paper_on_each_of_three_systems() {
     for (file, per_node, short) in [
         ("oracle-nosql-flash.toml", true, 4),
-        ("oracle-nosql-flash-je-ha.toml", true, 6),
+        ("oracle-nosql-flash-je-ha.toml", true, 4),
         ("oracle-nosql-flash-rocksdb.toml", false, 52),
     ] {
         let full = study(file, false);
