@@ -12,8 +12,6 @@ use underlay_record::StoreRequests;
 /// A request has some seven hundred bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 const PART_BYTES: usize = 64 << 10;
-/// Of a line that can't be read.
-const SHOWN_BYTES: usize = 200;
 /// Requests for keys that begin like this mark the log and are none of a job's.
 pub(crate) const MARK: &str = "underlay-mark-";
 const MARK_POLL: Duration = Duration::from_millis(20);
@@ -39,6 +37,8 @@ pub struct RequestLog {
     rest: Vec<u8>,
     /// The last mark that has been read.
     mark: Option<String>,
+    /// When the last request came that could be read.
+    last_s: f64,
 }
 
 #[derive(Deserialize)]
@@ -53,13 +53,13 @@ struct Line {
 
 impl RequestLog {
     pub(super) fn new(path: &Path) -> RequestLog {
-        RequestLog { path: path.to_owned(), offset: 0, rest: Vec::new(), mark: None }
+        RequestLog { path: path.to_owned(), offset: 0, rest: Vec::new(), mark: None, last_s: 0.0 }
     }
 
     /// Everything that was answered since the last call.
     ///
     /// # Errors
-    /// When the log can't be read, or a line of it: the request that it tells of would be missing. The next call goes on behind it.
+    /// When the log can't be read.
     pub fn read(&mut self) -> io::Result<Vec<StoreRequest>> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
@@ -69,28 +69,38 @@ impl RequestLog {
         };
         file.seek(SeekFrom::Start(self.offset))?;
         let mut found = Vec::new();
-        let mut unknown = None;
         let mut part = vec![0; PART_BYTES];
         loop {
             let count = file.read(&mut part)?;
             if count == 0 {
-                return unknown.map_or(Ok(found), Err);
+                return Ok(found);
             }
             self.offset += count as u64;
             for &byte in &part[..count] {
                 match byte {
                     b'\n' => {
                         let line = std::mem::take(&mut self.rest);
-                        match Told::by(&line) {
-                            Some(Told::Mark(mark)) => self.mark = Some(mark),
-                            Some(Told::Request(request)) => found.push(request),
-                            None if line.trim_ascii().is_empty() => {}
-                            None => unknown = unknown.or_else(|| Some(unreadable(&line))),
-                        }
+                        self.take(&line, &mut found);
                     }
                     _ if self.rest.len() < MAX_LINE_BYTES => self.rest.push(byte),
                     _ => {}
                 }
+            }
+        }
+    }
+
+    /// What a line tells of: one request, or several, since the gateway writes the end of a line apart and requests that end at the same moment may come
+    /// between. What can't be read is counted, so that it shows.
+    fn take(&mut self, line: &[u8], found: &mut Vec<StoreRequest>) {
+        for told in serde_json::Deserializer::from_slice(line).into_iter::<Line>() {
+            match told.ok().and_then(Told::by) {
+                Some(Told::Mark(mark)) => self.mark = Some(mark),
+                Some(Told::Request(request)) => {
+                    self.last_s = request.at_s;
+                    found.push(request);
+                }
+                // The rest of the line can't be read either.
+                None => return found.push(StoreRequest::unreadable(self.last_s)),
             }
         }
     }
@@ -125,20 +135,12 @@ enum Told {
 }
 
 impl Told {
-    fn by(line: &[u8]) -> Option<Told> {
-        let line: Line = serde_json::from_slice(line).ok()?;
+    fn by(line: Line) -> Option<Told> {
         match line.mark() {
             Some(mark) => Some(Told::Mark(mark)),
             None => StoreRequest::told_by(&line).map(Told::Request),
         }
     }
-}
-
-fn unreadable(line: &[u8]) -> io::Error {
-    let begin = String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]).into_owned();
-    let problem =
-        format!("the gateway has logged a line that tells of no request: '{}'", begin.escape_debug());
-    io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
 impl Line {
@@ -154,6 +156,11 @@ impl StoreRequest {
     /// The request of a line; `None` for a line that tells of none.
     pub fn of(line: &[u8]) -> Option<StoreRequest> {
         StoreRequest::told_by(&serde_json::from_slice(line).ok()?)
+    }
+
+    /// Stands for what the log tells of and nobody can read.
+    fn unreadable(at_s: f64) -> StoreRequest {
+        StoreRequest { at_s, kind: "unreadable".to_owned(), failed: false, sent_bytes: 0, received_bytes: 0 }
     }
 
     fn told_by(line: &Line) -> Option<StoreRequest> {
@@ -238,14 +245,22 @@ mod tests {
         assert_eq!(log.read().unwrap().len(), 1);
         writeln!(file, "{second}\n").unwrap();
         assert_eq!(log.read().unwrap().len(), 1, "an empty line is nothing");
-        // A line that can't be read is a request that would be missing, and is told of once.
+        // What can't be read shows, when the last request came that could be.
         writeln!(file, "{LINE}\nnonsense\n{}\n{LINE}", LINE.replace("2026-", "year-")).unwrap();
-        let error = log.read().unwrap_err();
-        assert!(error.kind() == io::ErrorKind::InvalidData && error.to_string().contains("'nonsense'"));
-        assert!(log.read().unwrap().is_empty());
+        let read = log.read().unwrap();
+        let kinds: Vec<&str> = read.iter().map(|request| request.kind.as_str()).collect();
+        assert_eq!(kinds, ["copy", "unreadable", "unreadable", "copy"]);
+        assert!(read.iter().all(|request| request.at_s == read[0].at_s));
         let mark = LINE.replace("/underlay/a", "/underlay/underlay-mark-7");
-        writeln!(file, "{LINE}\n{mark}").unwrap();
-        assert_eq!(log.read_up_to("underlay-mark-7", Duration::ZERO).unwrap().len(), 1);
+        // The gateway puts requests that end together on one line, and both ends of lines behind them.
+        writeln!(file, "{LINE}{LINE}\n\n{LINE}{mark}{LINE}\n").unwrap();
+        let kinds: Vec<String> = log
+            .read_up_to("underlay-mark-7", Duration::ZERO)
+            .unwrap()
+            .into_iter()
+            .map(|one| one.kind)
+            .collect();
+        assert_eq!(kinds, ["copy"; 4]);
         let error = log.read_up_to("underlay-mark-8", Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains("has not logged its last request"), "{error}");
         let mut sums = BTreeMap::new();
