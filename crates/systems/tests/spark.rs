@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use self::ending::Ending;
 use self::spark_jobs::{
-    DATA_BYTES, LIMIT, ROWS, SPARK, job, kill_all, put, run, settings, sort_through, start,
+    BACK, DATA_BYTES, LIMIT, ON_CEPH, ROWS, SPARK, job, kill_all, put, run, settings, sort_through, start,
 };
 use tempfile::TempDir;
 use underlay_record::{JobRecord, NodeCondition};
@@ -27,17 +27,7 @@ fn requests(record: &JobRecord, kind: &str) -> u64 {
 #[test]
 fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     let folder = TempDir::new().unwrap();
-    let pairs = [
-        ("store", "s3a"),
-        ("committer", "iceberg"),
-        ("workers", "2"),
-        ("osds", "2"),
-        ("replication", "2"),
-        ("cache", "gateway"),
-        ("cache_memory", "128 MiB"),
-        ("cache_flush_after", "10 s"),
-    ];
-    let mut cluster = start(&SPARK, folder.path(), 8 << 30, &pairs);
+    let mut cluster = start(&SPARK, folder.path(), 8 << 30, &[&ON_CEPH[..], &BACK].concat());
     cluster.health().unwrap();
     let on_host = |port: u16| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     assert!(!on_host(7480), "the gateway can be reached from outside");

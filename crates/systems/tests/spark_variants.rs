@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use self::ending::Ending;
 use self::spark_jobs::{
-    DATA_BYTES, LIMIT, ROWS, SPARK, job, kill_all, put, run, settings, sort_through, start,
+    BACK, DATA_BYTES, LIMIT, ON_CEPH, ROWS, SPARK, job, kill_all, put, run, settings, sort_through, start,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -297,17 +297,8 @@ fn version_4_1_commits_to_ceph_over_tls() {
 #[ignore = "minutes: `make spark-variants` runs it"]
 fn caches_store_what_they_acknowledged() {
     let folder = TempDir::new().unwrap();
-    let pairs = [
-        ("store", "s3a"),
-        ("committer", "iceberg"),
-        ("workers", "2"),
-        ("osds", "2"),
-        ("replication", "2"),
-        ("cache", "alluxio"),
-        ("cache_memory", "256 MiB"),
-    ];
-    let mut cluster = start(&SPARK, folder.path(), 8 << 30, &pairs);
-    let back = [("cache", "gateway"), ("cache_memory", "128 MiB"), ("cache_flush_after", "10 s")];
+    let alluxio = [("cache", "alluxio"), ("cache_memory", "256 MiB")];
+    let mut cluster = start(&SPARK, folder.path(), 8 << 30, &[&ON_CEPH[..], &alluxio].concat());
 
     // It was started with Alluxio.
     a_table_is_checked_in_ceph(&cluster);
@@ -317,7 +308,7 @@ fn caches_store_what_they_acknowledged() {
     assert!(used.hit_share() > Some(0.5), "{used:#?}");
 
     // The table that was written through Alluxio is out of reach.
-    put(&mut cluster, &back);
+    put(&mut cluster, &BACK);
     a_table_is_checked_in_ceph(&cluster);
     put(&mut cluster, &[]);
     a_table_is_checked_in_ceph(&cluster);
@@ -326,8 +317,8 @@ fn caches_store_what_they_acknowledged() {
     let used = sort_through(&mut cluster, Committer::Magic);
     assert_eq!((used.write.as_str(), used.dirty_objects), ("through", 0), "{used:#?}");
 
-    put(&mut cluster, &back);
-    the_gateway_is_killed_with_what_ceph_lacks(&mut cluster, &back);
+    put(&mut cluster, &BACK);
+    the_gateway_is_killed_with_what_ceph_lacks(&mut cluster, &BACK);
     put(&mut cluster, &[]);
     gone(cluster);
 }

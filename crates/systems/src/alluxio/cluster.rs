@@ -136,9 +136,8 @@ const OPENED: [&str; 2] =
 
 /// The options of the job worker. It is a client too, and what it reads to store it is no job's: it tells nobody, and reads by itself what the
 /// worker would count.
-const fn uncounted() -> [&'static str; 2] {
-    ["-Dalluxio.user.metrics.collection.enabled=false", "-Dalluxio.user.short.circuit.enabled=true"]
-}
+const UNCOUNTED: [&str; 2] =
+    ["-Dalluxio.user.metrics.collection.enabled=false", "-Dalluxio.user.short.circuit.enabled=true"];
 
 impl Alluxio {
     /// Starts it in `namespace`, in which the folder of the memory tier is mounted, inside `resources`. When this returns, it serves.
@@ -165,7 +164,7 @@ impl Alluxio {
         ] {
             let mut server = plan.server(name, class, heap_bytes, namespace);
             if address == JOB_WORKER {
-                server.options.extend(uncounted().map(str::to_owned));
+                server.options.extend(UNCOUNTED.map(str::to_owned));
             }
             let server = server.start(&plan.java, resources)?;
             server.wait_for_listener(address, limit)?;
@@ -208,7 +207,7 @@ mod tests {
     #[test]
     fn what_the_job_worker_reads_is_no_client_s() {
         let clients = super::super::of_clients(None, false, 1, 1.0);
-        for option in uncounted() {
+        for option in UNCOUNTED {
             let (name, value) = option.strip_prefix("-D").unwrap().split_once('=').unwrap();
             assert_ne!(clients[name], value, "{name}");
         }

@@ -25,6 +25,13 @@ pub(crate) const DATA_BYTES: u64 = 4_000_000;
 pub(crate) const ROWS: f64 = 40_000.0;
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
+/// Two workers, and two OSDs with a copy each.
+pub(crate) const ON_CEPH: [(&str, &str); 5] =
+    [("store", "s3a"), ("committer", "iceberg"), ("workers", "2"), ("osds", "2"), ("replication", "2")];
+/// The gateway that writes back, late enough for what is renamed away to be never stored.
+pub(crate) const BACK: [(&str, &str); 3] =
+    [("cache", "gateway"), ("cache_memory", "128 MiB"), ("cache_flush_after", "10 s")];
+
 pub(crate) fn settings(pairs: &[(&str, &str)]) -> Settings {
     let values = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
     Settings { values, ..Settings::default() }
