@@ -30,14 +30,12 @@ use super::feed::{self, CellSource};
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::window::{Window, WindowFigures};
-use super::{CellError, Observer, check_stop, faults, rate_search, storage};
+use super::{CellError, Observer, SETTLE_LIMIT, check_stop, faults, rate_search, storage};
 use crate::fill;
 use crate::machine::{Placement, Share};
 use crate::session::{Enforcement, Place, Session};
 use crate::spec::Cache;
 
-/// Compaction of what the fill wrote may take this long.
-const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 /// Reading back what was acknowledged may take this long; what is left is counted.
 const READ_BACK_LIMIT: Duration = Duration::from_secs(60);
 

@@ -9,7 +9,6 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use underlay_attach::{Registry, choice};
 use underlay_storage::stack::Pace;
@@ -22,12 +21,9 @@ use super::directory::scratch_of;
 use super::kept_logs::KeptLogs;
 use super::prepared::{Data, Prepared};
 use super::tree_copy::copy_tree;
-use super::{CellError, Live, Observer, check_stop, drive, images, storage};
+use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, drive, images, storage};
 use crate::session::{Enforcement, Place, Session};
 use crate::spec::StorageSource;
-
-/// Compaction of what was loaded may take this long on any machine that we know.
-const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// What has been prepared in this run, and where.
 pub(super) struct Datasets {

@@ -20,15 +20,13 @@ use super::cpu::CpuMeter;
 use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
 use super::window::Window;
-use super::{CellError, Live, Observer, check_stop, events, faults, storage};
+use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, events, faults, storage};
 use crate::session::Session;
 use crate::session::nodes::{NodeDesk, all_serve};
 use crate::spec::{Cache, JobSpec};
 
 /// How often devices are sampled, on this machine's clock: nobody knows how long a job will take.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// How long what a job disturbed may take to come to rest before the next one; a job's own limit, if that is longer.
-const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 /// A long job's samples are merged until at most this many are left.
 const SAMPLES_MAX: usize = 240;
 
@@ -171,10 +169,11 @@ impl Bench {
             let _ = session.release_cpu();
             drained
         };
-        // The next job is to find all nodes again, and this one's output may have to wait for one. Whether all came back is asked before the next job.
-        let drained = match &desk {
-            Some(desk) => desk.restore_while(stop, drain).1,
-            None => drain(),
+        // The next job is to find all nodes again, and this one's output may have to wait for one. Whether all came back is asked before the next
+        // job, and why one did not is in this one's record.
+        let (restored, drained) = match &desk {
+            Some(desk) => desk.restore_while(stop, drain),
+            None => (Ok(()), drain()),
         };
         check_stop(stop)?;
         let faults = faults::note(&faults::concerning(plan.study, &plan.storage));
@@ -182,7 +181,7 @@ impl Bench {
         let job = match outcome {
             Some(Ok(job)) => job,
             Some(Err(error)) => {
-                let told = [faults, events::note(&events)];
+                let told = [faults, events::note(&events), restored.err()];
                 let told: String = told.iter().flatten().map(|told| format!("\n{told}")).collect();
                 return Err(explain(error.to_string() + &told, session, storages));
             }
@@ -230,7 +229,13 @@ impl Bench {
             attachment: storages.name(),
             search: None,
             searching: None,
-            warnings: warnings.iter().cloned().chain(faults).chain(events::problems(&node_events)).collect(),
+            warnings: warnings
+                .iter()
+                .cloned()
+                .chain(faults)
+                .chain(events::problems(&node_events))
+                .chain(restored.err())
+                .collect(),
             node_events,
             read_back: None,
         };

@@ -49,6 +49,10 @@ pub use directory::RunDirectory;
 pub use machine::{describe as describe_machine, versions};
 pub use schedule::{resume, start, study_of};
 
+/// How long a system may take to come to rest, with devices that take no modelled time: to compact what was loaded, or to make copies anew since a
+/// node was away.
+const SETTLE_LIMIT: Duration = Duration::from_secs(600);
+
 /// Why a run did not go on at all. What goes wrong inside a cell is in that cell's record instead.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
