@@ -144,6 +144,24 @@ fn the_short_form_changes_what_it_names_and_nothing_else() {
 }
 
 #[test]
+fn the_short_form_may_keep_some_of_the_storages() {
+    let text = "name = \"x\"\nbaseline = \"hdd\"\n[system.je]\nmemory = \"2 GiB\"\n[storage.hdd]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n\
+        [storage.ssd]\ndevices = [{ medium = \"ssd-sata\" }]\n[storage.nvme]\ndevices = [{ medium = \"nvme-9300-max\" }]\n\
+        [workload.ycsb]\ndata = \"16 GB\"\nmixes = [\"a\"]\nthreads = 8\n\
+        [fault.of-ssd]\nstorage = \"ssd\"\nslow = 4\nat = \"1 s\"\n\
+        [short]\nstorages = [\"hdd\", \"nvme\"]\n";
+    let of = |short| Study::parse("x.toml", text, short).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let names = |study: &Study| study.storages.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+    let (full, short) = (of(false), of(true));
+    assert_eq!((names(&full).len(), full.faults.len()), (3, 1));
+    assert_eq!(names(&short), ["hdd", "nvme"]);
+    assert!(short.faults.is_empty(), "a fault of a storage that is left out");
+    // What holds a part of the data is no storage of its own, and stays.
+    let spark = study("spark-object-store.toml", true);
+    assert_eq!((spark.storages.len(), spark.role_storages.len()), (5, 2));
+}
+
+#[test]
 fn the_limit_of_dirty_pages_is_scaled_as_memory_is_and_the_short_form_has_its_own() {
     let text = |run: &str, short: &str| {
         format!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use underlay_config::{Diagnostic, Diagnostics};
+use underlay_config::{Diagnostic, Diagnostics, Spanned};
 
 use crate::spec::model::StorageSource;
 use crate::spec::read::{Short, Sites};
@@ -25,6 +25,7 @@ pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut 
             findings.push(Diagnostic::error(name.span.clone(), message, label));
         }
     }
+    check_storages(short, sites, findings);
     let jobs = sites.workloads.iter().flat_map(|workload| &workload.jobs);
     let has: BTreeSet<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
     for job in short.jobs.iter().filter(|job| !has.contains(job.value.as_str())) {
@@ -53,6 +54,41 @@ pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut 
         let label = "expected a section [pool.NAME], and a storage of it";
         findings.push(Diagnostic::error(devices.span.clone(), message, label));
     }
+}
+
+fn check_storages(short: &Short, sites: &Sites, findings: &mut Diagnostics) {
+    let compared = || sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
+    let has: Vec<&str> = compared().map(|storage| storage.spec.name.as_str()).collect();
+    for name in short.storages.iter().filter(|name| !sites.storage_names.contains(&name.value)) {
+        let message =
+            format!("[short] keeps storage \"{}\", which does not exist", name.value.escape_debug());
+        let label = format!("expected one of {}", has.join(", "));
+        findings.push(Diagnostic::error(name.span.clone(), message, label));
+    }
+    let (Some(first), Some(baseline)) = (short.storages.first(), sites.baseline_name()) else { return };
+    if !short.storages.iter().any(|name| name.value == baseline) {
+        let message =
+            format!("[short] does not keep storage \"{baseline}\", to which the others are compared");
+        let label = format!("expected \"{baseline}\" among them");
+        findings.push(Diagnostic::error(first.span.clone(), message, label));
+    }
+}
+
+/// Leaves out all storages but these, and those that hold a part of what a system stores. Where the baseline is missing, that is a mistake by
+/// itself.
+fn keep_storages(names: &[Spanned<String>], sites: &mut Sites) {
+    let baseline = sites.baseline_name();
+    let is_kept =
+        |name: &str| names.iter().any(|kept| kept.value == name) || baseline.as_deref() == Some(name);
+    let roles: BTreeSet<String> = sites
+        .storages
+        .iter()
+        .filter(|storage| sites.is_for_a_role(storage))
+        .map(|storage| storage.spec.name.clone())
+        .collect();
+    sites.storages.retain(|storage| is_kept(&storage.spec.name) || roles.contains(&storage.spec.name));
+    sites.storage_names.retain(|name| is_kept(name) || roles.contains(name));
+    sites.faults.retain(|fault| fault.spec.storage.as_deref().is_none_or(is_kept));
 }
 
 /// The study cut down. A workload that has none of the short form's mixes is left out of it.
@@ -91,6 +127,9 @@ pub(in crate::spec) fn cut_down(short: Short, mut sites: Sites) -> Sites {
     }
     if let Some(data) = short.data_scale {
         (sites.scale.value.data, sites.scale.span) = (data.value, data.span);
+    }
+    if !short.storages.is_empty() {
+        keep_storages(&short.storages, &mut sites);
     }
     if !short.workloads.is_empty() {
         sites.workloads.retain(|workload| short.workloads.iter().any(|kept| kept.value == workload.name));

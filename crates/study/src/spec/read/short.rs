@@ -11,7 +11,7 @@ use super::workload::{Amount, WorkloadSite};
 use super::{execution, jobs, mixes, rate, workload};
 use crate::spec::model::Rate;
 
-/// Overrides. `mixes`, `jobs` and `workloads` say which of the study's are kept; the other lists replace those of every
+/// Overrides. `mixes`, `jobs`, `workloads` and `storages` say which of the study's are kept; the other lists replace those of every
 /// workload. A list that is empty changes nothing.
 #[derive(Default)]
 pub(in crate::spec) struct Short {
@@ -21,6 +21,7 @@ pub(in crate::spec) struct Short {
     pub mixes: Vec<Spanned<String>>,
     pub jobs: Vec<Spanned<String>>,
     pub workloads: Vec<Spanned<String>>,
+    pub storages: Vec<Spanned<String>>,
     pub distributions: Vec<Spanned<&'static str>>,
     pub threads: Vec<Spanned<u32>>,
     pub rates: Vec<Spanned<Rate>>,
@@ -66,6 +67,10 @@ pub(in crate::spec) fn read(
     if let Some(field) = section.take("workloads") {
         short.workloads =
             field.list(findings, |element, findings| element.text("the name of a workload", findings));
+    }
+    if let Some(field) = section.take("storages") {
+        short.storages =
+            field.list(findings, |element, findings| element.text("the name of a storage", findings));
     }
     if let Some(field) = section.take("distribution") {
         short.distributions = workload::read_distributions(&field, findings);

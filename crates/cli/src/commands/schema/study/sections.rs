@@ -148,6 +148,7 @@ pub(super) fn short() -> Value {
             key("repetitions", whole(1, Some(1000)), "In place of those of [run]."),
             key("dirty_limit", size(), "In place of that of [run]."),
             key("workloads", one_or_many(text()), "Which workloads are kept."),
+            key("storages", one_or_many(text()), "Which storages are kept: the baseline, and others."),
             key("mixes", mixes(), "Which mixes are kept."),
             key("jobs", jobs(), "Which jobs are kept."),
             key("distribution", distributions(), "In place of those of every workload but jobs."),
