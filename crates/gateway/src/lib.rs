@@ -5,6 +5,7 @@ pub mod at_rest;
 mod blocks;
 mod bypass;
 mod check;
+mod clean_pages;
 mod cluster;
 mod command;
 pub mod config;

@@ -8,6 +8,7 @@ mod etcd;
 mod operate;
 mod peers;
 mod records;
+mod standstill;
 #[cfg(test)]
 mod tests;
 mod witness;

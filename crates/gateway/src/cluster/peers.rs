@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
 use underlay_sync::Mutex;
 
+use super::standstill::Standstill;
 use crate::config;
 use crate::digests::hex;
 use crate::engine::{Answer, Elsewhere, Engine, Question};
@@ -47,6 +48,8 @@ const CHANGE: Duration = Duration::from_secs(300);
 const QUESTION: Duration = Duration::from_secs(30);
 /// A connection that has been idle for longer may be closed at the other end.
 const MOST_IDLE: Duration = Duration::from_secs(10);
+/// A client's request in which nothing has moved for so long, either way, is given up. Its owner may store a large object before it answers.
+const STANDSTILL: Duration = Duration::from_secs(15 * 60);
 const MOST_KEPT: usize = 64;
 /// A page of a listing, or some blocks of an object.
 const MOST_ANSWER_BYTES: usize = 96 << 20;
@@ -66,6 +69,7 @@ pub(crate) struct Peers {
     /// By address, with since when they are idle.
     kept: Mutex<HashMap<String, Vec<Kept>>>,
     pub(crate) forwarded: AtomicU64,
+    standstill: Duration,
 }
 
 /// What comes in from another gateway.
@@ -109,6 +113,7 @@ impl Peers {
             ownership,
             kept: Mutex::new(HashMap::new()),
             forwarded: AtomicU64::new(0),
+            standstill: STANDSTILL,
         })
     }
 
@@ -212,7 +217,7 @@ impl Peers {
     /// Sends a client's request to the owner of its key, and hands its answer back as it comes.
     ///
     /// # Errors
-    /// `Busy` when there is none: nobody knows then whether it was carried out.
+    /// `Busy` when there is none, or nothing moves any more: nobody knows then whether it was carried out.
     pub(crate) async fn forward<B>(
         &self,
         owner: &str,
@@ -233,11 +238,19 @@ impl Peers {
         parts.version = hyper::Version::HTTP_11;
         let proof = self.signed(&parts.method, &target, "client");
         parts.headers.insert(PROOF, proof.ok_or_else(|| failed(address, "no proof"))?);
+        let standstill = Arc::new(Standstill::new(self.standstill));
+        let of_request = Arc::clone(&standstill);
+        let body = body.map_frame(move |frame| {
+            of_request.moves();
+            frame
+        });
         let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
         let answer = tokio::select! {
             answer = self.send(address, request, true) => answer.map_err(|error| failed(address, error))?,
             () = self.ownership.gone(owner) => return Err(failed(address, "it is gone")),
+            () = standstill.is_over() => return Err(failed(address, "nothing moves any more")),
         };
+        standstill.moves();
         let (mut parts, body) = answer.into_parts();
         for name in OF_CONNECTION {
             parts.headers.remove(name);
@@ -245,9 +258,12 @@ impl Peers {
         // One that stops in the middle must not keep the client for ever.
         let (ownership, owner) = (Arc::clone(&self.ownership), owner.to_owned());
         let frames = futures_util::stream::unfold(Some(body), move |body| {
-            let (ownership, owner) = (Arc::clone(&ownership), owner.clone());
+            let (ownership, owner, standstill) =
+                (Arc::clone(&ownership), owner.clone(), Arc::clone(&standstill));
             async move {
                 let mut body = body?;
+                // However long the client took to read what it had.
+                standstill.moves();
                 tokio::select! {
                     biased;
                     frame = body.frame() => {
@@ -256,6 +272,9 @@ impl Peers {
                     }
                     () = ownership.gone(&owner) => {
                         Some((Err(Error::Store("the other gateway is gone".to_owned())), None))
+                    }
+                    () = standstill.is_over() => {
+                        Some((Err(Error::Store("the other gateway stands still".to_owned())), None))
                     }
                 }
             }
@@ -455,6 +474,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ownership::Peer;
 
     fn peers(secret: &str) -> Peers {
         Peers {
@@ -463,6 +483,7 @@ mod tests {
             ownership: Arc::new(Ownership::new(1)),
             kept: Mutex::new(HashMap::new()),
             forwarded: AtomicU64::new(0),
+            standstill: STANDSTILL,
         }
     }
 
@@ -494,6 +515,34 @@ mod tests {
         let mut bare = right;
         Peers::take_proof(&mut bare);
         assert!(matches!(us.asked(&bare), Asked::ByStranger));
+    }
+
+    /// It takes connections, and says nothing or the head of an answer.
+    async fn forwarded_to_one_that_hangs(says: &'static [u8]) -> Result<Response<s3s::Body>> {
+        use tokio::io::AsyncWriteExt as _;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(says).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let mut us = peers("one secret of sixteen");
+        us.standstill = Duration::from_millis(50);
+        let other = Peer { address: address.clone() };
+        us.ownership.learn(HashMap::from([("other".to_owned(), other)]), Vec::new());
+        let request = Request::builder().uri("/lake/a").body(Full::new(Bytes::new())).unwrap();
+        us.forward("other", &address, request).await
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_hangs_keeps_no_client_for_ever() {
+        let Err(error) = forwarded_to_one_that_hangs(b"").await else { panic!("it has answered") };
+        assert!(matches!(error, Error::Busy(_)), "{error}");
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na";
+        let answer = forwarded_to_one_that_hangs(head).await.unwrap();
+        let error = answer.into_body().collect().await.err().expect("two bytes are missing").to_string();
+        assert!(error.contains("stands still"), "{error}");
     }
 
     #[test]
