@@ -59,6 +59,7 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
     let mut checks = latencies.checks(evidence.paths, evidence.floor_us, evidence.time_scale);
     if let Some(measured) = evidence.measured {
         answer_checks(evidence, measured, &mut checks);
+        checks.extend(window_check(measured));
         generator_checks(evidence, measured, &mut checks);
     }
     if let Some(enforced) = evidence.memory_enforced {
@@ -98,6 +99,28 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
 fn in_flight(measured: &Measured) -> f64 {
     let of_all: f64 = measured.by_operation.values().map(|one| one.count as f64 * one.service.us.mean).sum();
     of_all / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
+}
+
+/// Operations that take longer than the time in which they are counted: most of them began before it, and what it shows is chance.
+fn window_check(measured: &Measured) -> Option<Check> {
+    let window_us = measured.duration_s * 1e6;
+    let operations: u64 = measured.by_operation.values().map(|one| one.count).sum();
+    if window_us <= 0.0 || operations == 0 {
+        return None;
+    }
+    let mean_us = in_flight(measured) * window_us / operations as f64;
+    let passed = mean_us <= window_us;
+    Some(Check {
+        name: "window".into(),
+        passed,
+        finding: format!(
+            "an operation took {:.1} ms in the mean, and the measured window has {:.1} ms",
+            mean_us / 1000.0,
+            window_us / 1000.0
+        ),
+        extent: Some(mean_us / window_us),
+        remedy: (!passed).then(|| "measure for longer: a longer `duration` in [run], or in [short]".into()),
+    })
 }
 
 /// Fewer requests than this tell nothing of percentiles.

@@ -449,3 +449,30 @@ fn what_was_not_measured_is_never_faithful() {
     let lost = Aftermath { lost_threads: 1, unstarted: 9, ..Aftermath::default() };
     assert_eq!(failed(&certify_with(&fine, &lost, true)), ["clients", "offered rate"]);
 }
+
+#[test]
+fn a_window_has_to_be_longer_than_an_operation() {
+    let of = |duration_s: f64| {
+        let mut of_half_a_second = Histogram::default();
+        of_half_a_second.record_n_ns(500_000_000, 360);
+        let service = Latency::of(of_half_a_second);
+        let reads =
+            OperationStats { count: 360, latency: service.clone(), service, ..OperationStats::default() };
+        let measured = Measured {
+            operations: 360,
+            throughput_per_s: 360.0 / duration_s,
+            duration_s,
+            by_operation: BTreeMap::from([("READ".to_owned(), reads)]),
+            ..Measured::default()
+        };
+        window_check(&measured).unwrap()
+    };
+    assert!(of(0.6).passed);
+    let short = of(0.25);
+    assert!(!short.passed);
+    assert!(
+        short.finding.contains("500.0 ms in the mean") && short.finding.contains("250.0 ms"),
+        "{short:?}"
+    );
+    assert_eq!(window_check(&Measured::default()), None);
+}
