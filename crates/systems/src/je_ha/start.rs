@@ -117,7 +117,7 @@ impl System for JeHa {
     }
 
     fn loads_per_s(&self) -> f64 {
-        4_000.0
+        3_000.0
     }
 
     fn start_and_stop(&self) -> Duration {

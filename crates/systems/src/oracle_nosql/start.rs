@@ -89,7 +89,7 @@ impl System for OracleNosql {
     }
 
     fn start_and_stop(&self) -> Duration {
-        Duration::from_secs(90)
+        Duration::from_secs(110)
     }
 
     fn operations_to_compile(&self, settings: &BTreeMap<String, String>) -> u64 {
