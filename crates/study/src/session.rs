@@ -72,7 +72,7 @@ pub struct Outcome {
 }
 
 impl Session {
-    /// Starts a server on each place, all at the same time. At `stop` a program that commands start is killed, so that nobody waits for it.
+    /// Starts a server on each place, all at the same time. At `stop` what has been started is killed, so that nobody waits for the rest.
     ///
     /// # Errors
     /// When a server does not start, or the kernel refuses a budget for another reason than that it has none to give:
@@ -111,10 +111,7 @@ impl Session {
                 (paths, resources)
             })
             .collect();
-        let groups: Vec<&Budget> = match system.capabilities().by_command {
-            true => budgets.iter().chain(&client_groups).collect(),
-            false => Vec::new(),
-        };
+        let groups: Vec<&Budget> = budgets.iter().chain(&client_groups).collect();
         let servers = killed_at(stop, &groups, || Servers::start(system, &grounds, settings))?;
         Ok(Session { servers, budgets, client_groups, unenforced })
     }
