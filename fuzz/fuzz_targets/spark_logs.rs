@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use underlay_systems::ceph::StoreRequest;
+use underlay_systems::ceph::Logged;
 use underlay_systems::spark::JobEvents;
 
 fuzz_target!(|log: &[u8]| {
@@ -14,8 +14,10 @@ fuzz_target!(|log: &[u8]| {
     let lines = log.split(|&byte| byte == b'\n');
     for line in lines.clone() {
         events.take(line);
-        if let Some(request) = StoreRequest::of(line) {
-            request.count(&mut requests);
+        for logged in Logged::on(line) {
+            if let Logged::Request(request) = logged {
+                request.count(&mut requests);
+            }
         }
     }
     assert!(events.stages().iter().all(|stage| stage.tasks + stage.lost_tasks <= lines.clone().count() as u64));

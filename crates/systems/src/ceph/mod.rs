@@ -15,4 +15,4 @@ pub(crate) use parts::parts;
 pub use plan::{Memory, Plan};
 pub(crate) use plan::{SHARED_SHARE, WHOLE_SHARE};
 pub(crate) use requests::MARK;
-pub use requests::{RequestLog, StoreRequest};
+pub use requests::{Logged, RequestLog, StoreRequest};

@@ -89,18 +89,15 @@ impl RequestLog {
         }
     }
 
-    /// What a line tells of: one request, or several, since the gateway writes the end of a line apart and requests that end at the same moment may come
-    /// between. What can't be read is counted, so that it shows.
     fn take(&mut self, line: &[u8], found: &mut Vec<StoreRequest>) {
-        for told in serde_json::Deserializer::from_slice(line).into_iter::<Line>() {
-            match told.ok().and_then(Told::by) {
-                Some(Told::Mark(mark)) => self.mark = Some(mark),
-                Some(Told::Request(request)) => {
+        for logged in Logged::on(line) {
+            match logged {
+                Logged::Mark(mark) => self.mark = Some(mark),
+                Logged::Request(request) => {
                     self.last_s = request.at_s;
                     found.push(request);
                 }
-                // The rest of the line can't be read either.
-                None => return found.push(StoreRequest::unreadable(self.last_s)),
+                Logged::Unreadable => found.push(StoreRequest::unreadable(self.last_s)),
             }
         }
     }
@@ -128,17 +125,32 @@ impl RequestLog {
     }
 }
 
-/// What a line tells of.
-enum Told {
+/// What stands on a line of the log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Logged {
     Mark(String),
     Request(StoreRequest),
+    /// The rest of the line makes no sense. It is counted, so that it shows.
+    Unreadable,
 }
 
-impl Told {
-    fn by(line: Line) -> Option<Told> {
+impl Logged {
+    /// One entry, or several: the gateway writes the end of a line apart, and requests that end at the same moment may come between.
+    pub fn on(line: &[u8]) -> Vec<Logged> {
+        let mut entries = Vec::new();
+        for entry in serde_json::Deserializer::from_slice(line).into_iter::<Line>() {
+            entries.push(entry.ok().and_then(Logged::of).unwrap_or(Logged::Unreadable));
+            if entries.last() == Some(&Logged::Unreadable) {
+                break;
+            }
+        }
+        entries
+    }
+
+    fn of(line: Line) -> Option<Logged> {
         match line.mark() {
-            Some(mark) => Some(Told::Mark(mark)),
-            None => StoreRequest::told_by(&line).map(Told::Request),
+            Some(mark) => Some(Logged::Mark(mark)),
+            None => StoreRequest::of(&line).map(Logged::Request),
         }
     }
 }
@@ -153,17 +165,12 @@ impl Line {
 }
 
 impl StoreRequest {
-    /// The request of a line; `None` for a line that tells of none.
-    pub fn of(line: &[u8]) -> Option<StoreRequest> {
-        StoreRequest::told_by(&serde_json::from_slice(line).ok()?)
-    }
-
     /// Stands for what the log tells of and nobody can read.
     fn unreadable(at_s: f64) -> StoreRequest {
         StoreRequest { at_s, kind: "unreadable".to_owned(), failed: false, sent_bytes: 0, received_bytes: 0 }
     }
 
-    fn told_by(line: &Line) -> Option<StoreRequest> {
+    fn of(line: &Line) -> Option<StoreRequest> {
         let method = line.uri.split(' ').next().unwrap_or_default();
         let kind = match (line.operation.as_str(), method) {
             ("get_obj" | "stat_bucket", "HEAD") => "head",
@@ -219,16 +226,24 @@ mod tests {
 
     const LINE: &str = r#"{"bucket":"underlay","time":"2026-11-25T02:21:07.329307Z","user":"underlay","operation":"copy_obj","uri":"PUT /underlay/a HTTP/1.1","http_status":"200","error_code":"","bytes_sent":238,"bytes_received":0,"object_size":0,"total_time":95}"#;
 
+    fn only(line: &str) -> StoreRequest {
+        match &Logged::on(line.as_bytes())[..] {
+            [Logged::Request(request)] => request.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_line_is_a_request() {
-        let copy = StoreRequest::of(LINE.as_bytes()).unwrap();
+        let copy = only(LINE);
         assert_eq!((copy.kind.as_str(), copy.failed, copy.sent_bytes), ("copy", false, 238));
         assert!((copy.at_s - 1_795_573_267.329_307).abs() < 1e-3, "{}", copy.at_s);
         let head = LINE.replace("copy_obj", "get_obj").replace("PUT", "HEAD").replace("\"200\"", "\"404\"");
-        let head = StoreRequest::of(head.as_bytes()).unwrap();
+        let head = only(&head);
         assert_eq!((head.kind.as_str(), head.failed), ("head", true));
-        assert_eq!(StoreRequest::of(b"{}"), None);
-        assert_eq!(StoreRequest::of(LINE.replace("2026-11", "2026-13").as_bytes()), None);
+        assert_eq!(Logged::on(b"{}"), [Logged::Unreadable]);
+        assert_eq!(Logged::on(LINE.replace("2026-11", "2026-13").as_bytes()), [Logged::Unreadable]);
+        assert_eq!(Logged::on(b" "), []);
         assert_eq!(seconds("1970-01-01T00:00:00.5Z"), Some(0.5));
         assert_eq!(seconds("2000-03-01T00:00:00Z"), Some(951_868_800.0));
     }
@@ -264,8 +279,8 @@ mod tests {
         let error = log.read_up_to("underlay-mark-8", Duration::ZERO).unwrap_err().to_string();
         assert!(error.contains("has not logged its last request"), "{error}");
         let mut sums = BTreeMap::new();
-        StoreRequest::of(LINE.as_bytes()).unwrap().count(&mut sums);
-        StoreRequest::of(LINE.as_bytes()).unwrap().count(&mut sums);
+        only(LINE).count(&mut sums);
+        only(LINE).count(&mut sums);
         assert_eq!((sums["copy"].requests, sums["copy"].sent_bytes), (2, 476));
     }
 }
