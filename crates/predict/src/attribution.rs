@@ -108,9 +108,17 @@ fn what_if(calibration: &Calibration, cell: &MeasuredCell, words: &str, change: 
     }
 }
 
+/// In words. The simulation may have a part take longer than the whole operation did.
+fn share_of(us: f64, measured_us: f64) -> String {
+    match us / measured_us {
+        share if share > 0.995 => "all".to_owned(),
+        share => format!("{:.0} %", 100.0 * share),
+    }
+}
+
 fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
     let measured = mean.measured_us.max(1e-9);
-    let percent = |us: f64| format!("{:.0} %", 100.0 * us / measured);
+    let percent = |us: f64| share_of(us, measured);
     let shares = &mean.shares;
     let device_us = shares.device_service_us + shares.device_queueing_us;
     let cpu_us = shares.cpu_us + shares.cpu_waiting_us;
@@ -168,5 +176,15 @@ fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
             "The latency of {storage}: {} of an operation's time is the device's own, one request after the other; {waits_for}.",
             percent(shares.device_service_us),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_is_more_than_all() {
+        assert_eq!((share_of(56.0, 100.0).as_str(), share_of(120.0, 100.0).as_str()), ("56 %", "all"));
     }
 }
