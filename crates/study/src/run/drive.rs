@@ -25,6 +25,8 @@ const LOADING_THREADS: u32 = 4;
 /// Work that isn't measured has to end some time.
 const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Operations that are under way when the user stops the run get this long to end. In slow motion some would wait for minutes.
+const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// What happens at the edges of the measured window.
 pub(super) trait Hooks: Sync {
@@ -193,7 +195,7 @@ pub(super) fn drive(
     let control = control;
     let ended = AtomicBool::new(false);
     let Outcome { measured: outcome, raw_problem } = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&control, observer, stop, &ended, phase));
+        scope.spawn(|| watch(&control, session, observer, stop, &ended, phase));
         let outcome = session.run(spec, &control, keep.raw, keep.writes);
         ended.store(true, Ordering::Relaxed);
         outcome
@@ -215,17 +217,24 @@ pub(super) fn drive(
     }
 }
 
-/// Passes the generator's progress on, and the user's stop to the generator.
+/// Passes the generator's progress on, and the user's stop to the generator, and to the system if operations still wait for it then.
 fn watch(
     control: &Control<'_>,
+    session: &Session,
     observer: &dyn Observer,
     stop: &AtomicBool,
     ended: &AtomicBool,
     phase: &'static str,
 ) {
+    let mut stopped: Option<Instant> = None;
+    let mut is_aborted = false;
     while !ended.load(Ordering::Relaxed) {
         if stop.load(Ordering::Relaxed) {
             control.stop.store(true, Ordering::Relaxed);
+            if !is_aborted && stopped.get_or_insert_with(Instant::now).elapsed() > STOP_GRACE {
+                session.servers().abort();
+                is_aborted = true;
+            }
         }
         let seen = control.progress();
         let by_time = seen

@@ -146,6 +146,11 @@ impl Servers {
         self.each.iter().try_for_each(|server| server.health())
     }
 
+    /// Whoever waits for an answer of one of them gets an error.
+    pub fn abort(&self) {
+        self.each.iter().for_each(|server| server.abort());
+    }
+
     /// Their figures together: amounts are summed, what is no amount is averaged.
     ///
     /// # Errors
@@ -172,7 +177,7 @@ impl Servers {
             scope.spawn(|| {
                 while !settled.load(Ordering::Relaxed) {
                     if stop.load(Ordering::Relaxed) {
-                        self.each.iter().for_each(|server| server.abort());
+                        self.abort();
                         return;
                     }
                     std::thread::sleep(STOP_POLL);
