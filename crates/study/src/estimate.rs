@@ -14,6 +14,8 @@ use crate::{fill, plan};
 pub struct WallEstimate {
     /// Warm-ups, measured windows, and the shortest searches.
     pub measuring: Duration,
+    /// Batch jobs, with making what they read and checking what they leave.
+    pub jobs: Duration,
     /// Data sets loaded once, and put on each storage.
     pub loading: Duration,
     /// Systems started and stopped, caches filled, images cloned.
@@ -24,7 +26,7 @@ pub struct WallEstimate {
 
 impl WallEstimate {
     pub fn total(&self) -> Duration {
-        self.measuring + self.loading + self.starting + self.trying
+        self.measuring + self.jobs + self.loading + self.starting + self.trying
     }
 
     /// Of a study at a factor that is yet to be found.
@@ -42,14 +44,15 @@ const COMMANDS_LOAD_BYTES_PER_S: f64 = 50e6;
 const FILL_TO_LOAD: f64 = 0.6;
 /// ... and where all of them read. Of replicated systems they took a half to a third of the time.
 const READS_TO_LOAD: f64 = 1.2;
+/// A job of which nothing is known.
+const UNKNOWN_JOB: Duration = Duration::from_secs(25);
 /// Attaching, cloning, dropping caches.
 const AROUND_A_CELL: Duration = Duration::from_millis(1500);
 const OWN_OVERHEAD: Duration = Duration::from_secs(6);
 /// Two or three factors of slow motion are tried.
 const TRIAL: Duration = Duration::from_secs(25);
 
-/// The estimate for these of a study's cells, each so many times. Batch jobs take as long as they take, and count for nothing. Where the study
-/// leaves the factor of slow motion open, it is tried.
+/// The estimate for these of a study's cells, each so many times. Where the study leaves the factor of slow motion open, it is tried.
 pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
     let all = plan::expand(study).len().max(1);
     let share = cells.len() as f64 / all as f64;
@@ -77,6 +80,17 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
                 let moving = seconds(bytes / COMMANDS_LOAD_BYTES_PER_S + bytes / COPY_BYTES_PER_S);
                 estimate.loading += start_and_stop + moving + AROUND_A_CELL;
             }
+            continue;
+        }
+        if let plan::CellWork::Job(job) = entry.asked {
+            // Jobs on one storage have one start in common.
+            if loaded.insert(format!("jobs of {} on {}", entry.system.name, entry.storage.name)) {
+                estimate.starting += (start_and_stop + AROUND_A_CELL) * repetitions;
+            }
+            let takes = kind.and_then(|kind| kind.job_takes(&job.name, study.bytes_here(job.data_bytes)));
+            let wall =
+                takes.map_or(UNKNOWN_JOB, |takes| takes.modelled.mul_f64(study.scale.time) + takes.around);
+            estimate.jobs += wall * repetitions;
             continue;
         }
         let Some(requests) = entry.cell.requests() else { continue };
@@ -175,5 +189,28 @@ mod tests {
         // Each storage is loaded with 3 GB.
         assert!((100.0..300.0).contains(&estimate.loading.as_secs_f64()), "{estimate:?}");
         assert!(estimate.with_a_trial().total() > estimate.total() + TRIAL / 2);
+    }
+
+    /// In slow motion x6 the jobs of one storage took 11 min 20 s with its start.
+    #[test]
+    fn jobs_take_their_time_and_start_once_a_storage() {
+        let text = |storages: &str| {
+            format!(
+                "name = \"x\"\nbaseline = \"a\"\n[system.spark]\nmemory = \"20 GB\"\n{storages}\
+                 [workload.w]\nkind = \"jobs\"\njobs = [\"terasort\", \"kmeans\", \"tpcds-few\"]\n\
+                 data = {{ terasort = \"200 MB\", kmeans = \"100 MB\", tpcds-few = \"100 MB\" }}\nlimit = \"20 min\"\n\
+                 [run]\nrepetitions = 1\n[scale]\ntime = 6\n"
+            )
+        };
+        let storage = |name: &str| format!("[storage.{name}]\ndevices = [{{ medium = \"ssd-sata\" }}]\n");
+        let of = |storages: &str| {
+            let study = Study::parse("x.toml", &text(storages), false)
+                .unwrap_or_else(|mistakes| panic!("{mistakes}"));
+            wall(&study, &plan::expand(&study), 1)
+        };
+        let one = of(&storage("a"));
+        assert!((680.0 / 1.5..680.0 * 1.5).contains(&one.total().as_secs_f64()), "{one:?}");
+        let two = of(&(storage("a") + &storage("b")));
+        assert_eq!((two.jobs, two.starting), (one.jobs * 2, one.starting * 2));
     }
 }

@@ -212,6 +212,15 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
+/// Roughly what a batch job takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct JobTakes {
+    /// On a modelled machine of a few cores, in modelled time.
+    pub modelled: Duration,
+    /// Making what it reads and checking what it left, which no slow motion stretches, on two CPUs.
+    pub around: Duration,
+}
+
 /// A system that a study can name.
 pub trait System: Send + Sync {
     /// Its name in studies: `rocksdb`.
@@ -245,6 +254,10 @@ pub trait System: Send + Sync {
     /// Roughly how many records of 1 KB one server of it takes a second on two CPUs where devices take no time. Only used for estimates.
     fn loads_per_s(&self) -> f64 {
         50_000.0
+    }
+    /// Roughly how long a batch job over so many bytes takes. Only used for estimates; `None` where nothing is known.
+    fn job_takes(&self, _job: &str, _data_bytes: u64) -> Option<JobTakes> {
+        None
     }
     /// How many operations it does until it has compiled what it runs most, where that happens while it runs. Before, an operation takes
     /// many times the CPU time that it takes afterwards.

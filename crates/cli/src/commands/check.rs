@@ -72,7 +72,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         None => measuring.to_owned(),
     };
     let measuring = match (runs, jobs) {
-        (0, _) => "duration depends on the jobs".to_owned(),
+        (0, _) => "as long as the jobs take".to_owned(),
         (_, 0) => format!("at least {} of {measuring}", quantity::duration(wall_s)),
         _ => format!("at least {} of {measuring}, and jobs", quantity::duration(wall_s)),
     };
@@ -82,16 +82,19 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         quantity::plural(cells.len(), "cell"),
         quantity::plural(repetitions, "repetition"),
     )));
-    if runs > 0 {
+    if !cells.is_empty() {
+        let parts = [
+            (estimate.measuring, "of measuring"),
+            (estimate.jobs, "of jobs and what is around them"),
+            (estimate.loading, "of loading data"),
+            (estimate.starting, "of starting systems and filling their caches"),
+            (estimate.trying, "before the first cell"),
+        ];
         let words = |part: Duration| quantity::duration(part.as_secs_f64());
-        output::print(&output::paragraph(&format!(
-            "about {} in all: {} of measuring, {} of loading data, {} of starting systems and filling their caches, {} before the first cell",
-            words(estimate.total()),
-            words(estimate.measuring),
-            words(estimate.loading),
-            words(estimate.starting),
-            words(estimate.trying),
-        )));
+        let parts = parts.iter().filter(|(part, _)| !part.is_zero());
+        let parts: Vec<String> = parts.map(|(part, what)| format!("{} {what}", words(*part))).collect();
+        let total = words(estimate.total());
+        output::print(&output::paragraph(&format!("about {total} in all: {}", parts.join(", "))));
     }
     for (system, plan) in study.memory_here() {
         output::print(&output::paragraph(&memory_words(system, &plan)));

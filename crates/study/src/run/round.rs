@@ -17,9 +17,6 @@ use crate::estimate;
 use crate::plan;
 use crate::spec::Study;
 
-/// A first guess of how long a batch job takes on this machine's clock: nobody knows before one has run.
-const JOB_WALL_GUESS: Duration = Duration::from_secs(25);
-
 /// Of a cell that the user skipped.
 const SKIPPED: &str = "skipped on command; `underlay run --resume` measures it";
 
@@ -75,7 +72,7 @@ impl Round<'_> {
         let is_left = |group: &Range<usize>| group.clone().any(|position| positions.contains(&position));
         let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
         let left: usize = groups.iter().map(Range::len).sum();
-        let pace = Pace::guess(study, &groups, left);
+        let pace = Pace::guess(study);
         // Jobs that run together may be more than those that are wanted.
         let wanted = run.plan.iter().filter(|planned| (self.is_wanted)(planned)).count().max(left);
         observer.planned(wanted, wanted - left, pace.remaining(left));
@@ -313,20 +310,11 @@ struct Pace {
 }
 
 impl Pace {
-    fn guess(study: &Study, groups: &[Range<usize>], left: usize) -> Pace {
-        let has_jobs = study.workloads.iter().any(|workload| !workload.jobs.is_empty());
+    fn guess(study: &Study) -> Pace {
         let all = plan::expand(study);
         let cells = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
         let estimate = estimate::wall(study, &all, 1);
-        let expected = match has_jobs {
-            true => {
-                let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
-                let overhead = systems.map(|system| system.start_and_stop()).max().unwrap_or_default();
-                // Jobs of a group have one start in common.
-                JOB_WALL_GUESS + overhead.mul_f64(groups.len() as f64 / left.max(1) as f64)
-            }
-            false => (estimate.measuring + estimate.starting) / cells,
-        };
+        let expected = (estimate.measuring + estimate.jobs + estimate.starting) / cells;
         Pace { expected, loading: estimate.loading, spent: Duration::ZERO, cells: 0 }
     }
 

@@ -17,7 +17,7 @@ use super::driver::{Driver, source_names, write_sources};
 use super::elsewhere::Elsewhere;
 use super::environment::environment;
 use super::event_log::EventLog;
-use super::jobs::JOBS;
+use super::jobs::{self, JOBS};
 use super::joining::{self, Reached};
 use super::manager::Manager;
 use super::memory::{CacheKind, ManagerKind, StoreKind};
@@ -36,8 +36,8 @@ use crate::nodes::PlannedNode;
 use crate::parts::Part;
 use crate::private_file::write_private;
 use crate::system::{
-    Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, check_roles,
-    make_on,
+    Capabilities, JobTakes, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
+    check_roles, make_on,
 };
 use underlay_record::NodeRole;
 
@@ -386,7 +386,11 @@ impl System for Spark {
     }
 
     fn start_and_stop(&self) -> Duration {
-        Duration::from_secs(60)
+        Duration::from_secs(75)
+    }
+
+    fn job_takes(&self, job: &str, data_bytes: u64) -> Option<JobTakes> {
+        jobs::takes(job, data_bytes)
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
