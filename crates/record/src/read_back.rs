@@ -12,6 +12,7 @@ pub struct ReadBackRecord {
     pub noted: u64,
     /// One in so many records was noted, chosen by their keys' hashes; 1 is all.
     pub one_in: u64,
+    /// Those that were read and could have been wrong.
     pub checked: u64,
     /// They, or one of their fields, are not there.
     pub missing: u64,
@@ -24,6 +25,16 @@ pub struct ReadBackRecord {
     pub unreadable: u64,
     /// There was no time left for them.
     pub unchecked: u64,
+    /// They were read, and any answer would have been right: nothing of them was acknowledged, or so many of their writes got no answer that nobody
+    /// knows what they should hold.
+    #[serde(default)]
+    pub unjudged: u64,
+    /// Writes that were acknowledged, whether of the sample or not.
+    #[serde(default)]
+    pub acknowledged: u64,
+    /// Writes of records that came when the sample was full, and are not in it.
+    #[serde(default)]
+    pub left_out: u64,
     /// The first few that are not as they should be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<LostWrite>,
@@ -35,9 +46,10 @@ impl ReadBackRecord {
         self.missing + self.older + self.wrong
     }
 
-    /// Whether nothing is lost as far as was read, and every record could be read that there was time for.
+    /// Whether nothing is lost as far as was read, every record could be read that there was time for, and there was something to find.
     pub fn is_sound(&self) -> bool {
-        self.lost() == 0 && self.unreadable == 0 && (self.checked > 0 || self.noted == 0)
+        let nothing_to_find = self.acknowledged == 0 && self.noted == self.unjudged;
+        self.lost() == 0 && self.unreadable == 0 && (self.checked > 0 || nothing_to_find)
     }
 }
 
@@ -79,8 +91,13 @@ impl fmt::Display for ReadBackRecord {
             write!(f, ", a sample of one in {}", self.one_in)?;
         }
         match self.lost() {
-            0 if self.checked == self.noted => f.write_str(": all acknowledged writes are there")?,
+            0 if self.checked == 0 && self.acknowledged == 0 && self.noted == self.unjudged => {
+                f.write_str(", since none was acknowledged")?;
+            }
             0 if self.checked == 0 => {}
+            0 if self.checked == self.noted && self.left_out == 0 => {
+                f.write_str(": all acknowledged writes are there")?;
+            }
             0 => f.write_str(": their acknowledged writes are there")?,
             _ => {
                 write!(f, ": {} missing, {} older, {} wrong", self.missing, self.older, self.wrong)?;
@@ -89,9 +106,14 @@ impl fmt::Display for ReadBackRecord {
                 }
             }
         }
-        for (count, what) in
-            [(self.unreadable, "could not be read"), (self.unchecked, "were not reached in time")]
-        {
+        if self.left_out > 0 {
+            write!(f, "; {} writes of later records were not noted", self.left_out)?;
+        }
+        for (count, what) in [
+            (self.unreadable, "could not be read"),
+            (self.unchecked, "were not reached in time"),
+            (self.unjudged, "could hold anything, since writes of them got no answer"),
+        ] {
             if count > 0 {
                 write!(f, "; {count} {what}")?;
             }
@@ -131,5 +153,24 @@ mod tests {
         assert_eq!(none.to_string(), "0 written records were read back; 7 could not be read");
         assert!(!none.is_sound() && !ReadBackRecord { checked: 6, unreadable: 1, ..none }.is_sound());
         assert!(ReadBackRecord::default().is_sound());
+        let anything =
+            ReadBackRecord { noted: 7, one_in: 1, unjudged: 7, acknowledged: 9, ..ReadBackRecord::default() };
+        assert_eq!(
+            anything.to_string(),
+            "0 written records were read back; 7 could hold anything, since writes of them got no answer"
+        );
+        assert!(!anything.is_sound());
+        // A sample in which none of them was: 9 writes were acknowledged, and nothing is known of any.
+        let missed = ReadBackRecord { one_in: 50_000, acknowledged: 9, ..ReadBackRecord::default() };
+        assert_eq!(missed.to_string(), "0 written records were read back, a sample of one in 50000");
+        assert!(!missed.is_sound());
+        let failed = ReadBackRecord { acknowledged: 0, ..anything };
+        assert!(failed.is_sound() && failed.to_string().contains("since none was acknowledged"), "{failed}");
+        let more =
+            ReadBackRecord { noted: 5, one_in: 1, checked: 5, left_out: 3, ..ReadBackRecord::default() };
+        assert_eq!(
+            more.to_string(),
+            "5 written records were read back: their acknowledged writes are there; 3 writes of later records were not noted"
+        );
     }
 }

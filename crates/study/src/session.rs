@@ -133,6 +133,24 @@ impl Session {
         self.servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()))
     }
 
+    /// Does something that waits for answers of the servers. At `stop` nobody waits for them any more, which in slow motion may take minutes.
+    pub fn aborted_at<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            let (over, ended) = mpsc::channel::<()>();
+            scope.spawn(move || {
+                while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(STOP_POLL) {
+                    if stop.load(Ordering::Relaxed) {
+                        self.servers.abort();
+                        return;
+                    }
+                }
+            });
+            // The thread ends once the other end of its channel is gone, however this one does.
+            let _over = over;
+            act()
+        })
+    }
+
     /// Runs the load generator against the servers. Every operation that is measured is written to `raw`, and what is written is noted
     /// in `writes`.
     pub fn run(

@@ -65,7 +65,9 @@ fn java_home() -> Option<OsString> {
 
 fn look(name: &str, home: Option<OsString>) -> Result<Java, String> {
     let program = home.map_or_else(|| PathBuf::from(name), |home| Path::new(&home).join("bin").join(name));
-    let output = Command::new(&program).arg("-version").stdin(Stdio::null()).output();
+    // A kill meanwhile would leave a file of it below `/tmp`.
+    let quietly = if name == "java" { "-XX:-UsePerfData" } else { "-J-XX:-UsePerfData" };
+    let output = Command::new(&program).args([quietly, "-version"]).stdin(Stdio::null()).output();
     let output =
         output.map_err(|error| format!("Java {VERSION} ({} can't be run: {error})", program.display()))?;
     // `java` prints its version on the standard error, `javac` on the standard output.

@@ -400,7 +400,8 @@ impl Bench {
         });
         warnings.extend(events::problems(&node_events));
         let read_back = writes.map(|writes| {
-            writes.read_back(&|thread| session.connect(thread), &ReadBack { limit: READ_BACK_LIMIT, stop })
+            let how = ReadBack { limit: READ_BACK_LIMIT, stop };
+            session.aborted_at(stop, || writes.read_back(&|thread| session.connect(thread), &how))
         });
         check_stop(stop)?;
         warnings.extend(driven.raw_problem);

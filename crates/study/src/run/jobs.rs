@@ -75,7 +75,8 @@ impl Bench {
             let failed = matches!(record.status, CellStatus::Failed { .. });
             let nodes_went = record.node_events.iter().any(|event| event.away_s.is_some());
             keep(plan, record)?;
-            if failed || number + 1 < group.len() {
+            // Behind the last one nothing follows, and all of it is cleared away.
+            if number + 1 < group.len() {
                 let limit = plan.job.map_or(SETTLE_LIMIT, |job| job.limit.max(SETTLE_LIMIT));
                 let is_ready = started.is_ready((failed || nodes_went).then_some(limit), stop);
                 check_stop(stop)?;
@@ -189,13 +190,18 @@ impl Bench {
                 return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
             }
         };
-        let cache = drained.map_err(|error| explain(error.to_string(), session, storages))?;
+        // What went wrong may be for want of a node that did not come back.
+        let told = |error: String| match &restored {
+            Ok(()) => explain(error, session, storages),
+            Err(why) => explain(format!("{error}\n{why}"), session, storages),
+        };
+        let cache = drained.map_err(|error| told(error.to_string()))?;
         let mut job = JobRecord { cache, ..job };
         servers.complete_job(&mut job);
         // A job that succeeded on nothing is no success.
         let verified = servers.verify_job(&request, &watch);
         check_stop(stop)?;
-        verified.map_err(|error| explain(error.to_string(), session, storages))?;
+        verified.map_err(|error| told(error.to_string()))?;
         storages.health()?;
         let mut taken = window.taken()?;
         for device in &mut taken.devices {

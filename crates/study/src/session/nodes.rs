@@ -11,11 +11,13 @@ use underlay_config::closest;
 use underlay_record::{NodeChoice, NodeCondition, NodeEventRecord, NodeExit, NodeState};
 use underlay_sync::{Condvar, Mutex, MutexGuard};
 use underlay_systems::nodes::Nodes;
+use underlay_systems::system::SystemError;
 
 use control::NodeControl;
 pub use control::{NodeCommand, NodeReply, controls};
 
 const POLL: Duration = Duration::from_millis(50);
+const OVER: &str = "the measurement has ended";
 /// How long a node that is to go is spared until the system has told its figures. One that hangs may be what keeps it from that.
 const FIGURES_LIMIT: Duration = Duration::from_secs(5);
 
@@ -244,11 +246,11 @@ impl<'a> NodeDesk<'a> {
             .as_ref()
             .is_ok_and(|node| matches!(node.condition, NodeCondition::Away | NodeCondition::Stopping));
         let outcome = chosen.and_then(|node| {
-            let done = match how {
-                NodeExit::Stop => self.while_busy(&node.name, || self.nodes.stop(&node.name)),
+            let done = self.while_busy(&node.name, || match how {
+                NodeExit::Stop => self.nodes.stop(&node.name),
                 NodeExit::Kill => self.nodes.kill(&node.name),
-            };
-            done.map(|()| node.name).map_err(|error| error.to_string())
+            });
+            done.map(|()| node.name)
         });
         let is_away = outcome.is_err() && {
             let name = self.shared.inner.lock().events[place].node.clone();
@@ -267,10 +269,19 @@ impl<'a> NodeDesk<'a> {
         (place, outcome)
     }
 
-    /// Does something during which a node may be killed by whoever has waited long enough.
-    fn while_busy<T>(&self, name: &str, act: impl FnOnce() -> T) -> T {
-        self.shared.inner.lock().busy.push(name.to_owned());
-        let outcome = act();
+    /// Does something with a node, which may be killed meanwhile by whoever has waited long enough.
+    ///
+    /// # Errors
+    /// When that fails, or measuring has ended already: then nothing is done.
+    fn while_busy(&self, name: &str, act: impl FnOnce() -> Result<(), SystemError>) -> Result<(), String> {
+        {
+            let mut inner = self.shared.inner.lock();
+            if inner.is_over {
+                return Err(OVER.to_owned());
+            }
+            inner.busy.push(name.to_owned());
+        }
+        let outcome = act().map_err(|error| error.to_string());
         let mut inner = self.shared.inner.lock();
         if let Some(at) = inner.busy.iter().position(|busy| *busy == name) {
             inner.busy.remove(at);
@@ -278,17 +289,18 @@ impl<'a> NodeDesk<'a> {
         outcome
     }
 
-    /// Starts every node that is away, until `stop` says that nobody wants them any more.
+    /// Starts every node that is away, until `stop` says that nobody wants them any more. One that does not come up keeps no other away.
     ///
     /// # Errors
-    /// When one does not come up.
+    /// What keeps nodes away, of all of them.
     pub fn restore(&self, stop: &AtomicBool) -> Result<(), String> {
         let away = self.list()?.into_iter().filter(|node| node.condition == NodeCondition::Away);
+        let mut problems = Vec::new();
         for node in away {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            std::thread::scope(|scope| {
+            let started = std::thread::scope(|scope| {
                 let starting = scope.spawn(|| self.nodes.start(&node.name, &|| {}));
                 while !starting.is_finished() {
                     if stop.load(Ordering::Relaxed) {
@@ -299,9 +311,13 @@ impl<'a> NodeDesk<'a> {
                 }
                 let outcome = starting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 outcome.map_err(|error| error.to_string())
-            })?;
+            });
+            problems.extend(started.err());
         }
-        Ok(())
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(problems.join("\n")),
+        }
     }
 
     /// Does something while every node that is away comes back, which it may need. Both are over when this returns.
@@ -361,10 +377,13 @@ impl<'a> NodeDesk<'a> {
         let outcome = self.while_busy(&name, || {
             self.nodes.start(&name, &|| note(&|record, now_s| record.process_back_s = Some(now_s)))
         });
-        let outcome = outcome.map_err(|error| error.to_string());
         note(&|record, now_s| match &outcome {
             Ok(()) => record.served_s = Some(now_s),
-            Err(problem) => record.problem = Some(problem.clone()),
+            Err(problem) => {
+                record.problem = Some(problem.clone());
+                // It is still away: who starts it again is to be found here.
+                (record.start_s, record.process_back_s) = (None, None);
+            }
         });
         outcome
     }
@@ -383,7 +402,7 @@ impl<'a> NodeDesk<'a> {
                     // What can't be done is told to whoever asked, and did not happen.
                     self.list().and_then(|nodes| pick(&choice, nodes))?;
                     if !self.count_what_was_done() {
-                        return Err("the measurement has ended".to_owned());
+                        return Err(OVER.to_owned());
                     }
                     self.send_away(None, &choice, how).1
                 })
@@ -414,7 +433,7 @@ impl<'a> NodeDesk<'a> {
         };
         match place {
             Some(place) => self.bring_back(place, true)?,
-            None => self.nodes.start(name, &|| {}).map_err(|error| error.to_string())?,
+            None => self.while_busy(name, || self.nodes.start(name, &|| {}))?,
         }
         Ok(name.clone())
     }

@@ -49,6 +49,8 @@ pub(crate) struct Plan {
     pub library: PathBuf,
     pub scratch: PathBuf,
     pub tiers: Tiers,
+    /// Where it puts what it stores, file by file, before it sends it.
+    pub uploads: PathBuf,
     pub behind: Bucket,
     /// What clients are told, which holds for the servers as well.
     pub clients: BTreeMap<String, String>,
@@ -105,6 +107,7 @@ impl Plan {
         let pages = self.scratch.join("webui");
         let folders = [
             journal.clone(),
+            self.uploads.clone(),
             self.scratch.join("logs"),
             pages.join("master/build"),
             pages.join("worker/build"),
@@ -113,7 +116,8 @@ impl Plan {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
         }
         let site = self.scratch.join("alluxio-site.properties");
-        let text = of_servers(&self.behind, &self.tiers, &journal, &self.clients, self.slow_motion);
+        let text =
+            of_servers(&self.behind, &self.tiers, &journal, &self.uploads, &self.clients, self.slow_motion);
         write_private(&site, &text).map_err(|error| failed(&site, error))?;
         let log = self.scratch.join(LOG_SETTINGS);
         std::fs::write(&log, LOGGING).map_err(|error| failed(&log, error))

@@ -52,6 +52,7 @@ pub(super) fn of_servers(
     behind: &Bucket,
     tiers: &Tiers,
     journal: &Path,
+    uploads: &Path,
     clients: &BTreeMap<String, String>,
     slow_motion: f64,
 ) -> String {
@@ -67,6 +68,8 @@ pub(super) fn of_servers(
     }
     add("alluxio.master.journal.type", "UFS".to_owned());
     add("alluxio.master.journal.folder", journal.display().to_string());
+    // What is stored is written here first, as a whole. By default that is the host's `/tmp`.
+    add("alluxio.tmp.dirs", uploads.display().to_string());
     add("alluxio.master.metastore", "HEAP".to_owned());
     add("alluxio.master.mount.table.root.ufs", format!("s3://{}/", behind.name));
     for (name, value) in
@@ -134,11 +137,19 @@ mod tests {
         let flash = Some((PathBuf::from("/flash/alluxio"), 2 << 30));
         let tiers = Tiers { memory: "/scratch/memory".into(), memory_bytes: 1 << 30, flash };
         let clients = of_clients(Some(Duration::from_secs(10)), true, 32 << 20, 6.0);
-        let text = of_servers(&behind, &tiers, Path::new("/scratch/journal"), &clients, 6.0);
+        let text = of_servers(
+            &behind,
+            &tiers,
+            Path::new("/scratch/journal"),
+            Path::new("/flash/uploads"),
+            &clients,
+            6.0,
+        );
         for line in [
             "alluxio.user.file.writetype.default=ASYNC_THROUGH",
             "alluxio.user.file.persistence.initial.wait.time=60000ms",
             "alluxio.worker.tieredstore.levels=2",
+            "alluxio.tmp.dirs=/flash/uploads",
             "alluxio.worker.tieredstore.level1.dirs.path=/flash/alluxio",
             "alluxio.master.mount.table.root.ufs=s3://underlay/",
         ] {
@@ -148,7 +159,7 @@ mod tests {
         let through = of_clients(None, false, 1, 1.0);
         assert_eq!(through["alluxio.user.file.writetype.default"], "CACHE_THROUGH");
         let without = Tiers { flash: None, ..tiers };
-        let text = of_servers(&behind, &without, Path::new("/j"), &through, 1.0);
+        let text = of_servers(&behind, &without, Path::new("/j"), Path::new("/u"), &through, 1.0);
         assert!(text.contains("alluxio.worker.tieredstore.levels=1\n") && !text.contains("level1"), "{text}");
     }
 }

@@ -284,12 +284,14 @@ impl Nodes for Ceph {
         const DURING: &str = "starting an OSD";
         let preparation = self.osds.prepare(name, DURING)?;
         let number = (0..self.plan.osds.len()).find(|&number| name_of(number) == name).unwrap_or_default();
+        let limit = stretched(START_LIMIT_S, self.plan.slow_motion);
+        // One that was killed may still count as up, since nobody has missed it yet.
+        let before = up_osds(&self.programs, limit)?.get(&number).copied();
         let started = start_osd(&self.programs, number, &self.resources);
         let osd = Arc::new(started.map_err(|error| preparation.explained(error))?);
         let arrival = preparation.has(Arc::clone(&osd))?;
         process_back();
-        let limit = stretched(START_LIMIT_S, self.plan.slow_motion);
-        let is_up = || Ok(up_osds(&self.programs, limit)?.contains(&number));
+        let is_up = || Ok(up_osds(&self.programs, limit)?.get(&number).copied() > before);
         osd.state()
             .wait_until(DURING, "up in the cluster's map", limit, POLL, &is_up)
             .map_err(|error| arrival.explained(error))?;
@@ -358,13 +360,14 @@ fn start_osd(programs: &Programs, number: usize, resources: &Resources) -> Resul
     programs.start(&format!("OSD {number}"), "ceph-osd", &["--id", &number.to_string()], resources)
 }
 
-/// The numbers of the OSDs that serve.
-fn up_osds(programs: &Programs, limit: Duration) -> Result<Vec<usize>, SystemError> {
+/// The numbers of the OSDs that serve, each with the epoch of the cluster's map since which it does.
+fn up_osds(programs: &Programs, limit: Duration) -> Result<BTreeMap<usize, u64>, SystemError> {
     let answer = programs.run(STARTING, limit, "ceph", &["osd", "dump", "--format", "json"])?;
     let map: Value = serde_json::from_str(answer.trim()).unwrap_or_default();
     let osds = map["osds"].as_array().map(Vec::as_slice).unwrap_or_default();
     let up = osds.iter().filter(|osd| osd["up"].as_u64() == Some(1));
-    Ok(up.filter_map(|osd| usize::try_from(osd["osd"].as_u64()?).ok()).collect())
+    let since = |osd: &Value| Some((usize::try_from(osd["osd"].as_u64()?).ok()?, osd["up_from"].as_u64()?));
+    Ok(up.filter_map(since).collect())
 }
 
 /// Whether `ceph status` tells that all placement groups have all copies of their objects.

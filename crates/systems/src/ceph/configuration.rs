@@ -47,11 +47,17 @@ pub(super) fn text(plan: &Plan, id: &str, block_bytes: &[u64], certificate: Opti
     add("run dir", &folder("run"));
     add("crash dir", &folder("run"));
     add("log file", &folder("$name.log"));
+    // Otherwise the cluster's log would be in `/var/log/ceph`, where a cluster of the host's own has its.
+    add("mon cluster log file", &folder("cluster.log"));
     for part in SILENT {
         add(&format!("debug {part}"), &"0/0");
     }
-    let grace_s = (HEARTBEAT_GRACE_S * plan.slow_motion.max(1.0)).ceil().min(86_400.0);
-    add("osd heartbeat grace", &grace_s);
+    let stretched_s = |s: f64| (s * plan.slow_motion.max(1.0)).ceil().min(86_400.0);
+    add("osd heartbeat grace", &stretched_s(HEARTBEAT_GRACE_S));
+    // When an OSD that is away counts as lost, and when one that waits for its device gives up: Ceph's own times.
+    add("mon osd down out interval", &stretched_s(600.0));
+    add("osd op thread timeout", &stretched_s(15.0));
+    add("osd op thread suicide timeout", &stretched_s(150.0));
     add("osd op complaint time", &(30.0 * plan.slow_motion.max(1.0)));
     // All OSDs are on one host.
     add("osd crush chooseleaf type", &0);
@@ -146,6 +152,8 @@ mod tests {
         for expected in [
             "osd pool default size = 2\n",
             "osd heartbeat grace = 80\n",
+            "osd op thread suicide timeout = 600\n",
+            "mon cluster log file = /scratch/cluster.log\n",
             "osd pool default pg num = 16\n",
             "bluestore debug enforce settings = ssd\n",
             "[osd.1]\nosd data = /b/ceph/osd-1\nbluestore block size = 8589934592\n",

@@ -14,6 +14,9 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 const PART_BYTES: usize = 64 << 10;
 /// Requests for keys that begin like this mark the log and are none of a job's.
 pub(crate) const MARK: &str = "underlay-mark-";
+/// How each request begins.
+const BEGINS: &[u8] = b"{\"bucket\"";
+const UNREADABLE: &str = "unreadable";
 const MARK_POLL: Duration = Duration::from_millis(20);
 
 /// One answered request.
@@ -130,7 +133,7 @@ impl RequestLog {
 pub enum Logged {
     Mark(String),
     Request(StoreRequest),
-    /// The rest of the line makes no sense. It is counted, so that it shows.
+    /// Something that makes no sense. It is counted, so that it shows.
     Unreadable,
 }
 
@@ -138,13 +141,27 @@ impl Logged {
     /// One entry, or several: the gateway writes the end of a line apart, and requests that end at the same moment may come between.
     pub fn on(line: &[u8]) -> Vec<Logged> {
         let mut entries = Vec::new();
-        for entry in serde_json::Deserializer::from_slice(line).into_iter::<Line>() {
-            entries.push(entry.ok().and_then(Logged::of).unwrap_or(Logged::Unreadable));
-            if entries.last() == Some(&Logged::Unreadable) {
-                break;
+        let mut rest = line;
+        loop {
+            let mut found = serde_json::Deserializer::from_slice(rest).into_iter::<Line>();
+            let failed = loop {
+                match found.next() {
+                    Some(Ok(line)) => entries.push(Logged::of(line).unwrap_or(Logged::Unreadable)),
+                    Some(Err(_)) => break true,
+                    None => break false,
+                }
+            };
+            if !failed {
+                return entries;
+            }
+            entries.push(Logged::Unreadable);
+            // Another entry, perhaps a mark that somebody waits for, may stand behind it.
+            let behind = &rest[(found.byte_offset() + 1).min(rest.len())..];
+            match behind.windows(BEGINS.len()).position(|window| window == BEGINS) {
+                Some(at) => rest = &behind[at..],
+                None => return entries,
             }
         }
-        entries
     }
 
     fn of(line: Line) -> Option<Logged> {
@@ -167,7 +184,7 @@ impl Line {
 impl StoreRequest {
     /// Stands for what the log tells of and nobody can read.
     fn unreadable(at_s: f64) -> StoreRequest {
-        StoreRequest { at_s, kind: "unreadable".to_owned(), failed: false, sent_bytes: 0, received_bytes: 0 }
+        StoreRequest { at_s, kind: UNREADABLE.to_owned(), failed: false, sent_bytes: 0, received_bytes: 0 }
     }
 
     fn of(line: &Line) -> Option<StoreRequest> {
@@ -189,6 +206,11 @@ impl StoreRequest {
             sent_bytes: line.bytes_sent,
             received_bytes: line.bytes_received,
         })
+    }
+
+    /// Whether it was understood. If not, its time is that of a request before it.
+    pub fn is_readable(&self) -> bool {
+        self.kind != UNREADABLE
     }
 
     /// Adds it to the sums of its kind.
@@ -244,6 +266,12 @@ mod tests {
         assert_eq!(Logged::on(b"{}"), [Logged::Unreadable]);
         assert_eq!(Logged::on(LINE.replace("2026-11", "2026-13").as_bytes()), [Logged::Unreadable]);
         assert_eq!(Logged::on(b" "), []);
+        let mark = LINE.replace("/underlay/a", "/underlay/underlay-mark-9");
+        let cut = format!("{LINE}{}{mark}", &LINE[..50]);
+        let [Logged::Request(_), Logged::Unreadable, Logged::Mark(_)] = &Logged::on(cut.as_bytes())[..]
+        else {
+            panic!("{:?}", Logged::on(cut.as_bytes()));
+        };
         assert_eq!(seconds("1970-01-01T00:00:00.5Z"), Some(0.5));
         assert_eq!(seconds("2000-03-01T00:00:00Z"), Some(951_868_800.0));
     }

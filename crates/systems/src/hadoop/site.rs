@@ -25,6 +25,7 @@ pub(super) struct Site<'a> {
     /// The local directories of the NodeManager, in the order of the storage's directories.
     pub local_directories: &'a [PathBuf],
     pub log_directory: PathBuf,
+    pub state_directory: PathBuf,
     /// Hadoop's jars, the configuration directory, and the classes of our own jobs.
     pub library: &'a Path,
     pub configuration: &'a Path,
@@ -40,6 +41,8 @@ pub(crate) struct YarnSite<'a> {
     /// Of the NodeManager, and so of its containers.
     pub local_directories: &'a [PathBuf],
     pub log_directory: &'a Path,
+    /// Where the ResourceManager keeps what it knows of nodes. By default that is a predictable path below `/tmp`.
+    pub state_directory: &'a Path,
     /// What every container has on its class path, with commas between.
     pub class_path: String,
     /// What containers may have together.
@@ -58,6 +61,7 @@ impl YarnSite<'_> {
     fn properties(&self) -> Properties {
         let stretched_ms = |ms: f64| stretched_ms(ms, self.slow_motion);
         let mib = |bytes: u64| (bytes / MIB).to_string();
+        let state = |of: &str| format!("file://{}", self.state_directory.join(of).display());
         let local = |port: u16| format!("127.0.0.1:{port}");
         let directories: Vec<String> =
             self.local_directories.iter().map(|directory| directory.display().to_string()).collect();
@@ -67,6 +71,8 @@ impl YarnSite<'_> {
             ("yarn.resourcemanager.scheduler.class", FIFO.to_owned()),
             ("yarn.scheduler.minimum-allocation-mb", "1".to_owned()),
             ("yarn.scheduler.maximum-allocation-mb", mib(self.containers_bytes)),
+            ("yarn.node-attribute.fs-store.root-dir", state("attributes")),
+            ("yarn.node-labels.fs-store.root-dir", state("labels")),
             ("yarn.resourcemanager.nodemanagers.heartbeat-interval-ms", HEARTBEAT_MS.to_string()),
             // Silent NodeManagers and masters are given up after ten minutes, Hadoop's default.
             ("yarn.nm.liveness-monitor.expiry-interval-ms", stretched_ms(600_000.0)),
@@ -111,6 +117,7 @@ impl Site<'_> {
         YarnSite {
             local_directories: self.local_directories,
             log_directory: &self.log_directory,
+            state_directory: &self.state_directory,
             class_path: format!("{}/*,{}", self.library.display(), self.configuration.display()),
             containers_bytes: self.config.division().node_bytes(),
             cores: self.config.containers + 1,
@@ -177,6 +184,7 @@ mod tests {
             config,
             local_directories: directories,
             log_directory: "/run/cell-1/hadoop/containers".into(),
+            state_directory: "/run/cell-1/hadoop/nodes".into(),
             library: Path::new("/cache/hadoop"),
             configuration: Path::new("/run/cell-1/hadoop/configuration"),
             classes: Path::new("/cache/classes/hadoop-jobs"),

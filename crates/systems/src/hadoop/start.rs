@@ -85,6 +85,7 @@ impl Hadoop {
                     config: &config,
                     local_directories: &directories.local,
                     log_directory: scratch.join("containers"),
+                    state_directory: scratch.join("nodes"),
                     library: &library,
                     configuration: &configuration,
                     classes: &classes,

@@ -325,14 +325,15 @@ impl Hdfs {
         loop {
             self.check_processes(DURING)?;
             let state = self.namespace_state(DURING)?;
-            if state.under_replicated_blocks == 0 && state.pending_deletions == 0 {
+            if state.under_replicated_blocks + state.pending_copies == 0 && state.pending_deletions == 0 {
                 return Ok(());
             }
             if started.elapsed() > limit {
                 let problem = format!(
-                    "after {:.0} s, {} blocks have too few copies and {} wait for deletion",
+                    "after {:.0} s, {} blocks have too few copies, {} are being copied and {} wait for deletion",
                     limit.as_secs_f64(),
                     state.under_replicated_blocks,
+                    state.pending_copies,
                     state.pending_deletions
                 );
                 return Err(self.namenode.state().failed(DURING, problem));

@@ -35,6 +35,8 @@ pub(super) struct NamespaceState {
     pub live_datanodes: u64,
     /// Blocks with fewer copies than wanted.
     pub under_replicated_blocks: u64,
+    /// Copies that are on their way: what is being copied no longer counts among those with too few.
+    pub pending_copies: u64,
     pub pending_deletions: u64,
 }
 
@@ -114,6 +116,7 @@ pub(super) fn namespace_state(
         name: name.to_owned(),
         live_datanodes: count("NumLiveDataNodes"),
         under_replicated_blocks: count("UnderReplicatedBlocks"),
+        pending_copies: count("PendingReconstructionBlocks"),
         pending_deletions: count("PendingDeletionBlocks"),
     })
 }

@@ -24,6 +24,8 @@ const CONSISTENCY_TIMEOUT: Duration = Duration::from_secs(300);
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// JE accepts no longer one for a message of an election.
 const MAX_ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a member that joins may be silent before its first heartbeat.
+const PRE_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Not stretched: members that start, hand over or stop wait for the next one, and it costs next to nothing.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -183,6 +185,7 @@ impl Config {
             ("je.rep.envConsistencyTimeout", duration(stretched(CONSISTENCY_TIMEOUT))),
             ("je.rep.electionsOpenTimeout", election.clone()),
             ("je.rep.electionsReadTimeout", election),
+            ("je.rep.preHeartbeatTimeoutMs", duration(stretched(PRE_HEARTBEAT_TIMEOUT))),
             ("je.rep.heartbeatInterval", HEARTBEAT.as_millis().to_string()),
             ("je.rep.envSetupTimeout", duration(limit)),
             // What a former master had for itself alone is taken back without asking anybody.

@@ -124,6 +124,16 @@ impl System for JeHa {
         Duration::from_secs(20)
     }
 
+    fn left_at_wall_time(&self, _: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
+        if slow_motion < 4.0 {
+            return Vec::new();
+        }
+        vec![
+            "JE's members send heartbeats once a second by this host's clock, more often in modelled time"
+                .to_owned(),
+        ]
+    }
+
     fn operations_to_compile(&self, settings: &BTreeMap<String, String>) -> u64 {
         let members = |config: Config| config.shards() * config.replication();
         // Reads are divided among them.

@@ -159,14 +159,15 @@ impl Admin {
         loop {
             check()?;
             // A look takes a while, in which nodes may have gone.
-            let status = match self.ping(plan, during, &nodes(), &|| check().is_err()) {
-                Ok(status) => status,
-                Err(error) => return check().and(Err(error)),
-            };
-            let problem = match status {
-                Ok(status) if is_ready(&status) => return Ok(status),
-                Ok(status) => status.in_words(),
-                Err(problem) => problem,
+            let problem = match self.ping(plan, during, &nodes(), &|| check().is_err()) {
+                Ok(Ok(status)) if is_ready(&status) => return Ok(status),
+                Ok(Ok(status)) => status.in_words(),
+                Ok(Err(problem)) => problem,
+                // It may have waited for another node that hangs: the next one may not.
+                Err(error) => {
+                    check()?;
+                    error.to_string()
+                }
             };
             if began.elapsed() > limit {
                 let problem = format!("it is not ready after {:.0} s: {problem}", limit.as_secs_f64());

@@ -408,6 +408,7 @@ mod tests {
             "je.rep.replicaAckTimeout=50000 ms;",
             "je.rep.feederTimeout=300000 ms;",
             "je.rep.electionsReadTimeout=60000 ms;",
+            "je.rep.heartbeatInterval=1000",
         ] {
             assert!(je.contains(expected), "{expected}: {je}");
         }

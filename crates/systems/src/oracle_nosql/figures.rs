@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 const TABLE: &str = ".je.stat.csv";
 /// Those of the administration are no figures of the data.
 const OF_REPLICATION_NODE: &str = "rg";
-/// More than a table grows in a day.
-const MOST_BYTES: u64 = 1 << 30;
+/// More than a table grows between two looks; what is left is read at the next one.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// Running totals, with the columns whose sum each is.
 const TOTALS: &[(&str, &[&str])] = &[

@@ -1,11 +1,14 @@
 //! The installation of Oracle NoSQL Database that the user supplies: no registry has its server.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use underlay_sync::Mutex;
 
 use super::NAME;
@@ -25,6 +28,7 @@ const HEAP: &str = "-Xmx32m";
 /// It takes a second, more on a busy machine. What takes this long is something else.
 const VERSION_LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
+const MOST_PRINTED_BYTES: u64 = 1 << 20;
 
 /// A directory with a server and a client of a version that is supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +51,13 @@ impl Home {
         let directory = std::fs::canonicalize(&directory).map_err(|error| {
             missing(format!("an installation of its own ({} can't be read: {error})", directory.display()))
         })?;
+        // Java would take what is behind it for another path.
+        if directory.to_string_lossy().contains(':') {
+            return Err(missing(format!(
+                "an installation of its own (a path with a colon: {})",
+                directory.display()
+            )));
+        }
         for (jar, what) in [(SERVER, "its server"), (CLIENT, "its client")] {
             if let Err(error) = std::fs::File::open(directory.join(jar)) {
                 let path = directory.join(jar);
@@ -146,14 +157,22 @@ fn version_of(directory: &Path) -> Result<String, SystemError> {
     }
 }
 
-/// What a short command prints; it is killed after `limit`.
+/// What a short command prints, up to a bound; it is killed after `limit`, and when this process ends.
 fn output_within(mut command: Command, limit: Duration) -> Result<Output, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: it calls nothing but `prctl`.
+    unsafe {
+        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
+    }
     let mut child = command.spawn().map_err(|error| format!("can't be run: {error}"))?;
+    let printed = [
+        printed(child.stdout.take().map(|pipe| Box::new(pipe) as _)),
+        printed(child.stderr.take().map(|pipe| Box::new(pipe) as _)),
+    ];
     let began = Instant::now();
-    loop {
+    let status = loop {
         match child.try_wait() {
-            Ok(Some(_)) => break,
+            Ok(Some(status)) => break status,
             Ok(None) if began.elapsed() < limit => std::thread::sleep(POLL),
             Ok(None) => {
                 // It fails only if the process has just ended.
@@ -163,8 +182,27 @@ fn output_within(mut command: Command, limit: Duration) -> Result<Output, String
             }
             Err(error) => return Err(format!("can't be waited for: {error}")),
         }
+    };
+    // Something that it has started may still have its output.
+    let [stdout, stderr] = printed.map(|bytes| bytes.recv_timeout(limit.saturating_sub(began.elapsed())));
+    match (stdout, stderr) {
+        (Ok(stdout), Ok(stderr)) => Ok(Output { status, stdout, stderr }),
+        _ => Err("has left something running that keeps its output".to_owned()),
     }
-    child.wait_with_output().map_err(|error| format!("can't be read: {error}"))
+}
+
+/// Reads in a thread of its own, so that a program that prints much does not wait for us.
+fn printed(pipe: Option<Box<dyn Read + Send>>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(pipe) = pipe {
+            // What was read until then tells enough.
+            let _ = pipe.take(MOST_PRINTED_BYTES).read_to_end(&mut bytes);
+        }
+        let _ = sender.send(bytes);
+    });
+    receiver
 }
 
 /// The first word of `25.3.21 2025-11-23 18:01:16 UTC  Build id: 60eebbcaec4d Edition: Community`.

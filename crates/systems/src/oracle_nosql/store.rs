@@ -1,5 +1,6 @@
 //! A running store.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,6 +183,25 @@ impl Deployed {
     }
 }
 
+/// Sets what each shard has to reach, by what its master has: where none was known before that, and where a new one has less than the last, whose
+/// end nobody has any more. Whether all shards that `of_node` has a copy of have had a master by now.
+fn follow_masters(
+    topology: &Topology,
+    goals: &mut BTreeMap<String, u64>,
+    status: &Status,
+    of_node: Option<&str>,
+) -> bool {
+    let is_own =
+        |shard: &&Shard| of_node.is_none_or(|wanted| shard.rns.iter().any(|replica| replica.sn_id == wanted));
+    topology.shards.iter().filter(is_own).fold(true, |are_known, shard| {
+        if let Some(last) = status.last_of(&shard.resource_id) {
+            let goal = goals.entry(shard.resource_id.clone()).or_insert(last);
+            *goal = last.min(*goal);
+        }
+        are_known && goals.contains_key(&shard.resource_id)
+    })
+}
+
 /// Whether these replication nodes, or those of one storage node, serve and have all that was written up to these changes.
 fn has_reached(status: &Status, goals: &BTreeMap<String, u64>, of_node: Option<&str>) -> bool {
     let mut own =
@@ -350,8 +370,7 @@ impl Nodes for Started {
         let preparation = deployed.nodes.prepare(name, DURING)?;
         let place = deployed.places.iter().find(|place| place.name() == name);
         let place = place.ok_or_else(|| unknown(NAME, DURING, name, []))?;
-        let goals = deployed.goals(DURING, preparation.given_up());
-        let goals = goals.map_err(|error| preparation.explained(error))?;
+        let goals = RefCell::new(deployed.goals(DURING, preparation.given_up()));
         let node = deployed.plan.start(place).map_err(|error| preparation.explained(error))?;
         let arrival = preparation.has(Arc::new(node))?;
         process_back();
@@ -360,7 +379,7 @@ impl Nodes for Started {
             Some((_, _, Some(node))) => node.process.check(DURING),
             _ => Err(SystemError::failed(NAME, DURING, format!("{name} is away"))),
         };
-        let is_back = |status: &Status| has_reached(status, &goals, Some(name));
+        let is_back = |status: &Status| deployed.is_back(status, &mut goals.borrow_mut(), name);
         let back = deployed.admin.wait(&deployed.plan, (DURING, limit), &nodes, &check, &is_back);
         back.map_err(|error| arrival.explained(error))?;
         arrival.serves()
@@ -375,17 +394,18 @@ impl Started {
 
 impl Deployed {
     /// The last change of each shard, as far as a master is known. Not waited for by who has given up.
-    fn goals(
-        &self,
-        during: &'static str,
-        given_up: &AtomicBool,
-    ) -> Result<BTreeMap<String, u64>, SystemError> {
+    fn goals(&self, during: &'static str, given_up: &AtomicBool) -> BTreeMap<String, u64> {
         let unwanted = || given_up.load(Ordering::Relaxed);
-        let Ok(status) = self.admin.ping(&self.plan, during, &self.running(), &unwanted)? else {
-            return Ok(BTreeMap::new());
-        };
-        let shards = self.topology.shards.iter().map(|shard| shard.resource_id.clone());
-        Ok(shards.filter_map(|shard| Some((shard.clone(), status.last_of(&shard)?))).collect())
+        let mut goals = BTreeMap::new();
+        if let Ok(Ok(status)) = self.admin.ping(&self.plan, during, &self.running(), &unwanted) {
+            follow_masters(&self.topology, &mut goals, &status, None);
+        }
+        goals
+    }
+
+    /// Whether a storage node that was started again has what its shards had, those among them that had no master at that moment, too.
+    fn is_back(&self, status: &Status, goals: &mut BTreeMap<String, u64>, name: &str) -> bool {
+        follow_masters(&self.topology, goals, status, Some(name)) && has_reached(status, goals, Some(name))
     }
 }
 
@@ -394,6 +414,34 @@ mod tests {
     use super::super::places::name;
     use super::super::reports::parse;
     use super::*;
+
+    /// Two shards of two copies; one of them has no master, or another one than before.
+    #[test]
+    fn a_storage_node_is_held_to_what_its_own_shards_have() {
+        let shard = |number: u64, nodes: [u64; 2]| {
+            let copies =
+                nodes.map(|node| format!(r#"{{ "resourceId": "rg{number}-rn{node}", "snId": "sn{node}" }}"#));
+            format!(r#"{{ "resourceId": "rg{number}", "numPartitions": 5, "rns": [{}] }}"#, copies.join(","))
+        };
+        let text =
+            format!(r#"{{ "returnValue": {{ "shards": [{}, {}] }} }}"#, shard(1, [1, 2]), shard(2, [3, 4]));
+        let topology: Topology = parse(&text).unwrap();
+        let of = |last: u64| -> Status {
+            parse(&format!(
+                r#"{{ "returnValue": {{ "shardStatus": {{ "healthy": 1, "total": 2 }}, "snStatus": [{{ "resourceId": "sn2", "rnStatus": [{{ "resourceId": "rg1-rn2",
+                    "status": "RUNNING", "state": "MASTER", "sequenceNumber": {last} }}] }}] }} }}"#
+            ))
+            .unwrap()
+        };
+        let mut goals = BTreeMap::new();
+        assert!(!follow_masters(&topology, &mut goals, &of(90), None), "rg2 has no master");
+        assert!(follow_masters(&topology, &mut goals, &of(95), Some("sn1")));
+        assert!(!follow_masters(&topology, &mut goals, &of(95), Some("sn3")));
+        assert_eq!(goals, BTreeMap::from([("rg1".to_owned(), 90)]));
+        // A new master without the end of the old one's log: nobody has that any more.
+        follow_masters(&topology, &mut goals, &of(88), Some("sn1"));
+        assert_eq!(goals["rg1"], 88);
+    }
 
     #[test]
     fn a_storage_node_is_back_when_its_copies_have_what_the_others_have() {

@@ -265,6 +265,8 @@ impl Caches {
                         memory_bytes,
                         flash: (flash_bytes > 0).then(|| (self.folder.join("alluxio"), flash_bytes)),
                     },
+                    // Of the modelled cache, as the tiers are.
+                    uploads: self.folder.join("alluxio-uploads"),
                     behind,
                     clients: alluxio.clients_properties.clone(),
                     slow_motion: self.slow_motion,
@@ -431,7 +433,7 @@ impl Cache {
 impl Traffic {
     pub(super) fn of(requests: &[StoreRequest]) -> Traffic {
         let sum = |kind: &str, pick: fn(&StoreRequest) -> u64| -> u64 {
-            requests.iter().filter(|request| request.kind == kind).map(pick).sum()
+            requests.iter().filter(|request| request.kind == kind).map(pick).fold(0, u64::saturating_add)
         };
         Traffic {
             sent_bytes: sum("get", |request| request.sent_bytes),
@@ -441,8 +443,8 @@ impl Traffic {
 
     pub(super) fn and(self, other: Traffic) -> Traffic {
         Traffic {
-            sent_bytes: self.sent_bytes + other.sent_bytes,
-            received_bytes: self.received_bytes + other.received_bytes,
+            sent_bytes: self.sent_bytes.saturating_add(other.sent_bytes),
+            received_bytes: self.received_bytes.saturating_add(other.received_bytes),
         }
     }
 }

@@ -101,6 +101,8 @@ impl Driver {
             .env("SPARK_CONF_DIR", configuration)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONUNBUFFERED", "1")
+            // Files of every Java process below `/tmp`, which one that is killed would leave.
+            .env("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
             // Spark's own setting is for those who start by its scripts.
             .env("PYSPARK_PYTHON", executor_python)
             .env("TMPDIR", folder.join("tmp"));

@@ -151,7 +151,7 @@ impl JobEvents {
             commit_s: task_commit_s(&event["Task Info"]["Accumulables"]),
             input_bytes: bytes(read, "Bytes Read"),
             output_bytes: bytes(written, "Bytes Written"),
-            fetches: bytes(fetched, "Remote Bytes Read") + bytes(fetched, "Local Bytes Read"),
+            fetches: bytes(fetched, "Remote Bytes Read").saturating_add(bytes(fetched, "Local Bytes Read")),
         };
         let time = task.divided();
         stage.time.compute_s += time.compute_s;
@@ -159,12 +159,12 @@ impl JobEvents {
         stage.time.shuffle_s += time.shuffle_s;
         stage.time.output_s += time.output_s;
         stage.time.commit_s += time.commit_s;
-        stage.input_bytes += task.input_bytes;
-        stage.input_records += bytes(read, "Records Read");
-        stage.output_bytes += task.output_bytes;
-        stage.output_records += bytes(written, "Records Written");
-        stage.shuffle_read_bytes += task.fetches;
-        stage.shuffle_write_bytes += bytes(spilled, "Shuffle Bytes Written");
+        add(&mut stage.input_bytes, task.input_bytes);
+        add(&mut stage.input_records, bytes(read, "Records Read"));
+        add(&mut stage.output_bytes, task.output_bytes);
+        add(&mut stage.output_records, bytes(written, "Records Written"));
+        add(&mut stage.shuffle_read_bytes, task.fetches);
+        add(&mut stage.shuffle_write_bytes, bytes(spilled, "Shuffle Bytes Written"));
     }
 }
 
@@ -180,6 +180,11 @@ impl Stage {
         let parts: Vec<&str> = parts.iter().filter(|(does, _)| *does).map(|(_, word)| *word).collect();
         if parts.is_empty() { "compute".to_owned() } else { parts.join(", ") }
     }
+}
+
+/// Whatever a log says, sums do not overflow.
+fn add(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
 }
 
 /// The metrics of one task.

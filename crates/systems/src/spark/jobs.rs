@@ -220,7 +220,7 @@ pub(super) fn record(
     result: &Value,
 ) -> JobRecord {
     let stages = events.stages();
-    let sum = |pick: fn(&Stage) -> u64| stages.iter().map(|stage| pick(stage)).sum::<u64>();
+    let sum = |pick: fn(&Stage) -> u64| stages.iter().map(|stage| pick(stage)).fold(0, u64::saturating_add);
     let mut counters = BTreeMap::new();
     counters.insert("input_records".to_owned(), sum(|stage| stage.input_records) as f64);
     counters.insert("output_records".to_owned(), sum(|stage| stage.output_records) as f64);
@@ -241,8 +241,10 @@ pub(super) fn record(
     }
     let mut told = with_gaps(&stages, began_s, ended_s);
     // What made the job's input, and what checks its output, is no part of it.
-    let requests: Vec<&StoreRequest> =
-        requests.iter().filter(|request| (began_s..=ended_s).contains(&request.at_s)).collect();
+    // What can't be read has no time of its own.
+    let is_of_job =
+        |request: &&StoreRequest| (began_s..=ended_s).contains(&request.at_s) || !request.is_readable();
+    let requests: Vec<&StoreRequest> = requests.iter().filter(is_of_job).collect();
     assign(&mut told, &requests, began_s);
     for request in requests {
         for (what, count) in

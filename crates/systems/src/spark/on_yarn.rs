@@ -35,6 +35,7 @@ pub(super) fn start(
     let site = YarnSite {
         local_directories: &plan.local_directories,
         log_directory: &scratch.join("containers"),
+        state_directory: &scratch.join("nodes"),
         // Spark brings its own.
         class_path: configuration.display().to_string(),
         containers_bytes: containers_bytes(&plan.config),

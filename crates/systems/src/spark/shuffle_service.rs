@@ -69,16 +69,16 @@ impl ShuffleService {
 fn total_in(text: &str) -> Option<(u64, u64)> {
     // A line that is written just now is not the last one.
     let whole = &text[..text.rfind('\n')?];
-    let (mut last, mut before) = (None, 0);
+    let (mut last, mut before) = (None, 0_u64);
     for (at_s, count) in whole.lines().filter_map(count_in) {
         if let Some((_, former)) = last
             && count < former
         {
-            before += former;
+            before = before.saturating_add(former);
         }
         last = Some((at_s, count));
     }
-    last.map(|(at_s, count)| (at_s, before + count))
+    last.map(|(at_s, count)| (at_s, before.saturating_add(count)))
 }
 
 /// Time and count in a line of a metric: `1732600000,4096,12.5,...`.

@@ -46,10 +46,13 @@ struct Field {
     replaced: Vec<Digest>,
     /// There were more writes than are kept.
     may_be_anything: bool,
+    /// A write deleted it, or may have.
+    was_deleted: bool,
 }
 
 impl Field {
     fn begin(&mut self, digest: Digest, begun: u64) {
+        self.was_deleted |= digest.is_none();
         if self.writes.len() >= UNANSWERED_KEPT {
             self.may_be_anything = true;
             return;
@@ -77,18 +80,40 @@ impl Field {
         self.writes.retain(|write| write.begun != begun);
     }
 
-    /// What is wrong with finding this. `is_sound`: it is a value that was written to this field at some time.
-    fn judge(&self, found: Digest, is_sound: &dyn Fn() -> bool) -> Option<LostWriteProblem> {
-        let nothing_promised = self.writes.iter().all(|write| write.answered.is_none());
-        if self.may_be_anything || nothing_promised || self.writes.iter().any(|write| write.digest == found) {
-            return None;
+    /// What is to be said of finding this. `is_sound`: it is a value that was written to this field at some time.
+    fn judge(&self, found: Digest, is_sound: &dyn Fn() -> bool) -> Judged {
+        let was_acknowledged =
+            !self.replaced.is_empty() || self.writes.iter().any(|write| write.answered.is_some());
+        if self.may_be_anything {
+            // What was there and nobody deleted is there.
+            let may_be_missing = self.was_deleted || !was_acknowledged;
+            return match found {
+                None if !may_be_missing => Judged::Lost(LostWriteProblem::Missing),
+                _ => Judged::Unknown,
+            };
         }
-        Some(match found {
+        if self.writes.iter().all(|write| write.answered.is_none()) {
+            return Judged::Unknown;
+        }
+        if self.writes.iter().any(|write| write.digest == found) {
+            return Judged::Right;
+        }
+        Judged::Lost(match found {
             None => LostWriteProblem::Missing,
             Some(_) if self.replaced.contains(&found) || is_sound() => LostWriteProblem::Older,
             Some(_) => LostWriteProblem::Wrong,
         })
     }
+}
+
+/// What can be said of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    /// It is what it should be, or may be.
+    Right,
+    Lost(LostWriteProblem),
+    /// Whatever was found, nobody could say that it is wrong.
+    Unknown,
 }
 
 type Records = HashMap<Vec<u8>, HashMap<u32, Field>>;
@@ -102,6 +127,8 @@ pub struct AcknowledgedWrites {
     /// Begins and answers of writes, in the order in which clients saw them.
     tick: AtomicU64,
     noted: AtomicU64,
+    acknowledged: AtomicU64,
+    left_out: AtomicU64,
     parts: Vec<Mutex<Records>>,
 }
 
@@ -123,6 +150,8 @@ impl AcknowledgedWrites {
             expected: workload.data_integrity.then(|| Expected::of(workload)),
             tick: AtomicU64::new(0),
             noted: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
         }
     }
@@ -148,6 +177,7 @@ impl AcknowledgedWrites {
         if !records.contains_key(key) {
             // Twice as many as there were at first have been inserted meanwhile: the sample is large enough.
             if self.noted.load(Ordering::Relaxed) >= 2 * MAX_NOTED {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             self.noted.fetch_add(1, Ordering::Relaxed);
@@ -204,8 +234,10 @@ impl AcknowledgedWrites {
         });
         let found = reading.found.into_inner();
         let noted = records.len() as u64;
-        let unchecked = noted - found.checked - found.unreadable;
-        ReadBackRecord { noted, one_in: self.one_in, unchecked, ..found }
+        let unchecked = noted - found.checked - found.unreadable - found.unjudged;
+        let (acknowledged, left_out) =
+            (self.acknowledged.load(Ordering::Relaxed), self.left_out.load(Ordering::Relaxed));
+        ReadBackRecord { noted, one_in: self.one_in, unchecked, acknowledged, left_out, ..found }
     }
 }
 
@@ -287,13 +319,23 @@ impl Reading<'_> {
             self.expected.zip(values).is_some_and(verify)
         };
         let mut worst: Option<(LostWriteProblem, u32)> = None;
+        let mut is_judged = false;
         for (&field, written) in fields {
             let value = values.and_then(|values| values.iter().find(|(number, _)| *number == field));
-            let problem = written.judge(value.map(|(_, value)| hash(value)), &is_sound);
-            worst = worst.max(problem.map(|problem| (problem, field)));
+            match written.judge(value.map(|(_, value)| hash(value)), &is_sound) {
+                Judged::Unknown => {}
+                Judged::Right => is_judged = true,
+                Judged::Lost(problem) => {
+                    is_judged = true;
+                    worst = worst.max(Some((problem, field)));
+                }
+            }
         }
         let mut found = self.found.lock();
-        found.checked += 1;
+        match is_judged {
+            true => found.checked += 1,
+            false => found.unjudged += 1,
+        }
         let Some((problem, field)) = worst else { return };
         match problem {
             LostWriteProblem::Missing => found.missing += 1,
@@ -321,6 +363,9 @@ impl NotedClient {
     ) -> Result<Outcome, ClientError> {
         let begun = self.writes.begin(key, digests);
         let answer = write(self.client.as_mut());
+        if matches!(answer, Ok(Outcome::Found)) {
+            self.writes.acknowledged.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(begun) = begun {
             self.writes.ended(key, begun, &answer);
         }
@@ -447,7 +492,8 @@ mod tests {
         failing().update(b"uncertain", &values("second")).unwrap_err();
         failing().insert(b"never", &values("first")).unwrap_err();
         let found = read_back(&writes, &store);
-        assert_eq!((found.noted, found.one_in, found.checked), (7, 1, 7));
+        // Of the record that was never acknowledged nothing can be wrong.
+        assert_eq!((found.noted, found.one_in, found.checked, found.unjudged), (7, 1, 6, 1));
         assert_eq!((found.missing, found.older, found.wrong), (1, 1, 1), "{found:?}");
         let mut names: Vec<&str> = found.examples.iter().map(|lost| lost.record.as_str()).collect();
         names.sort_unstable();
@@ -474,6 +520,26 @@ mod tests {
         assert_eq!(stopped.unchecked, stopped.noted);
     }
 
+    #[test]
+    fn what_can_t_be_judged_is_not_said_to_be_there() {
+        let store = MemoryStore::new();
+        let writes = Arc::new(AcknowledgedWrites::of(&Workload::new(100, 1, 9)));
+        let failing = |key: &[u8]| {
+            let lost = Some(Err(ClientError::Timeout(LIMIT)));
+            unreliable(&writes, &store, lost).update(key, &values("lost")).unwrap_err();
+        };
+        // A node was away for long, and each write failed. Then it was back, and they were acknowledged.
+        for key in [b"hot", b"old"] {
+            unreliable(&writes, &store, None).insert(key, &values("first")).unwrap();
+            (0..=UNANSWERED_KEPT).for_each(|_| failing(key));
+        }
+        unreliable(&writes, &store, Some(Ok(Outcome::Found))).update(b"hot", &values("last")).unwrap();
+        store.client().delete(b"old").unwrap();
+        failing(b"new");
+        let found = read_back(&writes, &store);
+        assert_eq!((found.noted, found.checked, found.unjudged, found.missing), (3, 1, 2, 1), "{found:?}");
+    }
+
     proptest! {
         /// A store that does what it says loses nothing, whatever is written in whatever order.
         #[test]
@@ -493,7 +559,7 @@ mod tests {
                 }
             }
             let found = read_back(&writes, &store);
-            prop_assert_eq!((found.lost(), found.checked), (0, found.noted), "{:?}", found);
+            prop_assert_eq!((found.lost(), found.checked + found.unjudged), (0, found.noted), "{:?}", found);
         }
 
         /// Of writes at once, any may be the last; of those one after the other only the last.
@@ -505,12 +571,12 @@ mod tests {
                 field.answered(2 * number + 1, 2 * number + 2);
             }
             let last = count as u64 - 1;
-            prop_assert_eq!(field.judge(Some(last), &|| false), None);
-            prop_assert_eq!(field.judge(None, &|| false), Some(LostWriteProblem::Missing));
+            prop_assert_eq!(field.judge(Some(last), &|| false), Judged::Right);
+            prop_assert_eq!(field.judge(None, &|| false), Judged::Lost(LostWriteProblem::Missing));
             if last > 0 {
-                prop_assert_eq!(field.judge(Some(last - 1), &|| false), Some(LostWriteProblem::Older));
+                prop_assert_eq!(field.judge(Some(last - 1), &|| false), Judged::Lost(LostWriteProblem::Older));
             }
-            prop_assert_eq!(field.judge(Some(u64::MAX), &|| false), Some(LostWriteProblem::Wrong));
+            prop_assert_eq!(field.judge(Some(u64::MAX), &|| false), Judged::Lost(LostWriteProblem::Wrong));
             prop_assert!(field.writes.len() <= 1 && field.replaced.len() <= REPLACED_KEPT);
         }
     }

@@ -325,3 +325,24 @@ fn what_needs_a_node_that_stayed_away_gets_it_back() {
     assert!(restored.unwrap_err().contains("was sent away"));
     assert!(all_serve(&nodes).is_err());
 }
+
+/// The second fault: a node that comes back no more keeps none behind it away.
+#[test]
+fn one_node_that_stays_away_keeps_no_other_away() {
+    let nodes = Scripted::of(3);
+    let stop = AtomicBool::new(false);
+    let count = || {};
+    let desk = NodeDesk::new(&nodes, &count, 1.0);
+    for node in ["node1", "node3"] {
+        nodes.kill(node).unwrap();
+    }
+    nodes.may_serve.store(false, Ordering::SeqCst);
+    let (restored, ()) = desk.restore_while(&stop, || {
+        until(|| nodes.list().unwrap()[0].condition == NodeCondition::Starting);
+        nodes.kill("node1").unwrap();
+        until(|| nodes.list().unwrap()[2].condition == NodeCondition::Starting);
+        nodes.kill("node3").unwrap();
+    });
+    let why = restored.unwrap_err();
+    assert!(why.contains("node1 was sent away") && why.contains("node3 was sent away"), "{why}");
+}

@@ -47,6 +47,12 @@ public final class EmbeddedDriver implements Driver {
         Settling.settle(store.environment(), limit);
     }
 
+    /** JE would give up its environment, which is yet to be closed. */
+    @Override
+    public boolean mayBeInterrupted() {
+        return false;
+    }
+
     @Override
     public void close() {
         try {

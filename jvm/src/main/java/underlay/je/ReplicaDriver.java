@@ -88,6 +88,12 @@ public final class ReplicaDriver implements Driver {
         return "";
     }
 
+    /** JE would give up its environment, which is yet to be closed. */
+    @Override
+    public boolean mayBeInterrupted() {
+        return false;
+    }
+
     @Override
     public void close() throws Exception {
         try {

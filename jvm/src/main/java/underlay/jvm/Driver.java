@@ -41,6 +41,11 @@ public interface Driver {
         throw new UnsupportedOperationException("there is no command '" + name + "'");
     }
 
+    /** Whether threads whose operations do not end in time may be interrupted before the driver is closed. */
+    default boolean mayBeInterrupted() {
+        return true;
+    }
+
     /** Called once, after every connection has been closed. */
     void close() throws Exception;
 

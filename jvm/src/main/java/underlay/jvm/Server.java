@@ -136,7 +136,9 @@ public final class Server implements Conversation.Host {
             ending = new HashMap<>(open);
         }
         Conversation.end(ending, PATIENCE_MS);
-        ending.values().forEach(Thread::interrupt);
+        if (driver.mayBeInterrupted()) {
+            ending.values().forEach(Thread::interrupt);
+        }
         Reply answer = new Reply();
         answer.clear();
         try {
