@@ -3,7 +3,7 @@
 mod cpus;
 mod run;
 
-use underlay_record::{CellStatus, InputCertificate, Verdict};
+use underlay_record::{CellStatus, InputCertificate, RunRecord, Verdict};
 
 use crate::cell::activity;
 use crate::comparison::{CellResult, Comparison, Outcome, inputs, search};
@@ -236,8 +236,15 @@ fn about_figures(
         let share = errors as f64 / (operations as f64).max(1.0);
         let said = sample.map_or(String::new(), |text| format!(", the first: {text}"));
         let text = format!("Errors: {} of the operations failed{said}", quantity::percent(share));
-        let remedy = "read the system's log of this cell";
-        found.add(Warning::doubtful(text).extent(share).remedy(remedy).of(name));
+        let node_went = |record: &RunRecord| record.node_events.iter().any(|event| event.away_s.is_some());
+        let warning = match result.completed().any(node_went) {
+            // That is what was asked for.
+            true => {
+                Warning::note(text).remedy("see how many failed while nodes were away, and how many after")
+            }
+            false => Warning::doubtful(text).remedy("read the system's log of this cell"),
+        };
+        found.add(warning.extent(share).of(name));
     }
 }
 

@@ -73,12 +73,20 @@ pub(super) fn attended<T>(
     }
 }
 
-/// What went wrong with events, for the warnings of a cell.
+/// What went wrong with events, and what the study does not say happened, for the warnings of a cell.
 pub(super) fn problems(events: &[NodeEventRecord]) -> Vec<String> {
+    let by_hand = events.iter().filter(|event| event.event.is_none()).filter_map(|event| {
+        let node = event.node.as_deref().unwrap_or(&event.chosen);
+        let how = match event.how {
+            NodeExit::Stop => "stopped",
+            NodeExit::Kill => "killed",
+        };
+        Some(format!("{node} was {how} by hand {:.1} s after the measurement began", event.away_s?))
+    });
     let problem = |event: &NodeEventRecord| {
         let name = event.event.as_deref().map_or("by hand".to_owned(), |name| format!("event {name}"));
         let node = event.node.as_deref().unwrap_or(&event.chosen);
         Some(format!("{name}, {node}: {}", event.problem.as_ref()?))
     };
-    events.iter().filter_map(problem).collect()
+    by_hand.chain(events.iter().filter_map(problem)).collect()
 }

@@ -51,12 +51,11 @@ impl Home {
         let directory = std::fs::canonicalize(&directory).map_err(|error| {
             missing(format!("an installation of its own ({} can't be read: {error})", directory.display()))
         })?;
-        // Java would take what is behind it for another path.
-        if directory.to_string_lossy().contains(':') {
-            return Err(missing(format!(
-                "an installation of its own (a path with a colon: {})",
-                directory.display()
-            )));
+        // Java would take what is behind a colon for another path, and what is behind the end of a line for another option.
+        let is_odd = |letter: char| letter == ':' || letter.is_control();
+        if let Some(odd) = directory.to_string_lossy().chars().find(|&letter| is_odd(letter)) {
+            let shown = directory.to_string_lossy().escape_debug().to_string();
+            return Err(missing(format!("an installation of its own (a path without {odd:?}, not {shown})")));
         }
         for (jar, what) in [(SERVER, "its server"), (CLIENT, "its client")] {
             if let Err(error) = std::fs::File::open(directory.join(jar)) {
@@ -241,6 +240,10 @@ mod tests {
         let unset = unset.to_string();
         assert!(unset.contains("KVHOME is not set") && unset.contains("download Oracle NoSQL"), "{unset}");
         assert!(of(&folder.path().join("none")).contains("none can't be read"));
+        for odd in ["kv:25", "two\nlines"] {
+            std::fs::create_dir(folder.path().join(odd)).unwrap();
+            assert!(of(&folder.path().join(odd)).contains("a path without"), "{odd}");
+        }
         assert!(of(folder.path()).contains("its server ("), "{}", of(folder.path()));
         std::fs::create_dir(folder.path().join("lib")).unwrap();
         std::fs::write(folder.path().join(SERVER), "no jar").unwrap();
