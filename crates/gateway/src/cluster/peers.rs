@@ -541,7 +541,8 @@ mod tests {
         assert!(matches!(error, Error::Busy(_)), "{error}");
         let head = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na";
         let answer = forwarded_to_one_that_hangs(head).await.unwrap();
-        let error = answer.into_body().collect().await.err().expect("two bytes are missing").to_string();
+        let Err(error) = answer.into_body().collect().await else { panic!("two bytes are missing") };
+        let error = error.to_string();
         assert!(error.contains("stands still"), "{error}");
     }
 
