@@ -118,20 +118,14 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
         let key = plan::dataset_key_of(study, &entry);
         let bytes = (records * record_bytes) as f64;
         // A system that spreads its data over several directories or nodes is loaded on each storage; of others the files are copied.
-        let is_spread = kind.is_some_and(|kind| kind.capabilities().spreads_data) || entry.storage.nodes > 1;
-        if is_spread {
-            if loaded.insert(format!("{key} on {}", entry.storage.name)) {
-                estimate.loading += start_and_stop
-                    + seconds(records as f64 / loads_per_s + bytes / COPY_BYTES_PER_S)
-                    + AROUND_A_CELL;
-            }
-            continue;
-        }
-        if loaded.insert(key.clone()) {
+        let is_spread = kind.is_some_and(|kind| plan::is_loaded_on_its_storage(kind, entry.storage));
+        let is_new_here = loaded.insert(format!("{key} on {}", entry.storage.name));
+        let is_new = if is_spread { is_new_here } else { loaded.insert(key) };
+        if is_new {
             // It is settled before it is copied: what was written is compacted.
             estimate.loading += start_and_stop + seconds(records as f64 / loads_per_s);
         }
-        if loaded.insert(format!("{key} on {}", entry.storage.name)) {
+        if is_new_here {
             estimate.loading += seconds(bytes / COPY_BYTES_PER_S) + AROUND_A_CELL;
         }
     }

@@ -8,6 +8,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
 use underlay_record::{Benchmark, Cell, Job, Named, PlannedCell, Requests, Work};
+use underlay_systems::system::System;
 use underlay_workload::Mix;
 
 use crate::spec::{
@@ -138,6 +139,12 @@ fn units(study: &Study) -> Vec<Vec<Cell>> {
         unit.sort_by_key(|cell| jobs.iter().position(|&(job, _)| job == cell.mix_or_job()));
     }
     units
+}
+
+/// Whether data are loaded on each storage by a system that stands there: a single directory does not show all of them, so that its files could not
+/// be copied from one storage to another.
+pub fn is_loaded_on_its_storage(system: &dyn System, storage: &StorageSpec) -> bool {
+    system.capabilities().spreads_data || storage.nodes > 1
 }
 
 /// Names a loaded data set: cells with the same key can start from copies of one.

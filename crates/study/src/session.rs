@@ -1,12 +1,14 @@
 //! A system under load, the same for a cell of a study and for `underlay ycsb`: servers in their memory budgets, on
 //! directories of which nothing is in the page cache, driven by the load generator, settled and shut down.
 
+mod at_stop;
 pub mod nodes;
 mod servers;
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, page_cache};
@@ -16,6 +18,7 @@ use underlay_workload::client::{Client, ClientError};
 use underlay_workload::{AcknowledgedWrites, Control, RawLog, RunError, RunSpec};
 
 use crate::machine::Share;
+use at_stop::at_stop;
 pub use servers::Servers;
 
 /// What one server is started on.
@@ -135,20 +138,7 @@ impl Session {
 
     /// Does something that waits for answers of the servers. At `stop` nobody waits for them any more, which in slow motion may take minutes.
     pub fn aborted_at<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> T {
-        std::thread::scope(|scope| {
-            let (over, ended) = mpsc::channel::<()>();
-            scope.spawn(move || {
-                while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(STOP_POLL) {
-                    if stop.load(Ordering::Relaxed) {
-                        self.servers.abort();
-                        return;
-                    }
-                }
-            });
-            // The thread ends once the other end of its channel is gone, however this one does.
-            let _over = over;
-            act()
-        })
+        self.servers.aborted_at(stop, act)
     }
 
     /// Runs the load generator against the servers. Every operation that is measured is written to `raw`, and what is written is noted
@@ -282,24 +272,16 @@ impl Session {
     }
 }
 
-/// Does something that may take minutes and can't be stopped. At `stop`, whatever runs in these groups is killed, so that it fails at once.
+/// Does something that starts programs. At `stop`, whatever runs in these groups is killed, and what is still to come as well.
 fn killed_at<T>(stop: &AtomicBool, groups: &[&Budget], act: impl FnOnce() -> T) -> T {
     if groups.is_empty() {
         return act();
     }
-    std::thread::scope(|scope| {
-        let (over, ended) = mpsc::channel::<()>();
-        scope.spawn(move || {
-            while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(STOP_POLL) {
-                if stop.load(Ordering::Relaxed) {
-                    groups.iter().for_each(|group| group.end_processes());
-                }
-            }
-        });
-        // The thread ends once the other end of its channel is gone, however this one does.
-        let _over = over;
-        act()
-    })
+    let kill = || {
+        groups.iter().for_each(|group| group.end_processes());
+        ControlFlow::Continue(())
+    };
+    at_stop(stop, kill, act)
 }
 
 /// A budget for each place. Where this host can't hold anything to CPUs it is one of memory alone, and where it can't do that
@@ -331,7 +313,6 @@ fn budgets(
     Ok((budgets, unenforced))
 }
 
-const STOP_POLL: Duration = Duration::from_millis(100);
 /// As much memory as no host has.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 

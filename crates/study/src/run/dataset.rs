@@ -22,6 +22,7 @@ use super::kept_logs::KeptLogs;
 use super::prepared::{Data, Prepared};
 use super::tree_copy::copy_tree;
 use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, drive, images, storage};
+use crate::plan::is_loaded_on_its_storage;
 use crate::session::{Enforcement, Place, Session};
 use crate::spec::StorageSource;
 
@@ -201,7 +202,7 @@ impl Datasets {
             return Ok(prepared.clone());
         }
         // Nodes with storages of their own each keep a part that no single directory shows.
-        let prepared = if system.capabilities().spreads_data || plan.storage.nodes > 1 {
+        let prepared = if is_loaded_on_its_storage(system, &plan.storage) {
             self.spread(plan, system, observer, stop)?
         } else {
             Prepared::new(Data::Images(self.filled(plan, system, observer, stop)?))

@@ -1,6 +1,7 @@
 //! The servers of a session: one as a rule, several where a study has stand-alone ones side by side.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,8 +15,7 @@ use underlay_systems::system::{
 use underlay_workload::client::Client;
 
 use super::SessionError;
-
-const STOP_POLL: Duration = Duration::from_millis(50);
+use super::at_stop::at_stop;
 
 /// Started servers, of which each has its own data. Dropping them ends them at once.
 pub struct Servers {
@@ -151,6 +151,15 @@ impl Servers {
         self.each.iter().for_each(|server| server.abort());
     }
 
+    /// Does something that waits for them. At `stop` they are aborted.
+    pub(super) fn aborted_at<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> T {
+        let abort = || {
+            self.abort();
+            ControlFlow::Break(())
+        };
+        at_stop(stop, abort, act)
+    }
+
     /// Their figures together: amounts are summed, what is no amount is averaged.
     ///
     /// # Errors
@@ -172,21 +181,8 @@ impl Servers {
     /// Brings all of them to the state that measurements start from. It may take minutes: a user who stops meanwhile has them
     /// ended at once.
     pub(super) fn settle(&self, limit: Duration, stop: &AtomicBool) -> Result<(), SessionError> {
-        let settled = AtomicBool::new(false);
-        let outcome: Result<(), SystemError> = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !settled.load(Ordering::Relaxed) {
-                    if stop.load(Ordering::Relaxed) {
-                        self.abort();
-                        return;
-                    }
-                    std::thread::sleep(STOP_POLL);
-                }
-            });
-            let outcome = on_each(&self.each, |server| server.settle(limit)).into_iter().collect();
-            settled.store(true, Ordering::Relaxed);
-            outcome
-        });
+        let settle = || on_each(&self.each, |server| server.settle(limit)).into_iter().collect();
+        let outcome: Result<(), SystemError> = self.aborted_at(stop, settle);
         if stop.load(Ordering::Relaxed) { Err(SessionError::Stopped) } else { Ok(outcome?) }
     }
 

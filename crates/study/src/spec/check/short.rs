@@ -16,13 +16,10 @@ pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut 
         let label = format!("expected one of {}", has.join(", "));
         findings.push(Diagnostic::error(mix.span.clone(), message, label));
     }
+    let has: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
     for name in &short.workloads {
-        let has: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
         if !has.contains(&name.value.as_str()) && !has.is_empty() {
-            let message =
-                format!("[short] keeps workload \"{}\", which does not exist", name.value.escape_debug());
-            let label = format!("expected one of {}", has.join(", "));
-            findings.push(Diagnostic::error(name.span.clone(), message, label));
+            findings.push(does_not_exist("workload", name, &has));
         }
     }
     check_storages(short, sites, findings);
@@ -56,14 +53,16 @@ pub(in crate::spec) fn check_short(short: &Short, sites: &Sites, findings: &mut 
     }
 }
 
+fn does_not_exist(what: &str, name: &Spanned<String>, has: &[&str]) -> Diagnostic {
+    let message = format!("[short] keeps {what} \"{}\", which does not exist", name.value.escape_debug());
+    Diagnostic::error(name.span.clone(), message, format!("expected one of {}", has.join(", ")))
+}
+
 fn check_storages(short: &Short, sites: &Sites, findings: &mut Diagnostics) {
     let compared = || sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
     let has: Vec<&str> = compared().map(|storage| storage.spec.name.as_str()).collect();
     for name in short.storages.iter().filter(|name| !sites.storage_names.contains(&name.value)) {
-        let message =
-            format!("[short] keeps storage \"{}\", which does not exist", name.value.escape_debug());
-        let label = format!("expected one of {}", has.join(", "));
-        findings.push(Diagnostic::error(name.span.clone(), message, label));
+        findings.push(does_not_exist("storage", name, &has));
     }
     let (Some(first), Some(baseline)) = (short.storages.first(), sites.baseline_name()) else { return };
     if !short.storages.iter().any(|name| name.value == baseline) {
