@@ -262,6 +262,10 @@ pub(super) fn lead(members: &[Arc<Started>], limit: Duration) -> Result<(), Syst
                 let left = deadline.saturating_duration_since(Instant::now());
                 let _ = master.child.command(DURING, "transfer-master", &name, left);
             }
+            // Without one of them it would never be.
+            if let Some(ended) = members.iter().find(|one| !one.state().is_running()) {
+                return Err(ended.state().failed(DURING, ended.state().describe()));
+            }
             if Instant::now() > deadline {
                 let problem = format!("{name} is not yet the master after {:.0} s", limit.as_secs_f64());
                 return Err(leader.state().failed(DURING, problem));

@@ -90,7 +90,9 @@ impl JeHa {
         lead(&started, limit)?;
         formed::note(&places)?;
         let client = start_client(&plan, &members, &plan.class_path, &plan.scratch)?;
-        Ok(Store::new(client, plan, started))
+        let further = paths.further_nodes.iter().flat_map(|node| &node.data);
+        let storages: Vec<PathBuf> = paths.data.iter().chain(further).cloned().collect();
+        Ok(Store::new(client, plan, started, &storages))
     }
 }
 
@@ -247,7 +249,7 @@ fn start_client(
         options: plan.network_options.clone(),
         scratch,
         heap_bytes: CLIENT_HEAP_BYTES,
-        resources: &Resources::unlimited(),
+        resources: &plan.resources.of_tools(),
         namespace: Some(&plan.network),
         timeout: plan.timeout,
         start_limit: plan.limit,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use underlay_record::{NodeCondition, NodeRole, NodeState};
+use underlay_record::{CopyRecord, NodeCondition, NodeRole, NodeState, ShardRecord, TopologyRecord};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
@@ -26,6 +26,7 @@ pub struct Store {
     client: JvmChild,
     members: Roster<Started>,
     all: Vec<(Member, PathBuf)>,
+    topology: TopologyRecord,
     totals: Mutex<Totals>,
     plan: Plan,
 }
@@ -45,10 +46,17 @@ pub struct MemberState {
 }
 
 impl Store {
-    pub(super) fn new(client: JvmChild, plan: Plan, started: Vec<Arc<Started>>) -> Store {
+    /// `storages` are the directories that members keep their environments below, in the order of the record.
+    pub(super) fn new(
+        client: JvmChild,
+        plan: Plan,
+        started: Vec<Arc<Started>>,
+        storages: &[PathBuf],
+    ) -> Store {
+        let topology = topology_of(&started, storages);
         let all = started.iter().map(|one| (one.member.clone(), one.directory.clone())).collect();
         let members = Roster::new(NAME, started.into_iter().map(|one| (one.member.name(), one)));
-        Store { client, members, all, totals: Mutex::default(), plan }
+        Store { client, members, all, topology, totals: Mutex::default(), plan }
     }
 
     /// All members, shard by shard, with those that do not run.
@@ -114,6 +122,27 @@ impl Store {
     }
 }
 
+/// Which member has which shard, and where, when the store has just started.
+fn topology_of(started: &[Arc<Started>], storages: &[PathBuf]) -> TopologyRecord {
+    let mut shards: BTreeMap<u32, Vec<CopyRecord>> = BTreeMap::new();
+    for one in started {
+        let directory = storages.iter().position(|storage| one.directory.starts_with(storage));
+        let copy = CopyRecord {
+            name: one.member.name(),
+            node: format!("node{}", one.member.node),
+            role: Some(if one.is_master() { NodeRole::Master } else { NodeRole::Replica }),
+            directory: directory.and_then(|directory| u32::try_from(directory).ok()),
+            device: None,
+        };
+        shards.entry(u32::try_from(one.member.shard).unwrap_or(u32::MAX)).or_default().push(copy);
+    }
+    let shard = |(shard, mut copies): (u32, Vec<CopyRecord>)| {
+        copies.sort_by_key(|copy| copy.role != Some(NodeRole::Master));
+        ShardRecord { shard, partitions: None, copies }
+    };
+    TopologyRecord { shards: shards.into_iter().map(shard).collect(), findings: Vec::new() }
+}
+
 impl Nodes for Store {
     fn list(&self) -> Result<Vec<NodeState>, SystemError> {
         let state = |(state, member): (NodeState, MemberState)| {
@@ -156,6 +185,10 @@ impl Running for Store {
 
     fn nodes(&self) -> Option<&dyn Nodes> {
         Some(self)
+    }
+
+    fn topology(&self) -> Option<TopologyRecord> {
+        Some(self.topology.clone())
     }
 
     fn processes(&self) -> Vec<u32> {

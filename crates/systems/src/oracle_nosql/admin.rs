@@ -201,7 +201,7 @@ impl Admin {
         unwanted: &dyn Fn() -> bool,
     ) -> Result<String, SystemError> {
         let tool = plan.tool(name, words.iter().map(|&word| word.to_owned()).collect());
-        self.tools.run(&tool, &plan.java, during_and_limit, unwanted)
+        self.tools.run(&tool, (&plan.java, &plan.resources), during_and_limit, unwanted)
     }
 }
 

@@ -45,6 +45,13 @@ impl Login {
             let remedy = format!("set both {USERNAME} and {PASSWORD}, or neither");
             credentials::missing(NAME, missing, remedy)
         })?;
+        // A password must not go over a connection that nobody encrypts, and how to encrypt it stands in the file.
+        if user.is_some() && file.is_none() {
+            let remedy = format!(
+                "set {LOGIN_FILE} to a file with oracle.kv.transport=ssl, so that the password of {USERNAME} is sent encrypted"
+            );
+            return Err(credentials::missing(NAME, LOGIN_FILE, remedy));
+        }
         Ok(Login { file, user })
     }
 
@@ -71,6 +78,8 @@ pub(super) fn class_path(home: &Home, progress: &dyn Fn(&Progress)) -> Result<Cl
 pub(super) struct ClientPlan<'a> {
     pub config: &'a Config,
     pub home: &'a Home,
+    /// Those of the store.
+    pub resources: &'a Resources,
     pub fields: u32,
     pub timeout: Duration,
     pub limit: Duration,
@@ -114,7 +123,7 @@ impl ClientPlan<'_> {
             options,
             scratch: self.scratch,
             heap_bytes: HEAP_BYTES,
-            resources: &Resources::unlimited(),
+            resources: &self.resources.of_tools(),
             namespace,
             timeout: self.timeout,
             start_limit: self.limit,
@@ -160,10 +169,13 @@ mod tests {
             })
         };
         assert_eq!(of(&[]).unwrap().named(), None);
-        assert_eq!(of(&[(USERNAME, "ann"), (PASSWORD, "x")]).unwrap().named(), Some([USERNAME, PASSWORD]));
+        let all = of(&[(LOGIN_FILE, "/dev/null"), (USERNAME, "ann"), (PASSWORD, "x")]);
+        assert_eq!(all.unwrap().named(), Some([USERNAME, PASSWORD]));
         assert_eq!(of(&[(LOGIN_FILE, "/dev/null")]).unwrap().named(), Some([LOGIN_FILE, USERNAME]));
         let problem = |outcome: Result<Login, SystemError>| outcome.err().unwrap().to_string();
         assert!(problem(of(&[(USERNAME, "ann")])).contains(PASSWORD));
+        let unencrypted = problem(of(&[(USERNAME, "ann"), (PASSWORD, "x")]));
+        assert!(unencrypted.contains("oracle.kv.transport=ssl"), "{unencrypted}");
         let missing = problem(of(&[(LOGIN_FILE, "/no/such")]));
         assert!(missing.contains("/no/such") && missing.contains(LOGIN_FILE), "{missing}");
     }

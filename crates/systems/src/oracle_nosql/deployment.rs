@@ -45,13 +45,21 @@ pub(super) fn deploy(
 ) -> Result<bool, SystemError> {
     let failed = |problem: String| SystemError::failed(NAME, DURING, problem);
     let steps = steps(config, parameters);
-    let mut said = administration.command(&script(steps.iter()))?;
-    // Nobody was lost on the way: then what is refused now would be refused again.
-    if said.contains("Script error") && !lost(&said) {
-        return Err(failed(last_lines(&said)));
+    let (mut said, mut is_certain) = (String::new(), true);
+    // A tool goes on behind commands that were lost: shards are made only of nodes that are certain to be there.
+    let (nodes, shards) = steps.split_at(steps.len() - STEPS_OF_SHARDS);
+    for part in [nodes, shards] {
+        said = administration.command(&script(part.iter()))?;
+        if lost(&said) {
+            is_certain = false;
+            break;
+        }
+        // Nobody was lost on the way: then what is refused now would be refused again.
+        if said.contains("Script error") {
+            return Err(failed(last_lines(&said)));
+        }
     }
     let mut in_vain = 0;
-    let mut is_certain = !lost(&said);
     loop {
         administration.check()?;
         let shown = administration.show_topology()?;
@@ -118,6 +126,9 @@ impl Part {
         }
     }
 }
+
+/// How many of the commands make shards, which are the last ones.
+const STEPS_OF_SHARDS: usize = 3;
 
 /// The commands that make a store.
 fn steps(config: &Config, parameters: &BTreeMap<String, String>) -> Vec<Step> {

@@ -1,6 +1,6 @@
 //! The installation of Oracle NoSQL Database that the user supplies: no registry has its server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -64,8 +64,16 @@ impl Home {
             }
         }
         check_trusted(&directory)?;
-        let version = version_of(&directory)?;
+        let version = version_of(&directory, SERVER)?;
         check(&directory, &version)?;
+        let of_client = version_of(&directory, CLIENT)?;
+        if of_client != version {
+            let path = directory.join(CLIENT);
+            return Err(missing(format!(
+                "a client of the server's version ({} has {of_client}, not {version})",
+                path.display()
+            )));
+        }
         Ok(Home { directory, version })
     }
 
@@ -110,41 +118,48 @@ fn missing(missing: String) -> SystemError {
     }
 }
 
-/// What root runs must be out of reach of everyone else: each jar, since those that are named on the class path name others.
+/// What root runs must be out of reach of everyone else: each jar, since those that are named on the class path name others. Java follows links
+/// before it looks for these, so they are beside the files that links lead to.
 fn check_trusted(directory: &Path) -> Result<(), SystemError> {
     let refused = |path: &Path, error: io::Error| {
         SystemError::starting(NAME, format!("can't use {} ({VARIABLE}): {error}", path.display()))
     };
-    let lib = directory.join("lib");
-    underlay_files::check_trusted_path(&lib).map_err(|error| refused(&lib, error))?;
-    for entry in std::fs::read_dir(&lib).map_err(|error| refused(&lib, error))? {
-        let path = entry.map_err(|error| refused(&lib, error))?.path();
-        if path.extension().is_some_and(|extension| extension == "jar") {
-            underlay_files::check_trusted_file(&path).map_err(|error| refused(&path, error))?;
+    let mut places = BTreeSet::from([directory.join("lib")]);
+    for jar in [SERVER, CLIENT].map(|jar| directory.join(jar)) {
+        let target = std::fs::canonicalize(&jar).map_err(|error| refused(&jar, error))?;
+        places.extend(target.parent().map(Path::to_owned));
+    }
+    for place in places {
+        underlay_files::check_trusted_path(&place).map_err(|error| refused(&place, error))?;
+        for entry in std::fs::read_dir(&place).map_err(|error| refused(&place, error))? {
+            let path = entry.map_err(|error| refused(&place, error))?.path();
+            if path.extension().is_some_and(|extension| extension == "jar") {
+                underlay_files::check_trusted_file(&path).map_err(|error| refused(&path, error))?;
+            }
         }
     }
     Ok(())
 }
 
-/// Asked once per process.
-fn version_of(directory: &Path) -> Result<String, SystemError> {
+/// Asked once per process of each of the two jars.
+fn version_of(directory: &Path, jar: &str) -> Result<String, SystemError> {
     static KNOWN: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
-    if let Some(version) = KNOWN.lock().get(directory) {
+    let jar = directory.join(jar);
+    if let Some(version) = KNOWN.lock().get(&jar) {
         return Ok(version.clone());
     }
     let java = Java::find(NAME)?;
     let mut command = Command::new(&java.program);
-    command.args([HEAP, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-jar"]).arg(directory.join(SERVER));
+    command.args([HEAP, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-jar"]).arg(&jar);
     command.arg("version");
     without_options_of_the_user(&mut command);
-    let unreadable = |problem: String| {
-        missing(format!("an installation of its own ({}: {problem})", directory.join(SERVER).display()))
-    };
+    let unreadable =
+        |problem: String| missing(format!("an installation of its own ({}: {problem})", jar.display()));
     let output = output_within(command, VERSION_LIMIT).map_err(unreadable)?;
     let text = String::from_utf8_lossy(&output.stdout);
     match version_in(&text) {
         Some(version) => {
-            KNOWN.lock().insert(directory.to_owned(), version.to_owned());
+            KNOWN.lock().insert(jar.clone(), version.to_owned());
             Ok(version.to_owned())
         }
         None => {
@@ -159,6 +174,8 @@ fn version_of(directory: &Path) -> Result<String, SystemError> {
 /// What a short command prints, up to a bound; it is killed after `limit`, and when this process ends.
 fn output_within(mut command: Command, limit: Duration) -> Result<Output, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Ctrl-C on a terminal is this process's to act on: a command that it ends too would seem to have failed.
+    command.process_group(0);
     // SAFETY: it calls nothing but `prctl`.
     unsafe {
         command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
@@ -265,7 +282,19 @@ mod tests {
             std::fs::set_permissions(lib.join(name), std::fs::Permissions::from_mode(0o644)).unwrap();
         }
         check_trusted(folder.path()).unwrap();
+        // A link's neighbours are those of the file that it leads to.
+        let linked = tempfile::TempDir::new().unwrap();
+        std::fs::create_dir(linked.path().join("lib")).unwrap();
+        for name in ["kvstore.jar", "kvclient.jar"] {
+            std::os::unix::fs::symlink(lib.join(name), linked.path().join("lib").join(name)).unwrap();
+        }
+        check_trusted(linked.path()).unwrap();
         std::fs::set_permissions(lib.join("je.jar"), std::fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(
+            check_trusted(linked.path()).is_err(),
+            rustix::process::geteuid().is_root(),
+            "a link's neighbours"
+        );
         let outcome = check_trusted(folder.path());
         // Others run it with their own rights.
         assert_eq!(outcome.is_err(), rustix::process::geteuid().is_root(), "{outcome:?}");

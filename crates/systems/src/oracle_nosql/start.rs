@@ -112,9 +112,9 @@ impl System for OracleNosql {
         Config::resolve(settings, None).err().unwrap_or_default()
     }
 
-    fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, _slow_motion: f64) -> Vec<String> {
+    fn left_at_wall_time(&self, settings: &BTreeMap<String, String>, slow_motion: f64) -> Vec<String> {
         match Config::resolve(settings, None) {
-            Ok(config) if config.existing().is_none() => vec![
+            Ok(config) if config.existing().is_none() && slow_motion >= 4.0 => vec![
                 "Oracle NoSQL Database's agents and administration look after their processes by this machine's clock, as do JE's \
                  daemons that write and wake up by time"
                     .to_owned(),
@@ -196,6 +196,7 @@ impl System for OracleNosql {
             let plan = ClientPlan {
                 config: &config,
                 home: &home,
+                resources,
                 fields: settings.fields,
                 timeout,
                 limit,
@@ -256,6 +257,7 @@ impl System for OracleNosql {
         let client = ClientPlan {
             config: &plan.config,
             home: &plan.home,
+            resources,
             fields: settings.fields,
             timeout,
             limit,

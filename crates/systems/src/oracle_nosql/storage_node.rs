@@ -111,6 +111,11 @@ impl Plan {
         self.folder(&place.name()).join("log")
     }
 
+    /// Where an agent tells how its services end, among others.
+    pub(super) fn log_of_agent(&self, place: &Place) -> PathBuf {
+        self.logs(place).join(format!("{}_0.log", place.name()))
+    }
+
     /// Makes the working directory of a storage node anew, with links to its directories. Logs are kept off the storage under test.
     pub(super) fn make_folder(&self, place: &Place) -> Result<(), SystemError> {
         let folder = self.folder(&place.name());
@@ -147,7 +152,7 @@ impl Plan {
         })?;
         let arguments = self.boot_arguments(place)?;
         let tool = self.program(&place.name(), &format!("makebootconfig {}", place.name()), arguments);
-        let said = tool.run(&self.java, "writing its boot configuration", self.limit)?;
+        let said = tool.run(&self.java, &self.resources, "writing its boot configuration", self.limit)?;
         match root.join("config.xml").is_file() {
             true => Ok(()),
             false => {
@@ -247,15 +252,20 @@ impl Plan {
         const DURING: &str = "stopping";
         let words = ["stop", "-root", "home/root"].map(str::to_owned).to_vec();
         let name = node.place.name();
-        let log = self.logs(&node.place).join(format!("{name}_0.log"));
-        let before_bytes = std::fs::metadata(&log).map_or(0, |found| found.len());
-        self.program(&name, &format!("stop {name}"), words).run(&self.java, DURING, self.limit)?;
+        let log = self.log_of_agent(&node.place);
+        let before_bytes = logged_bytes(&log);
+        self.program(&name, &format!("stop {name}"), words).run(
+            &self.java,
+            &self.resources,
+            DURING,
+            self.limit,
+        )?;
         node.process.wait_for_end(self.limit)?;
         let said = said_since(&log, before_bytes).map_err(|error| {
             let problem = format!("can't read how the services of {name} ended: {}: {error}", log.display());
             SystemError::failed(NAME, DURING, problem)
         })?;
-        match unclean_end(&said) {
+        match unclean_ends(&said).next() {
             None => Ok(()),
             Some(line) => {
                 let problem =
@@ -266,8 +276,13 @@ impl Plan {
     }
 }
 
+/// The length of a log, which may not have been begun yet.
+pub(super) fn logged_bytes(log: &Path) -> u64 {
+    std::fs::metadata(log).map_or(0, |found| found.len())
+}
+
 /// What a log has behind its first `before_bytes`, or all of one that was begun anew.
-fn said_since(log: &Path, before_bytes: u64) -> io::Result<String> {
+pub(super) fn said_since(log: &Path, before_bytes: u64) -> io::Result<String> {
     let mut file = File::open(log)?;
     if file.metadata()?.len() >= before_bytes {
         file.seek(SeekFrom::Start(before_bytes))?;
@@ -277,13 +292,13 @@ fn said_since(log: &Path, before_bytes: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
-/// The line of an agent's log that tells that it killed a service, or how one failed.
-fn unclean_end(said: &str) -> Option<&str> {
+/// The lines of an agent's log that tell that it killed a service, or how one failed.
+pub(super) fn unclean_ends(said: &str) -> impl Iterator<Item = &str> {
     let has_failed = |line: &str| {
         let code = line.split_once("exited, exit code: ").map(|(_, code)| code.trim());
         code.is_some_and(|code| code != "0") || line.contains("it will be killed")
     };
-    said.lines().find(|line| has_failed(line))
+    said.lines().filter(move |line| has_failed(line))
 }
 
 /// Leads what a storage node logs from its root to its working directory. Links are made at each start, since a copy of the data need
@@ -430,11 +445,11 @@ mod tests {
         std::fs::write(&log, [killed, ended].concat()).unwrap();
         // What was killed before was meant to be.
         let since = said_since(&log, killed.len() as u64).unwrap();
-        assert_eq!((since.as_str(), unclean_end(&since)), (ended, None));
+        assert_eq!((since.as_str(), unclean_ends(&since).next()), (ended, None));
         let all = said_since(&log, 1 << 20).unwrap();
-        assert_eq!(unclean_end(&all), Some(killed.trim_end()));
+        assert_eq!(unclean_ends(&all).next(), Some(killed.trim_end()));
         let late = "[sn1] Service did not exiting cleanly in 240000 milliseconds, it will be killed";
-        assert_eq!(unclean_end(&[ended, late].concat()), Some(late));
+        assert_eq!(unclean_ends(&[ended, late].concat()).next(), Some(late));
         assert!(said_since(&folder.path().join("none"), 0).is_err());
     }
 

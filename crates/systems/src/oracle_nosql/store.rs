@@ -16,7 +16,7 @@ use super::config::Config;
 use super::figures::Statistics;
 use super::places::Place;
 use super::reports::{Replica, ReplicaStatus, Shard, Status, Topology, number_of, shard_of};
-use super::storage_node::{Plan, StorageNode, at_once};
+use super::storage_node::{Plan, StorageNode, at_once, logged_bytes, said_since, unclean_ends};
 use crate::figures::CURRENT;
 use crate::jvm::JvmChild;
 use crate::nodes::{NodeProcess as _, Nodes, Roster, unknown};
@@ -41,6 +41,10 @@ pub(super) struct Deployed {
     statistics: Mutex<Statistics>,
     admin: Admin,
     plan: Plan,
+    /// How long the log of each agent was when the store had just started.
+    logged_bytes: Vec<u64>,
+    /// Somebody has sent a storage node away since.
+    has_sent_away: AtomicBool,
 }
 
 /// A store with a client. The client process is dropped first, before the storage nodes.
@@ -59,9 +63,11 @@ impl Deployed {
         (topology, status): (Topology, Status),
         statistics: Statistics,
     ) -> Deployed {
-        let places = nodes.iter().map(|node| node.place.clone()).collect();
+        let places: Vec<Place> = nodes.iter().map(|node| node.place.clone()).collect();
+        let logged_bytes = places.iter().map(|place| logged_bytes(&plan.log_of_agent(place))).collect();
         let nodes = Roster::new(NAME, nodes.into_iter().map(|node| (node.place.name(), Arc::new(node))));
-        Deployed { nodes, places, topology, status, statistics: Mutex::new(statistics), admin, plan }
+        let (statistics, has_sent_away) = (Mutex::new(statistics), AtomicBool::new(false));
+        Deployed { nodes, places, topology, status, statistics, admin, plan, logged_bytes, has_sent_away }
     }
 
     fn running(&self) -> Vec<u64> {
@@ -178,6 +184,32 @@ impl Deployed {
         Ok(())
     }
 
+    /// What agents have logged of services that ended by themselves since the store had started. Their agents have started them again.
+    fn ended_services(&self) -> Vec<String> {
+        let logs = self.places.iter().map(|place| self.plan.log_of_agent(place)).zip(&self.logged_bytes);
+        // A log that can't be read is missed when its storage node is stopped.
+        let said = logs.filter_map(|(log, &before_bytes)| said_since(&log, before_bytes).ok());
+        said.flat_map(|said| unclean_ends(&said).map(|line| line.trim().to_owned()).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// That no service has ended by itself, so that a replication node was away for a while, unless storage nodes have gone: then others may
+    /// have had to begin anew.
+    fn check_services(&self, during: &'static str) -> Result<(), SystemError> {
+        if self.has_sent_away.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.ended_services().first() {
+            None => Ok(()),
+            Some(line) => {
+                let problem = format!(
+                    "a service ended by itself and was started again by its agent (code 137: it was killed, for want of memory as a rule): {line}"
+                );
+                Err(SystemError::failed(NAME, during, problem))
+            }
+        }
+    }
+
     fn processes(&self) -> Vec<u32> {
         self.nodes.present().iter().flat_map(|node| node.processes()).collect()
     }
@@ -286,6 +318,7 @@ impl Running for Started {
     fn health(&self) -> Result<(), SystemError> {
         if let Some(deployed) = &self.deployed {
             deployed.nodes.check("running")?;
+            deployed.check_services("running")?;
         }
         self.client.health()
     }
@@ -295,6 +328,7 @@ impl Running for Started {
         let mut figures = self.of_client(self.explained(DURING, self.client.figures())?);
         if let Some(deployed) = &self.deployed {
             figures.extend(deployed.statistics(DURING)?);
+            figures.insert("ended_services".to_owned(), deployed.ended_services().len() as f64);
             let resident = deployed.processes().into_iter().filter_map(resident_bytes).sum::<u64>();
             figures.insert("current_resident_bytes".to_owned(), resident as f64);
         }
@@ -355,12 +389,15 @@ impl Nodes for Started {
     fn stop(&self, name: &str) -> Result<(), SystemError> {
         const DURING: &str = "stopping a storage node";
         let deployed = self.roster(name, DURING)?;
+        deployed.has_sent_away.store(true, Ordering::Relaxed);
         deployed.nodes.stop(name, DURING, |node| deployed.plan.stop(node))
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
         const DURING: &str = "killing a storage node";
-        self.roster(name, DURING)?.nodes.kill(name, DURING)
+        let deployed = self.roster(name, DURING)?;
+        deployed.has_sent_away.store(true, Ordering::Relaxed);
+        deployed.nodes.kill(name, DURING)
     }
 
     fn start(&self, name: &str, process_back: &(dyn Fn() + Sync)) -> Result<(), SystemError> {

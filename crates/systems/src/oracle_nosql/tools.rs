@@ -1,5 +1,8 @@
 //! Running the tools of a store, one at a time, as long as somebody wants to know what they print.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use underlay_sync::{Condvar, Mutex};
@@ -11,6 +14,8 @@ use crate::system::{Resources, SystemError};
 
 /// How soon a tool ends that nobody wants any more.
 const POLL: Duration = Duration::from_millis(50);
+/// The topology of a large store has some 100 KiB.
+const MOST_PRINTED_BYTES: u64 = 16 << 20;
 
 /// Whose turn it is: each tool has its files, so one runs at a time.
 #[derive(Default)]
@@ -30,14 +35,15 @@ impl Drop for Turn<'_> {
 }
 
 impl Tools {
-    /// What a tool prints, whatever its exit status is: that tells how the store is. It is killed once it is `unwanted`.
+    /// What a tool prints, whatever its exit status is: that tells how the store is. It is killed once it is `unwanted`. `resources` are those of the
+    /// store.
     ///
     /// # Errors
     /// When it can't be run, takes longer than `limit`, or is unwanted, also while it waits for its turn.
     pub(super) fn run(
         &self,
         tool: &JavaServer,
-        java: &Java,
+        (java, resources): (&Java, &Resources),
         (during, limit): (&'static str, Duration),
         unwanted: &dyn Fn() -> bool,
     ) -> Result<String, SystemError> {
@@ -45,7 +51,7 @@ impl Tools {
         let given_up = || SystemError::failed(NAME, during, format!("{name} is not wanted any more"));
         let _turn = self.turn(unwanted).ok_or_else(given_up)?;
         // Dropped, and so killed, wherever this returns early.
-        let process = tool.start(java, &Resources::unlimited())?;
+        let process = tool.start(java, &resources.of_tools())?;
         let (state, began) = (process.state(), Instant::now());
         while !state.wait(POLL) {
             if unwanted() {
@@ -56,9 +62,8 @@ impl Tools {
                 return Err(state.failed(during, problem));
             }
         }
-        let read = std::fs::read(tool.log());
-        read.map(|said| String::from_utf8_lossy(&said).into_owned()).map_err(|error| {
-            SystemError::failed(NAME, during, format!("what {name} printed is lost: {error}"))
+        printed(&tool.log()).map_err(|problem| {
+            SystemError::failed(NAME, during, format!("what {name} printed is lost: {problem}"))
         })
     }
 
@@ -75,10 +80,20 @@ impl Tools {
     }
 }
 
+/// What a tool printed, all of it: the end of a report alone would say something else.
+fn printed(log: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(log).map_err(|error| error.to_string())?;
+    file.take(MOST_PRINTED_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > MOST_PRINTED_BYTES {
+        return Err(format!("{} has more than {} MiB", log.display(), MOST_PRINTED_BYTES >> 20));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
@@ -111,16 +126,18 @@ mod tests {
     #[test]
     fn who_gives_up_waits_neither_for_a_tool_nor_for_its_turn() {
         let folder = tempfile::TempDir::new().unwrap();
-        let tools = Tools::default();
+        let (tools, free) = (Tools::default(), Resources::unlimited());
         let (hangs, sleep) = tool(folder.path(), "ping", "echo here; exec sleep 600");
         let unwanted = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let first = scope
-                .spawn(|| tools.run(&hangs, &sleep, ("testing", LIMIT), &|| unwanted.load(Ordering::SeqCst)));
+            let first = scope.spawn(|| {
+                tools.run(&hangs, (&sleep, &free), ("testing", LIMIT), &|| unwanted.load(Ordering::SeqCst))
+            });
             while std::fs::read_to_string(hangs.log()).unwrap_or_default().is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let second = tools.run(&hangs, &sleep, ("testing", LIMIT), &|| true).unwrap_err().to_string();
+            let second =
+                tools.run(&hangs, (&sleep, &free), ("testing", LIMIT), &|| true).unwrap_err().to_string();
             assert!(second.ends_with("ping is not wanted any more"), "{second}");
             unwanted.store(true, Ordering::SeqCst);
             let first = first.join().unwrap().unwrap_err().to_string();
@@ -128,8 +145,15 @@ mod tests {
         });
         // The next one has its turn, and its exit status means nothing.
         let (fails, program) = tool(folder.path(), "verify", "echo said; exit 3");
-        assert_eq!(tools.run(&fails, &program, ("testing", LIMIT), &|| false).unwrap(), "said\n");
-        let late = tools.run(&hangs, &sleep, ("testing", Duration::ZERO), &|| false).unwrap_err().to_string();
+        assert_eq!(tools.run(&fails, (&program, &free), ("testing", LIMIT), &|| false).unwrap(), "said\n");
+        let (endless, program) = tool(folder.path(), "topology", "yes shard | head -c 20000000");
+        let much =
+            tools.run(&endless, (&program, &free), ("testing", LIMIT), &|| false).unwrap_err().to_string();
+        assert!(much.contains("more than 16 MiB"), "{much}");
+        let late = tools
+            .run(&hangs, (&sleep, &free), ("testing", Duration::ZERO), &|| false)
+            .unwrap_err()
+            .to_string();
         assert!(late.contains("did not finish within 0 s"), "{late}");
     }
 }

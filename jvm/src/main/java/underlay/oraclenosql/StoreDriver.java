@@ -62,7 +62,12 @@ public final class StoreDriver implements Driver {
                 .setRequestLimit(new RequestLimitConfig(MAX_REQUESTS, ALL_PERCENT, ALL_PERCENT));
         String loginFile = properties.get("login-file");
         if (loginFile != null) {
-            config.setSecurityProperties(security(Path.of(loginFile)));
+            Properties security = security(Path.of(loginFile));
+            // Whatever names a user sends a password, which nobody but the store may read.
+            if (!"ssl".equals(security.getProperty("oracle.kv.transport"))) {
+                throw new IllegalArgumentException(loginFile + " does not say oracle.kv.transport=ssl, so a password would be sent unencrypted");
+            }
+            config.setSecurityProperties(security);
         }
         LoginCredentials credentials = credentials(properties);
         store = credentials == null ? KVStoreFactory.getStore(config)
