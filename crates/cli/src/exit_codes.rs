@@ -99,7 +99,7 @@ impl From<underlay_study::session::SessionError> for Failure {
     fn from(error: underlay_study::session::SessionError) -> Self {
         use underlay_study::session::SessionError;
         match error {
-            SessionError::Stopped => Failure::Failed(error.to_string()),
+            SessionError::Stopped => Failure::Stopped(error.to_string()),
             SessionError::System(error) => error.into(),
             SessionError::Attach(error) => error.into(),
         }

@@ -8,7 +8,7 @@ mod servers;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, page_cache};
@@ -37,6 +37,8 @@ pub enum Enforcement<'a> {
     None,
     /// The kernel, by a group for each server whose name begins with this one.
     Kernel { name: &'a str, registry: &'a Registry },
+    /// Nobody, but the servers are in such groups all the same, so that a stop ends whatever they have started.
+    Grouped { name: &'a str, registry: &'a Registry },
 }
 
 /// A session that could not begin, or not go on.
@@ -55,7 +57,8 @@ pub struct Session {
     /// They go before their budgets: a group that has processes can't be removed.
     servers: Servers,
     budgets: Vec<Budget>,
-    /// Groups without limits for clients that are programs of the user's: whatever they leave behind is found there.
+    /// Groups without limits for the servers' tools and clients: they end with the servers, and whatever clients that are programs of the user's leave
+    /// behind is found there.
     client_groups: Vec<Budget>,
     unenforced: Option<Missing>,
 }
@@ -75,10 +78,11 @@ pub struct Outcome {
 }
 
 impl Session {
-    /// Starts a server on each place, all at the same time. At `stop` what has been started is killed, so that nobody waits for the rest.
+    /// Starts a server on each place, all at the same time. At `stop` what has been started is killed, so that nobody waits for the rest. Without
+    /// control groups nobody can, and the start goes on to its end.
     ///
     /// # Errors
-    /// When a server does not start, or the kernel refuses a budget for another reason than that it has none to give:
+    /// At `stop`, when a server does not start, or the kernel refuses a budget for another reason than that it has none to give:
     /// the session goes on without them then, and [`unenforced`](Self::unenforced) says why.
     pub fn start(
         system: &dyn System,
@@ -90,10 +94,14 @@ impl Session {
         let (budgets, unenforced) = match enforcement {
             Enforcement::None => (Vec::new(), None),
             Enforcement::Kernel { name, registry } => budgets(&places, name, registry)?,
+            Enforcement::Grouped { name, registry } => match unlimited_groups(places.len(), name, registry) {
+                Err(AttachError::Missing(_)) => (Vec::new(), None),
+                groups => (groups?, None),
+            },
         };
         let client_groups = match (enforcement, budgets.is_empty()) {
-            (Enforcement::Kernel { name, registry }, false) if system.capabilities().by_command => {
-                client_groups(places.len(), name, registry)?
+            (Enforcement::Kernel { name, registry } | Enforcement::Grouped { name, registry }, false) => {
+                unlimited_groups(places.len(), &format!("{name}-clients"), registry)?
             }
             _ => Vec::new(),
         };
@@ -115,7 +123,12 @@ impl Session {
             })
             .collect();
         let groups: Vec<&Budget> = budgets.iter().chain(&client_groups).collect();
-        let servers = killed_at(stop, &groups, || Servers::start(system, &grounds, settings))?;
+        let servers = killed_at(stop, &groups, || Servers::start(system, &grounds, settings));
+        // What breaks while everything is being stopped is no finding.
+        if stop.load(Ordering::Relaxed) {
+            return Err(SessionError::Stopped);
+        }
+        let servers = servers?;
         Ok(Session { servers, budgets, client_groups, unenforced })
     }
 
@@ -316,9 +329,9 @@ fn budgets(
 /// As much memory as no host has.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 
-fn client_groups(count: usize, name: &str, registry: &Registry) -> Result<Vec<Budget>, AttachError> {
+fn unlimited_groups(count: usize, name: &str, registry: &Registry) -> Result<Vec<Budget>, AttachError> {
     let limits = Limits { memory_bytes: UNLIMITED_BYTES, cpu: None };
-    (0..count).map(|server| Budget::create(&format!("{name}-clients-{server}"), &limits, registry)).collect()
+    (0..count).map(|server| Budget::create(&format!("{name}-{server}"), &limits, registry)).collect()
 }
 
 /// Everything that a server stores on.

@@ -158,7 +158,7 @@ fn the_short_form_may_keep_some_of_the_storages() {
     assert!(short.faults.is_empty(), "a fault of a storage that is left out");
     // What holds a part of the data is no storage of its own, and stays.
     let spark = study("spark-object-store.toml", true);
-    assert_eq!((spark.storages.len(), spark.role_storages.len()), (5, 2));
+    assert_eq!((spark.storages.len(), spark.role_storages.len()), (4, 2));
 }
 
 #[test]

@@ -60,15 +60,16 @@ impl JavaServer {
         Ok(JavaProcess { child, namespace: self.namespace.clone(), killed: AtomicBool::new(false) })
     }
 
-    /// Runs a tool outside of any budget and returns what it printed. Fails if the tool takes longer than `limit` or exits
+    /// Runs a tool outside of any budget and returns what it printed; `resources` are those of its system. Fails if the tool takes longer than `limit` or exits
     /// with a status other than 0.
     pub(crate) fn run(
         &self,
         java: &Java,
+        resources: &Resources,
         during: &'static str,
         limit: Duration,
     ) -> Result<String, SystemError> {
-        let process = self.start(java, &Resources::unlimited())?;
+        let process = self.start(java, &resources.of_tools())?;
         let state = process.state();
         if !state.wait(limit) {
             let problem = format!("{} did not finish within {:.0} s", self.name, limit.as_secs_f64());
@@ -278,7 +279,10 @@ mod tests {
         let java = Java::find("test").unwrap();
         let mut server = server(folder.path());
         server.class = "no.such.Program".to_owned();
-        let error = server.run(&java, "testing", Duration::from_secs(60)).unwrap_err().to_string();
+        let error = server
+            .run(&java, &Resources::unlimited(), "testing", Duration::from_secs(60))
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("test failed while testing: Version 2 (process "), "{error}");
         assert!(error.contains("exited with status 1"), "{error}");
         assert!(error.contains("no.such.Program"), "{error}");

@@ -71,7 +71,7 @@ pub struct Resources {
     pub processors: Option<Vec<u32>>,
     /// The cores of the modelled machine, by which a Java program sizes its pools of threads. By default it counts this host's.
     pub modelled_cores: Option<u32>,
-    /// Like `join_files`, of groups without limits for programs that are clients of the system: whatever they start is found there.
+    /// Like `join_files`, of groups without limits for its tools and for programs that are clients of it: whatever they start is found there.
     pub client_join_files: Vec<PathBuf>,
 }
 
@@ -87,9 +87,14 @@ impl Resources {
         }
     }
 
-    /// For processes that aren't part of the system under test, such as tools and clients.
+    /// For processes that aren't part of the system under test, and that nobody has to end with it.
     pub fn unlimited() -> Resources {
         Resources::of(u64::MAX)
+    }
+
+    /// For the system's tools and clients: they are not held to anything, and end with the servers when nobody wants these any more.
+    pub(crate) fn of_tools(&self) -> Resources {
+        Resources { join_files: self.client_join_files.clone(), ..Resources::unlimited() }
     }
 
     /// The same, with a machine of so many cores at most: the modelled one, or this host where none is.

@@ -148,6 +148,10 @@ fn nodes_go_and_come_back(cluster: &Cluster) {
     }
     // What was written meanwhile has one copy.
     cluster.settle(LIMIT).unwrap();
+    // One that is killed is still up in Ceph's map when it starts again: it serves once the map has the new one.
+    nodes.kill("osd0").unwrap();
+    nodes.start("osd0", &|| {}).unwrap();
+    cluster.settle(LIMIT).unwrap();
     assert!(nodes.list().unwrap().iter().all(|node| node.condition == NodeCondition::Serving));
 }
 

@@ -21,7 +21,7 @@ use super::directory::scratch_of;
 use super::kept_logs::KeptLogs;
 use super::prepared::{Data, Prepared};
 use super::tree_copy::copy_tree;
-use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, drive, images, storage};
+use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, drive, images, space, storage};
 use crate::plan::is_loaded_on_its_storage;
 use crate::session::{Enforcement, Place, Session};
 use crate::spec::StorageSource;
@@ -126,6 +126,20 @@ impl Datasets {
         observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
+        self.try_load(plan, system, paths, observer, stop).map_err(|error| {
+            let full = space::note(&self.root).map(|told| format!("\n{told}"));
+            error.with(&full.unwrap_or_default())
+        })
+    }
+
+    fn try_load(
+        &self,
+        plan: &CellPlan<'_>,
+        system: &dyn System,
+        paths: StoragePaths,
+        observer: &dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<(), CellError> {
         // At this machine's own speed, whatever the cells' is.
         let slow_motion = if system.keeps_timeouts() { plan.scale.time } else { 1.0 };
         let mut settings = Settings { slow_motion, ..settings(plan) };
@@ -141,7 +155,13 @@ impl Datasets {
             return self.logs.of_failure(plan, system, &scratch, loaded);
         }
         // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
-        let session = Session::start(system, vec![place], Enforcement::None, &settings, stop)?;
+        let enforcement = match plan.storage.is_elsewhere() {
+            true => Enforcement::None,
+            false => Enforcement::Grouped { name: "load", registry: &self.registry },
+        };
+        let session = Session::start(system, vec![place], enforcement, &settings, stop);
+        check_stop(stop)?;
+        let session = session?;
         let spec = drive::loading_spec(plan)?;
         let outcome =
             drive::drive(&spec, &session, &(), observer, stop, "loading", drive::Keep::default())?.measured;

@@ -151,7 +151,12 @@ impl Servers {
             Life::Making => {
                 let words = ["init", "--instance-name", INSTANCE, "--password", &identity.password];
                 let tool = program("init", &words);
-                let made = tool.run(&environment.java, "initialising the instance", environment.limit);
+                let made = tool.run(
+                    &environment.java,
+                    &environment.resources,
+                    "initialising the instance",
+                    environment.limit,
+                );
                 // Its folder contains the arguments, and so the password.
                 let _ = std::fs::remove_dir_all(&tool.folder);
                 made?;
@@ -160,7 +165,7 @@ impl Servers {
                 // Killed servers still hold their locks until their sessions expire. Removing them is safe, because no other server
                 // can be running.
                 let locks = program("zoo-zap", &["zoo-zap", "-manager", "-tservers", "--gc"]);
-                locks.run(&environment.java, "starting", environment.limit)?;
+                locks.run(&environment.java, &environment.resources, "starting", environment.limit)?;
                 set_to_run(environment, &path)?;
             }
             Life::Stopped => set_to_run(environment, &path)?,
@@ -229,7 +234,7 @@ impl Servers {
             let path = ClassPath::new().with_classes(hdfs_configuration).with_jars(&environment.library);
             let words = ["admin", "stop", &address_of(number).to_string()];
             let tool = environment.program(&format!("stop-{name}"), MAIN, &words, path);
-            tool.run(&environment.java, DURING, environment.limit)?;
+            tool.run(&environment.java, &environment.resources, DURING, environment.limit)?;
             server.state().wait(environment.limit);
             // One that was killed meanwhile was not stopped. Otherwise its exit status depends on whether it lost its lock before it
             // ended, so it means nothing.
@@ -275,7 +280,7 @@ impl Servers {
         self.check(DURING)?;
         let path = ClassPath::new().with_classes(hdfs_configuration).with_jars(&environment.library);
         let tool = environment.program("stop-all", MAIN, &["admin", "stopAll"], path);
-        tool.run(&environment.java, DURING, environment.limit)?;
+        tool.run(&environment.java, &environment.resources, DURING, environment.limit)?;
         self.manager.wait_for_end(environment.limit)?;
         // The manager waited for them. Their exit status depends on whether they lost their lock before or after they were told to
         // stop, so it means nothing.
@@ -293,7 +298,7 @@ impl Servers {
 fn set_to_run(environment: &ProcessEnvironment, path: &ClassPath) -> Result<(), SystemError> {
     let class = "org.apache.accumulo.manager.state.SetGoalState";
     let tool = environment.program("goal-state", class, &["NORMAL"], path.clone());
-    tool.run(&environment.java, "starting", environment.limit).map(drop)
+    tool.run(&environment.java, &environment.resources, "starting", environment.limit).map(drop)
 }
 
 fn tablet_server(site: &Site<'_>, number: u64, program: &dyn Fn(&str, &[&str]) -> JavaServer) -> JavaServer {

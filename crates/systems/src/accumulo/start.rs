@@ -236,7 +236,8 @@ impl System for Accumulo {
         };
         let allowed = allowed.map(|(allowed, _)| allowed);
         let library = ACCUMULO.directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
-        let client = ClientPlan { config: &config, settings, timeout, limit, library: &library, allowed };
+        let client =
+            ClientPlan { config: &config, settings, resources, timeout, limit, library: &library, allowed };
         match &existing {
             Some(existing) => {
                 let (user, password) = self.credentials()?;
@@ -363,6 +364,8 @@ fn identity(metadata: &Path) -> Result<Identity, SystemError> {
 struct ClientPlan<'a> {
     config: &'a Config,
     settings: &'a Settings,
+    /// Those of the cluster.
+    resources: &'a Resources,
     timeout: Duration,
     limit: Duration,
     library: &'a Path,
@@ -403,7 +406,7 @@ impl ClientPlan<'_> {
             options,
             scratch,
             heap_bytes: CLIENT_HEAP_BYTES,
-            resources: &Resources::unlimited(),
+            resources: &self.resources.of_tools(),
             namespace,
             timeout: self.timeout,
             start_limit: self.limit,

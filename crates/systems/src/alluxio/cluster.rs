@@ -158,21 +158,28 @@ impl Alluxio {
         let mut format = plan.server("Format", "alluxio.cli.Format", MASTER_HEAP_BYTES, namespace);
         format.arguments = vec!["master".to_owned()];
         format.quick_start = true;
-        format.run(&plan.java, "starting", limit)?;
-        let mut servers = Vec::new();
-        for (name, class, heap_bytes, address) in [
-            ("Alluxio master", "alluxio.master.AlluxioMaster", MASTER_HEAP_BYTES, MASTER),
-            ("Alluxio job master", "alluxio.master.AlluxioJobMaster", JOB_MASTER_HEAP_BYTES, JOB_MASTER),
-            ("Alluxio worker", "alluxio.worker.AlluxioWorker", WORKER_HEAP_BYTES, WORKER),
-            ("Alluxio job worker", "alluxio.worker.AlluxioJobWorker", JOB_WORKER_HEAP_BYTES, JOB_WORKER),
+        format.run(&plan.java, resources, "starting", limit)?;
+        let mut servers: Vec<JavaProcess> = Vec::new();
+        // Those of one line need only those before.
+        for line in [
+            &[("Alluxio master", "alluxio.master.AlluxioMaster", MASTER_HEAP_BYTES, MASTER)][..],
+            &[
+                ("Alluxio job master", "alluxio.master.AlluxioJobMaster", JOB_MASTER_HEAP_BYTES, JOB_MASTER),
+                ("Alluxio worker", "alluxio.worker.AlluxioWorker", WORKER_HEAP_BYTES, WORKER),
+            ],
+            &[("Alluxio job worker", "alluxio.worker.AlluxioJobWorker", JOB_WORKER_HEAP_BYTES, JOB_WORKER)],
         ] {
-            let mut server = plan.server(name, class, heap_bytes, namespace);
-            if address == JOB_WORKER {
-                server.options.extend(UNCOUNTED.map(str::to_owned));
+            let first = servers.len();
+            for &(name, class, heap_bytes, address) in line {
+                let mut server = plan.server(name, class, heap_bytes, namespace);
+                if address == JOB_WORKER {
+                    server.options.extend(UNCOUNTED.map(str::to_owned));
+                }
+                servers.push(server.start(&plan.java, resources)?);
             }
-            let server = server.start(&plan.java, resources)?;
-            server.wait_for_listener(address, limit)?;
-            servers.push(server);
+            for (server, &(.., address)) in servers[first..].iter().zip(line) {
+                server.wait_for_listener(address, limit)?;
+            }
         }
         Ok(Alluxio { system: plan.system, namespace: Arc::clone(namespace), servers })
     }

@@ -36,6 +36,8 @@ pub(super) struct Node {
     /// The command line of `nodetool` without its command.
     tool: Vec<String>,
     java: Java,
+    /// Those of `nodetool`.
+    of_tools: Resources,
     scratch: PathBuf,
 }
 
@@ -86,7 +88,8 @@ impl Node {
         );
         let data = plan.directories.data.clone();
         let network = plan.network.clone();
-        Ok(Node { child, native, network, data, tool, java: java.clone(), scratch })
+        let of_tools = plan.resources.of_tools();
+        Ok(Node { child, native, network, data, tool, java: java.clone(), of_tools, scratch })
     }
 
     /// Where clients reach it.
@@ -140,7 +143,7 @@ impl Node {
         self.network.enter(&mut command);
         // Named by the command, since no command runs twice at the same time on a node.
         let log = self.scratch.join(format!("nodetool-{what}.log"));
-        let tool = Child::spawn(NAME, command, &log, &Resources::unlimited())?;
+        let tool = Child::spawn(NAME, command, &log, &self.of_tools)?;
         let ended = tool.state().wait(limit);
         let output = std::fs::read(&log).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).into_owned();

@@ -112,7 +112,7 @@ impl Ceph {
         check_installed(plan.system)?;
         let id = uuid(plan.system)?;
         let certificate = prepare(plan, &id)?;
-        let programs = Programs::new(plan.system, &plan.scratch, namespace);
+        let programs = Programs::new(plan.system, &plan.scratch, namespace, resources);
         let limit = stretched(START_LIMIT_S, plan.slow_motion);
         let run = |program: &str, words: &[&str]| programs.run(STARTING, limit, program, words);
         let map = plan.scratch.join("monitors").display().to_string();
@@ -129,11 +129,7 @@ impl Ceph {
         let has_quorum = || Ok(run("ceph", &["quorum_status"]).is_ok());
         monitor.state().wait_until(STARTING, "in a quorum", limit, POLL, &has_quorum)?;
         let manager = programs.start("manager", "ceph-mgr", &["--id", "a"], resources)?;
-        let mut osds = Vec::new();
-        for number in 0..plan.osds.len() {
-            make_osd(&programs, plan, number, limit)?;
-            osds.push((name_of(number), Arc::new(start_osd(&programs, number, resources)?)));
-        }
+        let osds = make_osds(&programs, plan, resources, limit)?;
         let osds = Roster::new(plan.system, osds);
         let servers = || [&monitor, &manager].iter().try_for_each(|server| server.check(STARTING));
         wait_for_osds(&programs, plan, limit, &|| servers().and_then(|()| osds.check(STARTING)))?;
@@ -341,19 +337,34 @@ fn prepare(plan: &Plan, id: &str) -> Result<Option<Certificate>, SystemError> {
     Ok(certificate)
 }
 
-/// Makes the empty store of an OSD and puts the OSD on the cluster's map.
-fn make_osd(programs: &Programs, plan: &Plan, number: usize, limit: Duration) -> Result<(), SystemError> {
-    let id = uuid(plan.system)?;
-    let (name, number_text) = (format!("osd.{number}"), number.to_string());
-    let given = programs.run(STARTING, limit, "ceph", &["osd", "new", &id])?;
-    if given.trim() != number_text {
-        let problem = format!("Ceph gave an OSD the number {:?} and not {number}", given.trim());
-        return Err(SystemError::starting(plan.system, problem));
-    }
-    let place = ["osd", "crush", "add", name.as_str(), "1.0", "host=underlay", "root=default"];
-    programs.run(STARTING, limit, "ceph", &place)?;
-    let store = ["--mkfs", "--id", number_text.as_str(), "--osd-uuid", id.as_str()];
-    programs.run(STARTING, limit, "ceph-osd", &store).map(drop)
+/// Makes the OSDs with empty stores and starts them. Each gets its number after the one before, and its store while others get their numbers.
+fn make_osds(
+    programs: &Programs,
+    plan: &Plan,
+    resources: &Resources,
+    limit: Duration,
+) -> Result<Vec<(String, Arc<Daemon>)>, SystemError> {
+    let make = |number: usize, id: String| -> Result<(String, Arc<Daemon>), SystemError> {
+        let number_text = number.to_string();
+        let store = ["--mkfs", "--id", number_text.as_str(), "--osd-uuid", id.as_str()];
+        programs.run(STARTING, limit, "ceph-osd", &store)?;
+        Ok((name_of(number), Arc::new(start_osd(programs, number, resources)?)))
+    };
+    let make = &make;
+    std::thread::scope(|scope| {
+        let mut made = Vec::new();
+        for number in 0..plan.osds.len() {
+            let id = uuid(plan.system)?;
+            let given = programs.run(STARTING, limit, "ceph", &["osd", "new", &id])?;
+            if given.trim() != number.to_string() {
+                let problem = format!("Ceph gave an OSD the number {:?} and not {number}", given.trim());
+                return Err(SystemError::starting(plan.system, problem));
+            }
+            made.push(scope.spawn(move || make(number, id)));
+        }
+        let outcomes = made.into_iter();
+        outcomes.map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 fn start_osd(programs: &Programs, number: usize, resources: &Resources) -> Result<Daemon, SystemError> {

@@ -65,6 +65,8 @@ pub(super) struct Programs {
     pub configuration: PathBuf,
     pub scratch: PathBuf,
     pub namespace: Arc<NetworkNamespace>,
+    /// Those of its tools.
+    of_tools: Resources,
     tools: AtomicU64,
 }
 
@@ -84,12 +86,19 @@ pub(super) fn check_installed(system: &'static str) -> Result<(), SystemError> {
 }
 
 impl Programs {
-    pub(super) fn new(system: &'static str, scratch: &Path, namespace: &Arc<NetworkNamespace>) -> Programs {
+    /// `resources` are those of the cluster.
+    pub(super) fn new(
+        system: &'static str,
+        scratch: &Path,
+        namespace: &Arc<NetworkNamespace>,
+        resources: &Resources,
+    ) -> Programs {
         Programs {
             system,
             configuration: scratch.join("ceph.conf"),
             scratch: scratch.to_owned(),
             namespace: Arc::clone(namespace),
+            of_tools: resources.of_tools(),
             tools: AtomicU64::new(0),
         }
     }
@@ -154,7 +163,7 @@ impl Programs {
         })?;
         let _removed = RemovedFile(&log);
         let command = self.command(program, words);
-        let tool = Child::spawn_as(self.system, program, command, &log, &Resources::unlimited())?;
+        let tool = Child::spawn_as(self.system, program, command, &log, &self.of_tools)?;
         let state = tool.state();
         if !state.wait(limit) {
             let problem = format!("{program} did not finish within {:.0} s", limit.as_secs_f64());

@@ -129,9 +129,7 @@ impl Ground {
         let resources = match belongs {
             Belongs::System => self.resources.clone(),
             // Clients run where we do.
-            Belongs::Client => {
-                Resources { join_files: self.resources.client_join_files.clone(), ..Resources::unlimited() }
-            }
+            Belongs::Client => self.resources.of_tools(),
         };
         let ids: Option<(Uid, Gid)> = self.user.as_ref().map(|user| (user.uid, user.gid));
         let (user, places) = (self.user.clone(), self.places.clone());

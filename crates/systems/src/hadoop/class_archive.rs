@@ -12,7 +12,7 @@ use crate::artifacts::ArtifactError;
 use crate::artifacts::cache::{self, make_once};
 use crate::java::{ClassPath, Java};
 use crate::java_server::JavaServer;
-use crate::system::{Progress, SystemError};
+use crate::system::{Progress, Resources, SystemError};
 
 const DURING: &str = "archiving its classes";
 /// It took 20 to 40 s. This limit only tells a stuck process from a slow one.
@@ -112,7 +112,7 @@ impl ClassArchive {
         let mut list = tool("class list", LIST, ClassPath::new().with_classes(classes));
         list.arguments =
             jars.iter().filter(|jar| is_listed(jar)).map(|jar| jar.display().to_string()).collect();
-        let names = list.run(java, DURING, LIMIT)?;
+        let names = list.run(java, &Resources::unlimited(), DURING, LIMIT)?;
         let io = |action: &'static str, path: &Path| {
             let path = path.to_owned();
             move |error: std::io::Error| ArtifactError::io(action, path)(error).of_system(NAME)
@@ -130,7 +130,7 @@ impl ClassArchive {
             format!("-XX:SharedClassListFile={}", names_file.display()),
             format!("-XX:SharedArchiveFile={}", made.display()),
         ];
-        dump.run(java, DURING, LIMIT)?;
+        dump.run(java, &Resources::unlimited(), DURING, LIMIT)?;
         File::open(&made).and_then(|file| file.sync_all()).map_err(io("write out", &made))?;
         std::fs::rename(&made, &self.file).map_err(io("make", &self.file))
     }

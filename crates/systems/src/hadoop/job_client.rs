@@ -67,8 +67,13 @@ pub(super) struct Place<'a> {
 }
 
 impl JobClient {
-    /// Starts it, outside of any memory budget, since a client represents another machine. It need not listen yet when this returns.
-    pub(super) fn start(java: &Java, place: &Place<'_>) -> Result<JobClient, SystemError> {
+    /// Starts it, outside of any memory budget, since a client represents another machine. It need not listen yet when this returns. `resources`
+    /// are those of its cluster.
+    pub(super) fn start(
+        java: &Java,
+        place: &Place<'_>,
+        resources: &Resources,
+    ) -> Result<JobClient, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
         let folder = place.scratch.join("job-client");
         std::fs::create_dir_all(&folder)
@@ -94,7 +99,7 @@ impl JobClient {
             folder,
             namespace: place.namespace.clone(),
         };
-        Ok(JobClient { process: server.start(java, &Resources::unlimited())?, socket })
+        Ok(JobClient { process: server.start(java, &resources.of_tools())?, socket })
     }
 
     pub(super) fn process(&self) -> &JavaProcess {

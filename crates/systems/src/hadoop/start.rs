@@ -118,7 +118,7 @@ impl Hadoop {
                     namespace: Some(Arc::clone(&namespace)),
                 };
                 let yarn = Yarn::start(&java, &plan, &namespace, resources)?;
-                let client = JobClient::start(&java, &place)?;
+                let client = JobClient::start(&java, &place, resources)?;
                 let servers = Servers {
                     yarn,
                     hdfs,
@@ -151,7 +151,7 @@ fn join(
         return Err(SystemError::Setting { system: NAME, key: "configuration".to_owned(), problem });
     }
     let place = Place { configuration, library, classes, scratch, namespace: None };
-    let client = JobClient::start(java, &place)?;
+    let client = JobClient::start(java, &place, &Resources::unlimited())?;
     Ok(Cluster { config: config.clone(), client, servers: None, checksum: Mutex::default() })
 }
 

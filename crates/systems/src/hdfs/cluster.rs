@@ -139,7 +139,7 @@ impl Hdfs {
         prepare(plan, &programs)?;
         let is_new = is_empty(&plan.name_directory);
         if is_new {
-            format(plan, namespace, &programs)?;
+            format(plan, namespace, &programs, resources)?;
         }
         let mut namenode = programs.server(plan, namespace, "NameNode", NAMENODE);
         namenode.heap_bytes = plan.heaps.namenode_bytes;
@@ -358,7 +358,7 @@ impl Hdfs {
         shell.folder = self.plan.scratch.join(format!("hdfs-dfs-{number}"));
         shell.options.push(format!("-D{LOG_LEVEL}=ERROR"));
         shell.arguments = words.iter().map(|&word| word.to_owned()).collect();
-        let output = shell.run(&self.programs.java, during, limit)?;
+        let output = shell.run(&self.programs.java, &self.resources, during, limit)?;
         // After a failure the folder is kept for its log. If it can't be removed, it stays in the scratch directory.
         let _ = std::fs::remove_dir_all(&shell.folder);
         Ok(output)
@@ -448,7 +448,12 @@ fn is_empty(directory: &Path) -> bool {
 }
 
 /// Formats a new file system. DataNodes refuse to start on directories that belong to another one.
-fn format(plan: &Plan, namespace: &Arc<NetworkNamespace>, programs: &Programs) -> Result<(), SystemError> {
+fn format(
+    plan: &Plan,
+    namespace: &Arc<NetworkNamespace>,
+    programs: &Programs,
+    resources: &Resources,
+) -> Result<(), SystemError> {
     if let Some(used) = plan.datanodes.iter().flatten().find(|directory| !is_empty(&directory.path)) {
         return plan.failed(format!(
             "{} has blocks of a file system whose NameNode's directory is gone ({} is empty): use directories of one file \
@@ -459,5 +464,5 @@ fn format(plan: &Plan, namespace: &Arc<NetworkNamespace>, programs: &Programs) -
     }
     let mut tool = programs.server(plan, namespace, "NameNode format", NAMENODE);
     tool.arguments = ["-format", "-nonInteractive"].map(str::to_owned).into();
-    tool.run(&programs.java, "starting", stretched(START_LIMIT_S, plan.slow_motion)).map(drop)
+    tool.run(&programs.java, resources, "starting", stretched(START_LIMIT_S, plan.slow_motion)).map(drop)
 }

@@ -97,7 +97,9 @@ fn hdfs_site(plan: &Plan) -> Properties {
         ("dfs.client.slow.io.warning.threshold.ms", stretched(30_000.0)),
         ("dfs.datanode.slow.io.warning.threshold.ms", stretched(1_000.0)),
         ("dfs.datanode.bp-ready.timeout", seconds(20.0, plan.slow_motion)),
-        ("dfs.namenode.reconstruction.pending.timeout-sec", seconds(300.0, plan.slow_motion)),
+        // A copy that failed because its DataNode went is tried again after this time, and a file system comes to rest no sooner. Scaled blocks are
+        // copied in less than a second; the default is five minutes.
+        ("dfs.namenode.reconstruction.pending.timeout-sec", seconds(30.0, plan.slow_motion)),
         ("dfs.datanode.disk.check.timeout", format!("{}s", seconds(600.0, plan.slow_motion))),
         // Background scanners would read the storage at arbitrary times.
         ("dfs.datanode.scan.period.hours", "-1".to_owned()),
