@@ -32,6 +32,9 @@ pub struct NodeEventRecord {
     /// When it was told to start; absent where it stayed away, as are the next two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_s: Option<f64>,
+    /// It was sent away by an event of the study and told to start by somebody (`underlay node start`), not by the event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub started_by_hand: bool,
     /// When its process ran again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_back_s: Option<f64>,

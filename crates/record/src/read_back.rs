@@ -29,9 +29,9 @@ pub struct ReadBackRecord {
     /// knows what they should hold.
     #[serde(default)]
     pub unjudged: u64,
-    /// Writes that were acknowledged, whether of the sample or not.
-    #[serde(default)]
-    pub acknowledged: u64,
+    /// Writes that were acknowledged, whether of the sample or not; absent where nobody counted them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<u64>,
     /// Writes of records that came when the sample was full, and are not in it.
     #[serde(default)]
     pub left_out: u64,
@@ -46,10 +46,13 @@ impl ReadBackRecord {
         self.missing + self.older + self.wrong
     }
 
+    fn has_nothing_to_find(&self) -> bool {
+        self.acknowledged == Some(0) && self.noted == self.unjudged
+    }
+
     /// Whether nothing is lost as far as was read, every record could be read that there was time for, and there was something to find.
     pub fn is_sound(&self) -> bool {
-        let nothing_to_find = self.acknowledged == 0 && self.noted == self.unjudged;
-        self.lost() == 0 && self.unreadable == 0 && (self.checked > 0 || nothing_to_find)
+        self.lost() == 0 && self.unreadable == 0 && (self.checked > 0 || self.has_nothing_to_find())
     }
 }
 
@@ -91,7 +94,7 @@ impl fmt::Display for ReadBackRecord {
             write!(f, ", a sample of one in {}", self.one_in)?;
         }
         match self.lost() {
-            0 if self.checked == 0 && self.acknowledged == 0 && self.noted == self.unjudged => {
+            0 if self.checked == 0 && self.has_nothing_to_find() => {
                 f.write_str(", since none was acknowledged")?;
             }
             0 if self.checked == 0 => {}
@@ -152,19 +155,26 @@ mod tests {
         let none = ReadBackRecord { noted: 7, one_in: 1, unreadable: 7, ..ReadBackRecord::default() };
         assert_eq!(none.to_string(), "0 written records were read back; 7 could not be read");
         assert!(!none.is_sound() && !ReadBackRecord { checked: 6, unreadable: 1, ..none }.is_sound());
-        assert!(ReadBackRecord::default().is_sound());
-        let anything =
-            ReadBackRecord { noted: 7, one_in: 1, unjudged: 7, acknowledged: 9, ..ReadBackRecord::default() };
+        assert!(ReadBackRecord { acknowledged: Some(0), ..ReadBackRecord::default() }.is_sound());
+        // A record of before these were counted.
+        assert!(!ReadBackRecord { one_in: 9, ..ReadBackRecord::default() }.to_string().contains("none was"));
+        let anything = ReadBackRecord {
+            noted: 7,
+            one_in: 1,
+            unjudged: 7,
+            acknowledged: Some(9),
+            ..ReadBackRecord::default()
+        };
         assert_eq!(
             anything.to_string(),
             "0 written records were read back; 7 could hold anything, since writes of them got no answer"
         );
         assert!(!anything.is_sound());
         // A sample in which none of them was: 9 writes were acknowledged, and nothing is known of any.
-        let missed = ReadBackRecord { one_in: 50_000, acknowledged: 9, ..ReadBackRecord::default() };
+        let missed = ReadBackRecord { one_in: 50_000, acknowledged: Some(9), ..ReadBackRecord::default() };
         assert_eq!(missed.to_string(), "0 written records were read back, a sample of one in 50000");
         assert!(!missed.is_sound());
-        let failed = ReadBackRecord { acknowledged: 0, ..anything };
+        let failed = ReadBackRecord { acknowledged: Some(0), ..anything };
         assert!(failed.is_sound() && failed.to_string().contains("since none was acknowledged"), "{failed}");
         let more =
             ReadBackRecord { noted: 5, one_in: 1, checked: 5, left_out: 3, ..ReadBackRecord::default() };

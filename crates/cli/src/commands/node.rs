@@ -25,20 +25,22 @@ pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         NodeChoice::parse(node).map_err(|problem| Failure::Mistake(format!("{node}: {problem}")))?;
     }
     let runs = controls(&Registry::open()?);
-    let (_, control) = the_one(runs, arguments.process)?;
+    let (owner, control) = the_one(runs, arguments.process)?;
+    // Nobody had to name it.
+    let run = format!("in {} (process {})", owner.command, owner.process.pid);
     match &arguments.action {
         NodeAction::List { json } => list(&nodes_of(&control)?, *json),
         NodeAction::Stop { node } => {
             let node = done(&control, &NodeCommand::Stop { node: node.clone() })?;
-            output::print(&format!("{node}: stopped. `underlay node start {node}` brings it back"));
+            output::print(&format!("{node}: stopped {run}. `underlay node start {node}` brings it back"));
         }
         NodeAction::Kill { node } => {
             let node = done(&control, &NodeCommand::Kill { node: node.clone() })?;
-            output::print(&format!("{node}: killed. `underlay node start {node}` brings it back"));
+            output::print(&format!("{node}: killed {run}. `underlay node start {node}` brings it back"));
         }
         NodeAction::Start { node } => {
             let node = done(&control, &NodeCommand::Start { node: node.clone() })?;
-            output::print(&format!("{node}: serves again"));
+            output::print(&format!("{node}: serves again {run}"));
         }
     }
     Ok(ExitCode::SUCCESS)

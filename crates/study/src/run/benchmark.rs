@@ -166,7 +166,7 @@ impl Bench {
             ceiling_per_s: None,
             open_loop: false,
             hides_records: false,
-            nodes_went: false,
+            nodes_away: None,
             read_back: None,
             time_scale: plan.scale.time,
         });

@@ -20,7 +20,7 @@ use underlay_workload::{AcknowledgedWrites, Aftermath, ReadBack};
 use super::attached::Storages;
 use super::cell_folder::CellFolder;
 use super::cell_plan::{CellPlan, settings};
-use super::certificate::{Callers, Evidence, Searching, certify};
+use super::certificate::{Callers, Evidence, OutsideOfEvents, Searching, certify};
 use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
 use super::directory::scratch_of;
@@ -30,7 +30,7 @@ use super::feed::{self, CellSource};
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::window::{Window, WindowFigures};
-use super::{CellError, Observer, SETTLE_LIMIT, check_stop, faults, rate_search, storage};
+use super::{CellError, Observer, SETTLE_LIMIT, check_stop, faults, rate_search, space, storage};
 use crate::fill;
 use crate::machine::{Placement, Share};
 use crate::session::{Enforcement, Place, Session};
@@ -117,6 +117,7 @@ impl Observed {
 struct Driven {
     measured: Measured,
     aftermath: Aftermath,
+    nodes_away: Option<OutsideOfEvents>,
     observed: Observed,
 }
 
@@ -172,13 +173,15 @@ impl Bench {
         let events = events::note(&events::concerning(plan.study, plan.system));
         let driven = match self.measure(plan, system, source.as_ref(), &folder, observer, stop) {
             Err(error) => {
+                // Before the cell's images are removed.
+                let space = space::note(&folder);
                 let told: String =
-                    [faults, events].iter().flatten().map(|told| format!("\n{told}")).collect();
+                    [faults, events, space].iter().flatten().map(|told| format!("\n{told}")).collect();
                 return Err(error.with(&told));
             }
             Ok(driven) => driven,
         };
-        let Driven { mut measured, aftermath, mut observed } = driven;
+        let Driven { mut measured, aftermath, nodes_away, mut observed } = driven;
         observed.warnings.extend(faults);
         let ceiling_per_s = self.ceiling(plan)?;
         let wall = begun.elapsed();
@@ -196,7 +199,7 @@ impl Bench {
             ceiling_per_s: Some(ceiling_per_s),
             open_loop,
             hides_records: plan.hides_records(),
-            nodes_went: observed.node_events.iter().any(|event| event.away_s.is_some()),
+            nodes_away,
             read_back: observed.read_back.as_ref(),
             time_scale: plan.scale.time,
         });
@@ -398,6 +401,7 @@ impl Bench {
         let node_events = desk.as_ref().map_or_else(Vec::new, |desk| {
             events::with_effects(desk.events(), &driven.timeline, timeline_parts)
         });
+        let nodes_away = events::outside_of(&node_events, &driven.timeline, spec.threads);
         warnings.extend(events::problems(&node_events));
         let read_back = writes.map(|writes| {
             let how = ReadBack { limit: READ_BACK_LIMIT, stop };
@@ -440,7 +444,7 @@ impl Bench {
             read_back,
             warnings,
         };
-        Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, observed })
+        Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, nodes_away, observed })
     }
 
     /// Starts the system on the cell's storages, in the budgets that the study gives it. A warning where this host can't hold

@@ -13,7 +13,7 @@ use crate::session::Servers;
 use crate::session::nodes::{NodeDesk, PlannedEvent};
 use crate::spec::{EventSpec, Study, SystemSpec};
 
-pub(super) use effect::{TIMELINE_PARTS, with_effects};
+pub(super) use effect::{TIMELINE_PARTS, outside_of, with_effects};
 
 /// The events of a study that concern a system; none for one without nodes that could go.
 pub(super) fn concerning(study: &Study, system: &SystemSpec) -> Vec<PlannedEvent> {
@@ -88,5 +88,12 @@ pub(super) fn problems(events: &[NodeEventRecord]) -> Vec<String> {
         let node = event.node.as_deref().unwrap_or(&event.chosen);
         Some(format!("{name}, {node}: {}", event.problem.as_ref()?))
     };
-    by_hand.chain(events.iter().filter_map(problem)).collect()
+    let back_by_hand = events.iter().filter(|event| event.started_by_hand).filter_map(|event| {
+        let (name, node) = (event.event.as_deref()?, event.node.as_deref()?);
+        Some(format!(
+            "event {name} did not bring {node} back: it was started by hand {:.1} s after the measurement began",
+            event.start_s?
+        ))
+    });
+    by_hand.chain(back_by_hand).chain(events.iter().filter_map(problem)).collect()
 }

@@ -221,7 +221,7 @@ impl Bench {
             ceiling_per_s: None,
             open_loop: false,
             hides_records: false,
-            nodes_went: node_events.iter().any(|event| event.away_s.is_some()),
+            nodes_away: None,
             read_back: None,
             time_scale: plan.scale.time,
         });

@@ -2,6 +2,7 @@
 
 mod control;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ pub use control::{NodeCommand, NodeReply, controls};
 
 const POLL: Duration = Duration::from_millis(50);
 const OVER: &str = "the measurement has ended";
+/// How long a start is waited for behind the measurement while other nodes are away. It may wait for them, who can't be started any more.
+const MAJORITY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a node that is to go is spared until the system has told its figures. One that hangs may be what keeps it from that.
 const FIGURES_LIMIT: Duration = Duration::from_secs(5);
 
@@ -28,6 +31,7 @@ pub struct NodeDesk<'a> {
     count: &'a (dyn Fn() + Sync),
     /// Wall seconds of a modelled one.
     time_scale: f64,
+    majority_limit: Duration,
     shared: Arc<Shared>,
 }
 
@@ -49,7 +53,11 @@ impl Shared {
 struct Inner {
     began: Option<Instant>,
     is_over: bool,
+    /// Why nobody waits any more for nodes that are being started or stopped.
+    given_up: Option<String>,
     events: Vec<NodeEventRecord>,
+    /// Those whose node was told to start and did not come up.
+    start_failed: BTreeSet<usize>,
     /// The nodes that are being started or stopped.
     busy: Vec<String>,
     /// How often the system was asked to take down what its nodes have counted, and how often it has.
@@ -72,11 +80,12 @@ pub struct PlannedEvent {
 impl<'a> NodeDesk<'a> {
     /// `count` has the system take down what its nodes have counted, and is called before one goes.
     pub fn new(nodes: &'a dyn Nodes, count: &'a (dyn Fn() + Sync), time_scale: f64) -> NodeDesk<'a> {
-        NodeDesk { nodes, count, time_scale, shared: Arc::default() }
+        NodeDesk { nodes, count, time_scale, majority_limit: MAJORITY_LIMIT, shared: Arc::default() }
     }
 
     /// Does something while these events come about, and while others of this user may command nodes. A node that is being started or
-    /// stopped when that ends is waited for, unless `stop` says that nobody wants to know: then it is killed.
+    /// stopped when that ends is waited for, unless `stop` says that nobody wants to know, or it may wait for another node that is away: then it is
+    /// killed.
     ///
     /// # Errors
     /// When there is no socket for commands to be had; nothing is done then.
@@ -98,9 +107,7 @@ impl<'a> NodeDesk<'a> {
             let outcome = act();
             self.end();
             drop(control);
-            while !self.shared.inner.lock().busy.is_empty() && !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(POLL);
-            }
+            self.wait_for_busy(stop);
             drop(attended);
             Ok(outcome)
         })
@@ -123,13 +130,42 @@ impl<'a> NodeDesk<'a> {
         self.shared.changed.notify_all();
     }
 
+    fn wait_for_busy(&self, stop: &AtomicBool) {
+        let ended = Instant::now();
+        while !self.shared.inner.lock().busy.is_empty() && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(POLL);
+            if ended.elapsed() < self.majority_limit {
+                continue;
+            }
+            let nodes = self.nodes.list().unwrap_or_default();
+            let away = nodes.iter().filter(|node| node.condition == NodeCondition::Away);
+            let away: Vec<&str> = away.map(|node| node.name.as_str()).collect();
+            if !away.is_empty() {
+                let problem = format!(
+                    "it was not done {:.0} s after the measurement had ended, and may have waited for {}, which {} away",
+                    self.majority_limit.as_secs_f64(),
+                    away.join(", "),
+                    if away.len() == 1 { "was" } else { "were" }
+                );
+                self.shared.inner.lock().given_up = Some(problem);
+                return;
+            }
+        }
+    }
+
     /// Everything has ended, and nobody waits for a node that is being started or stopped.
     fn give_up(&self) {
         self.end();
-        let busy = self.shared.inner.lock().busy.clone();
-        for name in busy {
-            // It may have come up or ended meanwhile, which does no harm.
-            let _ = self.nodes.kill(&name);
+        loop {
+            let busy = self.shared.inner.lock().busy.clone();
+            if busy.is_empty() {
+                return;
+            }
+            for name in busy {
+                // It may have come up or ended meanwhile, which does no harm, or have no process yet: then the next time.
+                let _ = self.nodes.kill(&name);
+            }
+            std::thread::sleep(POLL);
         }
     }
 
@@ -281,8 +317,9 @@ impl<'a> NodeDesk<'a> {
             }
             inner.busy.push(name.to_owned());
         }
-        let outcome = act().map_err(|error| error.to_string());
+        let outcome = act();
         let mut inner = self.shared.inner.lock();
+        let outcome = outcome.map_err(|error| inner.given_up.clone().unwrap_or_else(|| error.to_string()));
         if let Some(at) = inner.busy.iter().position(|busy| *busy == name) {
             inner.busy.remove(at);
         }
@@ -349,7 +386,10 @@ impl<'a> NodeDesk<'a> {
             let all = inner.events.iter().enumerate();
             let places: Vec<usize> =
                 all.filter(|(_, record)| is_open(record, &name)).map(|(place, _)| place).collect();
-            let is_of_others = |&other: &usize| other > place || inner.events[other].event.is_none();
+            // Whoever has tried to start it wants it back.
+            let is_of_others = |&other: &usize| {
+                (other > place || inner.events[other].event.is_none()) && !inner.start_failed.contains(&other)
+            };
             if let Some(&other) = places.iter().rfind(|&other| *other != place && is_of_others(other))
                 && !by_hand
             {
@@ -366,7 +406,10 @@ impl<'a> NodeDesk<'a> {
                 inner.events[place].problem = Some(problem.clone());
                 return Err(problem);
             }
-            places.iter().for_each(|&place| inner.events[place].start_s = Some(now_s));
+            for &place in &places {
+                inner.events[place].start_s = Some(now_s);
+                inner.events[place].started_by_hand = by_hand && inner.events[place].event.is_some();
+            }
             (name, places)
         };
         let note = |note: &dyn Fn(&mut NodeEventRecord, f64)| {
@@ -377,12 +420,19 @@ impl<'a> NodeDesk<'a> {
         let outcome = self.while_busy(&name, || {
             self.nodes.start(&name, &|| note(&|record, now_s| record.process_back_s = Some(now_s)))
         });
+        if outcome.is_err() {
+            self.shared.inner.lock().start_failed.extend(&places);
+        }
         note(&|record, now_s| match &outcome {
             Ok(()) => record.served_s = Some(now_s),
             Err(problem) => {
-                record.problem = Some(problem.clone());
+                // An event whose time is up just when the measurement ends has nothing to tell.
+                if problem != OVER {
+                    let before = record.problem.take().map(|before| before + "; ");
+                    record.problem = Some(before.unwrap_or_default() + problem);
+                }
                 // It is still away: who starts it again is to be found here.
-                (record.start_s, record.process_back_s) = (None, None);
+                (record.start_s, record.process_back_s, record.started_by_hand) = (None, None, false);
             }
         });
         outcome

@@ -237,6 +237,7 @@ impl AcknowledgedWrites {
         let unchecked = noted - found.checked - found.unreadable - found.unjudged;
         let (acknowledged, left_out) =
             (self.acknowledged.load(Ordering::Relaxed), self.left_out.load(Ordering::Relaxed));
+        let acknowledged = Some(acknowledged);
         ReadBackRecord { noted, one_in: self.one_in, unchecked, acknowledged, left_out, ..found }
     }
 }
@@ -319,11 +320,12 @@ impl Reading<'_> {
             self.expected.zip(values).is_some_and(verify)
         };
         let mut worst: Option<(LostWriteProblem, u32)> = None;
-        let mut is_judged = false;
+        let (mut is_judged, mut is_partly_unknown) = (false, false);
         for (&field, written) in fields {
             let value = values.and_then(|values| values.iter().find(|(number, _)| *number == field));
             match written.judge(value.map(|(_, value)| hash(value)), &is_sound) {
-                Judged::Unknown => {}
+                // What was acknowledged behind so many writes is not even noted.
+                Judged::Unknown => is_partly_unknown |= written.may_be_anything,
                 Judged::Right => is_judged = true,
                 Judged::Lost(problem) => {
                     is_judged = true;
@@ -332,7 +334,7 @@ impl Reading<'_> {
             }
         }
         let mut found = self.found.lock();
-        match is_judged {
+        match is_judged && (worst.is_some() || !is_partly_unknown) {
             true => found.checked += 1,
             false => found.unjudged += 1,
         }

@@ -23,7 +23,7 @@ fn certificate_of(devices: &[DeviceActivity], ceiling: f64, steal_share: f64) ->
         paths: &[],
         measured: Some(&measured),
         hides_records: false,
-        nodes_went: false,
+        nodes_away: None,
         read_back: None,
         floor_us: Some(10.0),
         cpu: None,
@@ -62,7 +62,7 @@ fn wrong_values_are_told_apart_from_errors() {
             paths: &[],
             measured: Some(&measured),
             hides_records: false,
-            nodes_went: false,
+            nodes_away: None,
             read_back: None,
             floor_us: None,
             cpu: None,
@@ -89,7 +89,7 @@ fn wrong_values_are_told_apart_from_errors() {
 
 #[test]
 fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there() {
-    let of = |nodes_went: bool, read_back: Option<&ReadBackRecord>| {
+    let of = |nodes_away: Option<OutsideOfEvents>, read_back: Option<&ReadBackRecord>| {
         let measured =
             Measured { throughput_per_s: 1000.0, operations: 1000, errors: 100, ..Measured::default() };
         certify(&Evidence {
@@ -97,7 +97,7 @@ fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there(
             paths: &[],
             measured: Some(&measured),
             hides_records: false,
-            nodes_went,
+            nodes_away,
             read_back,
             floor_us: None,
             cpu: None,
@@ -111,10 +111,14 @@ fn operations_may_fail_where_nodes_went_and_what_was_acknowledged_must_be_there(
         })
     };
     let sound = ReadBackRecord { noted: 9, one_in: 1, checked: 9, ..ReadBackRecord::default() };
-    assert_eq!(failed(&of(false, None)), ["operations answered"]);
-    assert!(failed(&of(true, Some(&sound))).is_empty());
+    assert_eq!(failed(&of(None, None)), ["operations answered"]);
+    let went = |failed: u64| Some(OutsideOfEvents { operations: 500, failed, under_way: 8 });
+    assert!(failed(&of(went(0), Some(&sound))).is_empty());
+    // Those of each thread that had begun before.
+    assert!(failed(&of(went(8), Some(&sound))).is_empty());
+    assert_eq!(failed(&of(went(20), Some(&sound))), ["operations answered"], "it has not recovered");
     let lossy = ReadBackRecord { missing: 2, ..sound };
-    assert_eq!(failed(&of(true, Some(&lossy))), ["acknowledged writes"]);
+    assert_eq!(failed(&of(went(0), Some(&lossy))), ["acknowledged writes"]);
 }
 
 #[test]
@@ -162,7 +166,7 @@ fn a_way_that_costs_more_than_was_taken_off_is_late_and_says_so() {
             ceiling_per_s: None,
             open_loop: false,
             hides_records: false,
-            nodes_went: false,
+            nodes_away: None,
             read_back: None,
             time_scale: 4.0,
         })
@@ -204,7 +208,7 @@ fn a_job_is_certified_by_its_devices_alone() {
         ceiling_per_s: None,
         open_loop: false,
         hides_records: false,
-        nodes_went: false,
+        nodes_away: None,
         read_back: None,
         time_scale: 8.0,
     });
@@ -235,7 +239,7 @@ fn readers_without_authorisation_have_to_find_nothing() {
             ceiling_per_s: None,
             open_loop: false,
             hides_records: true,
-            nodes_went: false,
+            nodes_away: None,
             read_back: None,
             time_scale: 1.0,
         })
@@ -293,7 +297,7 @@ fn of_waiting(
         devices: &[device(1000, 1000)],
         measured: Some(&measured),
         hides_records: false,
-        nodes_went: false,
+        nodes_away: None,
         read_back: None,
         floor_us: Some(10.0),
         cpu: Some(&cpu),
@@ -424,7 +428,7 @@ fn what_was_not_measured_is_never_faithful() {
             paths: &[],
             measured: Some(measured),
             hides_records: false,
-            nodes_went: false,
+            nodes_away: None,
             read_back: None,
             floor_us: Some(10.0),
             cpu: None,

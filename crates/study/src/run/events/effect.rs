@@ -3,6 +3,8 @@
 use underlay_record::{Histogram, NodeEventEffect, NodeEventRecord, NodePhase};
 use underlay_workload::TimelineInterval;
 
+use crate::run::certificate::OutsideOfEvents;
+
 /// Into how many parts an interval of the time series is cut, to tell times finely.
 pub(crate) const TIMELINE_PARTS: u32 = 10;
 /// Others have taken over when throughput is back at this share of what it was. A node less may well cost a third.
@@ -21,6 +23,32 @@ pub(crate) fn with_effects(
         event.effect = effect;
     }
     events
+}
+
+/// What ended while no node was away; `None` where none went. `threads` are those of the clients.
+pub(crate) fn outside_of(
+    events: &[NodeEventRecord],
+    timeline: &[TimelineInterval],
+    threads: u32,
+) -> Option<OutsideOfEvents> {
+    let away: Vec<(f64, Option<f64>)> =
+        events.iter().filter_map(|event| Some((event.away_s?, event.served_s))).collect();
+    if away.is_empty() {
+        return None;
+    }
+    let is_outside = |one: &TimelineInterval| {
+        away.iter().all(|&(away_s, served_s)| {
+            one.end_s <= away_s || served_s.is_some_and(|served_s| one.begin_s >= served_s)
+        })
+    };
+    let came_back = away.iter().filter(|(_, served_s)| served_s.is_some()).count() as u64;
+    let mut outside =
+        OutsideOfEvents { under_way: u64::from(threads) * came_back, ..OutsideOfEvents::default() };
+    for one in timeline.iter().filter(|one| is_outside(one)) {
+        outside.operations += one.latency.count();
+        outside.failed += one.failed;
+    }
+    Some(outside)
 }
 
 fn effect(
@@ -111,6 +139,18 @@ mod tests {
 
     fn event(away_s: f64, served_s: Option<f64>) -> NodeEventRecord {
         NodeEventRecord { away_s: Some(away_s), served_s, ..NodeEventRecord::default() }
+    }
+
+    /// Nothing is answered from 2 s to 5 s, and a node was away until 4 s: what fails after that is no more what was asked for.
+    #[test]
+    fn what_fails_once_all_nodes_are_back_is_told_apart() {
+        let counts = [9, 9, 0, 0, 0, 9];
+        assert_eq!(outside_of(&[], &timeline(&counts), 3), None);
+        let of = |events: &[NodeEventRecord]| outside_of(events, &timeline(&counts), 3).unwrap();
+        assert_eq!(of(&[event(2.0, Some(4.0))]), OutsideOfEvents { operations: 27, failed: 1, under_way: 3 });
+        assert_eq!(of(&[event(2.0, None)]), OutsideOfEvents { operations: 18, failed: 0, under_way: 0 });
+        let both = [event(2.0, Some(3.0)), event(2.5, Some(5.0))];
+        assert_eq!(of(&both), OutsideOfEvents { operations: 27, failed: 0, under_way: 6 });
     }
 
     fn only(away_s: f64, served_s: Option<f64>, counts: &[u64]) -> NodeEventEffect {

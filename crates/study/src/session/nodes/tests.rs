@@ -114,6 +114,28 @@ fn attended(
     desk.events()
 }
 
+/// A start that waits for another node, which nobody can bring back once the measurement is over.
+#[test]
+fn a_start_without_a_majority_is_given_up_behind_the_measurement() {
+    let nodes = Scripted::of(3);
+    nodes.may_serve.store(false, Ordering::SeqCst);
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let mut desk = NodeDesk::new(&nodes, &|| {}, 1.0);
+    desk.majority_limit = Duration::ZERO;
+    let starting = |desk: &NodeDesk<'_>| {
+        desk.begin(Instant::now());
+        until(|| nodes.conditions.lock()[0] == NodeCondition::Starting);
+        nodes.kill("node2").unwrap();
+    };
+    let never = AtomicBool::new(false);
+    desk.attend(&[event("node1", Some(0))], &registry, &never, || starting(&desk)).unwrap();
+    let events = desk.events();
+    let problem = events[0].problem.clone().unwrap_or_default();
+    assert!(problem.contains("may have waited for node2, which was away"), "{problem}");
+    assert_eq!(nodes.conditions.lock()[0], NodeCondition::Away);
+}
+
 fn until(holds: impl Fn() -> bool) {
     while !holds() {
         std::thread::sleep(Duration::from_millis(1));
