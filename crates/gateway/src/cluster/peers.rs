@@ -48,7 +48,8 @@ const CHANGE: Duration = Duration::from_secs(300);
 const QUESTION: Duration = Duration::from_secs(30);
 /// A connection that has been idle for longer may be closed at the other end.
 const MOST_IDLE: Duration = Duration::from_secs(10);
-/// A client's request in which nothing has moved for so long, either way, is given up. Its owner may store a large object before it answers.
+/// A client's request in which nothing has moved for so long, either way, is given up, unless its owner says that it is there: it may have a large
+/// object to store before it answers.
 const STANDSTILL: Duration = Duration::from_secs(15 * 60);
 const MOST_KEPT: usize = 64;
 /// A page of a listing, or some blocks of an object.
@@ -245,10 +246,18 @@ impl Peers {
             frame
         });
         let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
-        let answer = tokio::select! {
-            answer = self.send(address, request, true) => answer.map_err(|error| failed(address, error))?,
-            () = self.ownership.gone(owner) => return Err(failed(address, "it is gone")),
-            () = standstill.is_over() => return Err(failed(address, "nothing moves any more")),
+        let mut sending = std::pin::pin!(self.send(address, request, true));
+        let answer = loop {
+            tokio::select! {
+                answer = &mut sending => break answer.map_err(|error| failed(address, error))?,
+                () = self.ownership.gone(owner) => return Err(failed(address, "it is gone")),
+                () = standstill.is_over() => {}
+            }
+            // One that hangs does not answer this either.
+            match self.ask_at(address, &Question::Ping).await {
+                Ok(_) => standstill.moves(),
+                Err(_) => return Err(failed(address, "nothing moves any more")),
+            }
         };
         standstill.moves();
         let (mut parts, body) = answer.into_parts();
@@ -470,104 +479,4 @@ pub(super) fn name_of(path: &str) -> Option<(String, String)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::ownership::Peer;
-
-    fn peers(secret: &str) -> Peers {
-        Peers {
-            secret: secret.as_bytes().to_vec(),
-            connector: None,
-            ownership: Arc::new(Ownership::new(1)),
-            kept: Mutex::new(HashMap::new()),
-            forwarded: AtomicU64::new(0),
-            standstill: STANDSTILL,
-        }
-    }
-
-    #[test]
-    fn only_who_has_the_secret_is_of_the_cluster() {
-        let (us, them) = (peers("one secret of sixteen"), peers("another of sixteen.."));
-        let request = |by: &Peers, target: &str, body: &str| {
-            let mut request = Request::new(());
-            *request.uri_mut() = target.parse().unwrap();
-            request.headers_mut().insert(PROOF, by.signed(&Method::GET, target, body).unwrap());
-            request
-        };
-        let right = request(&us, "/lake/a?x=1", "client");
-        assert!(matches!(us.asked(&right), Asked::ByClient));
-        assert!(matches!(us.asked(&request(&them, "/lake/a", "client")), Asked::ByStranger));
-        // Of another request, of another time, twice, or not at all.
-        let mut other = right.clone();
-        *other.uri_mut() = "/lake/b?x=1".parse().unwrap();
-        assert!(matches!(us.asked(&other), Asked::ByStranger));
-        let mut late = right.clone();
-        let time_ms = now_ms() - MOST_SKEW_MS - 1000;
-        let proof = us.proof(&Method::GET, "/lake/a?x=1", time_ms, "client").unwrap();
-        late.headers_mut().insert(PROOF, format!("{time_ms} client {proof}").parse().unwrap());
-        assert!(matches!(us.asked(&late), Asked::ByStranger));
-        let mut twice = right.clone();
-        let value = twice.headers()[&PROOF].clone();
-        twice.headers_mut().append(PROOF, value);
-        assert!(matches!(us.asked(&twice), Asked::ByStranger));
-        let mut bare = right;
-        Peers::take_proof(&mut bare);
-        assert!(matches!(us.asked(&bare), Asked::ByStranger));
-    }
-
-    /// It takes connections, and says nothing or the head of an answer.
-    async fn forwarded_to_one_that_hangs(says: &'static [u8]) -> Result<Response<s3s::Body>> {
-        use tokio::io::AsyncWriteExt as _;
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            stream.write_all(says).await.unwrap();
-            std::future::pending::<()>().await;
-        });
-        let mut us = peers("one secret of sixteen");
-        us.standstill = Duration::from_millis(50);
-        let other = Peer { address: address.clone() };
-        us.ownership.learn(HashMap::from([("other".to_owned(), other)]), Vec::new());
-        let request = Request::builder().uri("/lake/a").body(Full::new(Bytes::new())).unwrap();
-        us.forward("other", &address, request).await
-    }
-
-    #[tokio::test]
-    async fn a_gateway_that_hangs_keeps_no_client_for_ever() {
-        let Err(error) = forwarded_to_one_that_hangs(b"").await else { panic!("it has answered") };
-        assert!(matches!(error, Error::Busy(_)), "{error}");
-        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na";
-        let answer = forwarded_to_one_that_hangs(head).await.unwrap();
-        let Err(error) = answer.into_body().collect().await else { panic!("two bytes are missing") };
-        let error = error.to_string();
-        assert!(error.contains("stands still"), "{error}");
-    }
-
-    #[test]
-    fn a_key_is_read_from_a_path_as_s3s_does() {
-        let of = |path: &str| name_of(path).map(|(bucket, key)| format!("{bucket} {key}"));
-        assert_eq!(of("/lake/a/b%20c").as_deref(), Some("lake a/b c"));
-        assert_eq!(of("/lake/%2e%2e/a//b").as_deref(), Some("lake ../a//b"));
-        assert_eq!(of("/lake%2Fa").as_deref(), Some("lake a"));
-        assert_eq!(of("/lake/100%").as_deref(), Some("lake 100%"));
-        for none in ["/", "/lake", "/lake/", "", "lake/a", "/lake/%ff"] {
-            assert_eq!(of(none), None, "{none}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_proof_panics(value in "[ -~]{0,60}", path in "/[ -~]{0,20}") {
-            let us = peers("one secret of sixteen");
-            let mut request = Request::new(());
-            if let Ok(value) = HeaderValue::from_str(&value) {
-                request.headers_mut().insert(PROOF, value);
-            }
-            prop_assert!(matches!(us.asked(&request), Asked::ByStranger));
-            let _ = name_of(&path);
-        }
-    }
-}
+mod tests;

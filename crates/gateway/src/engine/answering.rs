@@ -45,6 +45,7 @@ impl Engine {
                 Ok(Answer::Uploads(uploads, is_truncated))
             }
             Question::Delete { bucket, keys } => self.delete_here(&bucket, keys).await.map(Answer::Deleted),
+            Question::Ping => Ok(Answer::Pong),
             Question::Look { bucket, key } => {
                 let mut record = self.resolve(&bucket, &key).await?.record;
                 record.extents.clear();

@@ -60,6 +60,8 @@ pub enum Question {
         etag: String,
         range: Range<u64>,
     },
+    /// Whether it answers at all.
+    Ping,
 }
 
 impl Question {
@@ -77,6 +79,7 @@ pub enum Answer {
     /// Without where its bytes are.
     Object(Box<ObjectRecord>),
     Bytes(#[serde(with = "raw")] Bytes),
+    Pong,
 }
 
 /// Bytes as one piece: without this every one would be an element of a list.
