@@ -1,7 +1,7 @@
 //! What a run shows while it goes on: one line for the whole, one for the cell, one for each that ended.
 
 use std::io::IsTerminal as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use underlay_record::{CellStatus, PlannedCell, RunRecord, Verdict};
@@ -24,6 +24,8 @@ struct State {
     interactive: bool,
     total: usize,
     label: String,
+    /// When the run is expected to end.
+    ends: Instant,
 }
 
 impl Terminal {
@@ -45,6 +47,7 @@ impl Terminal {
                 interactive,
                 total: 0,
                 label: String::new(),
+                ends: Instant::now(),
             }),
         }
     }
@@ -62,6 +65,20 @@ impl Terminal {
 }
 
 impl State {
+    fn expect(&mut self, remaining: Duration) {
+        let now = Instant::now();
+        self.ends = now.checked_add(remaining).unwrap_or(now);
+        self.count_down();
+    }
+
+    fn count_down(&self) {
+        let left_s = self.ends.saturating_duration_since(Instant::now()).as_secs_f64();
+        self.whole.set_message(match left_s < 1.0 {
+            true => "longer than expected".to_owned(),
+            false => format!("about {} left", quantity::duration(left_s)),
+        });
+    }
+
     fn say(&self, line: &str) {
         if self.interactive {
             let _ = self.lines.println(harmless(&output::without_error_numbers(line)));
@@ -77,7 +94,7 @@ impl Observer for Terminal {
         state.total = total;
         state.whole.set_length(total as u64);
         state.whole.set_position(finished as u64);
-        state.whole.set_message(format!("about {} left", quantity::duration(expected.as_secs_f64())));
+        state.expect(expected);
         if !state.interactive {
             let cells = quantity::plural(total, "cell");
             let wall = quantity::duration(expected.as_secs_f64());
@@ -108,6 +125,7 @@ impl Observer for Terminal {
         state.label = harmless(&label(planned)).into_owned();
         let text = format!("{}: attaching storage, starting {}", state.label, planned.cell.system);
         state.cell.set_message(harmless(&text).into_owned());
+        state.count_down();
     }
 
     fn live(&self, live: &Live) {
@@ -127,12 +145,13 @@ impl Observer for Terminal {
             text.push_str(&format!(", {} errors", live.errors));
         }
         state.cell.set_message(harmless(&text).into_owned());
+        state.count_down();
     }
 
     fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration) {
-        let state = self.lock();
+        let mut state = self.lock();
         state.whole.inc(1);
-        state.whole.set_message(format!("about {} left", quantity::duration(remaining.as_secs_f64())));
+        state.expect(remaining);
         let width = state.total.to_string().len();
         let number = record.position as usize + 1;
         let head = format!("{number:>width$}/{} {}", state.total, label(planned));

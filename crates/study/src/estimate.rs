@@ -83,8 +83,9 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
             continue;
         }
         if let plan::CellWork::Job(job) = entry.asked {
-            // Jobs on one storage have one start in common.
-            if loaded.insert(format!("jobs of {} on {}", entry.system.name, entry.storage.name)) {
+            // Jobs of one workload on one storage have one start in common.
+            let (system, workload) = (&entry.system.name, &entry.workload.name);
+            if loaded.insert(format!("jobs {workload} of {system} on {}", entry.storage.name)) {
                 estimate.starting += (start_and_stop + AROUND_A_CELL) * repetitions;
             }
             let takes = kind.and_then(|kind| kind.job_takes(&job.name, study.bytes_here(job.data_bytes)));
@@ -118,7 +119,8 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
         let key = plan::dataset_key_of(study, &entry);
         let bytes = (records * record_bytes) as f64;
         // A system that spreads its data over several directories or nodes is loaded on each storage; of others the files are copied.
-        let is_spread = kind.is_some_and(|kind| plan::is_loaded_on_its_storage(kind, entry.storage));
+        let is_spread =
+            kind.is_some_and(|kind| plan::is_loaded_on_its_storage(kind, &entry.storage.under(entry.system)));
         let is_new_here = loaded.insert(format!("{key} on {}", entry.storage.name));
         let is_new = if is_spread { is_new_here } else { loaded.insert(key) };
         if is_new {

@@ -1,5 +1,6 @@
 //! `underlay check`
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use underlay_config::{Diagnostic, Diagnostics, Severity};
 use underlay_record::Cell;
 use underlay_report::quantity;
 use underlay_study::selection::Selection;
-use underlay_study::spec::{Form, SystemSpec};
+use underlay_study::spec::{Form, Study, SystemSpec};
 use underlay_study::{estimate, machine};
 use underlay_systems::memory_plan::{MemoryPlan, ProcessMemory};
 
@@ -43,6 +44,9 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     }
     if !study.notes.is_empty() {
         output::say(&study.notes);
+    }
+    for missing in not_supplied(&study) {
+        output::say(format_args!("note: {missing}"));
     }
     let least = machine::least_factor(&study);
     if study.machine.is_some() && !study.leaves_time_open && least > study.scale.time {
@@ -103,6 +107,13 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         output::print(&format!("  {}", cell.id));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the user has yet to supply for systems of this study: their cells can't run here before that.
+fn not_supplied(study: &Study) -> Vec<String> {
+    let kinds: BTreeSet<&str> = study.systems.iter().map(|system| system.kind.as_str()).collect();
+    let missing = |kind| Some(underlay_systems::find(kind)?.supplied().err()?.to_string());
+    kinds.into_iter().filter_map(missing).collect()
 }
 
 /// `memory of [system.ring] here: 3 x node (heap 160 MiB, direct 64 MiB, Java itself 192 MiB), 288 MiB for pages of files`

@@ -45,6 +45,23 @@ pub(super) fn check<'a>(
     Ok(())
 }
 
+/// Below this, whatever failed may have failed for want of room.
+const NEARLY_FULL_BYTES: u64 = 64 << 20;
+
+/// What a reader of a failure must know of the disk of this host that images are on. A modelled device whose image can't grow has nothing
+/// but an I/O error to tell.
+pub(super) fn note(work: &Path) -> Option<String> {
+    let free_bytes = free_bytes(work)?;
+    (free_bytes < NEARLY_FULL_BYTES).then(|| {
+        format!(
+            "the disk of this host that holds {} is full ({} free), which devices whose images are on it show as I/O errors: free some, \
+             or keep the images elsewhere with --work DIR",
+            work.display(),
+            units::rounded_bytes(free_bytes)
+        )
+    })
+}
+
 /// What is needed and what is free there, in words, where that is less.
 fn lacks(place: &Path, needed_bytes: u64) -> Option<(String, String)> {
     let free_bytes = free_bytes(place).filter(|&free_bytes| free_bytes < needed_bytes)?;

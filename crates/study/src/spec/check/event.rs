@@ -45,8 +45,13 @@ fn check(site: &EventSite, sites: &Sites, findings: &mut Diagnostics) {
         .filter(|(_, nodes)| !nodes.is_empty())
         .collect();
     if of_several.is_empty() {
-        // An unknown kind of system has been reported.
-        if concerned.iter().any(|system| system.capabilities.is_some()) {
+        // An unknown kind of system has been reported, and so has a wrong setting, without which there might be nodes.
+        let is_understood = |system: &&SystemSite| {
+            let settings = system.spec.with_nodes(system.spec.settings.clone());
+            let kind = underlay_systems::find(&system.spec.kind);
+            kind.is_some_and(|kind| kind.check_settings(&settings).is_empty())
+        };
+        if concerned.iter().any(is_understood) {
             findings.push(nothing_to_stop(site, &concerned));
         }
         return;
@@ -77,7 +82,7 @@ fn nothing_to_stop(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
                 title(&site.spec),
                 names.join(", ")
             ),
-            "give a system that can have them `nodes = 3`: cassandra, accumulo, je-ha; hadoop has `datanodes`",
+            "give a system that can have them `nodes = 3`: cassandra, accumulo, je-ha, oracle-nosql; hadoop has `datanodes`",
         )
     };
     Diagnostic::error(span, message, "expected a system whose nodes can go away one by one").with_help(help)

@@ -53,6 +53,17 @@ pub(super) fn check(site: &FaultSite, sites: &Sites, findings: &mut Diagnostics)
         return;
     }
     for storage in sites.storages.iter().filter(|storage| spec.concerns(&storage.spec.name)) {
+        if sites.is_for_a_role(storage) {
+            // A fault for all storages is one for those that are compared.
+            if let Some(span) = &site.storage_span {
+                let message = format!("[fault.{}] is for a storage that no cell is measured on", spec.name);
+                let label = "expected a storage that is compared with others";
+                findings.push(Diagnostic::error(span.clone(), message, label).with_help(
+                    "it holds a part of what a system stores, beside each of the storages that are compared",
+                ));
+            }
+            continue;
+        }
         match &storage.spec.source {
             // A fault for all storages passes over those that take none.
             StorageSource::Paths(_) | StorageSource::Volume(_) | StorageSource::Elsewhere(_)
