@@ -5,6 +5,7 @@ mod links;
 mod names;
 mod open;
 mod turns;
+mod unfinished;
 
 pub(crate) use names::OWNERS;
 pub use names::{NameError, key_of, path_of};
@@ -25,6 +26,7 @@ use object_store::{
 
 use crate::errors::{Error, Result};
 use crate::model::Headers;
+use unfinished::Unfinished;
 
 /// Objects up to this size are sent by one request, and longer ones in parts of this size or more.
 const PART_BYTES: u64 = 8 << 20;
@@ -201,13 +203,16 @@ impl Backend {
             self.check(key, only).await?;
         }
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
-        let mut upload =
+        let upload =
             self.patiently("CreateMultipartUpload", self.store.put_multipart_opts(&path, options)).await?;
-        match self.put_parts(upload.as_mut(), size_bytes, body).await {
-            Ok(etag) => Ok(etag),
+        let mut unfinished = Unfinished::new(upload);
+        match self.put_parts(unfinished.upload(), size_bytes, body).await {
+            Ok(etag) => {
+                unfinished.finished();
+                Ok(etag)
+            }
             Err(error) => {
-                // What is left of it where even that fails, the store's own rules remove.
-                let _ = tokio::time::timeout(PATIENCE, upload.abort()).await;
+                unfinished.abort().await;
                 Err(error)
             }
         }
