@@ -73,7 +73,9 @@ impl State {
 
     fn count_down(&self) {
         let left_s = self.ends.saturating_duration_since(Instant::now()).as_secs_f64();
+        let is_done = self.whole.length() == Some(self.whole.position());
         self.whole.set_message(match left_s < 1.0 {
+            _ if is_done => "done".to_owned(),
             true => "longer than expected".to_owned(),
             false => format!("about {} left", quantity::duration(left_s)),
         });

@@ -228,9 +228,14 @@ fn wait_cleared(number: u32, backing: &Path) -> Result<(), AttachError> {
         if Instant::now() >= deadline {
             let device = PathBuf::from(format!("/dev/loop{number}"));
             let holders = crate::machine::processes::holders(&device);
-            let who = holders.iter().map(|holder| holder.to_string()).collect::<Vec<_>>().join("; ");
+            let mut who: Vec<String> = holders.iter().map(ToString::to_string).collect();
+            who.extend(crate::machine::processes::mounted_elsewhere(&device));
+            let who = match who.is_empty() {
+                true => "nobody can tell by whom".to_owned(),
+                false => who.join("; "),
+            };
             return Err(AttachError::failed(format!(
-                "{} is still in use and was not cleared {who}",
+                "{} is still in use and was not cleared: {who}",
                 device.display()
             )));
         }

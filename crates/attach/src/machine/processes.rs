@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+use underlay_files::mountinfo;
 
 /// A process that can't be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -111,6 +112,8 @@ pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId
 
 /// A variable that the commands of a study's program have, and whatever they start: a directory that is theirs alone.
 const PROGRAM_S_DIRECTORY: &str = "UNDERLAY_SCRATCH=";
+/// A host with thousands of containers has some megabytes.
+const MAX_MOUNTINFO_BYTES: u64 = 16 << 20;
 /// More than this of an environment is not looked at.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
@@ -161,6 +164,27 @@ pub fn holders(directory: &Path) -> Vec<Holder> {
         .into_iter()
         .filter_map(|pid| found(&pid).map(|path| Holder { pid, command: command_name(pid), path }))
         .collect()
+}
+
+/// Programs in other mount namespaces than ours that have this device mounted there, one of each: what we unmount stays mounted for them.
+pub(crate) fn mounted_elsewhere(device: &Path) -> Vec<String> {
+    let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let mut seen: Vec<PathBuf> = namespace(std::process::id()).into_iter().collect();
+    let mut found = Vec::new();
+    for pid in all() {
+        let Some(own) = namespace(pid).filter(|own| !seen.contains(own)) else { continue };
+        seen.push(own);
+        let mut text = Vec::new();
+        let opened = fs::File::open(format!("/proc/{pid}/mountinfo"));
+        let read = opened.and_then(|file| file.take(MAX_MOUNTINFO_BYTES).read_to_end(&mut text));
+        if read.is_ok() && mountinfo::parse(&text).iter().any(|mount| mount.source == device) {
+            found.push(format!(
+                "{} (process {pid}) has it mounted in its own mount namespace",
+                command_name(pid)
+            ));
+        }
+    }
+    found
 }
 
 fn mapped_below(process: &Path, directory: &Path) -> Option<PathBuf> {

@@ -13,6 +13,7 @@ use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
 
 use crate::arguments::{NodeAction, NodeArguments};
 use crate::exit_codes::Failure;
+use crate::harmless::harmless;
 use crate::output;
 
 /// A node that starts replays its log and gets what it missed, which takes minutes on a slow disk.
@@ -22,21 +23,26 @@ pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     if let NodeAction::Stop { node } | NodeAction::Kill { node } | NodeAction::Start { node } =
         &arguments.action
     {
-        NodeChoice::parse(node).map_err(|problem| Failure::Mistake(format!("{node}: {problem}")))?;
+        NodeChoice::parse(node)
+            .map_err(|problem| Failure::Mistake(format!("'{node}' is no node: {problem}")))?;
     }
     let runs = controls(&Registry::open()?);
     let (owner, control) = the_one(runs, arguments.process)?;
     // Nobody had to name it.
-    let run = format!("in {} (process {})", owner.command, owner.process.pid);
+    let run = format!("in {}", of(&owner));
+    let how = match arguments.process {
+        Some(process) => format!("underlay node --process {process} start"),
+        None => "underlay node start".to_owned(),
+    };
     match &arguments.action {
         NodeAction::List { json } => list(&nodes_of(&control)?, *json),
         NodeAction::Stop { node } => {
             let node = done(&control, &NodeCommand::Stop { node: node.clone() })?;
-            output::print(&format!("{node}: stopped {run}. `underlay node start {node}` brings it back"));
+            output::print(&format!("{node}: stopped {run}. `{how} {node}` brings it back"));
         }
         NodeAction::Kill { node } => {
             let node = done(&control, &NodeCommand::Kill { node: node.clone() })?;
-            output::print(&format!("{node}: killed {run}. `underlay node start {node}` brings it back"));
+            output::print(&format!("{node}: killed {run}. `{how} {node}` brings it back"));
         }
         NodeAction::Start { node } => {
             let node = done(&control, &NodeCommand::Start { node: node.clone() })?;
@@ -46,12 +52,23 @@ pub(crate) fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `underlay run study.toml (process 17)`
+fn of(owner: &Owner) -> String {
+    let pid = owner.process.pid;
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .skip(1)
+        .filter(|word| !word.is_empty())
+        .map(|word| harmless(&String::from_utf8_lossy(word)).into_owned())
+        .collect();
+    format!("{} (process {pid})", [vec![owner.command.clone()], words].concat().join(" "))
+}
+
 /// The run that is meant.
 fn the_one(mut runs: Vec<(Owner, PathBuf)>, process: Option<u32>) -> Result<(Owner, PathBuf), Failure> {
     let told = |runs: &[(Owner, PathBuf)]| -> String {
-        let line =
-            |(owner, _): &(Owner, PathBuf)| format!("\n  {} (process {})", owner.command, owner.process.pid);
-        runs.iter().map(line).collect()
+        runs.iter().map(|(owner, _)| format!("\n  {}", of(owner))).collect()
     };
     if let Some(process) = process {
         let place = runs.iter().position(|(owner, _)| owner.process.pid == process);

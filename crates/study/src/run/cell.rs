@@ -377,7 +377,8 @@ impl Bench {
             (Some(_), true) => 1,
             (Some(_), false) => TIMELINE_PARTS,
         };
-        let keep = Keep { raw: raw.as_deref(), writes: writes.as_ref(), timeline_parts };
+        let images = plan.storage.is_modelled().then_some(folder);
+        let keep = Keep { raw: raw.as_deref(), writes: writes.as_ref(), timeline_parts, images };
         let driven = feed::sampled(observer, &source().measured(&window, desk.as_ref()), || {
             events::attended(desk.as_ref(), &events, &self.registry, stop, || {
                 window.sampled(plan, || {
@@ -429,7 +430,12 @@ impl Bench {
         let finished = session.finish()?;
         let attachment = storages.name();
         let dirty_limits = storages.dirty_limits().to_vec();
-        storages.detach()?;
+        // What it has measured stays true: another program may have got a copy of our mounts with a mount namespace of its own.
+        if let Err(CellError::Failed(problem)) = storages.detach() {
+            warnings.push(format!(
+                "its storage could not be cleared away in full, which `underlay clean` does behind the run: {problem}"
+            ));
+        }
         let observed = Observed {
             taken,
             settings: observed_settings,
@@ -516,8 +522,9 @@ impl Bench {
             let each = fill::operations(plan.system, &plan.storage, plan.scale.time > 1.0, sizes);
             let operations = each * u64::from(plan.system.servers);
             let spec = drive::filling_spec(plan, operations)?;
-            let filled =
-                drive::drive(&spec, session, &(), observer, stop, "filling caches", Keep::default())?;
+            let images = plan.storage.is_modelled().then_some(self.work.as_path());
+            let keep = Keep { images, ..Keep::default() };
+            let filled = drive::drive(&spec, session, &(), observer, stop, "filling caches", keep)?;
             // What the fill wrote was written faster than the device could: no storage may begin with
             // that debt.
             session.settle(SETTLE_LIMIT, stop)?;

@@ -163,8 +163,9 @@ impl Datasets {
         check_stop(stop)?;
         let session = session?;
         let spec = drive::loading_spec(plan)?;
-        let outcome =
-            drive::drive(&spec, &session, &(), observer, stop, "loading", drive::Keep::default())?.measured;
+        let images = (!plan.storage.is_elsewhere()).then_some(self.root.as_path());
+        let keep = drive::Keep { images, ..drive::Keep::default() };
+        let outcome = drive::drive(&spec, &session, &(), observer, stop, "loading", keep)?.measured;
         // One missing record is too many: every cell on this data set would read around it.
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(

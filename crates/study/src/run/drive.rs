@@ -24,6 +24,8 @@ const WHOLE_RANGE_LIMIT: u32 = 4;
 const LOADING_THREADS: u32 = 4;
 /// Work that isn't measured has to end some time.
 const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
+/// With less, the next image can't grow.
+const FULL_BYTES: u64 = 1 << 20;
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Operations that are under way when the user stops the run get this long to end. In slow motion some would wait for minutes.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -38,7 +40,7 @@ pub(super) trait Hooks: Sync {
 
 impl Hooks for () {}
 
-/// What is kept of a run beside its figures.
+/// What is kept of a run beside its figures, and where.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Keep<'a> {
     /// The file of all operations.
@@ -47,6 +49,8 @@ pub(super) struct Keep<'a> {
     pub writes: Option<&'a Arc<AcknowledgedWrites>>,
     /// Into how many parts the intervals of the timeline are cut; 0 for no timeline.
     pub timeline_parts: u32,
+    /// Where files of this host grow with what is written, which may fill its disk.
+    pub images: Option<&'a Path>,
 }
 
 /// What the generator brought back.
@@ -193,9 +197,12 @@ pub(super) fn drive(
     control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
     control.timeline_parts = keep.timeline_parts;
     let control = control;
-    let ended = AtomicBool::new(false);
+    let (ended, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
     let Outcome { measured: outcome, raw_problem } = std::thread::scope(|scope| {
         scope.spawn(|| watch(&control, session, observer, stop, &ended, phase));
+        if let Some(images) = keep.images {
+            scope.spawn(|| watch_space(images, &control, session, &ended, &is_full));
+        }
         let outcome = session.run(spec, &control, keep.raw, keep.writes);
         ended.store(true, Ordering::Relaxed);
         outcome
@@ -208,12 +215,34 @@ pub(super) fn drive(
     if stop.load(Ordering::Relaxed) {
         return Err(CellError::Interrupted);
     }
+    if is_full.load(Ordering::Relaxed) {
+        return Err(CellError::Failed("it was ended, since nothing more could be written".to_owned()));
+    }
     match outcome {
         Ok(measured) => {
             Ok(Driven { measured, timeline: control.timeline(), aftermath: control.aftermath(), raw_problem })
         }
         Err(RunError::Stopped) => Err(CellError::Interrupted),
         Err(error) => Err(CellError::Failed(error.to_string())),
+    }
+}
+
+/// Ends everything once the disk of this host is full: a system whose devices fail may try again for minutes, or wait for ever.
+fn watch_space(
+    images: &Path,
+    control: &Control<'_>,
+    session: &Session,
+    ended: &AtomicBool,
+    is_full: &AtomicBool,
+) {
+    while !ended.load(Ordering::Relaxed) {
+        std::thread::sleep(WATCH_INTERVAL);
+        if underlay_files::free_bytes(images).is_some_and(|free_bytes| free_bytes < FULL_BYTES) {
+            is_full.store(true, Ordering::Relaxed);
+            control.stop.store(true, Ordering::Relaxed);
+            session.servers().abort();
+            return;
+        }
     }
 }
 
@@ -242,7 +271,13 @@ fn watch(
             .map(|length| seen.phase_elapsed.as_secs_f64() / length.as_secs_f64().max(f64::MIN_POSITIVE));
         let by_count = seen.operation_limit.map(|limit| seen.operations as f64 / limit.max(1) as f64);
         observer.live(&Live {
-            phase: if seen.phase == Phase::WarmingUp { "warming up" } else { phase }.into(),
+            phase: match (seen.phase, by_time) {
+                (Phase::WarmingUp, _) => "warming up",
+                // Measured time is over, and operations that began in it are not.
+                (_, Some(share)) if share >= 1.0 && by_count.is_none() => "waiting for the last operations",
+                _ => phase,
+            }
+            .into(),
             throughput_per_s: seen.throughput_per_s,
             mean_us: seen.mean_us,
             p50_us: seen.p50_us,

@@ -81,8 +81,12 @@ pub(super) fn problems(events: &[NodeEventRecord]) -> Vec<String> {
             NodeExit::Stop => "stopped",
             NodeExit::Kill => "killed",
         };
-        Some(format!("{node} was {how} by hand {:.1} s after the measurement began", event.away_s?))
+        Some(format!("{node} {how} at {:.1} s", event.away_s?))
     });
+    // In one sentence: the report keeps one of those that differ by numbers alone.
+    let by_hand: Vec<String> = by_hand.collect();
+    let by_hand =
+        (!by_hand.is_empty()).then(|| format!("nodes were sent away by hand: {}", by_hand.join(", ")));
     let problem = |event: &NodeEventRecord| {
         let name = event.event.as_deref().map_or("by hand".to_owned(), |name| format!("event {name}"));
         let node = event.node.as_deref().unwrap_or(&event.chosen);
@@ -95,5 +99,5 @@ pub(super) fn problems(events: &[NodeEventRecord]) -> Vec<String> {
             event.start_s?
         ))
     });
-    by_hand.chain(back_by_hand).chain(events.iter().filter_map(problem)).collect()
+    by_hand.into_iter().chain(back_by_hand).chain(events.iter().filter_map(problem)).collect()
 }

@@ -53,6 +53,7 @@ impl Shared {
 struct Inner {
     began: Option<Instant>,
     is_over: bool,
+    over_since: Option<Instant>,
     /// Why nobody waits any more for nodes that are being started or stopped.
     given_up: Option<String>,
     events: Vec<NodeEventRecord>,
@@ -126,15 +127,24 @@ impl<'a> NodeDesk<'a> {
 
     /// Measuring has ended: nobody is sent away or brought back any more. What a node is about to do goes on.
     pub fn end(&self) {
-        self.shared.inner.lock().is_over = true;
+        {
+            let mut inner = self.shared.inner.lock();
+            inner.is_over = true;
+            inner.over_since.get_or_insert_with(Instant::now);
+        }
         self.shared.changed.notify_all();
     }
 
     fn wait_for_busy(&self, stop: &AtomicBool) {
-        let ended = Instant::now();
-        while !self.shared.inner.lock().busy.is_empty() && !stop.load(Ordering::Relaxed) {
+        // Operations that hang may have taken longer than this already.
+        let over_since = self.shared.inner.lock().over_since.unwrap_or_else(Instant::now);
+        while !self.shared.inner.lock().busy.is_empty() {
             std::thread::sleep(POLL);
-            if ended.elapsed() < self.majority_limit {
+            if stop.load(Ordering::Relaxed) {
+                self.shared.inner.lock().given_up = Some("the run was stopped".to_owned());
+                return;
+            }
+            if over_since.elapsed() < self.majority_limit {
                 continue;
             }
             let nodes = self.nodes.list().unwrap_or_default();
@@ -143,7 +153,7 @@ impl<'a> NodeDesk<'a> {
             if !away.is_empty() {
                 let problem = format!(
                     "it was not done {:.0} s after the measurement had ended, and may have waited for {}, which {} away",
-                    self.majority_limit.as_secs_f64(),
+                    over_since.elapsed().as_secs_f64(),
                     away.join(", "),
                     if away.len() == 1 { "was" } else { "were" }
                 );
@@ -384,8 +394,13 @@ impl<'a> NodeDesk<'a> {
             }
             // Where a stop was cut short by a kill, the node went twice and comes back once.
             let all = inner.events.iter().enumerate();
-            let places: Vec<usize> =
+            let mut places: Vec<usize> =
                 all.filter(|(_, record)| is_open(record, &name)).map(|(place, _)| place).collect();
+            // One that was started in vain and went again has ended with that.
+            let last = places.last().copied();
+            places.retain(|other| {
+                Some(*other) == last || *other == place || !inner.start_failed.contains(other)
+            });
             // Whoever has tried to start it wants it back.
             let is_of_others = |&other: &usize| {
                 (other > place || inner.events[other].event.is_none()) && !inner.start_failed.contains(&other)

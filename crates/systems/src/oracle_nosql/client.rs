@@ -1,6 +1,7 @@
 //! The client process: Oracle NoSQL Database's own client, from the user's installation.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ const LOGIN_FILE: &str = "ORACLE_NOSQL_SECURITY";
 pub(super) const USERNAME: &str = "ORACLE_NOSQL_USERNAME";
 pub(super) const PASSWORD: &str = "ORACLE_NOSQL_PASSWORD";
 
+/// A file of security properties has some ten lines.
+const MOST_PROPERTIES_BYTES: u64 = 1 << 20;
+
 /// Who one is at an existing store.
 #[derive(Default)]
 pub(super) struct Login {
@@ -33,13 +37,24 @@ pub(super) struct Login {
 
 impl Login {
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Login, SystemError> {
-        let file = variable(LOGIN_FILE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        if let Some(path) = &file
-            && let Err(error) = std::fs::File::open(path)
-        {
-            let missing = format!("the security properties of the store ({}: {error})", path.display());
-            let remedy = format!("set {LOGIN_FILE} to a file of security properties that this user can read");
-            return Err(SystemError::Missing { system: NAME, missing, remedy });
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let file = variable(LOGIN_FILE).map(PathBuf::from);
+        if let Some(path) = &file {
+            let refused = |problem: String, remedy: String| {
+                let missing = format!("the security properties of the store ({}: {problem})", path.display());
+                SystemError::Missing { system: NAME, missing, remedy }
+            };
+            let text = properties_in(path).map_err(|error| {
+                let remedy =
+                    format!("set {LOGIN_FILE} to a file of security properties that this user can read");
+                refused(error.to_string(), remedy)
+            })?;
+            if !is_encrypted(&text) {
+                return Err(refused(
+                    "it does not say oracle.kv.transport=ssl".to_owned(),
+                    "say it there, or passwords would be sent unencrypted".to_owned(),
+                ));
+            }
         }
         let user = credentials::read(variable, [USERNAME, PASSWORD]).map_err(|missing| {
             let remedy = format!("set both {USERNAME} and {PASSWORD}, or neither");
@@ -63,6 +78,27 @@ impl Login {
             (None, None) => None,
         }
     }
+}
+
+fn properties_in(path: &Path) -> std::io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is no file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MOST_PROPERTIES_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether Java's properties say so that connections are encrypted.
+fn is_encrypted(properties: &str) -> bool {
+    let lines = properties.lines().map(str::trim_start).filter(|line| !line.starts_with(['#', '!']));
+    let mut values = lines.filter_map(|line| {
+        let value = line.strip_prefix("oracle.kv.transport")?;
+        let value = value.strip_prefix(|letter: char| letter.is_whitespace() || "=:".contains(letter))?;
+        Some(value.trim_start_matches(|letter: char| letter.is_whitespace() || "=:".contains(letter)).trim())
+    });
+    // Of several the last one counts.
+    values.next_back() == Some("ssl")
 }
 
 /// Compiles the driver against the client of the installation: what the client process finds its classes by.
@@ -162,21 +198,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_is_complete_and_its_file_is_there() {
-        let of = |set: &'static [(&'static str, &'static str)]| {
-            Login::read(move |name| {
+    fn a_login_is_complete_and_its_file_is_there_and_encrypts() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("login");
+        std::fs::write(&path, "oracle.kv.transport=ssl\n").unwrap();
+        let file = path.to_str().unwrap();
+        let of = |set: &[(&str, &str)]| {
+            Login::read(|name| {
                 set.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned())
             })
         };
         assert_eq!(of(&[]).unwrap().named(), None);
-        let all = of(&[(LOGIN_FILE, "/dev/null"), (USERNAME, "ann"), (PASSWORD, "x")]);
+        assert_eq!(of(&[(USERNAME, ""), (PASSWORD, "")]).unwrap().named(), None);
+        let all = of(&[(LOGIN_FILE, file), (USERNAME, "ann"), (PASSWORD, "x")]);
         assert_eq!(all.unwrap().named(), Some([USERNAME, PASSWORD]));
-        assert_eq!(of(&[(LOGIN_FILE, "/dev/null")]).unwrap().named(), Some([LOGIN_FILE, USERNAME]));
+        assert_eq!(of(&[(LOGIN_FILE, file)]).unwrap().named(), Some([LOGIN_FILE, USERNAME]));
         let problem = |outcome: Result<Login, SystemError>| outcome.err().unwrap().to_string();
         assert!(problem(of(&[(USERNAME, "ann")])).contains(PASSWORD));
         let unencrypted = problem(of(&[(USERNAME, "ann"), (PASSWORD, "x")]));
         assert!(unencrypted.contains("oracle.kv.transport=ssl"), "{unencrypted}");
         let missing = problem(of(&[(LOGIN_FILE, "/no/such")]));
         assert!(missing.contains("/no/such") && missing.contains(LOGIN_FILE), "{missing}");
+        assert!(problem(of(&[(LOGIN_FILE, "/dev/null")])).contains("it is no file"));
+        std::fs::write(&path, "oracle.kv.transport=clear\n").unwrap();
+        assert!(problem(of(&[(LOGIN_FILE, file)])).contains("does not say oracle.kv.transport=ssl"));
+    }
+
+    #[test]
+    fn properties_are_read_as_java_does() {
+        for text in
+            ["oracle.kv.transport=ssl", "a=b\n  oracle.kv.transport : ssl \n", "oracle.kv.transport ssl\nx=y"]
+        {
+            assert!(is_encrypted(text), "{text}");
+        }
+        for text in [
+            "",
+            "#oracle.kv.transport=ssl",
+            "oracle.kv.transports=ssl",
+            "oracle.kv.transport=ssl\noracle.kv.transport=clear",
+            "oracle.kv.transport=",
+        ] {
+            assert!(!is_encrypted(text), "{text}");
+        }
     }
 }

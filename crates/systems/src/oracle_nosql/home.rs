@@ -58,8 +58,14 @@ impl Home {
             return Err(missing(format!("an installation of its own (a path without {odd:?}, not {shown})")));
         }
         for (jar, what) in [(SERVER, "its server"), (CLIENT, "its client")] {
-            if let Err(error) = std::fs::File::open(directory.join(jar)) {
-                let path = directory.join(jar);
+            let path = directory.join(jar);
+            // Opening a pipe would wait for its other end.
+            let opened = match std::fs::metadata(&path) {
+                Ok(found) if !found.is_file() => Err(io::Error::other("it is no file")),
+                Ok(_) => std::fs::File::open(&path).map(drop),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = opened {
                 return Err(missing(format!("{what} ({} can't be read: {error})", path.display())));
             }
         }
@@ -121,16 +127,23 @@ fn missing(missing: String) -> SystemError {
 /// What root runs must be out of reach of everyone else: each jar, since those that are named on the class path name others. Java follows links
 /// before it looks for these, so they are beside the files that links lead to.
 fn check_trusted(directory: &Path) -> Result<(), SystemError> {
-    let refused = |path: &Path, error: io::Error| {
-        SystemError::starting(NAME, format!("can't use {} ({VARIABLE}): {error}", path.display()))
+    let refused = |path: &Path, error: io::Error| SystemError::Missing {
+        system: NAME,
+        missing: format!("an installation that nobody else can change ({}: {error})", path.display()),
+        remedy: format!(
+            "take the right to write from others (`chmod go-w`), or name another directory by {VARIABLE}"
+        ),
     };
     let mut places = BTreeSet::from([directory.join("lib")]);
     for jar in [SERVER, CLIENT].map(|jar| directory.join(jar)) {
         let target = std::fs::canonicalize(&jar).map_err(|error| refused(&jar, error))?;
         places.extend(target.parent().map(Path::to_owned));
     }
+    // Before any file: who may write to its directory can put another one in its place, and that is what is to be told.
+    for place in &places {
+        underlay_files::check_trusted_path(place).map_err(|error| refused(place, error))?;
+    }
     for place in places {
-        underlay_files::check_trusted_path(&place).map_err(|error| refused(&place, error))?;
         for entry in std::fs::read_dir(&place).map_err(|error| refused(&place, error))? {
             let path = entry.map_err(|error| refused(&place, error))?.path();
             if path.extension().is_some_and(|extension| extension == "jar") {
@@ -301,7 +314,7 @@ mod tests {
         if let Err(error) = outcome {
             let error = error.to_string();
             assert!(
-                error.contains("je.jar can be written to by everybody") && error.contains("KVHOME"),
+                error.contains("je.jar: it can be written to by everybody") && error.contains("KVHOME"),
                 "{error}"
             );
         }

@@ -69,7 +69,10 @@ fn effect(
     let from_s = others().filter_map(latest_s).fold(0.0, f64::max);
     let next_s = |other: &NodeEventRecord| other.away_s.filter(|&gone_s| gone_s >= back_s);
     let to_s = others().filter_map(next_s).fold(end_s, f64::min);
-    let before = phase(timeline, |one| one.begin_s >= from_s && one.end_s <= away_s);
+    let is_before = |one: &TimelineInterval| one.begin_s >= from_s && one.end_s <= away_s;
+    // A sliver between two events is no time to compare with.
+    let is_long_enough = timeline.iter().filter(|one| is_before(one)).count() >= STEADY_PARTS;
+    let before = if is_long_enough { phase(timeline, is_before) } else { None };
     let during = phase(timeline, |one| one.end_s > away_s && one.begin_s < back_s)?;
     let after = phase(timeline, |one| one.begin_s >= back_s && one.end_s <= to_s);
     let failover_s = before

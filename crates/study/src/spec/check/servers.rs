@@ -157,9 +157,10 @@ pub(super) fn check_roles(system: &SystemSite, sites: &Sites, findings: &mut Dia
 }
 
 /// An example of each setting by which a system is a cluster that runs already.
-const ENDPOINTS: [(&str, &str); 4] = [
+const ENDPOINTS: [(&str, &str); 5] = [
     ("endpoints", "[\"10.0.0.1:9042\"]"),
     ("configuration", "\"/etc/hadoop/conf\""),
+    ("helpers", "[\"10.0.0.1:5000\"]"),
     ("zookeepers", "\"10.0.0.1:2181\""),
     ("master", "\"spark://10.0.0.1:7077\""),
 ];
@@ -280,6 +281,22 @@ pub(super) fn check_settings_of_storages(sites: &Sites, findings: &mut Diagnosti
                     check_settings(kind, nodes, &merged, &title, span, findings);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_system_that_may_run_already_is_known_by_its_setting() {
+        for name in underlay_systems::names() {
+            let Some(elsewhere) = underlay_systems::find(name).and_then(|kind| kind.capabilities().elsewhere)
+            else {
+                continue;
+            };
+            assert!(ENDPOINTS.iter().any(|&(key, _)| key == elsewhere), "{name}: {elsewhere}");
         }
     }
 }

@@ -169,7 +169,9 @@ fn read_settings(
     let mut settings = BTreeMap::new();
     for field in section.take_rest() {
         if !known.contains(&field.key.as_str()) {
-            let all: Vec<_> = own_keys.iter().chain(&known).copied().collect();
+            // `nodes` is both.
+            let further = known.iter().filter(|name| !own_keys.contains(name));
+            let all: Vec<_> = own_keys.iter().chain(further).copied().collect();
             let message = format!("unknown key `{}` in {}", field.key, section.title);
             let expected = format!("expected one of {}", all.join(", "));
             findings.push(Diagnostic::unknown(
