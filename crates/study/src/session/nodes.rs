@@ -329,7 +329,10 @@ impl<'a> NodeDesk<'a> {
         }
         let outcome = act();
         let mut inner = self.shared.inner.lock();
-        let outcome = outcome.map_err(|error| inner.given_up.clone().unwrap_or_else(|| error.to_string()));
+        let outcome = outcome.map_err(|error| match &inner.given_up {
+            Some(why) => format!("{why}, so it was killed: {error}"),
+            None => error.to_string(),
+        });
         if let Some(at) = inner.busy.iter().position(|busy| *busy == name) {
             inner.busy.remove(at);
         }

@@ -71,7 +71,8 @@ fn effect(
     let to_s = others().filter_map(next_s).fold(end_s, f64::min);
     let is_before = |one: &TimelineInterval| one.begin_s >= from_s && one.end_s <= away_s;
     // A sliver between two events is no time to compare with.
-    let is_long_enough = timeline.iter().filter(|one| is_before(one)).count() >= STEADY_PARTS;
+    let is_long_enough =
+        from_s == 0.0 || timeline.iter().filter(|one| is_before(one)).count() >= STEADY_PARTS;
     let before = if is_long_enough { phase(timeline, is_before) } else { None };
     let during = phase(timeline, |one| one.end_s > away_s && one.begin_s < back_s)?;
     let after = phase(timeline, |one| one.begin_s >= back_s && one.end_s <= to_s);
@@ -201,6 +202,14 @@ mod tests {
         assert_eq!(spans(0), (Some((0.0, 3.0)), Some((3.0, 5.0)), Some((5.0, 8.0))));
         assert_eq!(spans(1), (Some((5.0, 8.0)), Some((8.0, 9.0)), Some((9.0, 12.0))));
         assert_eq!(events[2].effect, None, "after the end");
+        let close = vec![event(3.0, Some(5.0)), event(6.2, Some(7.0))];
+        let close = with_effects(close, &timeline(&[10; 12]), PARTS);
+        let second = close[1].effect.clone().unwrap();
+        assert_eq!(
+            (second.before, second.failover_s),
+            (None, None),
+            "one interval is no time to compare with"
+        );
         assert!(with_effects(vec![event(1.0, None)], &[], PARTS)[0].effect.is_none());
     }
 
