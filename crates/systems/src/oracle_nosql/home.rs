@@ -127,27 +127,29 @@ fn missing(missing: String) -> SystemError {
 /// What root runs must be out of reach of everyone else: each jar, since those that are named on the class path name others. Java follows links
 /// before it looks for these, so they are beside the files that links lead to.
 fn check_trusted(directory: &Path) -> Result<(), SystemError> {
-    let refused = |path: &Path, error: io::Error| SystemError::Missing {
+    // It names the file or directory, and what to do.
+    let refused = |error: io::Error| SystemError::Missing {
         system: NAME,
-        missing: format!("an installation that nobody else can change ({}: {error})", path.display()),
-        remedy: format!(
-            "take the right to write from others (`chmod go-w`), or name another directory by {VARIABLE}"
-        ),
+        missing: format!("an installation that nobody else can change ({error})"),
+        remedy: format!("do so, or name another directory by {VARIABLE}"),
+    };
+    let unreadable = |path: &Path, error: io::Error| {
+        missing(format!("an installation of its own ({} can't be read: {error})", path.display()))
     };
     let mut places = BTreeSet::from([directory.join("lib")]);
     for jar in [SERVER, CLIENT].map(|jar| directory.join(jar)) {
-        let target = std::fs::canonicalize(&jar).map_err(|error| refused(&jar, error))?;
+        let target = std::fs::canonicalize(&jar).map_err(|error| unreadable(&jar, error))?;
         places.extend(target.parent().map(Path::to_owned));
     }
     // Before any file: who may write to its directory can put another one in its place, and that is what is to be told.
     for place in &places {
-        underlay_files::check_trusted_path(place).map_err(|error| refused(place, error))?;
+        underlay_files::check_trusted_path(place).map_err(refused)?;
     }
     for place in places {
-        for entry in std::fs::read_dir(&place).map_err(|error| refused(&place, error))? {
-            let path = entry.map_err(|error| refused(&place, error))?.path();
+        for entry in std::fs::read_dir(&place).map_err(|error| unreadable(&place, error))? {
+            let path = entry.map_err(|error| unreadable(&place, error))?.path();
             if path.extension().is_some_and(|extension| extension == "jar") {
-                underlay_files::check_trusted_file(&path).map_err(|error| refused(&path, error))?;
+                underlay_files::check_trusted_file(&path).map_err(refused)?;
             }
         }
     }
@@ -314,7 +316,7 @@ mod tests {
         if let Err(error) = outcome {
             let error = error.to_string();
             assert!(
-                error.contains("je.jar: it can be written to by everybody") && error.contains("KVHOME"),
+                error.contains("je.jar can be written to by everybody") && error.contains("KVHOME"),
                 "{error}"
             );
         }
