@@ -151,6 +151,9 @@ impl Control {
     /// Tells the rest of the gateway what is ours, and sets off what follows from it.
     async fn learn(&mut self) -> Result<(), String> {
         let ownership = Arc::clone(&self.shared.ownership);
+        // Asked before what is known: what a mover that ends behind this look has taken would be taken again, and forgotten before that while it is
+        // served already.
+        let is_moving = self.mover.as_ref().is_some_and(|mover| !mover.is_finished());
         let known = self.shared.engine.known_slots().map_err(|error| error.to_string())?;
         let is_new = |(slot, record): (u16, &SlotRecord)| !record.is_dirty && ownership.is_foreign(slot);
         // Once a slot is served, whatever is unsettled in it came after it had become dirty.
@@ -194,19 +197,19 @@ impl Control {
         }
         let (peers, slots) = self.view.map();
         ownership.learn(peers, slots);
+        // It pokes us when it is done.
+        if is_moving || (taken.is_empty() && lost.is_empty()) {
+            return Ok(());
+        }
         self.move_slots(taken, lost).await
     }
 
+    /// To be called only where no earlier one was under way when it was looked what is known.
     async fn move_slots(
         &mut self,
         taken: HashMap<u16, (u64, u64)>,
         mut lost: HashSet<u16>,
     ) -> Result<(), String> {
-        if (taken.is_empty() && lost.is_empty())
-            || self.mover.as_ref().is_some_and(|mover| !mover.is_finished())
-        {
-            return Ok(());
-        }
         let unsettled = self.shared.engine.unsettled_slots().await.map_err(|error| error.to_string())?;
         let given_up: Vec<u16> =
             lost.iter().chain(taken.keys()).copied().filter(|slot| unsettled.contains(slot)).collect();
