@@ -25,6 +25,11 @@ pub struct NodePaths {
 }
 
 impl StoragePaths {
+    /// The data directories of all nodes, in the order in which a record numbers them.
+    pub(crate) fn data_of_all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.data.iter().chain(self.further_nodes.iter().flat_map(|node| &node.data))
+    }
+
     /// What the node of this number has, from 0: storage of its own, or what all share.
     pub(crate) fn of_node(&self, number: usize) -> NodePaths {
         match number.checked_sub(1).and_then(|further| self.further_nodes.get(further)) {

@@ -431,10 +431,11 @@ impl Bench {
         let attachment = storages.name();
         let dirty_limits = storages.dirty_limits().to_vec();
         // What it has measured stays true: another program may have got a copy of our mounts with a mount namespace of its own.
-        if let Err(CellError::Failed(problem)) = storages.detach() {
-            warnings.push(format!(
+        match storages.detach() {
+            Err(CellError::Failed(problem)) => warnings.push(format!(
                 "its storage could not be cleared away in full, which `underlay clean` does behind the run: {problem}"
-            ));
+            )),
+            detached => detached?,
         }
         let observed = Observed {
             taken,

@@ -88,7 +88,7 @@ impl Datasets {
         ));
         let paths =
             StoragePaths { data: vec![folder.clone()], scratch: scratch.clone(), ..StoragePaths::default() };
-        self.load(plan, system, paths, observer, stop)?;
+        self.load(plan, system, paths, observer, stop).map_err(|error| self.with_space(error))?;
         let _ = fs::remove_dir_all(&scratch);
         check_stop(stop)?;
         self.loaded.insert(plan.dataset_key.clone(), folder.clone());
@@ -111,28 +111,20 @@ impl Datasets {
         fs::create_dir_all(&scratch)?;
         observer.preparing(&format!("loading {} records into {}", plan.records_here, plan.storage.name));
         let paths = StoragePaths { scratch: scratch.clone(), ..StoragePaths::default() };
-        self.load(plan, system, paths, observer, stop)?;
+        self.load(plan, system, paths, observer, stop).map_err(|error| self.with_space(error))?;
         let _ = fs::remove_dir_all(&scratch);
         self.elsewhere.insert(key);
         Ok(())
     }
 
-    /// Loads every record by a server on these paths, and settles it.
-    fn load(
-        &self,
-        plan: &CellPlan<'_>,
-        system: &dyn System,
-        paths: StoragePaths,
-        observer: &dyn Observer,
-        stop: &AtomicBool,
-    ) -> Result<(), CellError> {
-        self.try_load(plan, system, paths, observer, stop).map_err(|error| {
-            let full = space::note(&self.root).map(|told| format!("\n{told}"));
-            error.with(&full.unwrap_or_default())
-        })
+    /// A failure to load, with what is left of the disk that data sets are on where that is hardly anything. To be asked before they are removed.
+    fn with_space(&self, error: CellError) -> CellError {
+        let full = space::note(&self.root).map(|told| format!("\n{told}"));
+        error.with(&full.unwrap_or_default())
     }
 
-    fn try_load(
+    /// Loads every record by a server on these paths, and settles it.
+    fn load(
         &self,
         plan: &CellPlan<'_>,
         system: &dyn System,
@@ -259,7 +251,7 @@ impl Datasets {
         let scratch = place.join(scratch_of(0));
         fs::create_dir_all(&scratch)?;
         let paths = storages.paths_of(0, scratch);
-        self.load(plan, system, paths, observer, stop)?;
+        self.load(plan, system, paths, observer, stop).map_err(|error| self.with_space(error))?;
         let kept = self.root.join(format!("images-{}", self.imaged.len()));
         let _ = fs::remove_dir_all(&kept);
         fs::create_dir_all(&kept)?;

@@ -52,7 +52,7 @@ impl Shared {
 #[derive(Default)]
 struct Inner {
     began: Option<Instant>,
-    is_over: bool,
+    /// When measuring ended.
     over_since: Option<Instant>,
     /// Why nobody waits any more for nodes that are being started or stopped.
     given_up: Option<String>,
@@ -64,6 +64,12 @@ struct Inner {
     /// How often the system was asked to take down what its nodes have counted, and how often it has.
     counts_wanted: u64,
     counts_done: u64,
+}
+
+impl Inner {
+    fn is_over(&self) -> bool {
+        self.over_since.is_some()
+    }
 }
 
 /// A node to send away, and when.
@@ -127,11 +133,7 @@ impl<'a> NodeDesk<'a> {
 
     /// Measuring has ended: nobody is sent away or brought back any more. What a node is about to do goes on.
     pub fn end(&self) {
-        {
-            let mut inner = self.shared.inner.lock();
-            inner.is_over = true;
-            inner.over_since.get_or_insert_with(Instant::now);
-        }
+        self.shared.inner.lock().over_since.get_or_insert_with(Instant::now);
         self.shared.changed.notify_all();
     }
 
@@ -184,10 +186,10 @@ impl<'a> NodeDesk<'a> {
     fn count_when_asked(&self) {
         loop {
             let mut inner = self.shared.inner.lock();
-            while !inner.is_over && inner.counts_done == inner.counts_wanted {
+            while !inner.is_over() && inner.counts_done == inner.counts_wanted {
                 inner = self.shared.changed.wait(inner);
             }
-            if inner.is_over {
+            if inner.is_over() {
                 return;
             }
             let wanted = inner.counts_wanted;
@@ -205,14 +207,14 @@ impl<'a> NodeDesk<'a> {
         inner.counts_wanted += 1;
         let wanted = inner.counts_wanted;
         self.shared.changed.notify_all();
-        while !inner.is_over && inner.counts_done < wanted {
+        while !inner.is_over() && inner.counts_done < wanted {
             let left = FIGURES_LIMIT.saturating_sub(began.elapsed());
             if left.is_zero() {
                 break;
             }
             inner = self.shared.changed.wait_timeout(inner, left);
         }
-        !inner.is_over
+        !inner.is_over()
     }
 
     /// What happened, in the order in which nodes went. What somebody asked for in vain did not happen.
@@ -248,7 +250,7 @@ impl<'a> NodeDesk<'a> {
     fn wait_until(&self, at: Duration) -> bool {
         let at_wall = at.mul_f64(self.time_scale);
         let mut inner = self.shared.inner.lock();
-        while !inner.is_over {
+        while !inner.is_over() {
             let now = Instant::now();
             // From a beginning that is to come, it is so much longer.
             let left = inner.began.map(|began| {
@@ -322,7 +324,7 @@ impl<'a> NodeDesk<'a> {
     fn while_busy(&self, name: &str, act: impl FnOnce() -> Result<(), SystemError>) -> Result<(), String> {
         {
             let mut inner = self.shared.inner.lock();
-            if inner.is_over {
+            if inner.is_over() {
                 return Err(OVER.to_owned());
             }
             inner.busy.push(name.to_owned());

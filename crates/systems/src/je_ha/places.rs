@@ -23,8 +23,7 @@ pub(super) fn directories(
     let storages = storages.collect::<Result<Vec<_>, _>>()?;
     let places = members.iter().zip(&storages);
     let places = places.map(|(member, storage)| (member.clone(), storage.join(folder(member))));
-    let further = paths.further_nodes.iter().flat_map(|node| &node.data);
-    let present: Vec<&PathBuf> = paths.data.iter().chain(further).collect();
+    let present: Vec<&PathBuf> = paths.data_of_all().collect();
     formed::check(&present, &places.collect::<Vec<_>>())?;
     members.iter().zip(storages).map(|(member, storage)| make_on(NAME, storage, &folder(member))).collect()
 }

@@ -90,9 +90,7 @@ impl JeHa {
         lead(&started, limit)?;
         formed::note(&places)?;
         let client = start_client(&plan, &members, &plan.class_path, &plan.scratch)?;
-        let further = paths.further_nodes.iter().flat_map(|node| &node.data);
-        let storages: Vec<PathBuf> = paths.data.iter().chain(further).cloned().collect();
-        Ok(Store::new(client, plan, started, &storages))
+        Ok(Store::new(client, plan, started, paths))
     }
 }
 

@@ -16,7 +16,7 @@ use super::totals::{Answer, Totals};
 use crate::jvm::JvmChild;
 use crate::nodes::{NodeProcess as _, Nodes, Roster, unknown};
 use crate::process_memory::resident_bytes;
-use crate::system::{Running, SystemError};
+use crate::system::{Running, StoragePaths, SystemError};
 
 /// How long the client process may take to end.
 const CLIENT_STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -46,14 +46,14 @@ pub struct MemberState {
 }
 
 impl Store {
-    /// `storages` are the directories that members keep their environments below, in the order of the record.
+    /// Members have their environments below `paths`.
     pub(super) fn new(
         client: JvmChild,
         plan: Plan,
         started: Vec<Arc<Started>>,
-        storages: &[PathBuf],
+        paths: &StoragePaths,
     ) -> Store {
-        let topology = topology_of(&started, storages);
+        let topology = topology_of(&started, paths);
         let all = started.iter().map(|one| (one.member.clone(), one.directory.clone())).collect();
         let members = Roster::new(NAME, started.into_iter().map(|one| (one.member.name(), one)));
         Store { client, members, all, topology, totals: Mutex::default(), plan }
@@ -123,10 +123,10 @@ impl Store {
 }
 
 /// Which member has which shard, and where, when the store has just started.
-fn topology_of(started: &[Arc<Started>], storages: &[PathBuf]) -> TopologyRecord {
+fn topology_of(started: &[Arc<Started>], paths: &StoragePaths) -> TopologyRecord {
     let mut shards: BTreeMap<u32, Vec<CopyRecord>> = BTreeMap::new();
     for one in started {
-        let directory = storages.iter().position(|storage| one.directory.starts_with(storage));
+        let directory = paths.data_of_all().position(|storage| one.directory.starts_with(storage));
         let copy = CopyRecord {
             name: one.member.name(),
             node: format!("node{}", one.member.node),

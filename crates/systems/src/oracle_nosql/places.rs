@@ -69,8 +69,7 @@ pub(super) fn places(paths: &StoragePaths, config: &Config) -> Result<Vec<Place>
         }
         let directory = make_on(NAME, on, &folder.join(format!("storage{}", before + 1)))?;
         let sharing = volumes.iter().filter(|other| **other == on).count() as u64;
-        let further = paths.further_nodes.iter().flat_map(|node| &node.data);
-        let volume = paths.data.iter().chain(further).position(|volume| volume == on);
+        let volume = paths.data_of_all().position(|volume| volume == on);
         let volume = volume.and_then(|volume| u32::try_from(volume).ok());
         if let Some(place) = places.last_mut() {
             place.storages.push(Storage { directory, volume, sharing });

@@ -91,7 +91,7 @@ impl NodeControl {
                         // Fails only if the asker has gone.
                         let _ = reply.send(desk.obey(&command));
                     })),
-                    Err(RecvTimeoutError::Timeout) if !desk.shared.inner.lock().is_over => {}
+                    Err(RecvTimeoutError::Timeout) if !desk.shared.inner.lock().is_over() => {}
                     Err(_) => return,
                 }
             }
