@@ -75,6 +75,29 @@ fn an_event_that_meets_no_node_is_a_mistake_and_what_will_happen_is_told() {
     assert!(is_sound && said.contains("neither is a majority") && said.contains("takes no writes"), "{said}");
 }
 
+/// A storage node may have the master of one shard and a replica of another.
+#[test]
+fn the_master_of_any_shard_of_oracle_nosql_can_be_meant() {
+    let of_two = "[system.oracle-nosql]\nmemory = \"3 GB\"\nnodes = 3\ncapacity = 2\npartitions = 20";
+    let study = STUDY.replace("[system.je-ha]\nmemory = \"560 MiB\"\nnodes = 3", of_two);
+    assert!(study.contains(of_two));
+    for (node, expected) in [
+        ("master of shard 2", None),
+        ("any replica of shard 1", None),
+        ("sn3", None),
+        ("master of shard 3", Some("its nodes can be: master, replica of shard 1 to 2")),
+        ("sn4", Some("did you mean")),
+    ] {
+        let (is_sound, said) = checked(&study.replace("master of shard 1", node));
+        assert_eq!(is_sound, expected.is_none(), "{node}: {said}");
+        assert!(said.contains(expected.unwrap_or_default()), "{node}: {said}");
+    }
+    // Two machines of three are gone, whichever shards these two masters are of.
+    let two = study.replace("[run]", "[event.other]\nat = \"2 s\"\nnode = \"master of shard 2\"\n\n[run]");
+    let (is_sound, said) = checked(&two);
+    assert!(is_sound && said.contains("2 nodes away at once") && said.contains("takes no writes"), "{said}");
+}
+
 #[test]
 fn there_is_nothing_to_command_where_nothing_runs() {
     let playground = Playground::new();

@@ -8,7 +8,9 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     let path = std::path::absolute(path).ok()?;
     let existing = path.ancestors().find(|place| place.exists())?;
     let found = rustix::fs::statvfs(existing).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
+    // Some blocks are kept for root.
+    let blocks = if rustix::process::geteuid().is_root() { found.f_bfree } else { found.f_bavail };
+    Some(blocks.saturating_mul(found.f_frsize))
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub use machine::Machine;
 pub use measured::{BesideMeasured, Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
 pub use metric::PublishedMetric;
 pub use network::NetworkRecord;
-pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeState, NotANode};
+pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeShard, NodeState, NotANode};
 pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};
 pub use parts::{DirectoryPart, KeptPart, PartsRecord, ServerPart};
 pub use path::{PathRecord, PathWait};

@@ -90,13 +90,54 @@ pub struct NodeState {
     /// Absent while nobody knows, as of a member of a group that does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<NodeRole>,
-    /// The part of the data that it has a copy of, from 1; absent where data are not divided into such parts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shard: Option<u32>,
+    /// The parts of the data that it has copies of; empty where data are not divided into such parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<NodeShard>,
     pub condition: NodeCondition,
     /// The id of its process; absent while it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
+}
+
+impl NodeState {
+    /// What it is to the other copies of a shard, as far as anybody knows.
+    pub fn role_in(&self, shard: u32) -> Option<NodeRole> {
+        self.shards.iter().find(|own| own.shard == shard)?.role
+    }
+
+    /// The shard that it has a copy of, where that is a single one.
+    pub fn only_shard(&self) -> Option<u32> {
+        match self.shards[..] {
+            [NodeShard { shard, .. }] => Some(shard),
+            _ => None,
+        }
+    }
+}
+
+/// The copy of a shard that a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeShard {
+    /// From 1.
+    pub shard: u32,
+    /// What the node is to the other copies of it; absent while nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<NodeRole>,
+}
+
+impl NodeShard {
+    /// `shard 1`, or `master of shard 1` where a node has copies of several.
+    fn in_words(self, is_only: bool) -> String {
+        match self.role.filter(|_| !is_only) {
+            Some(role) => format!("{role} of shard {}", self.shard),
+            None => format!("shard {}", self.shard),
+        }
+    }
+
+    /// Those of a node, whose role stands beside them.
+    pub fn all_in_words(shards: &[NodeShard]) -> String {
+        let words: Vec<String> = shards.iter().map(|shard| shard.in_words(shards.len() == 1)).collect();
+        words.join(", ")
+    }
 }
 
 /// How a node goes away.
@@ -168,12 +209,15 @@ impl NodeChoice {
         Ok(NodeChoice::First { role, shard })
     }
 
-    /// Whether it may be this one.
-    pub fn allows(&self, name: &str, role: Option<NodeRole>, shard: Option<u32>) -> bool {
+    /// Whether it may be this one. One that has copies of several shards may be the master of one and a replica of another.
+    pub fn allows(&self, name: &str, role: Option<NodeRole>, shards: &[NodeShard]) -> bool {
         match self {
             NodeChoice::Named(wanted) => wanted == name,
-            NodeChoice::First { role: wanted, shard: of } => {
-                wanted.is_none_or(|wanted| role == Some(wanted)) && of.is_none_or(|of| shard == Some(of))
+            NodeChoice::First { role: wanted, shard: None } => {
+                wanted.is_none_or(|wanted| role == Some(wanted))
+            }
+            NodeChoice::First { role: wanted, shard: Some(of) } => {
+                shards.iter().any(|own| own.shard == *of && wanted.is_none_or(|role| own.role == Some(role)))
             }
         }
     }
@@ -223,9 +267,31 @@ mod tests {
     #[test]
     fn a_role_means_those_that_have_it() {
         let master = NodeChoice::parse("master of shard 2").unwrap();
-        assert!(master.allows("shard2-node1", Some(NodeRole::Master), Some(2)));
-        assert!(!master.allows("shard1-node1", Some(NodeRole::Master), Some(1)));
-        assert!(!master.allows("shard2-node2", Some(NodeRole::Replica), Some(2)));
-        assert!(!master.allows("shard2-node2", None, Some(2)));
+        let is_master = |shards: &[(u32, Option<NodeRole>)]| {
+            let shards: Vec<NodeShard> =
+                shards.iter().map(|&(shard, role)| NodeShard { shard, role }).collect();
+            let role = shards.iter().find_map(|own| own.role);
+            master.allows("node1", role, &shards)
+        };
+        use NodeRole::{Master, Replica};
+        assert!(is_master(&[(2, Some(Master))]));
+        assert!(!is_master(&[(1, Some(Master))]));
+        assert!(!is_master(&[(2, Some(Replica))]));
+        assert!(!is_master(&[(2, None)]) && !is_master(&[]));
+        // A machine with copies of two shards.
+        assert!(is_master(&[(1, Some(Replica)), (2, Some(Master))]));
+        assert!(!is_master(&[(1, Some(Master)), (2, Some(Replica))]));
+        let any = NodeChoice::parse("node of shard 2").unwrap();
+        assert!(any.allows("sn1", Some(Master), &[NodeShard { shard: 2, role: None }]));
+        assert!(!any.allows("sn1", Some(Master), &[NodeShard { shard: 1, role: None }]));
+    }
+
+    #[test]
+    fn copies_are_told_with_their_roles_where_there_are_several() {
+        let one = NodeShard { shard: 1, role: Some(NodeRole::Master) };
+        let other = NodeShard { shard: 2, role: Some(NodeRole::Replica) };
+        assert_eq!(NodeShard::all_in_words(&[]), "");
+        assert_eq!(NodeShard::all_in_words(&[one]), "shard 1");
+        assert_eq!(NodeShard::all_in_words(&[one, other]), "master of shard 1, replica of shard 2");
     }
 }

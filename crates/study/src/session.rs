@@ -251,7 +251,7 @@ impl Session {
 
     /// How many processes the kernel has killed for want of memory in the budgets.
     pub fn oom_kills(&self) -> u64 {
-        self.budgets.iter().chain(&self.client_groups).map(Budget::oom_kills).sum()
+        kills_in(&self.budgets) + kills_in(&self.client_groups)
     }
 
     /// A failure with what the servers and their budgets say of it.
@@ -260,8 +260,11 @@ impl Session {
         if let Err(error) = self.servers.health() {
             text.push_str(&format!("\n{error}"));
         }
-        if self.oom_kills() > 0 {
+        if kills_in(&self.budgets) > 0 {
             text.push_str("\nthe kernel killed it because memory ran out: give the system more memory");
+        }
+        if kills_in(&self.client_groups) > 0 {
+            text.push_str("\nthe kernel killed a client or a tool because this machine ran out of memory");
         }
         text
     }
@@ -283,6 +286,10 @@ impl Session {
         }
         cleared.map(|()| finished)
     }
+}
+
+fn kills_in(groups: &[Budget]) -> u64 {
+    groups.iter().map(Budget::oom_kills).sum()
 }
 
 /// Does something that starts programs. At `stop`, whatever runs in these groups is killed, and what is still to come as well.

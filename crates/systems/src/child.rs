@@ -400,6 +400,10 @@ impl ChildState {
         let Some(status) = end.status else { return format!("{process} has ended in an unknown way") };
         match status.signal() {
             Some(_) if end.killed_by_us => format!("{process} was killed by underlay"),
+            // Tools and clients are in a group without a budget.
+            Some(9) if end.killed_by_budget && self.resources.budget_bytes == u64::MAX => {
+                format!("{process} was killed by the kernel because this machine ran out of memory")
+            }
             Some(9) if end.killed_by_budget => format!(
                 "{process} was killed by the kernel because it ran out of memory: is its memory budget of {} too small?",
                 mebibytes(self.resources.budget_bytes)

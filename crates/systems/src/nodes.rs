@@ -44,8 +44,8 @@ pub struct PlannedNode {
     pub name: String,
     /// What it may be while it runs.
     pub roles: &'static [NodeRole],
-    /// As [`NodeState::shard`].
-    pub shard: Option<u32>,
+    /// Those that it may have a copy of, as in [`NodeState::shards`].
+    pub shards: Vec<u32>,
 }
 
 /// That there is no node of this name, with those that there are.

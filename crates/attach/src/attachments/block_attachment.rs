@@ -296,12 +296,17 @@ impl Held for MountedVolumes {
                 self.volumes.kill_daemon();
                 outcome = mounts::try_unmount(path, limit);
             }
-            outcome.map_err(|error| mounts::explain(path, error))?;
+            if let Err(error) = outcome {
+                // What is lost tells more than who keeps the mount.
+                return Err(lost.unwrap_or_else(|| mounts::explain(path, error)));
+            }
             if let Some((_, note)) = self.mounts.pop() {
                 self.registry.forget(note);
             }
         }
-        self.volumes.detach()?;
+        if let Err(error) = self.volumes.detach() {
+            return Err(lost.unwrap_or(error));
+        }
         self.registry.remove_directories(&mut self.directories);
         lost.map_or(Ok(()), Err)
     }

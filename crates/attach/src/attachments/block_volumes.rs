@@ -249,7 +249,7 @@ impl BlockVolumes {
         if let Some(mount) =
             mounted.iter().find(|mount| self.paths.contains(&mount.source) && !self.devices.is_empty())
         {
-            return Err(AttachError::failed(format!(
+            return Err(AttachError::InUse(format!(
                 "{} is still mounted on {}: unmount it and try again",
                 mount.source.display(),
                 mount.mount_point.display()

@@ -234,7 +234,10 @@ impl Held for Directories {
                     daemon.kill();
                     outcome = mounts::try_unmount(place, self.hurry_limit);
                 }
-                outcome.map_err(|error| mounts::explain(place, error))?;
+                if let Err(error) = outcome {
+                    // What is lost tells more than who keeps the mount.
+                    return Err(lost.unwrap_or_else(|| mounts::explain(place, error)));
+                }
             }
             if let Some((_, note)) = self.mounts.pop() {
                 self.registry.forget(note);

@@ -158,12 +158,14 @@ impl LoopDevice {
         self.file.is_some() && is_on(self.number, &self.backing)
     }
 
-    /// Clears the device and waits until the kernel has let go of the file; again does nothing.
+    /// Clears the device and waits until the kernel has let go of the file; again it only looks whether that has happened.
     ///
     /// # Errors
-    /// When it is still in use.
+    /// When it is still in use: its last user clears it.
     pub fn detach(&mut self) -> Result<(), AttachError> {
-        let Some(file) = self.file.take() else { return Ok(()) };
+        let Some(file) = self.file.take() else {
+            return if is_on(self.number, &self.backing) { Err(in_use(self.number)) } else { Ok(()) };
+        };
         clear(&file);
         // Closed before waiting: our own handle counts as a user of the device.
         drop(file);
@@ -226,22 +228,23 @@ fn wait_cleared(number: u32, backing: &Path) -> Result<(), AttachError> {
     // LOOP_CLR_FD only marks a device that others (udev, for one) have open: their last close clears it.
     while is_on(number, backing) {
         if Instant::now() >= deadline {
-            let device = PathBuf::from(format!("/dev/loop{number}"));
-            let holders = crate::machine::processes::holders(&device);
-            let mut who: Vec<String> = holders.iter().map(ToString::to_string).collect();
-            who.extend(crate::machine::processes::mounted_elsewhere(&device));
-            let who = match who.is_empty() {
-                true => "nobody can tell by whom".to_owned(),
-                false => who.join("; "),
-            };
-            return Err(AttachError::failed(format!(
-                "{} is still in use and was not cleared: {who}",
-                device.display()
-            )));
+            return Err(in_use(number));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
+}
+
+fn in_use(number: u32) -> AttachError {
+    let device = PathBuf::from(format!("/dev/loop{number}"));
+    let holders = crate::machine::processes::holders(&device);
+    let mut who: Vec<String> = holders.iter().map(ToString::to_string).collect();
+    who.extend(crate::machine::processes::mounted_elsewhere(&device));
+    let who = match who.is_empty() {
+        true => "nobody can tell by whom".to_owned(),
+        false => who.join("; "),
+    };
+    AttachError::InUse(format!("{} is still in use and was not cleared: {who}", device.display()))
 }
 
 fn backing_of(number: u32) -> Option<PathBuf> {

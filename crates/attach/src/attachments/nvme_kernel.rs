@@ -305,7 +305,10 @@ impl Held for KernelVolumes {
                     },
                 );
             }
-            mounts::try_unmount(path, WRITE_OUT_LIMIT).map_err(|error| mounts::explain(path, error))?;
+            if let Err(error) = mounts::try_unmount(path, WRITE_OUT_LIMIT) {
+                // What is lost tells more than who keeps the mount.
+                return Err(lost.unwrap_or_else(|| mounts::explain(path, error)));
+            }
             if let Some((_, note)) = self.mounted.pop() {
                 self.registry.forget(note);
             }

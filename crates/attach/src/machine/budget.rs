@@ -20,7 +20,7 @@ use crate::machine::page_cache;
 use crate::undo::registry::Registry;
 use cpu::Quota;
 pub use cpu::{CpuShare, CpuUsage};
-use group::{Group, PARENT};
+use group::{Group, PARENT, PARENT_OF_OTHERS};
 pub(crate) use group::{end_processes_in, remove_group};
 use hierarchy::{Controller, Version, read_field, read_number};
 
@@ -125,9 +125,10 @@ impl Budget {
             .collect();
         let number = NEXT_GROUP.fetch_add(1, Ordering::Relaxed);
         let name = format!("{plain}-{}-{number}", std::process::id());
+        let parent = if limits.cpu.is_some() { PARENT } else { PARENT_OF_OTHERS };
         let mut groups = Vec::new();
         for hierarchy in hierarchy::find(root, &wanted)? {
-            match Group::make(&hierarchy, &name, registry) {
+            match Group::make(&hierarchy, parent, &name, registry) {
                 Ok(group) => groups.push(group),
                 Err(_) if hierarchy.is_optional() => {}
                 Err(error) => return Err(error),

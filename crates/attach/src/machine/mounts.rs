@@ -143,7 +143,7 @@ pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
                 }
                 some => some.iter().take(8).map(|holder| holder.to_string()).collect::<Vec<_>>().join("; "),
             };
-            AttachError::failed(format!(
+            AttachError::InUse(format!(
                 "{place} is in use and can't be unmounted: {who}. End it and try again"
             ))
         }

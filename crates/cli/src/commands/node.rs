@@ -8,7 +8,7 @@ use std::time::Duration;
 use underlay_attach::Registry;
 use underlay_attach::registry::{Owner, closed_to_us};
 use underlay_files::control_socket::Connection;
-use underlay_record::{NodeChoice, NodeState};
+use underlay_record::{NodeChoice, NodeShard, NodeState};
 use underlay_study::session::nodes::{NodeCommand, NodeReply, controls};
 
 use crate::arguments::{NodeAction, NodeArguments};
@@ -144,12 +144,14 @@ fn list(nodes: &[NodeState], json: bool) {
         return;
     }
     let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+    let of_shards = |node: &NodeState| NodeShard::all_in_words(&node.shards).len();
+    let of_shards = nodes.iter().map(of_shards).max().unwrap_or(0);
     for node in nodes {
         let role = node.role.map_or("", |role| role.word());
-        let shard = node.shard.map_or_else(String::new, |shard| format!("shard {shard}"));
+        let shards = NodeShard::all_in_words(&node.shards);
         let process = node.process.map_or_else(String::new, |process| format!("process {process}"));
         let line = format!(
-            "{:width$}  {role:13}  {shard:9}  {:9}  {process}",
+            "{:width$}  {role:13}  {shards:of_shards$}  {:9}  {process}",
             node.name,
             node.condition.to_string()
         );

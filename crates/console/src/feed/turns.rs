@@ -124,7 +124,7 @@ impl Turns {
         for node in nodes.iter().take(MAX_NODES) {
             let now = (node.role, node.condition);
             let Some(then) = self.nodes.insert(node.name.clone(), now) else { continue };
-            let shard = node.shard.map_or_else(String::new, |shard| format!(" of shard {shard}"));
+            let shard = node.only_shard().map_or_else(String::new, |shard| format!(" of shard {shard}"));
             let mut turn = |what: String, is_bad| turned.push(Turn { kind: EventKind::Node, what, is_bad });
             match (then.0, now.0) {
                 // The feed tells it, to whoever comes later too.
@@ -197,7 +197,7 @@ fn layers(before: Option<&LiveSample>, now: &LiveSample) -> Vec<Turn> {
 
 #[cfg(test)]
 mod tests {
-    use underlay_record::{LayerActivity, LiveBudget};
+    use underlay_record::{LayerActivity, LiveBudget, NodeShard};
 
     use super::*;
 
@@ -305,7 +305,7 @@ mod tests {
         let node = |role| NodeState {
             name: "shard1-node3".to_owned(),
             role: Some(role),
-            shard: Some(1),
+            shards: vec![NodeShard { shard: 1, role: Some(role) }],
             condition: NodeCondition::Serving,
             process: None,
         };
@@ -318,7 +318,7 @@ mod tests {
         let node = |name: &str, role: Option<NodeRole>, condition| NodeState {
             name: name.to_owned(),
             role,
-            shard: Some(1),
+            shards: vec![NodeShard { shard: 1, role }],
             condition,
             process: None,
         };

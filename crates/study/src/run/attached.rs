@@ -393,16 +393,30 @@ impl Storages {
     }
 
     /// Everything that was written is in the images, or on the real paths, when this returns.
-    pub(super) fn detach(mut self) -> Result<(), CellError> {
-        for attached in &mut self.servers {
-            attached.detach()?;
+    pub(super) fn detach(self) -> Result<(), CellError> {
+        match self.clear_away()? {
+            None => Ok(()),
+            Some(in_use) => Err(CellError::Failed(in_use)),
         }
-        for role in &mut self.roles {
-            role.attached.detach()?;
+    }
+
+    /// As [`detach`](Self::detach) after a measurement, whose figures stay true where another program keeps a part of it: it may have got a copy of
+    /// our mounts with a mount namespace of its own. Who that is, if anybody does.
+    pub(super) fn clear_away(mut self) -> Result<Option<String>, CellError> {
+        let mut in_use = Vec::new();
+        let roles = self.roles.iter_mut().map(|role| &mut role.attached);
+        for attached in self.servers.iter_mut().chain(roles) {
+            match attached.detach() {
+                Err(AttachError::InUse(who)) => in_use.push(who),
+                detached => detached?,
+            }
         }
         // Before the pool's server: requests to one that is gone end only by their timeout.
         self.servers.clear();
-        self.pool.take().map_or(Ok(()), |pool| pool.server.stop())
+        if let Some(pool) = self.pool.take() {
+            pool.server.stop()?;
+        }
+        Ok((!in_use.is_empty()).then(|| in_use.join("; ")))
     }
 }
 

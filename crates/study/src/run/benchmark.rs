@@ -12,7 +12,7 @@ use underlay_workload::machine_use::MachineSnapshot;
 
 use super::attached::Storages;
 use super::cell::{Bench, Observed, explain, find_system, prepare};
-use super::cell_folder::CellFolder;
+use super::cell_folder::{CellFolder, still_in_use};
 use super::cell_plan::CellPlan;
 use super::certificate::{Callers, Evidence, certify};
 use super::cpu::CpuMeter;
@@ -72,7 +72,7 @@ impl Bench {
         };
         // Before the storages: a file system with open files cannot be unmounted.
         logs.of_failure(plan, system, &scratch, session.finish().map_err(CellError::from))?;
-        storages.detach()?;
+        record.warnings.extend(storages.clear_away()?.map(|in_use| still_in_use(&in_use)));
         record.wall_s = begun.elapsed().as_secs_f64();
         record.warnings.extend(warnings.into_iter().chain(more).chain(kept.err()));
         Ok(record)

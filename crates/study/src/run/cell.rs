@@ -18,7 +18,7 @@ use underlay_systems::system::System;
 use underlay_workload::{AcknowledgedWrites, Aftermath, ReadBack};
 
 use super::attached::Storages;
-use super::cell_folder::CellFolder;
+use super::cell_folder::{CellFolder, still_in_use};
 use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Callers, Evidence, OutsideOfEvents, Searching, certify};
 use super::cpu::{CpuMeter, share_of};
@@ -430,13 +430,7 @@ impl Bench {
         let finished = session.finish()?;
         let attachment = storages.name();
         let dirty_limits = storages.dirty_limits().to_vec();
-        // What it has measured stays true: another program may have got a copy of our mounts with a mount namespace of its own.
-        match storages.detach() {
-            Err(CellError::Failed(problem)) => warnings.push(format!(
-                "its storage could not be cleared away in full, which `underlay clean` does behind the run: {problem}"
-            )),
-            detached => detached?,
-        }
+        warnings.extend(storages.clear_away()?.map(|in_use| still_in_use(&in_use)));
         let observed = Observed {
             taken,
             settings: observed_settings,

@@ -26,6 +26,8 @@ const LOADING_THREADS: u32 = 4;
 const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
 /// With less, the next image can't grow.
 const FULL_BYTES: u64 = 1 << 20;
+/// Somebody may have filled the disk for a moment, and what is there needs no room.
+const FULL_FOR: Duration = Duration::from_secs(5);
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Operations that are under way when the user stops the run get this long to end. In slow motion some would wait for minutes.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -215,10 +217,11 @@ pub(super) fn drive(
     if stop.load(Ordering::Relaxed) {
         return Err(CellError::Interrupted);
     }
-    if is_full.load(Ordering::Relaxed) {
-        return Err(CellError::Failed("it was ended, since nothing more could be written".to_owned()));
-    }
     match outcome {
+        // What had been measured by then stays true.
+        Err(_) if is_full.load(Ordering::Relaxed) => {
+            Err(CellError::Failed("it was ended, since nothing more could be written".to_owned()))
+        }
         Ok(measured) => {
             Ok(Driven { measured, timeline: control.timeline(), aftermath: control.aftermath(), raw_problem })
         }
@@ -227,7 +230,7 @@ pub(super) fn drive(
     }
 }
 
-/// Ends everything once the disk of this host is full: a system whose devices fail may try again for minutes, or wait for ever.
+/// Ends everything once the disk of this host has been full for a while: a system whose devices fail may try again for minutes, or wait for ever.
 fn watch_space(
     images: &Path,
     control: &Control<'_>,
@@ -235,9 +238,13 @@ fn watch_space(
     ended: &AtomicBool,
     is_full: &AtomicBool,
 ) {
+    let mut full_since: Option<Instant> = None;
     while !ended.load(Ordering::Relaxed) {
         std::thread::sleep(WATCH_INTERVAL);
-        if underlay_files::free_bytes(images).is_some_and(|free_bytes| free_bytes < FULL_BYTES) {
+        let has_room = underlay_files::free_bytes(images).is_none_or(|free_bytes| free_bytes >= FULL_BYTES);
+        if has_room {
+            full_since = None;
+        } else if full_since.get_or_insert_with(Instant::now).elapsed() > FULL_FOR {
             is_full.store(true, Ordering::Relaxed);
             control.stop.store(true, Ordering::Relaxed);
             session.servers().abort();

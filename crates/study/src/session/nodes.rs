@@ -19,8 +19,10 @@ pub use control::{NodeCommand, NodeReply, controls};
 
 const POLL: Duration = Duration::from_millis(50);
 const OVER: &str = "the measurement has ended";
-/// How long a start is waited for behind the measurement while other nodes are away. It may wait for them, who can't be started any more.
-const MAJORITY_LIMIT: Duration = Duration::from_secs(60);
+/// How long a start is waited for behind the measurement while other nodes are away, in modelled seconds, and how long at least and at most on
+/// this machine's clock. It may wait for them, who can't be started any more.
+const MAJORITY_LIMIT_S: f64 = 20.0;
+const MAJORITY_LIMITS_S: (f64, f64) = (60.0, 600.0);
 /// How long a node that is to go is spared until the system has told its figures. One that hangs may be what keeps it from that.
 const FIGURES_LIMIT: Duration = Duration::from_secs(5);
 
@@ -87,7 +89,9 @@ pub struct PlannedEvent {
 impl<'a> NodeDesk<'a> {
     /// `count` has the system take down what its nodes have counted, and is called before one goes.
     pub fn new(nodes: &'a dyn Nodes, count: &'a (dyn Fn() + Sync), time_scale: f64) -> NodeDesk<'a> {
-        NodeDesk { nodes, count, time_scale, majority_limit: MAJORITY_LIMIT, shared: Arc::default() }
+        let (least_s, most_s) = MAJORITY_LIMITS_S;
+        let majority_limit = Duration::from_secs_f64((MAJORITY_LIMIT_S * time_scale).clamp(least_s, most_s));
+        NodeDesk { nodes, count, time_scale, majority_limit, shared: Arc::default() }
     }
 
     /// Does something while these events come about, and while others of this user may command nodes. A node that is being started or
@@ -152,17 +156,30 @@ impl<'a> NodeDesk<'a> {
             let nodes = self.nodes.list().unwrap_or_default();
             let away = nodes.iter().filter(|node| node.condition == NodeCondition::Away);
             let away: Vec<&str> = away.map(|node| node.name.as_str()).collect();
-            if !away.is_empty() {
+            // One that is being stopped needs no other, and ends by its own limit.
+            let starting = self.starting(&nodes);
+            if !away.is_empty() && !starting.is_empty() {
                 let problem = format!(
                     "it was not done {:.0} s after the measurement had ended, and may have waited for {}, which {} away",
                     over_since.elapsed().as_secs_f64(),
                     away.join(", "),
                     if away.len() == 1 { "was" } else { "were" }
                 );
-                self.shared.inner.lock().given_up = Some(problem);
-                return;
+                self.shared.inner.lock().given_up.get_or_insert(problem);
+                for name in starting {
+                    // It may have ended meanwhile, which does no harm.
+                    let _ = self.nodes.kill(name);
+                }
             }
         }
+    }
+
+    /// Those of these nodes that an event or a hand starts, and that have not come up yet.
+    fn starting<'n>(&self, nodes: &'n [NodeState]) -> Vec<&'n str> {
+        let inner = self.shared.inner.lock();
+        let is_starting =
+            |node: &&NodeState| node.condition == NodeCondition::Starting && inner.busy.contains(&node.name);
+        nodes.iter().filter(is_starting).map(|node| node.name.as_str()).collect()
     }
 
     /// Everything has ended, and nobody waits for a node that is being started or stopped.
@@ -284,7 +301,10 @@ impl<'a> NodeDesk<'a> {
             let mut inner = self.shared.inner.lock();
             if let Ok(node) = &chosen {
                 record.node = Some(node.name.clone());
-                (record.role, record.shard) = (node.role, node.shard);
+                (record.role, record.shard) = match *choice {
+                    NodeChoice::First { shard: Some(shard), .. } => (node.role_in(shard), Some(shard)),
+                    _ => (node.role, node.only_shard()),
+                };
                 record.away_s = Some(self.now_s(&inner));
             }
             inner.events.push(record);
@@ -544,7 +564,7 @@ impl Drop for Attended<'_> {
 fn pick(choice: &NodeChoice, nodes: Vec<NodeState>) -> Result<NodeState, String> {
     let found = nodes.iter().position(|node| {
         let serves = node.condition == NodeCondition::Serving || matches!(choice, NodeChoice::Named(_));
-        serves && choice.allows(&node.name, node.role, node.shard)
+        serves && choice.allows(&node.name, node.role, &node.shards)
     });
     match found.and_then(|at| nodes.get(at)) {
         Some(node) => Ok(node.clone()),

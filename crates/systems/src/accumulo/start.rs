@@ -155,8 +155,11 @@ impl System for Accumulo {
             Ok(config) if config.nodes > 1 && config.existing().is_none() => config,
             _ => return Vec::new(),
         };
-        let tablet_server =
-            |number| PlannedNode { name: name_of(number), roles: &[NodeRole::TabletServer], shard: None };
+        let tablet_server = |number| PlannedNode {
+            name: name_of(number),
+            roles: &[NodeRole::TabletServer],
+            shards: Vec::new(),
+        };
         let datanodes = usize::try_from(config.datanodes()).unwrap_or_default();
         (0..config.nodes).map(tablet_server).chain(planned_nodes(datanodes)).collect()
     }

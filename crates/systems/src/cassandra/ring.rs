@@ -36,7 +36,8 @@ const RING_FILE: &str = "ring-addresses";
 
 /// The nodes that a ring of so many will have.
 pub(super) fn planned(nodes: u64) -> Vec<PlannedNode> {
-    let planned = |number| PlannedNode { name: name_of(number), roles: &[NodeRole::Peer], shard: None };
+    let planned =
+        |number| PlannedNode { name: name_of(number), roles: &[NodeRole::Peer], shards: Vec::new() };
     (0..nodes).map(planned).collect()
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -75,7 +76,7 @@ pub(crate) struct Bucket {
 
 /// The nodes that a cluster of so many OSDs will have.
 pub(crate) fn planned_nodes(osds: usize) -> Vec<PlannedNode> {
-    let planned = |number| PlannedNode { name: name_of(number), roles: &[NodeRole::Osd], shard: None };
+    let planned = |number| PlannedNode { name: name_of(number), roles: &[NodeRole::Osd], shards: Vec::new() };
     (0..osds).map(planned).collect()
 }
 
@@ -281,13 +282,20 @@ impl Nodes for Ceph {
         let preparation = self.osds.prepare(name, DURING)?;
         let number = (0..self.plan.osds.len()).find(|&number| name_of(number) == name).unwrap_or_default();
         let limit = stretched(START_LIMIT_S, self.plan.slow_motion);
+        let servers = || [&self.monitor, &self.manager].iter().try_for_each(|server| server.check(DURING));
+        let is_wanted = || match preparation.given_up().load(Ordering::Relaxed) {
+            true => Err(SystemError::failed(self.plan.system, DURING, "nobody wants it any more")),
+            false => servers(),
+        };
         // One that was killed may still count as up, since nobody has missed it yet.
-        let before = up_osds(&self.programs, limit)?.get(&number).copied();
+        let up_before = up_osds(&self.programs, limit, &is_wanted);
+        let before = up_before.map_err(|error| preparation.explained(error))?.get(&number).copied();
         let started = start_osd(&self.programs, number, &self.resources);
         let osd = Arc::new(started.map_err(|error| preparation.explained(error))?);
         let arrival = preparation.has(Arc::clone(&osd))?;
         process_back();
-        let is_up = || Ok(up_osds(&self.programs, limit)?.get(&number).copied() > before);
+        let all_run = || servers().and_then(|()| osd.check(DURING));
+        let is_up = || Ok(up_osds(&self.programs, limit, &all_run)?.get(&number).copied() > before);
         osd.state()
             .wait_until(DURING, "up in the cluster's map", limit, POLL, &is_up)
             .map_err(|error| arrival.explained(error))?;
@@ -337,7 +345,7 @@ fn prepare(plan: &Plan, id: &str) -> Result<Option<Certificate>, SystemError> {
     Ok(certificate)
 }
 
-/// Makes the OSDs with empty stores and starts them. Each gets its number after the one before, and its store while others get their numbers.
+/// Makes the OSDs with empty stores and starts them. Each gets its number after the one before, and its place and its store while others get their numbers.
 fn make_osds(
     programs: &Programs,
     plan: &Plan,
@@ -345,7 +353,10 @@ fn make_osds(
     limit: Duration,
 ) -> Result<Vec<(String, Arc<Daemon>)>, SystemError> {
     let make = |number: usize, id: String| -> Result<(String, Arc<Daemon>), SystemError> {
-        let number_text = number.to_string();
+        let (name, number_text) = (format!("osd.{number}"), number.to_string());
+        // All alike: by their size, small ones would weigh nothing.
+        let place = ["osd", "crush", "add", name.as_str(), "1.0", "host=underlay", "root=default"];
+        programs.run(STARTING, limit, "ceph", &place)?;
         let store = ["--mkfs", "--id", number_text.as_str(), "--osd-uuid", id.as_str()];
         programs.run(STARTING, limit, "ceph-osd", &store)?;
         Ok((name_of(number), Arc::new(start_osd(programs, number, resources)?)))
@@ -371,9 +382,14 @@ fn start_osd(programs: &Programs, number: usize, resources: &Resources) -> Resul
     programs.start(&format!("OSD {number}"), "ceph-osd", &["--id", &number.to_string()], resources)
 }
 
-/// The numbers of the OSDs that serve, each with the epoch of the cluster's map since which it does.
-fn up_osds(programs: &Programs, limit: Duration) -> Result<BTreeMap<usize, u64>, SystemError> {
-    let answer = programs.run(STARTING, limit, "ceph", &["osd", "dump", "--format", "json"])?;
+/// The numbers of the OSDs that serve, each with the epoch of the cluster's map since which it does. Not waited for once `check` finds something wrong.
+fn up_osds(
+    programs: &Programs,
+    limit: Duration,
+    check: &dyn Fn() -> Result<(), SystemError>,
+) -> Result<BTreeMap<usize, u64>, SystemError> {
+    let words = ["osd", "dump", "--format", "json"];
+    let answer = programs.run_unless(STARTING, limit, "ceph", &words, check)?;
     let map: Value = serde_json::from_str(answer.trim()).unwrap_or_default();
     let osds = map["osds"].as_array().map(Vec::as_slice).unwrap_or_default();
     let up = osds.iter().filter(|osd| osd["up"].as_u64() == Some(1));
@@ -404,7 +420,7 @@ fn wait_for_osds(
     let began = Instant::now();
     loop {
         check()?;
-        let up = up_osds(programs, limit)?.len();
+        let up = up_osds(programs, limit, check)?.len();
         if up == plan.osds.len() {
             return Ok(());
         }

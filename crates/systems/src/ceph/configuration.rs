@@ -80,10 +80,8 @@ pub(super) fn text(plan: &Plan, id: &str, block_bytes: &[u64], certificate: Opti
     add_to(&mut text, "mgr disabled modules", &MODULES);
     text.push_str("[osd]\n");
     add_to(&mut text, "osd objectstore", &"bluestore");
-    // They put themselves on the cluster's map, all alike. By their size, small ones would weigh nothing.
-    add_to(&mut text, "osd crush update on start", &true);
-    add_to(&mut text, "crush location", &"root=default host=underlay");
-    add_to(&mut text, "osd crush initial weight", &1.0);
+    // The cluster's map has them already. One that puts itself there may ask before it knows which cluster it is in ("wrong fsid"), and ends.
+    add_to(&mut text, "osd crush update on start", &false);
     add_to(&mut text, "osd class update on start", &false);
     add_to(&mut text, "bluestore block create", &true);
     add_to(&mut text, "bluestore cache autotune", &false);
@@ -154,7 +152,7 @@ mod tests {
         for expected in [
             "osd pool default size = 2\n",
             "osd heartbeat grace = 80\n",
-            "osd crush update on start = true\ncrush location = root=default host=underlay\nosd crush initial weight = 1\n",
+            "osd crush update on start = false\n",
             "osd op thread suicide timeout = 600\n",
             "mon cluster log file = /scratch/cluster.log\n",
             "osd pool default pg num = 16\n",

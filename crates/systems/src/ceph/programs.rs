@@ -135,10 +135,23 @@ impl Programs {
         program: &str,
         words: &[&str],
     ) -> Result<String, SystemError> {
+        self.run_unless(during, limit, program, words, &|| Ok(()))
+    }
+
+    /// As [`run`](Self::run), as long as `check` finds nothing that makes it useless: then the tool is killed.
+    pub(super) fn run_unless(
+        &self,
+        during: &'static str,
+        limit: Duration,
+        program: &str,
+        words: &[&str],
+        check: &dyn Fn() -> Result<(), SystemError>,
+    ) -> Result<String, SystemError> {
         let began = Instant::now();
         loop {
-            match self.run_once(during, limit, program, words) {
+            match self.run_once(during, limit, program, words, check) {
                 Err(error) if was_not_asked(&error.to_string()) && began.elapsed() < limit => {
+                    check()?;
                     std::thread::sleep(POLL);
                 }
                 outcome => return outcome,
@@ -152,6 +165,7 @@ impl Programs {
         limit: Duration,
         program: &str,
         words: &[&str],
+        check: &dyn Fn() -> Result<(), SystemError>,
     ) -> Result<String, SystemError> {
         // Several may run at once.
         let number = self.tools.fetch_add(1, Ordering::Relaxed);
@@ -164,10 +178,13 @@ impl Programs {
         let _removed = RemovedFile(&log);
         let command = self.command(program, words);
         let tool = Child::spawn_as(self.system, program, command, &log, &self.of_tools)?;
-        let state = tool.state();
-        if !state.wait(limit) {
-            let problem = format!("{program} did not finish within {:.0} s", limit.as_secs_f64());
-            return Err(state.failed(during, problem));
+        let (state, began) = (tool.state(), Instant::now());
+        while !state.wait(POLL.min(limit)) {
+            check()?;
+            if began.elapsed() > limit {
+                let problem = format!("{program} did not finish within {:.0} s", limit.as_secs_f64());
+                return Err(state.failed(during, problem));
+            }
         }
         if !state.ended_well() {
             return Err(state.failed(during, state.describe()));

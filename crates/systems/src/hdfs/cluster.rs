@@ -54,7 +54,8 @@ pub struct Hdfs {
 
 /// The nodes that a file system of so many DataNodes will have.
 pub(crate) fn planned_nodes(datanodes: usize) -> Vec<PlannedNode> {
-    let planned = |number| PlannedNode { name: name_of(number), roles: &[NodeRole::DataNode], shard: None };
+    let planned =
+        |number| PlannedNode { name: name_of(number), roles: &[NodeRole::DataNode], shards: Vec::new() };
     if datanodes < 2 { Vec::new() } else { (0..datanodes).map(planned).collect() }
 }
 
@@ -417,7 +418,10 @@ impl Nodes for Hdfs {
         let arrival = preparation.has(Arc::clone(&process))?;
         process_back();
         let limit = self.stretched(START_LIMIT_S);
-        let is_there = || Ok(is_registered(&self.namespace, datanode_web(number)).unwrap_or(false));
+        let is_there = || {
+            self.namenode.check(DURING)?;
+            Ok(is_registered(&self.namespace, datanode_web(number)).unwrap_or(false))
+        };
         let registered = process.wait_until(DURING, "registered with the NameNode", limit, &is_there);
         registered.map_err(|error| arrival.explained(error))?;
         arrival.serves()

@@ -155,7 +155,7 @@ impl System for JeHa {
         let planned = |member: Member| PlannedNode {
             name: member.name(),
             roles: &[NodeRole::Master, NodeRole::Replica],
-            shard: u32::try_from(member.shard).ok(),
+            shards: u32::try_from(member.shard).into_iter().collect(),
         };
         // With a single member there is nobody to take over.
         if members.len() < 2 { Vec::new() } else { members.into_iter().map(planned).collect() }

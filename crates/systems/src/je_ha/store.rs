@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use underlay_record::{CopyRecord, NodeCondition, NodeRole, NodeState, ShardRecord, TopologyRecord};
+use underlay_record::{
+    CopyRecord, NodeCondition, NodeRole, NodeShard, NodeState, ShardRecord, TopologyRecord,
+};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
@@ -148,7 +150,9 @@ impl Nodes for Store {
         let state = |(state, member): (NodeState, MemberState)| {
             let knows = state.condition == NodeCondition::Serving && member.process.is_some();
             let role = if member.is_master { NodeRole::Master } else { NodeRole::Replica };
-            NodeState { role: knows.then_some(role), shard: u32::try_from(member.shard).ok(), ..state }
+            let role = knows.then_some(role);
+            let shards = u32::try_from(member.shard).into_iter().map(|shard| NodeShard { shard, role });
+            NodeState { role, shards: shards.collect(), ..state }
         };
         Ok(self.members.states(None).into_iter().zip(self.members()).map(state).collect())
     }

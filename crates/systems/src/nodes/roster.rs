@@ -66,7 +66,7 @@ impl<T: NodeProcess> Roster<T> {
         let state = |(name, place): (&String, &Place<T>)| NodeState {
             name: name.clone(),
             role,
-            shard: None,
+            shards: Vec::new(),
             condition: place.condition(),
             process: place.process().and_then(|node| node.state().running_pid()),
         };

@@ -132,7 +132,8 @@ impl System for OracleNosql {
         let planned = |number: u64| PlannedNode {
             name: name(number),
             roles: &[NodeRole::Master, NodeRole::Replica],
-            shard: (config.shards() == 1).then_some(1),
+            // Which of them is the store's own choice.
+            shards: (1..=config.shards()).filter_map(|shard| u32::try_from(shard).ok()).collect(),
         };
         (1..=config.nodes).map(planned).collect()
     }

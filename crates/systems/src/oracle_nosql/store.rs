@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{CopyRecord, NodeCondition, NodeRole, NodeState, ShardRecord, TopologyRecord};
+use underlay_record::{
+    CopyRecord, NodeCondition, NodeRole, NodeShard, NodeState, ShardRecord, TopologyRecord,
+};
 use underlay_sync::Mutex;
 use underlay_workload::client::Client;
 
@@ -43,8 +45,8 @@ pub(super) struct Deployed {
     plan: Plan,
     /// How long the log of each agent was when the store had just started.
     logged_bytes: Vec<u64>,
-    /// Somebody has sent a storage node away since.
-    has_sent_away: AtomicBool,
+    /// The services that had ended by themselves when a storage node was first sent away; `None` before that.
+    ended_before: Mutex<Option<Vec<String>>>,
 }
 
 /// A store with a client. The client process is dropped first, before the storage nodes.
@@ -66,8 +68,8 @@ impl Deployed {
         let places: Vec<Place> = nodes.iter().map(|node| node.place.clone()).collect();
         let logged_bytes = places.iter().map(|place| logged_bytes(&plan.log_of_agent(place))).collect();
         let nodes = Roster::new(NAME, nodes.into_iter().map(|node| (node.place.name(), Arc::new(node))));
-        let (statistics, has_sent_away) = (Mutex::new(statistics), AtomicBool::new(false));
-        Deployed { nodes, places, topology, status, statistics, admin, plan, logged_bytes, has_sent_away }
+        let (statistics, ended_before) = (Mutex::new(statistics), Mutex::default());
+        Deployed { nodes, places, topology, status, statistics, admin, plan, logged_bytes, ended_before }
     }
 
     fn running(&self) -> Vec<u64> {
@@ -193,13 +195,19 @@ impl Deployed {
             .collect()
     }
 
-    /// That no service has ended by itself, so that a replication node was away for a while, unless storage nodes have gone: then others may
+    /// A storage node is about to go: what ends from now on may have had to begin anew for that.
+    fn somebody_goes(&self) {
+        let mut before = self.ended_before.lock();
+        if before.is_none() {
+            *before = Some(self.ended_services());
+        }
+    }
+
+    /// That no service has ended by itself, so that a replication node was away for a while. Since a storage node has gone, others may
     /// have had to begin anew.
     fn check_services(&self, during: &'static str) -> Result<(), SystemError> {
-        if self.has_sent_away.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        match self.ended_services().first() {
+        let before = self.ended_before.lock().clone();
+        match before.unwrap_or_else(|| self.ended_services()).first() {
             None => Ok(()),
             Some(line) => {
                 let problem = format!(
@@ -245,6 +253,19 @@ fn has_reached(status: &Status, goals: &BTreeMap<String, u64>, of_node: Option<&
         })
 }
 
+/// The copies that a storage node has, with the role of each where the master of its shard is known.
+fn copies_of(place: &Place, topology: &Topology, masters: &BTreeMap<u64, u64>) -> Vec<NodeShard> {
+    let is_here = |shard: &&Shard| shard.rns.iter().any(|replica| replica.sn_id == place.name());
+    let copy = |shard: &Shard| {
+        let number = number_of(&shard.resource_id)?;
+        let role = masters
+            .get(&number)
+            .map(|&master| if master == place.number { NodeRole::Master } else { NodeRole::Replica });
+        Some(NodeShard { shard: u32::try_from(number).ok()?, role })
+    };
+    topology.shards.iter().filter(is_here).filter_map(copy).collect()
+}
+
 impl Started {
     pub(super) fn new(client: JvmChild, config: Config, deployed: Option<Deployed>) -> Started {
         Started { client, config, deployed }
@@ -281,11 +302,14 @@ impl Started {
         figures
     }
 
-    /// The masters that the client knows, by the number of their storage node.
-    fn masters(&self) -> Vec<u64> {
+    /// The masters that the client knows: the number of the storage node of each, by its shard.
+    fn masters(&self) -> BTreeMap<u64, u64> {
         let gauges = self.client.gauges().unwrap_or_default();
-        let known = self.of_client(gauges).into_iter();
-        known.filter(|(name, _)| name.contains("master_of_shard_")).map(|(_, node)| node as u64).collect()
+        let of_shard = |(name, node): (String, f64)| {
+            let shard = name.strip_prefix(CURRENT)?.strip_prefix("master_of_shard_")?.parse().ok()?;
+            Some((shard, node as u64))
+        };
+        self.of_client(gauges).into_iter().filter_map(of_shard).collect()
     }
 }
 
@@ -378,10 +402,13 @@ impl Nodes for Started {
         let Some(deployed) = &self.deployed else { return Ok(Vec::new()) };
         let masters = self.masters();
         let state = |(state, place): (NodeState, &Place)| {
-            let role = if masters.contains(&place.number) { NodeRole::Master } else { NodeRole::Replica };
-            let knows = state.condition == NodeCondition::Serving && !masters.is_empty();
-            let shard = (deployed.plan.config.shards() == 1).then_some(1);
-            NodeState { role: knows.then_some(role), shard, ..state }
+            let shards = match state.condition {
+                NodeCondition::Serving => copies_of(place, &deployed.topology, &masters),
+                _ => copies_of(place, &deployed.topology, &BTreeMap::new()),
+            };
+            // A master of any shard is one of the store's.
+            let is = |role| shards.iter().any(|copy| copy.role == Some(role)).then_some(role);
+            NodeState { role: is(NodeRole::Master).or(is(NodeRole::Replica)), shards, ..state }
         };
         Ok(deployed.nodes.states(None).into_iter().zip(&deployed.places).map(state).collect())
     }
@@ -389,14 +416,14 @@ impl Nodes for Started {
     fn stop(&self, name: &str) -> Result<(), SystemError> {
         const DURING: &str = "stopping a storage node";
         let deployed = self.roster(name, DURING)?;
-        deployed.has_sent_away.store(true, Ordering::Relaxed);
+        deployed.somebody_goes();
         deployed.nodes.stop(name, DURING, |node| deployed.plan.stop(node))
     }
 
     fn kill(&self, name: &str) -> Result<(), SystemError> {
         const DURING: &str = "killing a storage node";
         let deployed = self.roster(name, DURING)?;
-        deployed.has_sent_away.store(true, Ordering::Relaxed);
+        deployed.somebody_goes();
         deployed.nodes.kill(name, DURING)
     }
 

@@ -417,7 +417,7 @@ impl System for Spark {
         let workers = (0..workers).map(|number| PlannedNode {
             name: worker_name(number),
             roles: &[NodeRole::Worker],
-            shard: None,
+            shards: Vec::new(),
         });
         let store = match config.kind() {
             StoreKind::Elsewhere | StoreKind::Given => Vec::new(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use underlay_record::{NodeCondition, NodeRole, NodeState};
+use underlay_record::{NodeChoice, NodeCondition, NodeRole, NodeState};
 use underlay_systems::system::{Running, SystemError};
 use underlay_workload::RunError;
 use underlay_workload::client::{FieldValues, Fields, Outcome};
@@ -155,6 +155,24 @@ fn nodes_go_and_come_back(store: &dyn Running) {
     let nodes = store.nodes().unwrap();
     let names: Vec<String> = nodes.list().unwrap().into_iter().map(|node| node.name).collect();
     assert_eq!(names, ["sn1", "sn2", "sn3"]);
+    // Every storage node has a copy of both shards, and each shard has one master among them.
+    for node in nodes.list().unwrap() {
+        assert_eq!(node.shards.iter().map(|copy| copy.shard).collect::<Vec<_>>(), [1, 2], "{node:?}");
+    }
+    for shard in [1, 2] {
+        let list = nodes.list().unwrap();
+        let roles: Vec<_> = list.iter().filter_map(|node| node.role_in(shard)).collect();
+        assert_eq!(roles.iter().filter(|role| **role == NodeRole::Master).count(), 1, "{list:?}");
+        assert_eq!(roles.len(), 3, "{list:?}");
+        let master = NodeChoice::First { role: Some(NodeRole::Master), shard: Some(shard) };
+        let chosen: Vec<&str> = list
+            .iter()
+            .filter(|node| master.allows(&node.name, node.role, &node.shards))
+            .map(|node| node.name.as_str())
+            .collect();
+        let known = store.gauges().unwrap()[&format!("current_master_of_shard_{shard}")];
+        assert_eq!(chosen, [format!("sn{known}")]);
+    }
     nodes.stop("sn3").unwrap();
     let away = &nodes.list().unwrap()[2];
     assert_eq!((away.condition, away.role, away.process), (NodeCondition::Away, None, None));

@@ -12,8 +12,10 @@ use super::hierarchy::{Controller, Hierarchy, PARENT_ATTEMPTS, Version, inherit_
 use crate::machine::error::AttachError;
 use crate::undo::registry::{Note, Registry, Resource};
 
-/// Our groups' parent, below the group that this process is in.
+/// The parent of our groups that are held to CPU time, below the group that this process is in.
 pub(super) const PARENT: &str = "underlay";
+/// That of the others. The weight of [`PARENT`] may be that of many programs, and a client would take it from the devices.
+pub(super) const PARENT_OF_OTHERS: &str = "underlay-others";
 
 /// How long a group may take to become empty and removable after its processes were killed.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
@@ -29,11 +31,16 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Makes the group `name` in `hierarchy`.
-    pub(super) fn make(hierarchy: &Hierarchy, name: &str, registry: &Registry) -> Result<Group, AttachError> {
+    /// Makes the group `name` below the `parent` in `hierarchy`.
+    pub(super) fn make(
+        hierarchy: &Hierarchy,
+        parent: &str,
+        name: &str,
+        registry: &Registry,
+    ) -> Result<Group, AttachError> {
         let mut attempts = 1;
         loop {
-            let parent = hierarchy.make_parent(PARENT)?;
+            let parent = hierarchy.make_parent(parent)?;
             let directory = parent.directory.join(name);
             let note = registry.note(Resource::Cgroup { directory: directory.clone() })?;
             let group = Group {
@@ -163,7 +170,8 @@ pub(crate) fn remove_group(directory: &Path) -> Result<(), AttachError> {
             }
         }
     }
-    if let Some(parent) = directory.parent().filter(|parent| parent.ends_with(PARENT)) {
+    let is_ours = |parent: &&Path| [PARENT, PARENT_OF_OTHERS].iter().any(|own| parent.ends_with(own));
+    if let Some(parent) = directory.parent().filter(is_ours) {
         // Another budget may be in it.
         let _ = fs::remove_dir(parent);
     }

@@ -440,7 +440,7 @@ fn in_words(bytes_per_s: f64) -> String {
 
 pub(super) fn node_in_words(node: &NodeState) -> String {
     let mut words: Vec<String> = node.role.map(|role| role.word().to_owned()).into_iter().collect();
-    words.extend(node.shard.map(|shard| format!("shard {shard}")));
+    words.extend(node.only_shard().map(|shard| format!("shard {shard}")));
     words.push(node.condition.to_string());
     words.join(", ")
 }

@@ -31,17 +31,18 @@ pub(crate) fn outside_of(
     timeline: &[TimelineInterval],
     threads: u32,
 ) -> Option<OutsideOfEvents> {
-    let away: Vec<(f64, Option<f64>)> =
-        events.iter().filter_map(|event| Some((event.away_s?, event.served_s))).collect();
+    let times = |place: usize| Some((events[place].away_s?, over_s(events, place)));
+    let away: Vec<(f64, Option<f64>)> = (0..events.len()).filter_map(times).collect();
     if away.is_empty() {
         return None;
     }
     let is_outside = |one: &TimelineInterval| {
-        away.iter().all(|&(away_s, served_s)| {
-            one.end_s <= away_s || served_s.is_some_and(|served_s| one.begin_s >= served_s)
+        away.iter().all(|&(away_s, over_s)| {
+            one.end_s <= away_s || over_s.is_some_and(|over_s| one.begin_s >= over_s)
         })
     };
-    let came_back = away.iter().filter(|(_, served_s)| served_s.is_some()).count() as u64;
+    let came_back =
+        events.iter().filter(|event| event.away_s.is_some() && event.served_s.is_some()).count() as u64;
     let mut outside =
         OutsideOfEvents { under_way: u64::from(threads) * came_back, ..OutsideOfEvents::default() };
     for one in timeline.iter().filter(|one| is_outside(one)) {
@@ -49,6 +50,17 @@ pub(crate) fn outside_of(
         outside.failed += one.failed;
     }
     Some(outside)
+}
+
+/// When an event was over: its node served again, or went once more without having done so, which the next event tells of. `None` where it stayed away.
+fn over_s(events: &[NodeEventRecord], place: usize) -> Option<f64> {
+    let event = &events[place];
+    let went_again = || {
+        let is_its = |later: &&NodeEventRecord| event.node.is_some() && later.node == event.node;
+        let later = events[place + 1..].iter().filter(is_its);
+        later.filter_map(|later| later.away_s).find(|&gone_s| Some(gone_s) >= event.away_s)
+    };
+    event.served_s.or_else(went_again)
 }
 
 fn effect(
@@ -59,7 +71,7 @@ fn effect(
 ) -> Option<NodeEventEffect> {
     let (event, end_s) = (&events[place], timeline.last()?.end_s);
     let away_s = event.away_s.filter(|&away_s| away_s < end_s)?;
-    let back_s = event.served_s.map_or(end_s, |served_s| served_s.min(end_s));
+    let back_s = over_s(events, place).map_or(end_s, |over_s| over_s.min(end_s));
     let others = || events.iter().enumerate().filter(|&(other, _)| other != place).map(|(_, other)| other);
     // Of those that went earlier, what came last: that they were back, or that they went.
     let latest_s = |other: &NodeEventRecord| {
@@ -155,6 +167,27 @@ mod tests {
         assert_eq!(of(&[event(2.0, None)]), OutsideOfEvents { operations: 18, failed: 0, under_way: 0 });
         let both = [event(2.0, Some(3.0)), event(2.5, Some(5.0))];
         assert_eq!(of(&both), OutsideOfEvents { operations: 27, failed: 0, under_way: 6 });
+    }
+
+    /// The node of the first event is told to start, and killed by the second one before it serves.
+    #[test]
+    fn a_node_that_goes_again_while_it_starts_is_back_when_it_serves_at_last() {
+        let of_node = |event| NodeEventRecord { node: Some("node1".to_owned()), ..event };
+        let counts = [9, 9, 9, 0, 0, 9, 9, 0, 9];
+        let events = [of_node(event(2.0, None)), of_node(event(4.0, Some(6.0)))];
+        let outside = outside_of(&events, &timeline(&counts), 3).unwrap();
+        assert_eq!(outside, OutsideOfEvents { operations: 36, failed: 1, under_way: 3 });
+        let effects = with_effects(events.to_vec(), &timeline(&counts), PARTS);
+        let spans: Vec<_> = effects
+            .iter()
+            .map(|event| event.effect.clone().unwrap().during)
+            .map(|during| (during.from_s, during.to_s))
+            .collect();
+        assert_eq!(spans, [(2.0, 4.0), (4.0, 6.0)]);
+        // Another node's event ends nothing.
+        let other = NodeEventRecord { node: Some("node2".to_owned()), ..event(4.0, Some(6.0)) };
+        let outside = outside_of(&[events[0].clone(), other], &timeline(&counts), 3).unwrap();
+        assert_eq!((outside.operations, outside.failed), (18, 0));
     }
 
     fn only(away_s: f64, served_s: Option<f64>, counts: &[u64]) -> NodeEventEffect {

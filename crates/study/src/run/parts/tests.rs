@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use underlay_record::{FeedEntry, NodeCondition, NodeState};
+use underlay_record::{FeedEntry, NodeCondition, NodeShard, NodeState};
 use underlay_systems::system::{NodePaths, StoragePaths, System};
 
 use super::*;
@@ -68,7 +68,7 @@ impl Stage {
             name: node.name,
             // With several, the last is what most of them are: a replica.
             role: node.roles.last().copied(),
-            shard: node.shard,
+            shards: node.shards.iter().map(|&shard| NodeShard { shard, role: None }).collect(),
             condition: NodeCondition::Serving,
             process: None,
         };

@@ -47,7 +47,7 @@ impl Nodes for Scripted {
         let state = |(number, condition): (usize, &NodeCondition)| NodeState {
             name: format!("node{number}"),
             role: None,
-            shard: None,
+            shards: Vec::new(),
             condition: *condition,
             process: None,
         };
@@ -134,6 +134,35 @@ fn a_start_without_a_majority_is_given_up_behind_the_measurement() {
     let problem = events[0].problem.clone().unwrap_or_default();
     assert!(problem.contains("may have waited for node2, which was away"), "{problem}");
     assert_eq!(nodes.conditions.lock()[0], NodeCondition::Away);
+}
+
+/// Stopping needs no other node, and has a limit of its own.
+#[test]
+fn a_stop_is_not_given_up_behind_the_measurement() {
+    let nodes = Scripted::of(3);
+    nodes.may_stop.store(false, Ordering::SeqCst);
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::at(&folder.path().join("registry")).unwrap();
+    let mut desk = NodeDesk::new(&nodes, &|| {}, 1.0);
+    desk.majority_limit = Duration::ZERO;
+    let stopping = |desk: &NodeDesk<'_>| {
+        desk.begin(Instant::now());
+        until(|| nodes.conditions.lock()[0] == NodeCondition::Stopping);
+        nodes.kill("node2").unwrap();
+    };
+    let (never, stop) =
+        (AtomicBool::new(false), PlannedEvent { how: NodeExit::Stop, ..event("node1", None) });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until(|| desk.shared.inner.lock().is_over());
+            // So long that it would have been looked at.
+            std::thread::sleep(4 * POLL);
+            assert_eq!(nodes.conditions.lock()[0], NodeCondition::Stopping);
+            nodes.kill("node1").unwrap();
+        });
+        desk.attend(&[stop], &registry, &never, || stopping(&desk)).unwrap();
+    });
+    assert_eq!(desk.events()[0].problem.as_deref().map(|problem| problem.contains("given up")), Some(false));
 }
 
 fn until(holds: impl Fn() -> bool) {

@@ -1,7 +1,7 @@
 //! Events: whether each meets a node, in time, and what will happen.
 
 use underlay_config::{Diagnostic, Diagnostics, Word};
-use underlay_record::NodeChoice;
+use underlay_record::{NodeChoice, NodeRole, NodeShard};
 use underlay_systems::nodes::PlannedNode;
 
 use super::fault::check_time;
@@ -118,9 +118,13 @@ fn check_for(
             );
         }
     }
+    let allows = |node: &PlannedNode, role: Option<NodeRole>| {
+        let shards: Vec<NodeShard> = node.shards.iter().map(|&shard| NodeShard { shard, role }).collect();
+        spec.node.allows(&node.name, role, &shards)
+    };
     let fits = |node: &PlannedNode| match node.roles {
-        [] => spec.node.allows(&node.name, None, node.shard),
-        roles => roles.iter().any(|role| spec.node.allows(&node.name, Some(*role), node.shard)),
+        [] => allows(node, None),
+        roles => roles.iter().any(|role| allows(node, Some(*role))),
     };
     if nodes.iter().any(fits) {
         return;
@@ -137,7 +141,7 @@ fn check_for(
                 nodes.iter().flat_map(|node| node.roles).map(|role| role.word()).collect();
             roles.sort_unstable();
             roles.dedup();
-            let shards = nodes.iter().filter_map(|node| node.shard).max();
+            let shards = nodes.iter().flat_map(|node| &node.shards).max();
             let shards = shards.map_or_else(String::new, |shards| format!(" of shard 1 to {shards}"));
             Diagnostic::error(site.node_span.clone(), message, known)
                 .with_help(format!("its nodes can be: {}{shards}", roles.join(", ")))
@@ -154,8 +158,11 @@ fn note_what_happens(system: &SystemSite, sites: &Sites, findings: &mut Diagnost
         let message = format!("[system.{}]: {caution}", system.spec.name);
         findings.push(Diagnostic::note(system.key_span.clone(), message, "this system"));
     }
+    // With a node that has copies of several shards all of these lack one.
+    let has_one_each = nodes.iter().all(|node| node.shards.len() == 1);
     let shard_of = |spec: &EventSpec| match &spec.node {
-        NodeChoice::Named(name) => nodes.iter().find(|node| node.name == *name)?.shard,
+        _ if !has_one_each => None,
+        NodeChoice::Named(name) => nodes.iter().find(|node| node.name == *name)?.shards.first().copied(),
         NodeChoice::First { shard, .. } => *shard,
     };
     let events: Vec<&EventSite> =
