@@ -84,7 +84,7 @@ pub struct NodePhase {
     pub to_s: f64,
     /// Answered in it.
     pub operations: u64,
-    /// Failed in it.
+    /// Failed in it, or were refused.
     pub failed: u64,
     pub throughput_per_s: f64,
     pub mean_us: f64,

@@ -72,8 +72,11 @@ impl Control {
         })
     }
 
-    /// Whether anything of ours is left that could still be settled.
+    /// Whether nothing of ours is left that could still be settled, as etcd says under the lease that we have.
     pub(super) fn is_rid_of_all(&self) -> bool {
+        if self.lease.is_none() || *self.shared.lease.lock() != self.lease {
+            return false;
+        }
         let others = self.view.members.len() > 1;
         self.ours().all(|(_, record)| !record.is_dirty && !others)
     }
@@ -83,6 +86,11 @@ impl Control {
     /// # Errors
     /// What keeps it from that.
     pub(super) async fn pass(&mut self) -> Result<(), String> {
+        if self.shared.engine.is_broken() {
+            // `hold` gives the lease up, so that others serve what the stores have.
+            self.shared.ownership.let_go();
+            return Err(super::BROKEN.to_owned());
+        }
         let lease = *self.shared.lease.lock();
         let Some(lease) = lease else { return Ok(()) };
         let view = match self.shared.look().await {
@@ -110,6 +118,9 @@ impl Control {
             self.closed_since.clear();
         }
         (self.view, self.lease) = (view, Some(lease));
+        // A mark that etcd has stands for one time that the slot was dirty, also where the answer that it was written is lost.
+        let view = &self.view;
+        self.marks.retain(|slot, mark| view.slot(*slot).is_none_or(|(record, _)| record.mark != *mark));
         let now = Instant::now();
         self.seen_since.retain(|id, _| self.view.members.contains_key(id));
         for id in self.view.members.keys() {

@@ -39,6 +39,8 @@ use witness::{Contradiction, Witness};
 const LOOKS_A_LEASE: u32 = 5;
 /// A part of the lease that is not made use of: clocks do not run at the same speed.
 const MARGIN: u32 = 5;
+/// Slots that it took would be served by nobody.
+const BROKEN: &str = "the metadata can't be written any more, so this gateway has left the cluster\n  what to do: see why in its log, and start it anew";
 const LEAVE_PAUSE: Duration = Duration::from_millis(100);
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
@@ -527,6 +529,16 @@ impl Shared {
             if self.has_left.load(Ordering::Acquire) {
                 return;
             }
+            if self.engine.is_broken() {
+                let lease = self.lease.lock().take();
+                self.ownership.let_go();
+                if let Some(lease) = lease {
+                    // Without that it ends by itself.
+                    let _ = self.etcd.revoke(lease).await;
+                }
+                say(BROKEN.to_owned());
+                continue;
+            }
             let lease = *self.lease.lock();
             let Some(lease) = lease else {
                 match self.register().await {
@@ -570,13 +582,14 @@ impl Shared {
                 () = self.poked.notified() => control.pass().await,
                 () = tokio::time::sleep(if control.is_leaving { LEAVE_PAUSE } else { self.tick }) => control.pass().await,
             };
+            let has_looked = outcome.is_ok();
             if let Err(why) = outcome
                 && said != why
             {
                 tracing::warn!("the cluster: {why}");
                 said = why;
             }
-            if control.is_leaving && control.is_rid_of_all() {
+            if control.is_leaving && has_looked && control.is_rid_of_all() {
                 self.has_left.store(true, Ordering::Release);
             }
         }

@@ -51,6 +51,9 @@ const MOST_IDLE: Duration = Duration::from_secs(10);
 /// A client's request in which nothing has moved for so long, either way, is given up, unless its owner says that it is there: it may have a large
 /// object to store before it answers.
 const STANDSTILL: Duration = Duration::from_secs(15 * 60);
+/// After so many pings without an answer in a row nothing moves any more.
+const MOST_PINGS: u32 = 3;
+const PING_PAUSE: Duration = Duration::from_secs(10);
 const MOST_KEPT: usize = 64;
 /// A page of a listing, or some blocks of an object.
 const MOST_ANSWER_BYTES: usize = 96 << 20;
@@ -247,16 +250,27 @@ impl Peers {
         });
         let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
         let mut sending = std::pin::pin!(self.send(address, request, true));
+        // One that hangs answers no ping. One that is busy may have no place for it just then.
+        let mut pings_failed = 0;
         let answer = loop {
+            let ping = async {
+                match pings_failed {
+                    0 => standstill.is_over().await,
+                    _ => tokio::time::sleep(PING_PAUSE).await,
+                }
+                self.ask_at(address, &Question::Ping).await
+            };
             tokio::select! {
                 answer = &mut sending => break answer.map_err(|error| failed(address, error))?,
                 () = self.ownership.gone(owner) => return Err(failed(address, "it is gone")),
-                () = standstill.is_over() => {}
-            }
-            // One that hangs does not answer this either.
-            match self.ask_at(address, &Question::Ping).await {
-                Ok(_) => standstill.moves(),
-                Err(_) => return Err(failed(address, "nothing moves any more")),
+                pong = ping => match pong {
+                    Ok(_) => {
+                        standstill.moves();
+                        pings_failed = 0;
+                    }
+                    Err(_) if pings_failed + 1 < MOST_PINGS => pings_failed += 1,
+                    Err(_) => return Err(failed(address, "nothing moves any more")),
+                },
             }
         };
         standstill.moves();

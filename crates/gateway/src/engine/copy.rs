@@ -8,6 +8,7 @@ use super::conditions::Conditions;
 use super::read::Resolved;
 use super::shared::{check_headers, no_place};
 use super::slots::Fence;
+use super::to_its_end::to_its_end;
 use super::write::{PutRequest, Stored, check_target};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
@@ -129,11 +130,15 @@ impl Engine {
                 && self.are_together((&from.0, &from.1), (&to.0, &to.1));
             if from.0 == to.0 && !source.is_exclusive(&from.1) && is_plain {
                 let pass = self.to_write(&to.0, &[&to.1]).await?;
-                let _turn = target.backend.turn(&to.1).await;
-                let etag = target.backend.copy(&from.1, &to.1).await;
-                self.forget_found(&target, &to.1);
-                let etag = etag?.map_or(record.etag, |etag| bare(&etag).to_owned());
-                pass.check()?;
+                let (engine, from, to) = (Arc::clone(self), from.1.clone(), to.1.clone());
+                let copy = async move {
+                    let _turn = target.backend.turn(&to).await;
+                    let etag = target.backend.copy(&from, &to).await;
+                    engine.forget_found(&target, &to);
+                    pass.check()?;
+                    etag
+                };
+                let etag = to_its_end(copy).await?.map_or(record.etag, |etag| bare(&etag).to_owned());
                 return Ok(Stored { etag, checksums: record.checksums, modified_ms: now_ms() });
             }
         }

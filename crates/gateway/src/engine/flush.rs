@@ -277,7 +277,9 @@ impl Engine {
                 Ok(block)
             })
             .boxed();
-        let etag = state.backend.put(&name.key, &record.headers, size, &Only::Always, body).await?;
+        let may_go_on = || self.check_flush(name);
+        let put = state.backend.put(&name.key, &record.headers, size, &Only::Always, body, &may_go_on);
+        let etag = put.await?;
         self.counters.flushed_objects.fetch_add(1, Ordering::Relaxed);
         self.counters.flushed_bytes.fetch_add(size, Ordering::Relaxed);
         self.enter_stored(name, record, etag, (content, content), (None, fence)).await

@@ -19,6 +19,7 @@ mod read;
 mod recovery;
 mod shared;
 mod slots;
+mod to_its_end;
 mod upload;
 mod write;
 

@@ -1,5 +1,6 @@
 //! Prefixes that others write to as well: the store has the truth, and every write goes through.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -15,6 +16,7 @@ use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::Name;
 use crate::model::{Checksums, Headers, ObjectRecord, Place, now_ms};
+use crate::ownership::Pass;
 use crate::store::{Backend, Found, Kind, Only, bare};
 
 /// Answers that are kept at most for one prefix.
@@ -79,26 +81,31 @@ impl Engine {
     }
 
     pub(super) async fn put_shared(
-        &self,
-        state: &BucketState,
-        name: &Name,
+        self: Arc<Self>,
+        state: Arc<BucketState>,
+        name: Name,
         request: PutRequest,
         written: Option<Written>,
         sums: Sums,
+        pass: Pass,
     ) -> Result<Stored> {
         if !request.tags.is_empty() {
             return Err(no_place("tags"));
         }
         check_headers(&state.backend, &request.headers)?;
         let _turn = state.backend.turn(&name.key).await;
-        let only = only_of(state, &name.key, &request.conditions).await?;
+        let only = only_of(&state, &name.key, &request.conditions).await?;
         let body = match &written {
             Some(written) => self.written_body(written),
             None => futures_util::stream::empty().boxed(),
         };
-        let etag = state.backend.put(&name.key, &request.headers, request.size_bytes, &only, body).await;
-        self.forget_found(state, &name.key);
+        let etag = state
+            .backend
+            .put(&name.key, &request.headers, request.size_bytes, &only, body, &|| pass.check())
+            .await;
+        self.forget_found(&state, &name.key);
         let etag = etag?.map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
+        pass.check()?;
         Ok(Stored { etag, checksums: sums.checksums, modified_ms: now_ms() })
     }
 

@@ -13,6 +13,7 @@ use crate::errors::{Error, Result};
 use crate::meta::{Change, Metadata, Name};
 use crate::ownership::Pass;
 use crate::placement::SLOTS;
+use crate::store::PATIENCE;
 
 /// Under which the metadata have the cluster that the local directory belongs to.
 const CLUSTER: &[u8] = b"cluster";
@@ -325,7 +326,12 @@ impl Engine {
             let mut listed = state.backend.list("", None)?;
             let mut batch = Vec::new();
             loop {
-                let entry = listed.next().await.transpose()?;
+                // A directory that hangs would keep every slot away that comes later.
+                let next = tokio::time::timeout(PATIENCE, listed.next()).await;
+                let next = next.map_err(|_| {
+                    Error::Store(format!("listing {}: no answer for {} s", state.name, PATIENCE.as_secs()))
+                })?;
+                let entry = next.transpose()?;
                 let is_over = entry.is_none();
                 if let Some((key, found)) = entry {
                     let name = Name::new(&state.name, key);

@@ -20,6 +20,7 @@ use super::parts::{
 use super::read::pieces;
 use super::shared::{check_headers, no_place, only_of};
 use super::slots::Fence;
+use super::to_its_end::to_its_end;
 use super::write::{For, Stored, Verify, check_target, whole};
 use super::{BucketState, Engine};
 use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
@@ -27,7 +28,7 @@ use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::Name;
 use crate::model::{Checksums, Coverage, Headers, ObjectRecord, PartRecord, UploadRecord, now_ms};
-use crate::ownership::Share;
+use crate::ownership::{Pass, Share};
 use crate::store::{Kind, bare};
 
 /// S3's limits.
@@ -247,7 +248,7 @@ impl Engine {
     /// [`put`](Self::put).
     #[allow(clippy::too_many_arguments, reason = "S3's own, all of them")]
     pub async fn complete_upload(
-        &self,
+        self: &Arc<Self>,
         bucket: &str,
         key: &str,
         upload: &str,
@@ -301,8 +302,9 @@ impl Engine {
             modified_ms: record.modified_ms,
         };
         if !state.is_exclusive(key) {
-            stored.etag = self.complete_shared(&state, &name, upload, &record, &conditions).await?;
-            pass.check()?;
+            let (engine, upload) = (Arc::clone(self), upload.to_owned());
+            stored.etag =
+                to_its_end(engine.complete_shared(state, name, upload, record, conditions, pass)).await?;
             return Ok(stored);
         }
         let is_directory = state.backend.kind == Kind::Directory;
@@ -330,26 +332,30 @@ impl Engine {
     }
 
     async fn complete_shared(
-        &self,
-        state: &BucketState,
-        name: &Name,
-        upload: &str,
-        record: &ObjectRecord,
-        conditions: &Conditions,
+        self: Arc<Self>,
+        state: Arc<BucketState>,
+        name: Name,
+        upload: String,
+        record: ObjectRecord,
+        conditions: Conditions,
+        pass: Pass,
     ) -> Result<String> {
         let (_pins, runs) = self.journal.pin(|| {
-            let runs = self.runs_of(&self.metadata.view()?, state, &record.extents)?;
+            let runs = self.runs_of(&self.metadata.view()?, &state, &record.extents)?;
             Ok((record.extents.iter().map(|extent| extent.content).collect(), runs))
         })?;
         let _turn = state.backend.turn(&name.key).await;
-        let only = only_of(state, &name.key, conditions).await?;
+        let only = only_of(&state, &name.key, &conditions).await?;
         let ranges = pieces(&(0..record.size_bytes), self.blocks.block_bytes());
         let body = futures_util::stream::iter(ranges).then(|range| self.read_runs(&runs, range)).boxed();
-        let etag = state.backend.put(&name.key, &record.headers, record.size_bytes, &only, body).await;
-        self.forget_found(state, &name.key);
+        let etag = state
+            .backend
+            .put(&name.key, &record.headers, record.size_bytes, &only, body, &|| pass.check())
+            .await;
+        self.forget_found(&state, &name.key);
         let etag = etag?;
-        let (at, upload) = (name.clone(), upload.to_owned());
-        self.committer.commit(Vec::new(), move |change| change.remove_upload(&at, &upload)).await?;
+        self.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
+        pass.check()?;
         Ok(etag.map_or_else(|| record.etag.clone(), |etag| bare(&etag).to_owned()))
     }
 

@@ -1,6 +1,7 @@
 //! Putting and deleting objects.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use futures_util::stream::BoxStream;
 use super::conditions::Conditions;
 use super::elsewhere::{Answer, Question, confused};
 use super::slots::Fence;
+use super::to_its_end::to_its_end;
 use super::{BucketState, Engine};
 use crate::config::Write;
 use crate::digests::{Algorithm, Digests, Sums, hex};
@@ -18,7 +20,7 @@ use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
-use crate::ownership::Route;
+use crate::ownership::{Pass, Route};
 use crate::store::Kind;
 
 /// A client that sends nothing for so long gives up its room in the journal.
@@ -68,7 +70,7 @@ impl Engine {
     /// When `verify` says so, a condition does not hold, or it can't be kept. Then nothing of it is visible, unless it is written
     /// through and the store failed at the end: it will be stored later then, and the client knows that it may have been.
     pub async fn put(
-        &self,
+        self: &Arc<Self>,
         bucket: &str,
         key: &str,
         request: PutRequest,
@@ -90,8 +92,8 @@ impl Engine {
         let (written, sums) = self.spool(request.size_bytes, &request.algorithms, body, For::Object).await?;
         verify(&sums.md5, &sums.checksums)?;
         if !state.is_exclusive(key) {
-            let stored = self.put_shared(&state, &name, request, written, sums).await?;
-            return pass.check().map(|()| stored);
+            let put = Arc::clone(self).put_shared(state, name, request, written, sums, pass);
+            return to_its_end(put).await;
         }
         let record = self.record(written.as_ref(), request.size_bytes, sums, request.headers, request.tags);
         let stored = Stored {
@@ -218,7 +220,11 @@ impl Engine {
     ///
     /// # Errors
     /// When the bucket is not there, or nothing can be deleted at all.
-    pub async fn delete(&self, bucket: &str, keys: Vec<(String, Conditions)>) -> Result<Vec<Result<()>>> {
+    pub async fn delete(
+        self: &Arc<Self>,
+        bucket: &str,
+        keys: Vec<(String, Conditions)>,
+    ) -> Result<Vec<Result<()>>> {
         self.bucket(bucket)?;
         let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
         let mut groups: HashMap<Option<String>, Vec<(usize, Deletion)>> = HashMap::new();
@@ -258,13 +264,23 @@ impl Engine {
 
     /// The same of keys that are this gateway's.
     pub(super) async fn delete_here(
-        &self,
+        self: &Arc<Self>,
         bucket: &str,
         keys: Vec<(String, Conditions)>,
     ) -> Result<Vec<Result<()>>> {
         let state = self.bucket(bucket)?;
         let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
         let pass = self.to_write(bucket, &names).await?;
+        to_its_end(Arc::clone(self).delete_with(pass, state, keys)).await
+    }
+
+    async fn delete_with(
+        self: Arc<Self>,
+        pass: Pass,
+        state: Arc<BucketState>,
+        keys: Vec<(String, Conditions)>,
+    ) -> Result<Vec<Result<()>>> {
+        let bucket = state.name.as_str();
         let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
         let mut ours = Vec::new();
         for (at, (key, conditions)) in keys.iter().enumerate() {

@@ -36,6 +36,8 @@ use request_ids::RequestIds;
 /// How often a drain says what it waits for.
 const SAY_EVERY: Duration = Duration::from_secs(2);
 const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
+/// How long requests of other gateways may take that came before the keys were another's.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -213,12 +215,16 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         config.admin.listen
     );
     readiness.set(true);
-    let (graceful, inner_graceful) = (GracefulShutdown::new(), GracefulShutdown::new());
+    let (graceful, inner_graceful) = (GracefulShutdown::new(), Arc::new(GracefulShutdown::new()));
     let (most, inner_connections) = (config.limits.connections, connections_of(true)?);
+    // They have places of their own: clients that hold all the others must not keep gateways apart.
+    let (of_inner, acceptor) = (Arc::clone(&inner_graceful), acceptor.as_ref());
+    let mut accepting_inner = Box::pin(async move {
+        accept_inner(inner_listener, &inner_connections, acceptor, most, &of_inner).await;
+    });
     tokio::select! {
-        () = accept(listener, &connections, acceptor.as_ref(), most, &graceful) => {}
-        // They have places of their own: clients that hold all the others must not keep gateways apart.
-        () = accept_inner(inner_listener, &inner_connections, acceptor.as_ref(), most, &inner_graceful) => {}
+        () = accept(listener, &connections, acceptor, most, &graceful) => {}
+        () = &mut accepting_inner => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -227,11 +233,23 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     let until = Instant::now() + config.limits.drain;
     engine.begin_drain();
     let finish = async {
-        let both = async { tokio::join!(graceful.shutdown(), inner_graceful.shutdown()) };
-        if tokio::time::timeout(config.limits.drain, both).await.is_err() {
-            tracing::warn!("some requests did not end in time and are broken off");
+        let handing_over = async {
+            if tokio::time::timeout(config.limits.drain, graceful.shutdown()).await.is_err() {
+                tracing::warn!("some requests did not end in time and are broken off");
+            }
+            opened.finish(until).await;
+        };
+        // Until the keys are another's, other gateways send requests for them here.
+        tokio::select! {
+            () = handing_over => {}
+            () = &mut accepting_inner => {}
         }
-        opened.finish(until).await;
+        drop(accepting_inner);
+        if let Some(inner_graceful) = Arc::into_inner(inner_graceful)
+            && tokio::time::timeout(LAST_ANSWERS, inner_graceful.shutdown()).await.is_err()
+        {
+            tracing::warn!("some requests of other gateways did not end in time and are broken off");
+        }
     };
     tokio::select! {
         () = finish => {}

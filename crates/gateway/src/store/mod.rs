@@ -35,7 +35,7 @@ const MOST_PARTS: u64 = 9_000;
 /// Parts of one object that are under way at the same time.
 const PARTS_AT_ONCE: usize = 3;
 /// After so long without an answer the store counts as failing, and the request is tried again later.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 const MOST_MARKER_BYTES: u64 = 1024;
 
@@ -170,7 +170,8 @@ impl Backend {
         Ok(answer.into_stream())
     }
 
-    /// Stores an object of a known size. What was at that name stays until the new one is whole. Returns the store's ETag.
+    /// Stores an object of a known size. What was at that name stays until the new one is whole. No request is begun once `may_go_on` says no: the name
+    /// may be another gateway's by then. Returns the store's ETag.
     pub(crate) async fn put(
         &self,
         key: &str,
@@ -178,6 +179,7 @@ impl Backend {
         size_bytes: u64,
         only: &Only,
         mut body: BoxStream<'_, Result<Bytes>>,
+        may_go_on: &(dyn Fn() -> Result<()> + Sync),
     ) -> Result<Option<String>> {
         let path = self.reach(key).await?;
         let attributes = self.attributes(headers);
@@ -193,6 +195,7 @@ impl Backend {
                     PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
                 }
             };
+            may_go_on()?;
             let options = PutOptions { mode, attributes, ..PutOptions::default() };
             let payload: PutPayload = payload.into_iter().collect();
             let put = self.patiently("PUT", self.store.put_opts(&path, payload, options)).await?;
@@ -206,7 +209,7 @@ impl Backend {
         let upload =
             self.patiently("CreateMultipartUpload", self.store.put_multipart_opts(&path, options)).await?;
         let mut unfinished = Unfinished::new(upload);
-        match self.put_parts(unfinished.upload(), size_bytes, body).await {
+        match self.put_parts(unfinished.upload(), size_bytes, body, may_go_on).await {
             Ok(etag) => {
                 unfinished.finished();
                 Ok(etag)
@@ -223,6 +226,7 @@ impl Backend {
         upload: &mut dyn MultipartUpload,
         size_bytes: u64,
         mut body: BoxStream<'_, Result<Bytes>>,
+        may_go_on: &(dyn Fn() -> Result<()> + Sync),
     ) -> Result<Option<String>> {
         let part_bytes = PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS)) as usize;
         let mut under_way = futures_util::stream::FuturesUnordered::new();
@@ -234,6 +238,7 @@ impl Backend {
                 None => is_over = true,
             }
             while part.len() >= part_bytes || (is_over && !part.is_empty()) {
+                may_go_on()?;
                 let whole = part.split_to(part.len().min(part_bytes)).freeze();
                 under_way.push(upload.put_part(PutPayload::from_bytes(whole)));
                 if under_way.len() >= PARTS_AT_ONCE
@@ -246,6 +251,8 @@ impl Backend {
         while let Some(done) = self.next_of(&mut under_way).await? {
             done?;
         }
+        // The last parts may have taken minutes.
+        may_go_on()?;
         let put = self.patiently("CompleteMultipartUpload", upload.complete()).await?;
         Ok(put.e_tag)
     }

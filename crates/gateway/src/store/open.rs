@@ -142,7 +142,7 @@ mod tests {
 
     async fn put(backend: &Backend, key: &str) -> Result<()> {
         let body = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"x"))]).boxed();
-        backend.put(key, &Headers::default(), 1, &Only::Always, body).await.map(drop)
+        backend.put(key, &Headers::default(), 1, &Only::Always, body, &|| Ok(())).await.map(drop)
     }
 
     #[tokio::test]

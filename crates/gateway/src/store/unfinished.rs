@@ -26,7 +26,8 @@ impl Unfinished {
     /// Aborts it, and returns when the store has done so or does not answer. What is left of it then, the store's own rules remove.
     pub(super) async fn abort(mut self) {
         if let Some(upload) = self.0.take() {
-            abort(upload).await;
+            // Also where whoever waits here goes away meanwhile.
+            let _ = tokio::spawn(abort(upload)).await;
         }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Mood {
     pub(crate) stalling: AtomicU32,
     /// Every PUT is done, and its answer lost.
     pub(crate) loses_answers: AtomicBool,
+    /// PUTs have arrived, and are not carried out as long as this says so.
+    pub(crate) holds_puts: AtomicBool,
     /// Answers to GET and HEAD are on their way as long as this says so.
     pub(crate) holds_answers: AtomicBool,
     /// Nothing may be read: so S3 answers for what is not there, too, where not the whole bucket may be listed.
@@ -101,6 +103,9 @@ impl ObjectStore for Faulty {
             return Err(failure());
         }
         self.mood.puts.fetch_add(1, Ordering::Relaxed);
+        while self.mood.holds_puts.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         self.done(self.inner.put_opts(location, payload, options)).await
     }
 

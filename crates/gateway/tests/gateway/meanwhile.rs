@@ -223,3 +223,36 @@ fn a_store_that_denies_what_is_not_there_tells_whose_it_is() {
         );
     });
 }
+
+/// Below a prefix that others write to as well: what has been sent to the store comes to its end before the next one writes there, also when
+/// whoever sent it has gone.
+#[test]
+fn who_goes_away_keeps_the_turn_until_the_store_has_answered() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let mut ground = Ground::new(in_memory(), Kind::S3);
+        ground.consistency = Consistency::Revalidate;
+        let engine = ground.open(&directory.path().join("local")).await;
+        let puts = || ground.mood.puts.load(Ordering::Relaxed);
+        let (older, newer) = (content(1, 1_000), content(2, 1_000));
+        ground.mood.holds_puts.store(true, Ordering::Relaxed);
+        let write = |bytes: &bytes::Bytes| {
+            let (engine, bytes) = (Arc::clone(&engine), bytes.clone());
+            tokio::spawn(async move { put(&engine, "a", &bytes, Conditions::default()).await })
+        };
+        let first = write(&older);
+        while puts() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        let second = write(&newer);
+        // Long enough for it to get there.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(puts(), 1, "the second one did not wait for the first");
+        ground.mood.holds_puts.store(false, Ordering::Relaxed);
+        second.await.unwrap().unwrap();
+        assert_eq!((puts(), ground.stored().await), (2, vec![("a".to_owned(), newer)]));
+    });
+}

@@ -159,7 +159,7 @@ pub(crate) fn body_of(bytes: &Bytes) -> futures_util::stream::BoxStream<'static,
 }
 
 pub(crate) async fn put(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     key: &str,
     bytes: &Bytes,
     conditions: Conditions,
@@ -184,6 +184,6 @@ pub(crate) async fn get(
     Ok(Bytes::from(bytes))
 }
 
-pub(crate) async fn delete(engine: &Engine, key: &str) -> Result<(), Error> {
+pub(crate) async fn delete(engine: &Arc<Engine>, key: &str) -> Result<(), Error> {
     engine.delete(BUCKET, vec![(key.to_owned(), Conditions::default())]).await?.remove(0)
 }

@@ -341,6 +341,9 @@ impl<'a> Recorder<'a> {
         if *answer != Ok(Outcome::Found) {
             self.record_failed(kind, times, RawAnswer::of(answer));
         }
+        if answered && matches!(answer, Ok(Outcome::Throttled) | Err(_)) {
+            self.series.add_failed(times.end_ns);
+        }
         let answers = &mut self.answers[kind as usize];
         answers.is_there = true;
         let outcome = match answer {
@@ -352,9 +355,6 @@ impl<'a> Recorder<'a> {
             Ok(outcome) => Some(*outcome),
             Err(error) => {
                 answers.errors += 1;
-                if answered {
-                    self.series.add_failed(times.end_ns);
-                }
                 self.samples.add_error(format!("{kind}: {error}"));
                 // An error says nothing of how long an answer takes. A timeout does: at least that long.
                 if !matches!(error, ClientError::Timeout(_)) {

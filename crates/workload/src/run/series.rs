@@ -44,7 +44,7 @@ struct Intervals {
 #[derive(Debug, Default)]
 struct Slot {
     kinds: [Option<Box<SlotKind>>; KINDS],
-    /// Operations of all kinds that failed.
+    /// Operations of all kinds that failed or were refused.
     failed: u64,
 }
 
@@ -113,7 +113,7 @@ pub struct TimelineInterval {
     pub end_s: f64,
     /// Of operations that were answered in it, from their intended start.
     pub latency: Histogram,
-    /// Operations that failed in it.
+    /// Operations that failed or were refused in it.
     pub failed: u64,
 }
 
@@ -196,7 +196,7 @@ impl Series {
         spans.map(interval).collect()
     }
 
-    /// An operation failed at `end_ns`, which is within the window.
+    /// An operation failed, or was refused, at `end_ns`, which is within the window.
     pub(crate) fn add_failed(&self, end_ns: u64) {
         let mut inner = self.lock();
         let place = inner.place_of(end_ns.saturating_sub(self.begin_ns), self.most);
@@ -349,7 +349,7 @@ impl ThreadSeries<'_> {
         self.kinds[kind as usize].get_or_insert_default()
     }
 
-    /// An operation failed at `end_ns`, which is within the window.
+    /// An operation failed, or was refused, at `end_ns`, which is within the window.
     pub(crate) fn add_failed(&mut self, end_ns: u64) {
         self.series.add_failed(end_ns);
     }

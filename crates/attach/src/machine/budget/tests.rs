@@ -110,7 +110,8 @@ fn version_1_below_the_own_group() {
     let budget = host.create(&memory(512 << 20)).unwrap();
     assert_eq!((budget.enforced_by(), budget.cpu_enforced_by()), ("cgroup v1", None));
     let [directory] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
-    assert!(directory.starts_with(group.join("underlay")), "{directory:?}");
+    // Not held to CPU time, and so not below the parent whose weight may be that of many programs.
+    assert!(directory.starts_with(group.join("underlay-others")), "{directory:?}");
     assert!(directory.file_name().unwrap().to_str().unwrap().starts_with("cell_1_a-"));
     assert_eq!(read(directory, "memory.limit_in_bytes"), "536870912");
     // This host accounts no swap.
@@ -195,9 +196,9 @@ fn version_2_goes_up_to_where_the_controller_may_be_enabled() {
     host.file("sys/fs/cgroup/user.slice/cgroup.subtree_control", "memory");
     // A directory in its place stands for a kernel that refuses the write.
     fs::create_dir_all(host.path("sys/fs/cgroup/user.slice/a.scope/cgroup.subtree_control")).unwrap();
-    host.file("sys/fs/cgroup/user.slice/underlay/cgroup.subtree_control", "");
+    host.file("sys/fs/cgroup/user.slice/underlay-others/cgroup.subtree_control", "");
     let budget = host.create(&memory(1 << 30)).unwrap();
-    let parent = host.path("sys/fs/cgroup/user.slice/underlay");
+    let parent = host.path("sys/fs/cgroup/user.slice/underlay-others");
     let [directory] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
     assert_eq!(directory.parent(), Some(parent.as_path()));
     assert_eq!(budget.enforced_by(), "cgroup v2");
@@ -323,16 +324,16 @@ fn programs_have_an_io_group_of_their_own_where_the_host_has_any() {
     let budget = host.create(&memory(1 << 30)).unwrap();
     let [memory_group, io] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
     assert!(memory_group.join("memory.limit_in_bytes").exists());
-    assert!(io.starts_with(host.path("sys/fs/cgroup/blkio/jobs/one/underlay")), "{io:?}");
+    assert!(io.starts_with(host.path("sys/fs/cgroup/blkio/jobs/one/underlay-others")), "{io:?}");
     assert_eq!(budget.join_files().len(), 2);
     host.remove(budget);
 
     let host = FakeHost::of_version_2("/");
     host.file("sys/fs/cgroup/cgroup.controllers", "memory io");
-    host.file("sys/fs/cgroup/underlay/cgroup.subtree_control", "memory");
+    host.file("sys/fs/cgroup/underlay-others/cgroup.subtree_control", "memory");
     let budget = host.create(&memory(1 << 30)).unwrap();
     assert_eq!(budget.directories().len(), 1);
-    assert_eq!(read(&host.path("sys/fs/cgroup/underlay"), "cgroup.subtree_control"), "+io");
+    assert_eq!(read(&host.path("sys/fs/cgroup/underlay-others"), "cgroup.subtree_control"), "+io");
     host.remove(budget);
 }
 

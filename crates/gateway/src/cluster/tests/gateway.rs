@@ -273,7 +273,7 @@ impl Site {
     }
 }
 
-pub(super) async fn put_to(engine: &Engine, key: &str, text: &str) -> Result<()> {
+pub(super) async fn put_to(engine: &Arc<Engine>, key: &str, text: &str) -> Result<()> {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     let request = PutRequest { size_bytes: bytes.len() as u64, ..PutRequest::default() };
     let body = futures_util::stream::iter([Ok(bytes)]).boxed();
