@@ -8,14 +8,39 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     let path = std::path::absolute(path).ok()?;
     let existing = path.ancestors().find(|place| place.exists())?;
     let found = rustix::fs::statvfs(existing).ok()?;
-    // Some blocks are kept for root.
-    let blocks = if rustix::process::geteuid().is_root() { found.f_bfree } else { found.f_bavail };
-    Some(blocks.saturating_mul(found.f_frsize))
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// With less, the next image can't grow.
+const LEAST_BYTES: u64 = 1 << 20;
+/// What file systems keep even from root: ext4 16 MiB for its own use.
+const KEPT_FROM_ROOT_BYTES: u64 = 64 << 20;
+
+/// Whether nothing can be written at `path` any more. Root may write what is kept for it when others can't write. False where nobody knows.
+pub fn is_full(path: &Path) -> bool {
+    let Ok(found) = rustix::fs::statvfs(path) else { return false };
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    is_full_for(rustix::process::geteuid().is_root(), bytes(found.f_bavail), bytes(found.f_bfree))
+}
+
+fn is_full_for(root: bool, available_bytes: u64, free_bytes: u64) -> bool {
+    available_bytes < LEAST_BYTES && (!root || free_bytes < KEPT_FROM_ROOT_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn root_has_room_in_what_is_kept_for_it() {
+        const GIB: u64 = 1 << 30;
+        assert!(!is_full_for(true, GIB, 2 * GIB) && !is_full_for(false, GIB, 2 * GIB));
+        assert!(!is_full_for(true, 0, GIB) && is_full_for(false, 0, GIB));
+        // An ext4 that root has filled keeps 16 MiB for itself.
+        assert!(is_full_for(true, 0, 16 << 20) && is_full_for(true, 0, 0));
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_full(folder.path()) && !is_full(&folder.path().join("not there")));
+    }
 
     #[test]
     fn what_is_not_there_yet_has_the_room_of_what_is_above_it() {

@@ -71,7 +71,9 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
             continue;
         }
         let kind = underlay_systems::find(&entry.system.kind);
-        let start_and_stop = kind.map_or(Duration::ZERO, |kind| kind.start_and_stop());
+        // What runs already is not started.
+        let started = kind.filter(|_| !entry.storage.is_elsewhere());
+        let start_and_stop = started.map_or(Duration::ZERO, |kind| kind.start_and_stop());
         if let plan::CellWork::Benchmark(benchmark) = entry.asked {
             estimate.starting += (start_and_stop + AROUND_A_CELL) * repetitions;
             let is_loaded = entry.system.settings.contains_key("load");
@@ -185,6 +187,18 @@ mod tests {
         // Each storage is loaded with 3 GB.
         assert!((100.0..300.0).contains(&estimate.loading.as_secs_f64()), "{estimate:?}");
         assert!(estimate.with_a_trial().total() > estimate.total() + TRIAL / 2);
+    }
+
+    #[test]
+    fn what_runs_already_is_not_started() {
+        let text = "name = \"x\"\n[system.oracle-nosql]\nhelpers = [\"h:5000\"]\nstore = \"s\"\nmemory = \"3 GB\"\n\
+            [storage.there]\nelsewhere = \"theirs\"\n\
+            [workload.w]\nmixes = [\"c\"]\nrecords = 1_000\nrecord = { fields = 1, bytes = 100 }\nthreads = 4\n\
+            [run]\nwarmup = \"1 s\"\nduration = \"5 s\"\nrepetitions = 2\n";
+        let study = Study::parse("x.toml", text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let estimate = wall(&study, &plan::expand(&study), 2);
+        // A start and stop takes a minute.
+        assert!(estimate.starting < Duration::from_secs(20), "{estimate:?}");
     }
 
     /// In slow motion x6 the jobs of one storage took 11 min 20 s with its start.

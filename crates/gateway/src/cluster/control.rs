@@ -86,7 +86,7 @@ impl Control {
     /// # Errors
     /// What keeps it from that.
     pub(super) async fn pass(&mut self) -> Result<(), String> {
-        if self.shared.engine.is_broken() {
+        if self.shared.engine.takes_no_more() {
             // `hold` gives the lease up, so that others serve what the stores have.
             self.shared.ownership.let_go();
             return Err(super::BROKEN.to_owned());

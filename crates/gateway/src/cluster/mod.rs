@@ -280,10 +280,14 @@ impl Member {
         self.shared.leaving.notify_one();
         while !self.shared.has_left.load(Ordering::Acquire) {
             if Instant::now() >= until {
-                let (_, dirty, _) = self.shared.ownership.counts();
-                tracing::warn!(
-                    "{dirty} slots have what the store does not have: their keys answer SlowDown until this gateway is back"
-                );
+                match (self.shared.lease.lock().is_some(), self.shared.ownership.counts()) {
+                    (true, (_, dirty, _)) => tracing::warn!(
+                        "{dirty} slots have what the store does not have: their keys answer SlowDown until this gateway is back"
+                    ),
+                    (false, _) => tracing::warn!(
+                        "etcd has not said that everything is handed over: keys of which it has this gateway down answer SlowDown until that is back"
+                    ),
+                }
                 break;
             }
             tokio::time::sleep(LEAVE_PAUSE).await;
@@ -529,7 +533,7 @@ impl Shared {
             if self.has_left.load(Ordering::Acquire) {
                 return;
             }
-            if self.engine.is_broken() {
+            if self.engine.takes_no_more() {
                 let lease = self.lease.lock().take();
                 self.ownership.let_go();
                 if let Some(lease) = lease {

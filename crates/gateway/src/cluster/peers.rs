@@ -139,7 +139,7 @@ impl Peers {
         match self.proven_body(request) {
             None => Asked::ByStranger,
             Some(body) if body == "client" => Asked::ByClient,
-            Some(_) if request.uri().path() == QUESTIONS && request.method() == Method::POST => {
+            Some(_) if Self::is_question(request.uri()) && request.method() == Method::POST => {
                 Asked::Question
             }
             Some(_) => Asked::ByStranger,
@@ -218,6 +218,11 @@ impl Peers {
         Ok(answer)
     }
 
+    /// Whether a request is for [`answer`](Self::answer) and not a client's that was sent on.
+    pub(crate) fn is_question(uri: &Uri) -> bool {
+        uri.path() == QUESTIONS
+    }
+
     /// Sends a client's request to the owner of its key, and hands its answer back as it comes.
     ///
     /// # Errors
@@ -254,10 +259,10 @@ impl Peers {
         let mut pings_failed = 0;
         let answer = loop {
             let ping = async {
-                match pings_failed {
-                    0 => standstill.is_over().await,
-                    _ => tokio::time::sleep(PING_PAUSE).await,
+                if pings_failed > 0 {
+                    tokio::time::sleep(PING_PAUSE).await;
                 }
+                standstill.is_over().await;
                 self.ask_at(address, &Question::Ping).await
             };
             tokio::select! {

@@ -131,10 +131,13 @@ impl Engine {
             if from.0 == to.0 && !source.is_exclusive(&from.1) && is_plain {
                 let pass = self.to_write(&to.0, &[&to.1]).await?;
                 let (engine, from, to) = (Arc::clone(self), from.1.clone(), to.1.clone());
+                let turn = target.backend.turn(&to).await;
                 let copy = async move {
-                    let _turn = target.backend.turn(&to).await;
+                    // The turn may have taken minutes.
+                    pass.check()?;
                     let etag = target.backend.copy(&from, &to).await;
                     engine.forget_found(&target, &to);
+                    drop(turn);
                     pass.check()?;
                     etag
                 };

@@ -380,6 +380,11 @@ impl Engine {
         self.committer.is_broken()
     }
 
+    /// Whether nothing can be written to the metadata any more. One failed change is another matter: the next may succeed.
+    pub(crate) fn takes_no_more(&self) -> bool {
+        self.committer.has_ended()
+    }
+
     /// Of a flush that failed, the latest: the name and what the store said.
     pub fn last_failure(&self) -> Option<(String, String)> {
         self.queue.last_failure()

@@ -7,6 +7,7 @@ use std::time::Instant;
 use futures_util::StreamExt as _;
 
 use super::conditions::Conditions;
+use super::to_its_end::to_its_end;
 use super::write::{PutRequest, Stored};
 use super::{BucketState, Engine};
 use crate::blocks::Origin;
@@ -81,7 +82,7 @@ impl Engine {
     }
 
     pub(super) async fn put_shared(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         state: Arc<BucketState>,
         name: Name,
         request: PutRequest,
@@ -93,20 +94,25 @@ impl Engine {
             return Err(no_place("tags"));
         }
         check_headers(&state.backend, &request.headers)?;
-        let _turn = state.backend.turn(&name.key).await;
+        let turn = state.backend.turn(&name.key).await;
         let only = only_of(&state, &name.key, &request.conditions).await?;
-        let body = match &written {
-            Some(written) => self.written_body(written),
-            None => futures_util::stream::empty().boxed(),
+        let engine = Arc::clone(self);
+        let sending = async move {
+            let body = match &written {
+                Some(written) => engine.written_body(written),
+                None => futures_util::stream::empty().boxed(),
+            };
+            let may_go_on = || pass.check();
+            let put =
+                state.backend.put(&name.key, &request.headers, request.size_bytes, &only, body, &may_go_on);
+            let etag = put.await;
+            engine.forget_found(&state, &name.key);
+            drop(turn);
+            let etag = etag?.map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
+            pass.check()?;
+            Ok(Stored { etag, checksums: sums.checksums, modified_ms: now_ms() })
         };
-        let etag = state
-            .backend
-            .put(&name.key, &request.headers, request.size_bytes, &only, body, &|| pass.check())
-            .await;
-        self.forget_found(&state, &name.key);
-        let etag = etag?.map_or_else(|| crate::digests::hex(&sums.md5), |etag| bare(&etag).to_owned());
-        pass.check()?;
-        Ok(Stored { etag, checksums: sums.checksums, modified_ms: now_ms() })
+        to_its_end(sending).await
     }
 
     /// The bytes of a content that no commit speaks of.
@@ -135,12 +141,13 @@ impl Engine {
     }
 
     pub(super) async fn delete_shared(
-        &self,
-        state: &BucketState,
+        self: &Arc<Self>,
+        state: &Arc<BucketState>,
         key: &str,
         conditions: &Conditions,
+        pass: &Arc<Pass>,
     ) -> Result<()> {
-        let _turn = state.backend.turn(key).await;
+        let turn = state.backend.turn(key).await;
         if conditions.is_about_former() {
             match state.backend.head(key).await {
                 Ok(found) => check_found(conditions, &found)?,
@@ -148,9 +155,17 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        let outcome = state.delete_durably(key).await;
-        self.forget_found(state, key);
-        outcome
+        let (engine, state, pass, key) =
+            (Arc::clone(self), Arc::clone(state), Arc::clone(pass), key.to_owned());
+        let sending = async move {
+            // The turn may have taken minutes.
+            pass.check()?;
+            let outcome = state.delete_durably(&key).await;
+            engine.forget_found(&state, &key);
+            drop(turn);
+            outcome
+        };
+        to_its_end(sending).await
     }
 
     /// Somebody else changed an object below a prefix that is ours alone: takes it as it is now.

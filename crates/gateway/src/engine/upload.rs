@@ -29,7 +29,7 @@ use crate::journal::Written;
 use crate::meta::Name;
 use crate::model::{Checksums, Coverage, Headers, ObjectRecord, PartRecord, UploadRecord, now_ms};
 use crate::ownership::{Pass, Share};
-use crate::store::{Kind, bare};
+use crate::store::{Kind, Only, bare};
 
 /// S3's limits.
 pub const MOST_PARTS: u16 = 10_000;
@@ -302,9 +302,8 @@ impl Engine {
             modified_ms: record.modified_ms,
         };
         if !state.is_exclusive(key) {
-            let (engine, upload) = (Arc::clone(self), upload.to_owned());
             stored.etag =
-                to_its_end(engine.complete_shared(state, name, upload, record, conditions, pass)).await?;
+                self.complete_shared(state, name, upload.to_owned(), record, &conditions, pass).await?;
             return Ok(stored);
         }
         let is_directory = state.backend.kind == Kind::Directory;
@@ -332,31 +331,45 @@ impl Engine {
     }
 
     async fn complete_shared(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         state: Arc<BucketState>,
         name: Name,
         upload: String,
         record: ObjectRecord,
-        conditions: Conditions,
+        conditions: &Conditions,
         pass: Pass,
     ) -> Result<String> {
+        let turn = state.backend.turn(&name.key).await;
+        let only = only_of(&state, &name.key, conditions).await?;
+        let engine = Arc::clone(self);
+        let sending = async move {
+            let sent = engine.send_completed(&state, &name, &record, &only, &pass).await;
+            engine.forget_found(&state, &name.key);
+            drop(turn);
+            let etag = sent?;
+            engine.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
+            pass.check()?;
+            Ok(etag.map_or_else(|| record.etag.clone(), |etag| bare(&etag).to_owned()))
+        };
+        to_its_end(sending).await
+    }
+
+    async fn send_completed(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        record: &ObjectRecord,
+        only: &Only,
+        pass: &Pass,
+    ) -> Result<Option<String>> {
         let (_pins, runs) = self.journal.pin(|| {
-            let runs = self.runs_of(&self.metadata.view()?, &state, &record.extents)?;
+            let runs = self.runs_of(&self.metadata.view()?, state, &record.extents)?;
             Ok((record.extents.iter().map(|extent| extent.content).collect(), runs))
         })?;
-        let _turn = state.backend.turn(&name.key).await;
-        let only = only_of(&state, &name.key, &conditions).await?;
         let ranges = pieces(&(0..record.size_bytes), self.blocks.block_bytes());
         let body = futures_util::stream::iter(ranges).then(|range| self.read_runs(&runs, range)).boxed();
-        let etag = state
-            .backend
-            .put(&name.key, &record.headers, record.size_bytes, &only, body, &|| pass.check())
-            .await;
-        self.forget_found(&state, &name.key);
-        let etag = etag?;
-        self.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
-        pass.check()?;
-        Ok(etag.map_or_else(|| record.etag.clone(), |etag| bare(&etag).to_owned()))
+        let may_go_on = || pass.check();
+        state.backend.put(&name.key, &record.headers, record.size_bytes, only, body, &may_go_on).await
     }
 
     /// Gives an upload up with all its parts.

@@ -12,7 +12,6 @@ use futures_util::stream::BoxStream;
 use super::conditions::Conditions;
 use super::elsewhere::{Answer, Question, confused};
 use super::slots::Fence;
-use super::to_its_end::to_its_end;
 use super::{BucketState, Engine};
 use crate::config::Write;
 use crate::digests::{Algorithm, Digests, Sums, hex};
@@ -20,7 +19,7 @@ use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, now_ms};
-use crate::ownership::{Pass, Route};
+use crate::ownership::Route;
 use crate::store::Kind;
 
 /// A client that sends nothing for so long gives up its room in the journal.
@@ -92,8 +91,7 @@ impl Engine {
         let (written, sums) = self.spool(request.size_bytes, &request.algorithms, body, For::Object).await?;
         verify(&sums.md5, &sums.checksums)?;
         if !state.is_exclusive(key) {
-            let put = Arc::clone(self).put_shared(state, name, request, written, sums, pass);
-            return to_its_end(put).await;
+            return self.put_shared(state, name, request, written, sums, pass).await;
         }
         let record = self.record(written.as_ref(), request.size_bytes, sums, request.headers, request.tags);
         let stored = Stored {
@@ -270,17 +268,7 @@ impl Engine {
     ) -> Result<Vec<Result<()>>> {
         let state = self.bucket(bucket)?;
         let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
-        let pass = self.to_write(bucket, &names).await?;
-        to_its_end(Arc::clone(self).delete_with(pass, state, keys)).await
-    }
-
-    async fn delete_with(
-        self: Arc<Self>,
-        pass: Pass,
-        state: Arc<BucketState>,
-        keys: Vec<(String, Conditions)>,
-    ) -> Result<Vec<Result<()>>> {
-        let bucket = state.name.as_str();
+        let pass = Arc::new(self.to_write(bucket, &names).await?);
         let mut outcomes: Vec<Result<()>> = vec![Ok(()); keys.len()];
         let mut ours = Vec::new();
         for (at, (key, conditions)) in keys.iter().enumerate() {
@@ -293,7 +281,7 @@ impl Engine {
             }
             match state.is_exclusive(key) {
                 true => ours.push((at, Name::new(bucket, key), conditions.clone())),
-                false => outcomes[at] = self.delete_shared(&state, key, conditions).await,
+                false => outcomes[at] = self.delete_shared(&state, key, conditions, &pass).await,
             }
         }
         let (of_change, fence) = (ours.clone(), Fence::of(&pass));

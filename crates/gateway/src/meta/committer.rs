@@ -49,6 +49,7 @@ struct Job {
 pub(crate) struct Committer {
     jobs: Sender<Job>,
     is_broken: Arc<AtomicBool>,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Committer {
@@ -59,16 +60,23 @@ impl Committer {
     ) -> std::io::Result<Committer> {
         let (jobs, waiting) = channel();
         let is_broken = Arc::new(AtomicBool::new(false));
-        let broken = Arc::clone(&is_broken);
-        underlay_sync::thread::Builder::new()
-            .name("metadata".to_owned())
-            .spawn(move || run(&database, &waiting, &broken, applied))?;
-        Ok(Committer { jobs, is_broken })
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (broken, ended) = (Arc::clone(&is_broken), Arc::clone(&has_ended));
+        underlay_sync::thread::Builder::new().name("metadata".to_owned()).spawn(move || {
+            run(&database, &waiting, &broken, applied);
+            ended.store(true, Ordering::Relaxed);
+        })?;
+        Ok(Committer { jobs, is_broken, has_ended })
     }
 
     /// Whether a commit failed. The metadata store may take no more after that until it is opened again.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Relaxed)
+    }
+
+    /// Whether it certainly takes no more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
     }
 
     /// Carries out a change and returns once it is durable, with the bytes of `written` before it. Those are kept if the change was
@@ -262,6 +270,9 @@ mod tests {
         fails.store(false, Ordering::Relaxed);
         assert!(committer.commit(vec![written(3).await], number).await.is_err());
         assert!(committer.is_broken());
+        while !committer.has_ended() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
         assert_eq!(journal.used_bytes(), kept);
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct Connections {
     pub(super) ids: RequestIds,
     pub(super) requests: Arc<Requests>,
     pub(super) slots: Arc<Semaphore>,
+    /// Those of questions of other gateways: whether one is there has to be answered also where all others are taken.
+    pub(super) question_slots: Arc<Semaphore>,
     pub(super) access_log: Arc<AccessLog>,
     /// The other gateways, where there are some.
     pub(super) peers: Option<Arc<Peers>>,
@@ -129,7 +131,7 @@ impl Connections {
                 (forms.answer(request.map(|body| Body::http_body(received(body)))).await, None)
             }
             (true, None) => (no_forms(), None),
-            (false, _) => match Arc::clone(&self.slots).try_acquire_owned() {
+            (false, _) => match Arc::clone(self.slots_for(&request)).try_acquire_owned() {
                 Err(_) => (too_many(), None),
                 Ok(slot) => (self.carry_out(request.map(received), &note).await?, Some(slot)),
             },
@@ -165,6 +167,10 @@ impl Connections {
 }
 
 impl Connections {
+    fn slots_for(&self, request: &Request<Incoming>) -> &Arc<Semaphore> {
+        if self.is_inner && Peers::is_question(request.uri()) { &self.question_slots } else { &self.slots }
+    }
+
     async fn here(&self, request: Request<Received>, note: &Note) -> Result<Response<Body>, HttpError> {
         let mut response = self.service.call(request.map(Body::http_body)).await?;
         put_right(&note.0.lock().operation, &mut response);

@@ -100,15 +100,14 @@ impl Opened {
     /// Stores everything, hands it to the others, and says what is left. Returns whether nothing is.
     pub(crate) async fn finish(&self, until: Instant) -> bool {
         self.engine.begin_drain();
-        let is_clean = drain(&self.engine, until).await;
-        let has_left = match &self.member {
+        let leaving = async {
+            let Some(member) = &self.member else { return true };
             // What it has to do takes some transactions, also when the time is over.
-            Some(member) => {
-                let left = until.saturating_duration_since(Instant::now()).max(LEAVE_AT_LEAST);
-                member.leave(tokio::time::Instant::now() + left).await
-            }
-            None => true,
+            let left = until.saturating_duration_since(Instant::now()).max(LEAVE_AT_LEAST);
+            member.leave(tokio::time::Instant::now() + left).await
         };
+        // At once: as long as others send requests on to slots of ours, there is always something to store.
+        let (is_clean, has_left) = tokio::join!(drain(&self.engine, until), leaving);
         is_clean && has_left && !self.keeps_back()
     }
 
@@ -201,6 +200,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
             ids: RequestIds::new()?,
             requests: Arc::clone(&requests),
             slots: Arc::new(Semaphore::new(config.limits.requests)),
+            question_slots: Arc::new(Semaphore::new(config.limits.requests)),
             access_log: Arc::clone(&access_log),
             peers: opened.peers.clone(),
             engine: Arc::clone(&engine),

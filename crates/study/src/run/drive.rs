@@ -24,8 +24,6 @@ const WHOLE_RANGE_LIMIT: u32 = 4;
 const LOADING_THREADS: u32 = 4;
 /// Work that isn't measured has to end some time.
 const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
-/// With less, the next image can't grow.
-const FULL_BYTES: u64 = 1 << 20;
 /// Somebody may have filled the disk for a moment, and what is there needs no room.
 const FULL_FOR: Duration = Duration::from_secs(5);
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
@@ -241,10 +239,12 @@ fn watch_space(
     let mut full_since: Option<Instant> = None;
     while !ended.load(Ordering::Relaxed) {
         std::thread::sleep(WATCH_INTERVAL);
-        let has_room = underlay_files::free_bytes(images).is_none_or(|free_bytes| free_bytes >= FULL_BYTES);
-        if has_room {
+        if !underlay_files::is_full(images) {
             full_since = None;
-        } else if full_since.get_or_insert_with(Instant::now).elapsed() > FULL_FOR {
+        } else if full_since.get_or_insert_with(Instant::now).elapsed() > FULL_FOR
+            // What has just been measured needs its servers still.
+            && !ended.load(Ordering::Relaxed)
+        {
             is_full.store(true, Ordering::Relaxed);
             control.stop.store(true, Ordering::Relaxed);
             session.servers().abort();

@@ -2,7 +2,7 @@
 
 mod control;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -56,8 +56,8 @@ struct Inner {
     began: Option<Instant>,
     /// When measuring ended.
     over_since: Option<Instant>,
-    /// Why nobody waits any more for nodes that are being started or stopped.
-    given_up: Option<String>,
+    /// Why nobody waits any more for nodes that are being started or stopped: for one of them, or for any (`None`).
+    given_up: BTreeMap<Option<String>, String>,
     events: Vec<NodeEventRecord>,
     /// Those whose node was told to start and did not come up.
     start_failed: BTreeSet<usize>,
@@ -147,7 +147,7 @@ impl<'a> NodeDesk<'a> {
         while !self.shared.inner.lock().busy.is_empty() {
             std::thread::sleep(POLL);
             if stop.load(Ordering::Relaxed) {
-                self.shared.inner.lock().given_up = Some("the run was stopped".to_owned());
+                self.shared.inner.lock().given_up.insert(None, "the run was stopped".to_owned());
                 return;
             }
             if over_since.elapsed() < self.majority_limit {
@@ -165,8 +165,9 @@ impl<'a> NodeDesk<'a> {
                     away.join(", "),
                     if away.len() == 1 { "was" } else { "were" }
                 );
-                self.shared.inner.lock().given_up.get_or_insert(problem);
                 for name in starting {
+                    let why = problem.clone();
+                    self.shared.inner.lock().given_up.entry(Some(name.to_owned())).or_insert(why);
                     // It may have ended meanwhile, which does no harm.
                     let _ = self.nodes.kill(name);
                 }
@@ -351,10 +352,12 @@ impl<'a> NodeDesk<'a> {
         }
         let outcome = act();
         let mut inner = self.shared.inner.lock();
-        let outcome = outcome.map_err(|error| match &inner.given_up {
-            Some(why) => format!("{why}, so it was killed: {error}"),
-            None => error.to_string(),
-        });
+        let given_up = &inner.given_up;
+        let outcome =
+            outcome.map_err(|error| match given_up.get(&Some(name.to_owned())).or(given_up.get(&None)) {
+                Some(why) => format!("{why}, so it was killed: {error}"),
+                None => error.to_string(),
+            });
         if let Some(at) = inner.busy.iter().position(|busy| *busy == name) {
             inner.busy.remove(at);
         }
