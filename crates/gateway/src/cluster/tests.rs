@@ -98,6 +98,43 @@ async fn a_slot_that_may_yet_be_handed_on_is_neither_written_nor_read() {
     }
 }
 
+/// The transaction that marks a slot as dirty is carried out, and its answer is lost. By the next mark an older copy of the directory is recognised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_stands_for_one_time_that_a_slot_was_dirty() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    site.etcd.will(&[Fate::Done]);
+    a.put("t/1", "first").await;
+    let dirty = |_: &Gateway| site.etcd.dirty() == 1;
+    a.pass_until(dirty).await;
+    let (slot, first) = (0..SLOTS)
+        .find_map(|slot| site.etcd.find_slot(slot).filter(|it| it.is_dirty).map(|it| (slot, it.mark)))
+        .unwrap();
+    a.flushed().await;
+    a.pass_until(|_| site.etcd.dirty() == 0).await;
+    assert!(a.put("t/2", "second").await);
+    let second = site.etcd.slot(slot);
+    assert!(second.is_dirty && second.mark != first, "{second:?}");
+}
+
+/// Whoever takes its leave has handed everything over only by what etcd says, and under the lease that it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_handed_over_before_etcd_has_said_so() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    assert!(!a.control.is_rid_of_all(), "nobody has looked");
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.control.is_rid_of_all());
+    assert!(a.put("t/1", "first").await);
+    assert!(!a.control.is_rid_of_all());
+    a.flushed().await;
+    a.pass_until(|_| site.etcd.dirty() == 0).await;
+    assert!(a.control.is_rid_of_all());
+    site.lapse(&a);
+    assert!(!a.control.is_rid_of_all());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_copy_of_a_directory_is_refused_however_often_it_starts() {
     let site = Site::new();
