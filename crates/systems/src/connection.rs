@@ -13,8 +13,9 @@ use underlay_workload::client::{ClientError, FieldValues, Fields};
 use crate::child::ChildState;
 use crate::wire::{FrameBuffer, Opcode, Reply, Request, Status, encode_request};
 
-/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero.
-const SOCKET_PATH_BYTES: usize = 107;
+/// The longest path of a Unix socket: `sun_path` has 108 bytes including the terminating zero, of which Java leaves one more unused ("Unix domain
+/// path too long").
+const SOCKET_PATH_BYTES: usize = 106;
 
 /// A connection that sends a request with one write and receives the reply with one read. It stops allocating once its buffers
 /// have grown to the size of the messages.
@@ -164,6 +165,27 @@ impl Drop for SocketPath {
         let _ = std::fs::remove_file(&self.path);
         if let Some(directory) = &self.directory {
             let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path of the length that Linux takes, and Java does not, goes to the temporary directory.
+    #[test]
+    fn a_socket_has_a_path_that_java_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let length = |socket: &SocketPath| socket.as_path().as_os_str().len();
+        let here = SocketPath::new(folder.path(), "system").unwrap();
+        assert!(here.as_path().starts_with(folder.path()) && length(&here) <= SOCKET_PATH_BYTES);
+        for longer in 0..120 {
+            let scratch = folder.path().join("x".repeat(longer + 1));
+            let socket = SocketPath::new(&scratch, "system").unwrap();
+            assert!(length(&socket) <= 106, "{}", socket.as_path().display());
+            let fits = scratch.join(format!("{}.sock", socket.name())).as_os_str().len() <= 106;
+            assert_eq!(socket.as_path().starts_with(&scratch), fits);
         }
     }
 }
