@@ -586,15 +586,14 @@ impl Shared {
                 () = self.poked.notified() => control.pass().await,
                 () = tokio::time::sleep(if control.is_leaving { LEAVE_PAUSE } else { self.tick }) => control.pass().await,
             };
-            let has_looked = outcome.is_ok();
+            if control.is_leaving && outcome.is_ok() && control.is_rid_of_all() {
+                self.has_left.store(true, Ordering::Release);
+            }
             if let Err(why) = outcome
                 && said != why
             {
                 tracing::warn!("the cluster: {why}");
                 said = why;
-            }
-            if control.is_leaving && has_looked && control.is_rid_of_all() {
-                self.has_left.store(true, Ordering::Release);
             }
         }
     }
