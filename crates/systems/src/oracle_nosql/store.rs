@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use underlay_record::{
@@ -45,8 +45,8 @@ pub(super) struct Deployed {
     plan: Plan,
     /// How long the log of each agent was when the store had just started.
     logged_bytes: Vec<u64>,
-    /// The services that had ended by themselves when a storage node was first sent away; `None` before that.
-    ended_before: Mutex<Option<Vec<String>>>,
+    /// The services that had ended by themselves when a storage node was first sent away; empty before that.
+    ended_before: OnceLock<Vec<String>>,
 }
 
 /// A store with a client. The client process is dropped first, before the storage nodes.
@@ -68,7 +68,7 @@ impl Deployed {
         let places: Vec<Place> = nodes.iter().map(|node| node.place.clone()).collect();
         let logged_bytes = places.iter().map(|place| logged_bytes(&plan.log_of_agent(place))).collect();
         let nodes = Roster::new(NAME, nodes.into_iter().map(|node| (node.place.name(), Arc::new(node))));
-        let (statistics, ended_before) = (Mutex::new(statistics), Mutex::default());
+        let (statistics, ended_before) = (Mutex::new(statistics), OnceLock::new());
         Deployed { nodes, places, topology, status, statistics, admin, plan, logged_bytes, ended_before }
     }
 
@@ -197,16 +197,13 @@ impl Deployed {
 
     /// A storage node is about to go: what ends from now on may have had to begin anew for that.
     fn somebody_goes(&self) {
-        let mut before = self.ended_before.lock();
-        if before.is_none() {
-            *before = Some(self.ended_services());
-        }
+        self.ended_before.get_or_init(|| self.ended_services());
     }
 
     /// That no service has ended by itself, so that a replication node was away for a while. Since a storage node has gone, others may
     /// have had to begin anew.
     fn check_services(&self, during: &'static str) -> Result<(), SystemError> {
-        let before = self.ended_before.lock().clone();
+        let before = self.ended_before.get().cloned();
         match before.unwrap_or_else(|| self.ended_services()).first() {
             None => Ok(()),
             Some(line) => {
