@@ -229,7 +229,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                         Opened::alone(&config, &secrets, alone).await?
                     }
                     // In a cluster it waits for etcd, and may do so for ever.
-                    false => match tokio::time::timeout(limit, Opened::open(&config, &secrets)).await {
+                    false => match tokio::time::timeout(limit, Opened::open(&config, &secrets, true)).await {
                         Ok(opened) => opened?,
                         Err(_) => return Err(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?")),
                     },

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::etcd::{Compare, EtcdError, Put};
-use super::records::{SlotRecord, View, put};
+use super::records::{MemberRecord, SlotRecord, View, put};
 use super::{Refusal, Shared};
 use crate::placement::{SLOTS, chosen};
 use std::sync::Arc;
@@ -42,6 +42,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(shared: Arc<Shared>) -> Control {
+        let is_leaving = shared.member.is_leaving;
         Control {
             shared,
             view: View::default(),
@@ -52,7 +53,7 @@ impl Control {
             marks: HashMap::new(),
             not_before: HashMap::new(),
             mover: None,
-            is_leaving: false,
+            is_leaving,
             has_told_of_lost: false,
             strange: 0,
         }
@@ -77,8 +78,8 @@ impl Control {
         if self.lease.is_none() || *self.shared.lease.lock() != self.lease {
             return false;
         }
-        let others = self.view.members.len() > 1;
-        self.ours().all(|(_, record)| !record.is_dirty && !others)
+        let has_others = self.members().values().any(|id| *id != self.id());
+        self.ours().all(|(_, record)| !record.is_dirty && !has_others)
     }
 
     /// Looks at etcd, and does what is to be done.
@@ -126,6 +127,7 @@ impl Control {
         for id in self.view.members.keys() {
             self.seen_since.entry(id.clone()).or_insert(now);
         }
+        self.say_leaving().await?;
         self.settle_unsure().await?;
         self.learn().await?;
         self.take_over().await?;
@@ -133,6 +135,28 @@ impl Control {
         self.hand_on().await?;
         self.mark_clean().await?;
         self.learn().await
+    }
+
+    /// Has the others know before they are given anything: one who does not would give it back.
+    async fn say_leaving(&mut self) -> Result<(), String> {
+        let is_said = |member: &MemberRecord| member.is_leaving;
+        let (Some(lease), false) = (self.lease, self.view.members.get(self.id()).is_none_or(is_said)) else {
+            return Ok(());
+        };
+        if !self.is_leaving {
+            return Ok(());
+        }
+        let key = self.shared.keys.member(self.id());
+        let record = MemberRecord { is_leaving: true, ..self.shared.member.clone() };
+        let compares = vec![Compare::Leased(key.clone(), lease)];
+        let said = self.shared.transact(compares, vec![put(key, &record, lease)]).await;
+        let Some(revision) = said.map_err(|error| error.to_string())? else {
+            return Err("the lease has ended while this gateway was leaving".to_owned());
+        };
+        self.shared.seen.fetch_max(revision, std::sync::atomic::Ordering::AcqRel);
+        let id = self.id().to_owned();
+        self.view.members.insert(id, record);
+        Ok(())
     }
 
     /// Finds out what became of slots of which that is not known: their revision has changed, or is changed now, by writing what is there.
@@ -316,8 +340,9 @@ impl Control {
 
     /// Members that slots are given to, by their names.
     fn members(&self) -> HashMap<&str, &str> {
-        let is_candidate = |id: &&String| !(self.is_leaving && id.as_str() == self.id());
-        let members = self.view.members.iter().filter(|(id, _)| is_candidate(id));
+        let leaves =
+            |id: &str, member: &MemberRecord| member.is_leaving || (self.is_leaving && id == self.id());
+        let members = self.view.members.iter().filter(|(id, member)| !leaves(id, member));
         members.map(|(id, member)| (member.name.as_str(), id.as_str())).collect()
     }
 

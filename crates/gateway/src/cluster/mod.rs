@@ -9,6 +9,7 @@ mod operate;
 mod peers;
 mod records;
 mod standstill;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod witness;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use underlay_sync::Mutex;
 
@@ -30,15 +32,12 @@ use crate::digests::hex;
 use crate::engine::{Elsewhere, Engine, Held, Sharing};
 use crate::ownership::{Ownership, boot_ms};
 use crate::placement::SLOTS;
-use control::Control;
 use etcd::{Compare, Etcd, EtcdError, Kv, Put};
 use records::{ClusterRecord, HomeRecord, Keys, MemberRecord, SlotRecord, View, put};
 use witness::{Contradiction, Witness};
 
 /// The lease is looked at, and renewed, so often while it lasts.
 const LOOKS_A_LEASE: u32 = 5;
-/// A part of the lease that is not made use of: clocks do not run at the same speed.
-const MARGIN: u32 = 5;
 /// Slots that it took would be served by nobody.
 const BROKEN: &str = "the metadata can't be written any more, so this gateway has left the cluster\n  what to do: see why in its log, and start it anew";
 const LEAVE_PAUSE: Duration = Duration::from_millis(100);
@@ -68,11 +67,14 @@ struct Shared {
     poked: Notify,
     leaving: Notify,
     has_left: AtomicBool,
+    /// When `control` last came round.
+    came_round: Mutex<Instant>,
 }
 
 /// This gateway as a member.
 pub(crate) struct Member {
     shared: Arc<Shared>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 /// Why a gateway is not there yet.
@@ -203,8 +205,9 @@ fn etcd_of(config: &config::Cluster, secrets: &Secrets) -> Result<Etcd, String> 
 
 /// The member that a slot is to be with, by id and name.
 fn chosen_for(view: &View, slot: u16) -> Option<(String, String)> {
-    let name = crate::placement::chosen(view.members.values().map(|member| member.name.as_str()), slot)?;
-    let (id, member) = view.members.iter().find(|(_, member)| member.name == name)?;
+    let stay = || view.members.iter().filter(|(_, member)| !member.is_leaving);
+    let name = crate::placement::chosen(stay().map(|(_, member)| member.name.as_str()), slot)?;
+    let (id, member) = stay().find(|(_, member)| member.name == name)?;
     Some((id.clone(), member.name.clone()))
 }
 
@@ -224,7 +227,12 @@ pub(crate) fn sharing_of(
 }
 
 impl Member {
-    /// Joins the cluster, and goes on in tasks of its own.
+    /// Whether a task of it is gone before its time, which only a bug does.
+    pub(crate) fn has_broken_down(&self) -> bool {
+        !self.shared.has_left.load(Ordering::Acquire) && self.tasks.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Joins the cluster, and goes on in tasks of its own. One that is `only_leaving` gives away what it has, and is given nothing.
     ///
     /// # Errors
     /// When it would be wrong to: the cluster is another one, or this gateway has what was given up. While etcd does not answer, it is
@@ -234,6 +242,7 @@ impl Member {
         secrets: &Secrets,
         engine: Arc<Engine>,
         ownership: Arc<Ownership>,
+        only_leaving: bool,
     ) -> Result<Option<Member>, String> {
         let Some(cluster) = &config.cluster else { return Ok(None) };
         let address = cluster.address.clone().unwrap_or_else(|| cluster.listen.to_string());
@@ -241,7 +250,12 @@ impl Member {
             etcd: Box::new(etcd_of(cluster, secrets)?),
             keys: Keys::new(&cluster.prefix),
             name: cluster.name.clone(),
-            member: MemberRecord { name: cluster.name.clone(), address, buckets: buckets_of(config) },
+            member: MemberRecord {
+                name: cluster.name.clone(),
+                address,
+                buckets: buckets_of(config),
+                is_leaving: only_leaving,
+            },
             segments: cluster.segments,
             ttl: cluster.ttl,
             tick: cluster.ttl / LOOKS_A_LEASE,
@@ -253,6 +267,7 @@ impl Member {
             poked: Notify::new(),
             leaving: Notify::new(),
             has_left: AtomicBool::new(false),
+            came_round: Mutex::new(Instant::now()),
             engine,
             ownership,
         });
@@ -270,9 +285,8 @@ impl Member {
                 }
             }
         }
-        tokio::spawn(Arc::clone(&shared).hold());
-        tokio::spawn(Arc::clone(&shared).control());
-        Ok(Some(Member { shared }))
+        let tasks = [tokio::spawn(Arc::clone(&shared).hold()), tokio::spawn(Arc::clone(&shared).control())];
+        Ok(Some(Member { shared, tasks }))
     }
 
     /// Hands everything to the other members, as far as the stores have it, and takes its leave. Returns whether they have all.
@@ -504,97 +518,5 @@ impl Shared {
         self.hold_from(asked_ms, ttl);
         self.poked.notify_one();
         Ok(())
-    }
-
-    /// It would be wrong to go on: nothing is served, and the lease ends. Whether that is still so, every attempt to get another one
-    /// finds out.
-    fn give_up(&self) {
-        *self.lease.lock() = None;
-        self.ownership.let_go();
-    }
-
-    /// The lease lasts from when etcd was asked, or later; we make use of a part of it.
-    fn hold_from(&self, asked_ms: u64, ttl: Duration) {
-        let used = ttl - ttl / MARGIN;
-        self.ownership.hold_until(asked_ms + u64::try_from(used.as_millis()).unwrap_or(0));
-    }
-
-    /// Renews the lease, and gets another one when it is gone.
-    async fn hold(self: Arc<Self>) {
-        let mut said = String::new();
-        let mut say = |why: String| {
-            if said != why {
-                tracing::warn!("{why}");
-                said = why;
-            }
-        };
-        while !self.has_left.load(Ordering::Acquire) {
-            tokio::time::sleep(self.tick).await;
-            if self.has_left.load(Ordering::Acquire) {
-                return;
-            }
-            if self.engine.takes_no_more() {
-                let lease = self.lease.lock().take();
-                self.ownership.let_go();
-                if let Some(lease) = lease {
-                    // Without that it ends by itself.
-                    let _ = self.etcd.revoke(lease).await;
-                }
-                say(BROKEN.to_owned());
-                continue;
-            }
-            let lease = *self.lease.lock();
-            let Some(lease) = lease else {
-                match self.register().await {
-                    Ok(()) => say("in the cluster again".to_owned()),
-                    Err(Refusal::Wrong(why) | Refusal::NotYet(why)) => {
-                        say(format!("not in the cluster: {why}"))
-                    }
-                }
-                continue;
-            };
-            let asked_ms = boot_ms();
-            match self.etcd.keep_alive(lease).await {
-                Ok(Some(ttl)) => {
-                    // One that was given up meanwhile by `leave` must not come back.
-                    let held = self.lease.lock();
-                    if *held == Some(lease) {
-                        self.hold_from(asked_ms, ttl);
-                    }
-                }
-                Ok(None) => {
-                    // In this order: what `control` has looked at under it is not gone by any more.
-                    *self.lease.lock() = None;
-                    self.ownership.let_go();
-                    say("the lease is gone: nothing is served before there is another one".to_owned());
-                }
-                Err(error) => say(error.to_string()),
-            }
-        }
-    }
-
-    async fn control(self: Arc<Self>) {
-        let mut control = Control::new(Arc::clone(&self));
-        let mut said = String::new();
-        while !self.has_left.load(Ordering::Acquire) {
-            let outcome = tokio::select! {
-                () = self.ownership.asked() => control.mark_dirty_or_look().await,
-                () = self.leaving.notified() => {
-                    control.is_leaving = true;
-                    control.pass().await
-                }
-                () = self.poked.notified() => control.pass().await,
-                () = tokio::time::sleep(if control.is_leaving { LEAVE_PAUSE } else { self.tick }) => control.pass().await,
-            };
-            if control.is_leaving && outcome.is_ok() && control.is_rid_of_all() {
-                self.has_left.store(true, Ordering::Release);
-            }
-            if let Err(why) = outcome
-                && said != why
-            {
-                tracing::warn!("the cluster: {why}");
-                said = why;
-            }
-        }
     }
 }

@@ -31,7 +31,10 @@ pub(crate) async fn members(config: &Config) -> Result<String, String> {
     let mut rows: Vec<(String, String, String)> = view
         .members
         .iter()
-        .map(|(id, member)| (member.name.clone(), id.clone(), member.address.clone()))
+        .map(|(id, member)| {
+            let leaves = if member.is_leaving { " (leaving)" } else { "" };
+            (member.name.clone(), id.clone(), format!("{}{leaves}", member.address))
+        })
         .collect();
     for (record, _) in view.slots.iter().flatten() {
         if !rows.iter().any(|(_, id, _)| *id == record.owner) {

@@ -35,6 +35,8 @@ use crate::ownership::{Ownership, Route};
 const PROOF: HeaderName = HeaderName::from_static("x-underlay-gateway");
 /// No bucket can have this name.
 const QUESTIONS: &str = "/.underlay/1/ask";
+/// The same for the one that waits for no store.
+const PINGS: &str = "/.underlay/1/ping";
 /// Clocks of gateways may differ as much as those of clients.
 const MOST_SKEW_MS: i64 = 15 * 60 * 1000;
 const CONNECT: Duration = Duration::from_secs(3);
@@ -220,7 +222,12 @@ impl Peers {
 
     /// Whether a request is for [`answer`](Self::answer) and not a client's that was sent on.
     pub(crate) fn is_question(uri: &Uri) -> bool {
-        uri.path() == QUESTIONS
+        uri.path() == QUESTIONS || Self::is_ping(uri)
+    }
+
+    /// Whether it asks for nothing but whether somebody is there.
+    pub(crate) fn is_ping(uri: &Uri) -> bool {
+        uri.path() == PINGS
     }
 
     /// Sends a client's request to the owner of its key, and hands its answer back as it comes.
@@ -256,7 +263,7 @@ impl Peers {
         let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
         let mut sending = std::pin::pin!(self.send(address, request, true));
         // One that hangs answers no ping. One that is busy may have no place for it just then.
-        let mut pings_failed = 0;
+        let (mut pings_failed, mut moved_at) = (0, standstill.moved_at());
         let answer = loop {
             let ping = async {
                 if pings_failed > 0 {
@@ -272,6 +279,10 @@ impl Peers {
                     Ok(_) => {
                         standstill.moves();
                         pings_failed = 0;
+                    }
+                    // It was later than the last one that failed.
+                    Err(_) if moved_at != standstill.moved_at() => {
+                        (pings_failed, moved_at) = (1, standstill.moved_at());
                     }
                     Err(_) if pings_failed + 1 < MOST_PINGS => pings_failed += 1,
                     Err(_) => return Err(failed(address, "nothing moves any more")),
@@ -319,17 +330,18 @@ impl Peers {
 
     async fn ask_at(&self, address: &str, question: &Question) -> Result<Answer> {
         let bytes = postcard::to_allocvec(question).map_err(|error| failed(address, error))?;
+        let path = if matches!(question, Question::Ping) { PINGS } else { QUESTIONS };
         let of_body = hex(&Sha256::digest(&bytes));
         // A connection that was kept may be closed by now. Only what changes nothing is asked again, and the rest on a connection of its own.
         let (reads, mut why) = (question.only_reads(), None);
         let limit = if reads { READ } else { CHANGE };
         for _ in 0..if reads { 2 } else { 1 } {
             let proof =
-                self.signed(&Method::POST, QUESTIONS, &of_body).ok_or_else(|| failed(address, "no proof"))?;
+                self.signed(&Method::POST, path, &of_body).ok_or_else(|| failed(address, "no proof"))?;
             let body: Sent =
                 Full::new(Bytes::from(bytes.clone())).map_err(|never| match never {}).boxed_unsync();
             let mut request = Request::new(body);
-            (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static(QUESTIONS));
+            (*request.method_mut(), *request.uri_mut()) = (Method::POST, Uri::from_static(path));
             request.headers_mut().insert(PROOF, proof);
             request.headers_mut().insert(HOST, HeaderValue::from_static("gateway"));
             let answered = async {
@@ -368,7 +380,7 @@ impl Peers {
             }
             response
         };
-        let proven = self.proven_body(&request);
+        let (proven, is_ping) = (self.proven_body(&request), Self::is_ping(request.uri()));
         let body = read(request.into_body(), MOST_QUESTION_BYTES);
         let Ok(Ok(bytes)) = tokio::time::timeout(QUESTION, body).await else {
             return said(StatusCode::BAD_REQUEST, Vec::new());
@@ -379,6 +391,9 @@ impl Peers {
         let Ok(question) = postcard::from_bytes::<Question>(&bytes) else {
             return said(StatusCode::BAD_REQUEST, Vec::new());
         };
+        if is_ping != matches!(question, Question::Ping) {
+            return said(StatusCode::BAD_REQUEST, Vec::new());
+        }
         let answer = engine.answer(question).await;
         match postcard::to_allocvec(&answer) {
             Ok(bytes) => said(StatusCode::OK, bytes),

@@ -23,6 +23,9 @@ pub(super) struct MemberRecord {
     pub(super) address: String,
     /// What its buckets are: all members have to have the same.
     pub(super) buckets: String,
+    /// It gives away what it has, and is given nothing more.
+    #[serde(default)]
+    pub(super) is_leaving: bool,
 }
 
 /// Of each local directory.
@@ -203,6 +206,7 @@ mod tests {
             name: "one".to_owned(),
             address: "10.0.0.1:1".to_owned(),
             buckets: "x".to_owned(),
+            is_leaving: true,
         };
         let puts = [
             put(keys.slot(255), &slot, 0),

@@ -21,6 +21,11 @@ impl Standstill {
         *self.moved.lock() = Instant::now();
     }
 
+    /// When it last did.
+    pub(super) fn moved_at(&self) -> Instant {
+        *self.moved.lock()
+    }
+
     /// Returns once nothing has moved for as long as the limit.
     pub(super) async fn is_over(&self) {
         loop {

@@ -394,6 +394,65 @@ async fn a_request_to_the_store_that_has_begun_is_waited_for_when_the_lease_laps
     a.flushed().await;
 }
 
+/// One slot keeps it from going: its object is not stored yet. What it has given away until then is the other's for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_leaving_gateway_gives_away_does_not_come_back() {
+    let site = Site::new();
+    let (mut a, mut b) = (site.start("a").await.unwrap(), site.start("b").await.unwrap());
+    Site::settle(&mut [&mut a, &mut b]).await;
+    let slot_of = |gateway: &Gateway, at: usize| gateway.ownership.slot_of(BUCKET, &format!("t{at}/x"));
+    let at = (0..SLOTS as usize).find(|at| !a.ownership.is_foreign(slot_of(&a, *at))).unwrap();
+    assert!(a.put(&format!("t{at}/x"), "value").await);
+    let pass = a.ownership.write(BUCKET, &[&format!("t{at}/x")]).await.unwrap();
+    a.control.is_leaving = true;
+    let begun = tokio::time::Instant::now();
+    while (a.served(), b.served()) != (1, SLOTS as usize - 1) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} {}", a.served(), b.served());
+        let _ = a.control.pass().await;
+        let _ = b.control.pass().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for _ in 0..20 {
+        let _ = b.control.pass().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let _ = a.control.pass().await;
+        assert_eq!((a.served(), b.served(), a.control.is_rid_of_all()), (1, SLOTS as usize - 1, false));
+    }
+    drop(pass);
+    a.flushed().await;
+    a.pass_until(|a| a.served() == 0).await;
+    b.pass_until(|b| b.served() == SLOTS as usize).await;
+    let _ = a.control.pass().await;
+    assert!(a.control.is_rid_of_all());
+    assert_eq!(b.get(&format!("t{at}/x")).await.unwrap().as_deref(), Some("value"));
+}
+
+/// As where its disk hangs: what it can't see to, others may have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_whose_changes_come_to_no_end_leaves_until_one_does() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    let long_ago = tokio::time::Instant::now().checked_sub(Duration::from_secs(1000)).unwrap();
+    *a.shared.came_round.lock() = long_ago;
+    let hold = tokio::spawn(std::sync::Arc::clone(&a.shared).hold());
+    let until = async |is_so: &dyn Fn() -> bool| {
+        let begun = tokio::time::Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it does not come to that");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    until(&|| !a.is_registered()).await;
+    assert_eq!(a.served(), 0);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!a.is_registered(), "it has come back before anything moved");
+    *a.shared.came_round.lock() = tokio::time::Instant::now();
+    until(&|| a.is_registered()).await;
+    hold.abort();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_waited_while_its_slot_was_another_s_is_refused_where_it_is_committed() {
     let site = Site::new();

@@ -24,7 +24,12 @@ impl Engine {
             .map_err(|problem| format!("the store of bucket {name}: {problem}"))?;
         let rules = rules
             .iter()
-            .map(|rule| RuleState { rule: rule.clone(), counts: Arc::default(), fresh: Mutex::default() })
+            .map(|rule| RuleState {
+                rule: rule.clone(),
+                counts: Arc::default(),
+                fresh: Mutex::default(),
+                completed: Mutex::default(),
+            })
             .collect();
         Ok(BucketState {
             name: name.to_owned(),

@@ -133,9 +133,7 @@ impl Engine {
                 let (engine, from, to) = (Arc::clone(self), from.1.clone(), to.1.clone());
                 let turn = target.backend.turn(&to).await;
                 let copy = async move {
-                    // The turn may have taken minutes.
-                    pass.check()?;
-                    let etag = target.backend.copy(&from, &to).await;
+                    let etag = target.backend.copy(&from, &to, &|| pass.check()).await;
                     engine.forget_found(&target, &to);
                     drop(turn);
                     pass.check()?;

@@ -205,8 +205,7 @@ impl Engine {
     }
 
     async fn delete_stored(&self, state: &BucketState, name: &Name, fence: Fence) -> Result<()> {
-        self.check_flush(name)?;
-        state.delete_durably(&name.key).await?;
+        state.delete_durably(&name.key, &|| self.check_flush(name)).await?;
         self.counters.deleted_in_store.fetch_add(1, Ordering::Relaxed);
         let at = name.clone();
         self.committer
@@ -251,7 +250,7 @@ impl Engine {
         fence: Fence,
     ) -> Result<()> {
         self.announce(name, fence.clone()).await?;
-        let etag = state.backend.copy(from, &name.key).await?;
+        let etag = state.backend.copy(from, &name.key, &|| self.check_flush(name)).await?;
         self.counters.copied_in_store.fetch_add(1, Ordering::Relaxed);
         let copied_as = (ContentId(self.number()), cached_as);
         self.enter_stored(name, record, etag, copied_as, (Some(source), fence)).await

@@ -4,6 +4,7 @@ mod ahead;
 mod alone;
 mod answering;
 mod buckets;
+mod completed;
 mod conditions;
 mod copy;
 mod elsewhere;
@@ -35,7 +36,7 @@ pub(crate) use slots::Held;
 pub use upload::{MOST_PARTS, PartSummary};
 pub use write::{PutRequest, Stored, Verify};
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -51,7 +52,7 @@ use crate::journal::Journal;
 use crate::journal::frame::Framing;
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
-use crate::store::{Backend, Found};
+use crate::store::{Backend, Found, MayGoOn};
 use queue::Queue;
 use recovery::{SEALED_BY, is_sealed_anew, open_metadata, recover};
 pub(crate) use recovery::{check_seal, sealed_by};
@@ -156,6 +157,17 @@ pub(crate) struct RuleState {
     pub(crate) rule: Rule,
     pub(crate) counts: Arc<Counts>,
     pub(crate) fresh: Mutex<Fresh>,
+    /// Uploads that became objects lately below a prefix that others write to, whose objects no record of ours speaks of.
+    pub(crate) completed: Mutex<VecDeque<Completed>>,
+}
+
+/// An upload that has become an object: the store's ETag of it says whether it is that still.
+pub(crate) struct Completed {
+    pub(crate) key: String,
+    pub(crate) upload: String,
+    /// The ETag that its parts make.
+    pub(crate) made_of: String,
+    pub(crate) stored: Stored,
 }
 
 /// What the store said lately of keys that others may write, and when.
@@ -179,8 +191,8 @@ impl BucketState {
 
     /// Deletes from the store. A directory is asked to remember it: `object_store` does so for what it writes, and not for
     /// what it deletes, which would be back after a power cut.
-    pub(crate) async fn delete_durably(&self, key: &str) -> Result<()> {
-        self.backend.delete(key).await?;
+    pub(crate) async fn delete_durably(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
+        self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
         let (directory, path) = (directory.clone(), self.backend.path(key)?);
         tokio::task::spawn_blocking(move || sync_above(&directory, path.as_ref()))

@@ -158,9 +158,7 @@ impl Engine {
         let (engine, state, pass, key) =
             (Arc::clone(self), Arc::clone(state), Arc::clone(pass), key.to_owned());
         let sending = async move {
-            // The turn may have taken minutes.
-            pass.check()?;
-            let outcome = state.delete_durably(&key).await;
+            let outcome = state.delete_durably(&key, &|| pass.check()).await;
             engine.forget_found(&state, &key);
             drop(turn);
             outcome

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
+use super::completed::Listed;
 use super::conditions::Conditions;
 use super::copy::SourceConditions;
 use super::elsewhere::{Answer, Question, confused};
@@ -17,10 +17,8 @@ use super::pages::UploadSummary;
 use super::parts::{
     CompletedPart, checksums_of_parts, is_splintered, joined, listed_parts, slice, whole_checksums,
 };
-use super::read::pieces;
-use super::shared::{check_headers, no_place, only_of};
+use super::shared::{check_headers, no_place};
 use super::slots::Fence;
-use super::to_its_end::to_its_end;
 use super::write::{For, Stored, Verify, check_target, whole};
 use super::{BucketState, Engine};
 use crate::digests::{Algorithm, Sums, check_coverage, hex, multipart_etag};
@@ -28,8 +26,8 @@ use crate::errors::{Error, Result};
 use crate::journal::Written;
 use crate::meta::Name;
 use crate::model::{Checksums, Coverage, Headers, ObjectRecord, PartRecord, UploadRecord, now_ms};
-use crate::ownership::{Pass, Share};
-use crate::store::{Kind, Only, bare};
+use crate::ownership::Share;
+use crate::store::{Kind, bare};
 
 /// S3's limits.
 pub const MOST_PARTS: u16 = 10_000;
@@ -262,7 +260,11 @@ impl Engine {
         let name = Name::new(bucket, key);
         let view = self.metadata.view()?;
         let Some(begun) = view.upload(&name, upload)? else {
-            return completed_before(view.object(&name)?, &parts);
+            drop(view);
+            if state.is_exclusive(key) {
+                return self.completed_here(&state, &name, &parts).await;
+            }
+            return self.completed_lately(&state, key, upload, &parts).await;
         };
         let found = listed_parts(&view, upload, &parts)?;
         drop(view);
@@ -296,19 +298,19 @@ impl Engine {
                 record.extents.len()
             )));
         }
-        let mut stored = Stored {
+        let stored = Stored {
             etag: record.etag.clone(),
             checksums: record.checksums.clone(),
             modified_ms: record.modified_ms,
         };
         if !state.is_exclusive(key) {
-            stored.etag =
-                self.complete_shared(state, name, upload.to_owned(), record, &conditions, pass).await?;
-            return Ok(stored);
+            let listed = Listed { upload: upload.to_owned(), parts, found };
+            return self.complete_shared(state, name, listed, (record, stored), &conditions, pass).await;
         }
         let is_directory = state.backend.kind == Kind::Directory;
         let (at, upload, fence) = (name.clone(), upload.to_owned(), Fence::of(&pass));
-        self.committer
+        let outcome = self
+            .committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
                 change.upload(&at, &upload)?.ok_or(Error::NoSuchUpload)?;
@@ -323,53 +325,28 @@ impl Engine {
                 change.remove_upload(&at, &upload)?;
                 change.mark_pending(&at)
             })
-            .await?;
+            .await;
+        if outcome == Err(Error::NoSuchUpload) {
+            // Whoever asked twice at once has the first one's answer.
+            return self.completed_here(&state, &name, &parts).await;
+        }
+        outcome?;
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         pass.check()?;
         Ok(stored)
     }
 
-    async fn complete_shared(
-        self: &Arc<Self>,
-        state: Arc<BucketState>,
-        name: Name,
-        upload: String,
-        record: ObjectRecord,
-        conditions: &Conditions,
-        pass: Pass,
-    ) -> Result<String> {
-        let turn = state.backend.turn(&name.key).await;
-        let only = only_of(&state, &name.key, conditions).await?;
-        let engine = Arc::clone(self);
-        let sending = async move {
-            let sent = engine.send_completed(&state, &name, &record, &only, &pass).await;
-            engine.forget_found(&state, &name.key);
-            drop(turn);
-            let etag = sent?;
-            engine.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
-            pass.check()?;
-            Ok(etag.map_or_else(|| record.etag.clone(), |etag| bare(&etag).to_owned()))
-        };
-        to_its_end(sending).await
-    }
-
-    async fn send_completed(
+    /// The answer to a client that asks again.
+    async fn completed_here(
         &self,
         state: &BucketState,
         name: &Name,
-        record: &ObjectRecord,
-        only: &Only,
-        pass: &Pass,
-    ) -> Result<Option<String>> {
-        let (_pins, runs) = self.journal.pin(|| {
-            let runs = self.runs_of(&self.metadata.view()?, state, &record.extents)?;
-            Ok((record.extents.iter().map(|extent| extent.content).collect(), runs))
-        })?;
-        let ranges = pieces(&(0..record.size_bytes), self.blocks.block_bytes());
-        let body = futures_util::stream::iter(ranges).then(|range| self.read_runs(&runs, range)).boxed();
-        let may_go_on = || pass.check();
-        state.backend.put(&name.key, &record.headers, record.size_bytes, only, body, &may_go_on).await
+        parts: &[CompletedPart],
+    ) -> Result<Stored> {
+        let stored = completed_before(self.metadata.view()?.object(name)?, parts)?;
+        self.settled(state, name).await?;
+        Ok(stored)
     }
 
     /// Gives an upload up with all its parts.

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use redb::{Database, Durability};
 use tokio::sync::oneshot;
@@ -16,6 +17,8 @@ use crate::model::ContentId;
 
 /// So many changes share a commit at most: one that waits behind more of them would wait for long.
 const MOST_CHANGES: usize = 512;
+/// Without changes it is looked so often whether there could be one.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// What a commit means for the rest of the gateway.
 #[derive(Default)]
@@ -37,6 +40,17 @@ enum Outcome {
     NotMade(Error),
     /// The disk failed while it was made durable: the next start may find it or not, so what it points to has to stay.
     Unknown(Error),
+    /// Nothing of it is there, and the metadata take no more before they are opened again, as behind an error of the disk, a read's as well.
+    Over(Error),
+}
+
+/// Says that the thread has ended, whatever way it did.
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 struct Job {
@@ -61,10 +75,10 @@ impl Committer {
         let (jobs, waiting) = channel();
         let is_broken = Arc::new(AtomicBool::new(false));
         let has_ended = Arc::new(AtomicBool::new(false));
-        let (broken, ended) = (Arc::clone(&is_broken), Arc::clone(&has_ended));
+        let (broken, ended) = (Arc::clone(&is_broken), Ended(Arc::clone(&has_ended)));
         underlay_sync::thread::Builder::new().name("metadata".to_owned()).spawn(move || {
+            let _ended = ended;
             run(&database, &waiting, &broken, applied);
-            ended.store(true, Ordering::Relaxed);
         })?;
         Ok(Committer { jobs, is_broken, has_ended })
     }
@@ -98,14 +112,14 @@ impl Committer {
             at.is_broken |= matches!(outcome, Err(Error::Local(_)));
             Box::new(move |committed: Outcome| {
                 // Before the answer: whoever hears that nothing was made finds the room free.
-                match outcome.is_ok() && !matches!(committed, Outcome::NotMade(_)) {
+                match outcome.is_ok() && !matches!(committed, Outcome::NotMade(_) | Outcome::Over(_)) {
                     true => written.into_iter().for_each(Written::keep),
                     false => drop(written),
                 }
                 // Whoever asked may be gone: the change stands all the same.
                 let _ = answer.send(match committed {
                     Outcome::Durable => outcome,
-                    Outcome::NotMade(error) | Outcome::Unknown(error) => Err(error),
+                    Outcome::NotMade(error) | Outcome::Unknown(error) | Outcome::Over(error) => Err(error),
                 });
             })
         });
@@ -121,7 +135,17 @@ fn run(
     is_broken: &AtomicBool,
     mut applied: impl FnMut(Effects),
 ) {
-    while let Ok(first) = waiting.recv() {
+    loop {
+        let first = match waiting.recv_timeout(LOOK_EVERY) {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Disconnected) => return,
+            // A read may have found it out since.
+            Err(RecvTimeoutError::Timeout) if takes_more(database) => continue,
+            Err(RecvTimeoutError::Timeout) => {
+                is_broken.store(true, Ordering::Relaxed);
+                return say_end();
+            }
+        };
         let mut jobs = vec![first];
         while jobs.len() < MOST_CHANGES
             && let Ok(next) = waiting.try_recv()
@@ -136,21 +160,37 @@ fn run(
             }
             Err(failure) => {
                 is_broken.store(true, Ordering::Relaxed);
-                let (Outcome::NotMade(error) | Outcome::Unknown(error)) = &failure else { return };
+                let (Outcome::NotMade(error) | Outcome::Unknown(error) | Outcome::Over(error)) = &failure
+                else {
+                    return;
+                };
                 tracing::error!("a commit failed, and everything in it: {error}");
                 failure
             }
         };
-        let is_over = matches!(outcome, Outcome::Unknown(_));
+        let is_over = match &outcome {
+            Outcome::Durable => false,
+            // Later changes would build on what may not be there.
+            Outcome::Unknown(_) | Outcome::Over(_) => true,
+            Outcome::NotMade(_) => !takes_more(database),
+        };
         for finish in finishes {
             finish(outcome.clone());
         }
         if is_over {
-            // Later changes would build on what may not be there. Whoever asks for one hears that the thread has ended.
-            tracing::error!("no more writes until the gateway is started again");
-            return;
+            // Whoever asks for a change hears that the thread has ended.
+            return say_end();
         }
     }
+}
+
+fn say_end() {
+    tracing::error!("no more writes until the gateway is started again");
+}
+
+/// Whether a change can be begun.
+fn takes_more(database: &Database) -> bool {
+    database.begin_write().is_ok_and(|transaction| transaction.abort().is_ok())
 }
 
 fn carry_out(
@@ -164,23 +204,23 @@ fn carry_out(
     // One that can't be synced fails them all; each caller can try again.
     let synced = segments.iter().try_for_each(|segment| segment.sync());
     let failed = |error: &dyn std::fmt::Display| Error::local("cannot write the metadata", error);
-    let not_made = |error: redb::StorageError| Outcome::NotMade(failed(&error));
-    let begun = synced.and_then(|()| {
-        let mut transaction = database.begin_write().map_err(|error| failed(&error))?;
-        transaction.set_durability(Durability::Immediate).map_err(|error| failed(&error))?;
+    let over = |error: &dyn std::fmt::Display| Outcome::Over(failed(error));
+    let begun = synced.map_err(Outcome::NotMade).and_then(|()| {
+        let mut transaction = database.begin_write().map_err(|error| over(&error))?;
+        transaction.set_durability(Durability::Immediate).map_err(|error| over(&error))?;
         Ok(transaction)
     });
     let transaction = match begun {
         Ok(transaction) => transaction,
-        Err(error) => {
+        Err(outcome) => {
             // Their callers hear of it by their answer's being dropped.
             drop(jobs);
-            return Err(Outcome::NotMade(error));
+            return Err(outcome);
         }
     };
     let mut effects = Effects::default();
     let (is_changed, is_broken) = {
-        let mut change = Change::begin(&transaction).map_err(Outcome::NotMade)?;
+        let mut change = Change::begin(&transaction).map_err(Outcome::Over)?;
         for job in jobs {
             finishes.push((job.run)(&mut change));
         }
@@ -190,14 +230,14 @@ fn carry_out(
         (change.is_changed, change.is_broken)
     };
     if is_broken {
-        transaction.abort().map_err(not_made)?;
+        transaction.abort().map_err(|error| over(&error))?;
         let text = "a change of the metadata failed, and the log says how";
         return Err(Outcome::NotMade(Error::Local(text.to_owned())));
     }
     if is_changed {
         transaction.commit().map_err(|error| Outcome::Unknown(failed(&error)))?;
     } else {
-        transaction.abort().map_err(not_made)?;
+        transaction.abort().map_err(|error| over(&error))?;
     }
     Ok(effects)
 }
@@ -213,32 +253,42 @@ mod tests {
     use super::*;
     use crate::journal::Journal;
 
-    /// A disk that takes bytes and can't make them durable any more.
-    #[derive(Debug)]
-    struct Failing(InMemoryBackend, Arc<AtomicBool>);
+    /// A disk that takes bytes and, once one of these is set, can't make them durable any more, or can't be read.
+    #[derive(Debug, Default)]
+    struct Failing {
+        memory: InMemoryBackend,
+        fails_syncs: Arc<AtomicBool>,
+        fails_reads: Arc<AtomicBool>,
+    }
+
+    fn unless(fails: &AtomicBool) -> io::Result<()> {
+        match fails.load(Ordering::Relaxed) {
+            true => Err(io::Error::from(rustix::io::Errno::IO)),
+            false => Ok(()),
+        }
+    }
 
     impl StorageBackend for Failing {
         fn len(&self) -> io::Result<u64> {
-            self.0.len()
+            self.memory.len()
         }
 
         fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-            self.0.read(offset, out)
+            unless(&self.fails_reads)?;
+            self.memory.read(offset, out)
         }
 
         fn set_len(&self, len: u64) -> io::Result<()> {
-            self.0.set_len(len)
+            self.memory.set_len(len)
         }
 
         fn sync_data(&self) -> io::Result<()> {
-            match self.1.load(Ordering::Relaxed) {
-                true => Err(io::Error::from(rustix::io::Errno::IO)),
-                false => self.0.sync_data(),
-            }
+            unless(&self.fails_syncs)?;
+            self.memory.sync_data()
         }
 
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            self.0.write(offset, data)
+            self.memory.write(offset, data)
         }
     }
 
@@ -248,7 +298,7 @@ mod tests {
         let folder = underlay_files::Folder::open(directory.path()).unwrap();
         let journal = Arc::new(Journal::open(folder, 1 << 20, &[], Default::default()).unwrap());
         let fails = Arc::new(AtomicBool::new(false));
-        let backend = Failing(InMemoryBackend::new(), Arc::clone(&fails));
+        let backend = Failing { fails_syncs: Arc::clone(&fails), ..Failing::default() };
         let database = Arc::new(Database::builder().create_with_backend(backend).unwrap());
         let committer = Committer::start(database, |_| {}).unwrap();
 
@@ -274,5 +324,27 @@ mod tests {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
         assert_eq!(journal.used_bytes(), kept);
+    }
+
+    /// Whoever else has the other half of a cluster's keys waits for this one to say that it can't go on.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_read_that_fails_ends_it_as_well() {
+        use redb::ReadableDatabase as _;
+        let fails = Arc::new(AtomicBool::new(false));
+        let backend = Failing { fails_reads: Arc::clone(&fails), ..Failing::default() };
+        let database = Arc::new(Database::builder().set_cache_size(0).create_with_backend(backend).unwrap());
+        let committer = Committer::start(Arc::clone(&database), |_| {}).unwrap();
+        let number = |change: &mut Change<'_>| change.set_number(b"test", 1);
+        committer.commit(Vec::new(), number).await.unwrap();
+        fails.store(true, Ordering::Relaxed);
+        // Not even a change: somebody looks at an object.
+        let read = database.begin_read().map_err(|error| error.to_string());
+        let read = read.and_then(|view| view.list_tables().map(|_| ()).map_err(|error| error.to_string()));
+        assert!(read.is_err(), "nothing was read");
+        fails.store(false, Ordering::Relaxed);
+        while !committer.has_ended() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(committer.is_broken() && committer.commit(Vec::new(), number).await.is_err());
     }
 }

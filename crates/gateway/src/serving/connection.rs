@@ -50,8 +50,9 @@ pub(super) struct Connections {
     pub(super) ids: RequestIds,
     pub(super) requests: Arc<Requests>,
     pub(super) slots: Arc<Semaphore>,
-    /// Those of questions of other gateways: whether one is there has to be answered also where all others are taken.
+    /// Those of questions of other gateways, which have to be answered also where clients have taken all others.
     pub(super) question_slots: Arc<Semaphore>,
+    pub(super) ping_slots: Arc<Semaphore>,
     pub(super) access_log: Arc<AccessLog>,
     /// The other gateways, where there are some.
     pub(super) peers: Option<Arc<Peers>>,
@@ -168,7 +169,12 @@ impl Connections {
 
 impl Connections {
     fn slots_for(&self, request: &Request<Incoming>) -> &Arc<Semaphore> {
-        if self.is_inner && Peers::is_question(request.uri()) { &self.question_slots } else { &self.slots }
+        match (self.is_inner, request.uri()) {
+            // Behind questions that wait for a store it would say that nothing moves here.
+            (true, uri) if Peers::is_ping(uri) => &self.ping_slots,
+            (true, uri) if Peers::is_question(uri) => &self.question_slots,
+            _ => &self.slots,
+        }
     }
 
     async fn here(&self, request: Request<Received>, note: &Note) -> Result<Response<Body>, HttpError> {

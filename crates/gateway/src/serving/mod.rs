@@ -38,6 +38,8 @@ const SAY_EVERY: Duration = Duration::from_secs(2);
 const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
 /// How long requests of other gateways may take that came before the keys were another's.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// How often it is looked whether the gateway can go on.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -70,18 +72,23 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens the engine and joins the cluster, if there is one.
+    /// Opens the engine and joins the cluster, if there is one. One that is `only_draining` is given no keys there.
     ///
     /// # Errors
     /// When either can't be.
-    pub(crate) async fn open(config: &Config, secrets: &Secrets) -> Result<Opened, String> {
+    pub(crate) async fn open(
+        config: &Config,
+        secrets: &Secrets,
+        only_draining: bool,
+    ) -> Result<Opened, String> {
         let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
         let ownership = sharing.as_ref().map(|sharing| Arc::clone(&sharing.ownership));
         let engine = Engine::open(setup_of(config, secrets, sharing)).await?;
         let member = match &ownership {
             None => None,
             Some(ownership) => {
-                Member::join(config, secrets, Arc::clone(&engine), Arc::clone(ownership)).await?
+                let (engine, ownership) = (Arc::clone(&engine), Arc::clone(ownership));
+                Member::join(config, secrets, engine, ownership, only_draining).await?
             }
         };
         Ok(Opened { engine, member, ownership, peers })
@@ -109,6 +116,26 @@ impl Opened {
         // At once: as long as others send requests on to slots of ours, there is always something to store.
         let (is_clean, has_left) = tokio::join!(drain(&self.engine, until), leaving);
         is_clean && has_left && !self.keeps_back()
+    }
+
+    /// Returns once the gateway can't go on, with the reason.
+    async fn breaks_down(&self) -> &'static str {
+        loop {
+            if self.engine.takes_no_more() {
+                return "the metadata can't be written any more, and the log says why: what was acknowledged is safe in the journal\n  what to do: see to the disk of [local], and start the gateway again";
+            }
+            if self.member.as_ref().is_some_and(Member::has_broken_down) {
+                return "a task of the gateway has ended, which is a bug: please report it with the lines above\n  what to do: start the gateway again";
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Takes the gateway from the cluster at once, whatever it still has.
+    async fn withdraw(&self) {
+        if let Some(member) = &self.member {
+            member.leave(tokio::time::Instant::now()).await;
+        }
     }
 
     /// Whether something is here that the store is not to get, and says so.
@@ -170,7 +197,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
 
-    let opening = Opened::open(&config, &secrets);
+    let opening = Opened::open(&config, &secrets, false);
     let opened = tokio::select! {
         opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.
@@ -201,6 +228,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
             requests: Arc::clone(&requests),
             slots: Arc::new(Semaphore::new(config.limits.requests)),
             question_slots: Arc::new(Semaphore::new(config.limits.requests)),
+            ping_slots: Arc::new(Semaphore::new(config.limits.requests)),
             access_log: Arc::clone(&access_log),
             peers: opened.peers.clone(),
             engine: Arc::clone(&engine),
@@ -222,19 +250,27 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     let mut accepting_inner = Box::pin(async move {
         accept_inner(inner_listener, &inner_connections, acceptor, most, &of_inner).await;
     });
-    tokio::select! {
-        () = accept(listener, &connections, acceptor, most, &graceful) => {}
-        () = &mut accepting_inner => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    let broken = tokio::select! {
+        () = accept(listener, &connections, acceptor, most, &graceful) => None,
+        () = &mut accepting_inner => None,
+        why = opened.breaks_down() => Some(why),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
     readiness.set(false);
+    if let Some(why) = broken {
+        // Nothing can be stored, since what became of it can't be noted. A new start can.
+        opened.withdraw().await;
+        engine.close().await;
+        return Err(why.to_owned());
+    }
     tracing::info!("stopping: no new requests are taken");
     let until = Instant::now() + config.limits.drain;
     engine.begin_drain();
     let finish = async {
         let handing_over = async {
-            if tokio::time::timeout(config.limits.drain, graceful.shutdown()).await.is_err() {
+            // The other half is for what has to be stored and handed over.
+            if tokio::time::timeout(config.limits.drain / 2, graceful.shutdown()).await.is_err() {
                 tracing::warn!("some requests did not end in time and are broken off");
             }
             opened.finish(until).await;
@@ -253,6 +289,11 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     };
     tokio::select! {
         () = finish => {}
+        why = opened.breaks_down() => {
+            say_what_is_left(&engine);
+            engine.close().await;
+            return Err(why.to_owned());
+        }
         _ = terminate.recv() => say_what_is_left(&engine),
         _ = interrupt.recv() => say_what_is_left(&engine),
     }

@@ -61,6 +61,9 @@ pub(crate) struct Found {
     pub(crate) headers: Headers,
 }
 
+/// Whether a request may still be begun: looking where it goes may have taken minutes.
+pub(crate) type MayGoOn<'a> = dyn Fn() -> Result<()> + Sync + 'a;
+
 /// A condition that the store itself checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Only {
@@ -179,7 +182,7 @@ impl Backend {
         size_bytes: u64,
         only: &Only,
         mut body: BoxStream<'_, Result<Bytes>>,
-        may_go_on: &(dyn Fn() -> Result<()> + Sync),
+        may_go_on: &MayGoOn<'_>,
     ) -> Result<Option<String>> {
         let path = self.reach(key).await?;
         let attributes = self.attributes(headers);
@@ -205,6 +208,7 @@ impl Backend {
             // `object_store` can't make its completion conditional; `head` before it is the best there is.
             self.check(key, only).await?;
         }
+        may_go_on()?;
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let upload =
             self.patiently("CreateMultipartUpload", self.store.put_multipart_opts(&path, options)).await?;
@@ -226,7 +230,7 @@ impl Backend {
         upload: &mut dyn MultipartUpload,
         size_bytes: u64,
         mut body: BoxStream<'_, Result<Bytes>>,
-        may_go_on: &(dyn Fn() -> Result<()> + Sync),
+        may_go_on: &MayGoOn<'_>,
     ) -> Result<Option<String>> {
         let part_bytes = PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS)) as usize;
         let mut under_way = futures_util::stream::FuturesUnordered::new();
@@ -283,9 +287,10 @@ impl Backend {
         if holds { Ok(()) } else { Err(Error::PreconditionFailed) }
     }
 
-    /// Has the store copy an object itself, with its headers. Returns the ETag of the copy.
-    pub(crate) async fn copy(&self, from: &str, to: &str) -> Result<Option<String>> {
+    /// Has the store copy an object itself, with its headers, if it may go on as for [`put`](Self::put). Returns the ETag of the copy.
+    pub(crate) async fn copy(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> Result<Option<String>> {
         let (from, to_path) = (self.reach(from).await?, self.reach(to).await?);
+        may_go_on()?;
         let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
         self.patiently("CopyObject", self.store.copy_opts(&from, &to_path, options)).await?;
         // The copy's answer is not handed on.
@@ -331,9 +336,10 @@ impl Backend {
         }
     }
 
-    /// It is no error when there is none.
-    pub(crate) async fn delete(&self, key: &str) -> Result<()> {
+    /// It is no error when there is none. Nothing is begun once `may_go_on` says no.
+    pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
         let path = self.reach(key).await?;
+        may_go_on()?;
         match self.patiently("DELETE", self.store.delete(&path)).await {
             Err(Error::NoSuchKey) => Ok(()),
             outcome => outcome,

@@ -11,13 +11,12 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use underlay_files::{Access, Folder};
 
 use super::crypto::Crypto;
-use super::{Backend, Kind};
+use super::{Backend, Kind, PATIENCE};
 use crate::config::{S3Endpoint, StorePlace};
 
 /// Requests are tried again for so long before the caller hears of it: a flush tries again later anyway.
 const RETRIES: usize = 3;
 const RETRY_FOR: Duration = Duration::from_secs(20);
-const REQUEST: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(5);
 /// What Linux takes as a path, without what the objects in it may need.
 const MOST_DIRECTORY_BYTES: usize = 1000;
@@ -66,8 +65,9 @@ fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
 
 fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, OpenError> {
     let endpoint = &reached.endpoint;
+    // As long as a key's turn is held for a request: one that was given up sooner might yet be carried out over the next writer's.
     let options = ClientOptions::new()
-        .with_timeout(REQUEST)
+        .with_timeout(PATIENCE)
         .with_connect_timeout(CONNECT)
         .with_allow_http(endpoint.url.as_deref().is_some_and(|url| url.starts_with("http://")));
     let retry = RetryConfig {
@@ -165,7 +165,7 @@ mod tests {
     async fn an_object_takes_the_place_of_a_directory_that_was_emptied() {
         let (_directory, backend) = directory();
         put(&backend, "a/b/c").await.unwrap();
-        backend.delete("a/b/c").await.unwrap();
+        backend.delete("a/b/c", &|| Ok(())).await.unwrap();
         put(&backend, "a").await.unwrap();
         backend.head("a").await.unwrap();
     }
@@ -194,8 +194,11 @@ mod tests {
             assert!(matches!(backend.head(key).await, Err(Error::AccessDenied(_))), "{key}");
             assert!(matches!(backend.get(key, None, 0..1).await, Err(Error::AccessDenied(_))), "{key}");
             assert!(matches!(put(&backend, key).await, Err(Error::AccessDenied(_))), "{key}");
-            assert!(matches!(backend.delete(key).await, Err(Error::AccessDenied(_))), "{key}");
-            assert!(matches!(backend.copy(key, "copy").await, Err(Error::AccessDenied(_))), "{key}");
+            assert!(matches!(backend.delete(key, &|| Ok(())).await, Err(Error::AccessDenied(_))), "{key}");
+            assert!(
+                matches!(backend.copy(key, "copy", &|| Ok(())).await, Err(Error::AccessDenied(_))),
+                "{key}"
+            );
         }
         assert!(matches!(put(&backend, "sub/new").await, Err(Error::AccessDenied(_))));
         assert!(!outside.path().join("new").exists());

@@ -11,8 +11,9 @@ use underlay_gateway::engine::Conditions;
 use underlay_gateway::errors::Error;
 use underlay_gateway::store::Kind;
 
-use crate::program::command;
+use crate::program::{Program, command};
 use crate::rig::{Ground, content, delete, get, in_memory, put};
+use crate::signed::ask;
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -212,4 +213,40 @@ fn a_full_disk_refuses_and_loses_nothing() {
         assert_eq!(ground.mood.puts.load(Ordering::Relaxed), kept - 1 + 2);
         engine.close().await;
     });
+}
+
+/// Whatever supervises it is to start it again: it could neither store nor take anything more.
+#[test]
+fn a_gateway_whose_metadata_cannot_be_written_ends_and_the_next_start_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let sections = format!(
+        "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\nflush_after = \"1 h\"\n",
+        directory.path().join("objects").display()
+    );
+    std::fs::create_dir(directory.path().join("objects")).unwrap();
+    let mut program = Program::start(directory.path(), &sections);
+    let put = |key: usize| ask(program.address, "PUT", &format!("/lake/key{key:03}"), &[], b"kept");
+    let mut acknowledged = Vec::new();
+    for key in 0..20 {
+        assert_eq!(put(key).unwrap().status, 200);
+        acknowledged.push(key);
+    }
+    // The log needs some of it.
+    program.limit_files(16 << 10);
+    for key in 20..200 {
+        let reply = put(key).unwrap();
+        if reply.status != 200 {
+            assert!(reply.status >= 500, "{reply:?}");
+            break;
+        }
+        acknowledged.push(key);
+    }
+    let (status, log) = program.wait_end();
+    assert_eq!(status.code(), Some(4), "{log}");
+    assert!(log.contains("the metadata can't be written any more") && log.contains("what to do"), "{log}");
+    program.start_again();
+    for key in acknowledged {
+        let reply = ask(program.address, "GET", &format!("/lake/key{key:03}"), &[], b"").unwrap();
+        assert_eq!((reply.status, reply.text().as_str()), (200, "kept"), "key {key}");
+    }
 }

@@ -124,6 +124,26 @@ impl Program {
         (status, std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap())
     }
 
+    /// From now on no write to a file behind this many bytes succeeds.
+    pub(crate) fn limit_files(&self, bytes: u64) {
+        let limit = rustix::process::Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, limit).unwrap();
+    }
+
+    /// Waits for it to end by itself. Returns how it did, with what it had to say.
+    pub(crate) fn wait_end(&mut self) -> (std::process::ExitStatus, String) {
+        let begun = Instant::now();
+        loop {
+            let log = std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap();
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, log);
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "the gateway goes on: {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -139,8 +159,9 @@ fn spawn(config: &Path) -> Child {
         .append(true)
         .open(config.with_extension("toml.log"))
         .unwrap();
-    command()
-        .arg("serve")
+    // What goes beyond a limit of files is an error then, and not the end.
+    Command::new("sh")
+        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_underlay-gateway"), "serve"])
         .arg(config)
         .env("GATEWAY_SECRET", SECRET)
         .stdout(Stdio::null())

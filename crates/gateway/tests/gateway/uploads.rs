@@ -151,8 +151,16 @@ async fn unfinished_uploads_leave_room_and_expire() {
 /// The answer to a completion may be lost; the client asks again then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_that_was_completed_can_be_completed_again() {
+    for consistency in [Consistency::Exclusive, Consistency::Revalidate] {
+        completes_again(consistency).await;
+    }
+}
+
+async fn completes_again(consistency: Consistency) {
     let directory = tempfile::tempdir().unwrap();
-    let engine = Ground::new(in_memory(), Kind::S3).open(directory.path()).await;
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    (ground.write, ground.consistency) = (Write::Through, consistency);
+    let engine = ground.open(directory.path()).await;
     let bytes = content(9, 5000);
     let upload = engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap();
     let body = crate::rig::body_of(&bytes);
@@ -165,7 +173,10 @@ async fn an_upload_that_was_completed_can_be_completed_again() {
     let listed = |etag: &str| {
         vec![CompletedPart { number: 1, etag: etag.to_owned(), checksums: Checksums::default() }]
     };
-    let first = complete(listed(&part.etag)).await.unwrap();
+    // A client that did not wait for the first answer asks twice at once.
+    let (first, second) = tokio::join!(complete(listed(&part.etag)), complete(listed(&part.etag)));
+    let first = first.unwrap();
+    assert_eq!(second.unwrap(), first);
     assert_eq!(complete(listed(&part.etag)).await.unwrap(), first);
     assert_eq!(complete(listed("00000000000000000000000000000000")).await, Err(Error::NoSuchUpload));
     assert_eq!(complete(Vec::new()).await, Err(Error::NoSuchUpload));

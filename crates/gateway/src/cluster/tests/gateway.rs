@@ -51,7 +51,7 @@ pub(super) struct Gateway {
     pub(super) ownership: Arc<Ownership>,
     pub(super) control: Control,
     pub(super) elsewhere: Arc<Others>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Others {
@@ -169,7 +169,12 @@ impl Site {
             etcd: Box::new(At(Arc::clone(&self.etcd))),
             keys: Keys::new(PREFIX),
             name: name.to_owned(),
-            member: MemberRecord { name: name.to_owned(), address, buckets: "the same".to_owned() },
+            member: MemberRecord {
+                name: name.to_owned(),
+                address,
+                buckets: "the same".to_owned(),
+                is_leaving: false,
+            },
             segments: 1,
             ttl: TTL,
             tick: Duration::from_millis(1),
@@ -181,6 +186,7 @@ impl Site {
             poked: Notify::new(),
             leaving: Notify::new(),
             has_left: AtomicBool::new(false),
+            came_round: Mutex::new(tokio::time::Instant::now()),
         });
         let control = Control::new(Arc::clone(&shared));
         let gateway = Gateway { engine, ownership, control, elsewhere, shared };

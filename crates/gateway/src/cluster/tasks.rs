@@ -1,0 +1,114 @@
+//! What a member does by itself: one task holds the lease, the other one changes slots.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::control::Control;
+use super::{BROKEN, LEAVE_PAUSE, Refusal, Shared};
+use crate::ownership::boot_ms;
+
+/// A part of the lease that is not made use of: clocks do not run at the same speed.
+const MARGIN: u32 = 5;
+/// A member whose slots nobody has seen to for so long hangs, with its disk as a rule: others are to have what they can. Etcd that does not
+/// answer takes a part of a lease at a time.
+const LONGEST_ROUND: Duration = Duration::from_secs(120);
+const HANGS: &str = "nothing has become of a change of slots for two minutes, as where the local disk hangs, so this gateway has left the cluster until that goes on";
+
+impl Shared {
+    /// It would be wrong to go on: nothing is served, and the lease ends. Whether that is still so, every attempt to get another one
+    /// finds out.
+    pub(super) fn give_up(&self) {
+        *self.lease.lock() = None;
+        self.ownership.let_go();
+    }
+
+    /// The lease lasts from when etcd was asked, or later; we make use of a part of it.
+    pub(super) fn hold_from(&self, asked_ms: u64, ttl: Duration) {
+        let used = ttl - ttl / MARGIN;
+        self.ownership.hold_until(asked_ms + u64::try_from(used.as_millis()).unwrap_or(0));
+    }
+
+    /// Renews the lease, and gets another one when it is gone.
+    pub(super) async fn hold(self: Arc<Self>) {
+        let mut said = String::new();
+        let mut say = |why: String| {
+            if said != why {
+                tracing::warn!("{why}");
+                said = why;
+            }
+        };
+        while !self.has_left.load(Ordering::Acquire) {
+            tokio::time::sleep(self.tick).await;
+            if self.has_left.load(Ordering::Acquire) {
+                return;
+            }
+            let hangs = self.came_round.lock().elapsed() > LONGEST_ROUND;
+            if hangs || self.engine.takes_no_more() {
+                let lease = self.lease.lock().take();
+                self.ownership.let_go();
+                if let Some(lease) = lease {
+                    // Without that it ends by itself.
+                    let _ = self.etcd.revoke(lease).await;
+                }
+                say(if self.engine.takes_no_more() { BROKEN } else { HANGS }.to_owned());
+                continue;
+            }
+            let lease = *self.lease.lock();
+            let Some(lease) = lease else {
+                match self.register().await {
+                    Ok(()) => say("in the cluster again".to_owned()),
+                    Err(Refusal::Wrong(why) | Refusal::NotYet(why)) => {
+                        say(format!("not in the cluster: {why}"))
+                    }
+                }
+                continue;
+            };
+            let asked_ms = boot_ms();
+            match self.etcd.keep_alive(lease).await {
+                Ok(Some(ttl)) => {
+                    // One that was given up meanwhile by `leave` must not come back.
+                    let held = self.lease.lock();
+                    if *held == Some(lease) {
+                        self.hold_from(asked_ms, ttl);
+                    }
+                }
+                Ok(None) => {
+                    // In this order: what `control` has looked at under it is not gone by any more.
+                    *self.lease.lock() = None;
+                    self.ownership.let_go();
+                    say("the lease is gone: nothing is served before there is another one".to_owned());
+                }
+                Err(error) => say(error.to_string()),
+            }
+        }
+    }
+
+    pub(super) async fn control(self: Arc<Self>) {
+        let mut control = Control::new(Arc::clone(&self));
+        let mut said = String::new();
+        while !self.has_left.load(Ordering::Acquire) {
+            let outcome = tokio::select! {
+                () = self.ownership.asked() => control.mark_dirty_or_look().await,
+                () = self.leaving.notified() => {
+                    control.is_leaving = true;
+                    control.pass().await
+                }
+                () = self.poked.notified() => control.pass().await,
+                () = tokio::time::sleep(if control.is_leaving { LEAVE_PAUSE } else { self.tick }) => control.pass().await,
+            };
+            *self.came_round.lock() = Instant::now();
+            if control.is_leaving && outcome.is_ok() && control.is_rid_of_all() {
+                self.has_left.store(true, Ordering::Release);
+            }
+            if let Err(why) = outcome
+                && said != why
+            {
+                tracing::warn!("the cluster: {why}");
+                said = why;
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The end of an upload below a prefix that others write to: the store gets the object at once, and no record of ours speaks of it.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+
+use super::conditions::Conditions;
+use super::parts::{CompletedPart, listed_parts};
+use super::read::pieces;
+use super::shared::only_of;
+use super::to_its_end::to_its_end;
+use super::write::Stored;
+use super::{BucketState, Completed, Engine};
+use crate::digests::multipart_etag;
+use crate::errors::{Error, Result};
+use crate::meta::Name;
+use crate::model::{ObjectRecord, PartRecord};
+use crate::ownership::Pass;
+use crate::store::{Only, bare};
+
+/// For clients that ask again, which they do within minutes.
+const MOST_COMPLETED: usize = 1_000;
+
+/// What an object is to be made of.
+pub(super) struct Listed {
+    pub(super) upload: String,
+    pub(super) parts: Vec<CompletedPart>,
+    /// The parts, as they were when they were looked for.
+    pub(super) found: Vec<(u16, PartRecord)>,
+}
+
+impl Engine {
+    pub(super) async fn complete_shared(
+        self: &Arc<Self>,
+        state: Arc<BucketState>,
+        name: Name,
+        listed: Listed,
+        (record, mut stored): (ObjectRecord, Stored),
+        conditions: &Conditions,
+        pass: Pass,
+    ) -> Result<Stored> {
+        let turn = state.backend.turn(&name.key).await;
+        let only = only_of(&state, &name.key, conditions).await?;
+        let engine = Arc::clone(self);
+        let sending = async move {
+            // Until the upload is gone: the next one in turn must not find it.
+            let _turn = turn;
+            let is_there = engine.metadata.view()?.upload(&name, &listed.upload)?.is_some();
+            if !is_there {
+                // Somebody has completed it, or given it up, while the turn was waited for.
+                return engine.completed_lately(&state, &name.key, &listed.upload, &listed.parts).await;
+            }
+            if listed_parts(&engine.metadata.view()?, &listed.upload, &listed.parts)? != listed.found {
+                return Err(Error::InvalidPart("a part was replaced meanwhile".to_owned()));
+            }
+            let sent = engine.send_completed(&state, &name, &record, &only, &pass).await;
+            engine.forget_found(&state, &name.key);
+            if let Some(etag) = sent? {
+                stored.etag = bare(&etag).to_owned();
+            }
+            let (key, upload) = (name.key.clone(), listed.upload.clone());
+            remember(&state, Completed { key, upload, made_of: record.etag, stored: stored.clone() });
+            let upload = listed.upload;
+            engine.committer.commit(Vec::new(), move |change| change.remove_upload(&name, &upload)).await?;
+            pass.check()?;
+            Ok(stored)
+        };
+        to_its_end(sending).await
+    }
+
+    async fn send_completed(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        record: &ObjectRecord,
+        only: &Only,
+        pass: &Pass,
+    ) -> Result<Option<String>> {
+        let (_pins, runs) = self.journal.pin(|| {
+            let runs = self.runs_of(&self.metadata.view()?, state, &record.extents)?;
+            Ok((record.extents.iter().map(|extent| extent.content).collect(), runs))
+        })?;
+        let ranges = pieces(&(0..record.size_bytes), self.blocks.block_bytes());
+        let body = futures_util::stream::iter(ranges).then(|range| self.read_runs(&runs, range)).boxed();
+        let may_go_on = || pass.check();
+        state.backend.put(&name.key, &record.headers, record.size_bytes, only, body, &may_go_on).await
+    }
+
+    /// As S3 answers a client that asks again, since the answer was lost: as before, if the object is still the one.
+    ///
+    /// # Errors
+    /// `NoSuchUpload` if it is not, or nobody remembers.
+    pub(super) async fn completed_lately(
+        &self,
+        state: &BucketState,
+        key: &str,
+        upload: &str,
+        parts: &[CompletedPart],
+    ) -> Result<Stored> {
+        let made_of = multipart_etag(parts.iter().map(|part| bare(&part.etag))).unwrap_or_default();
+        let remembered = {
+            let completed = state.rule(key).completed.lock();
+            let is_it = |it: &&Completed| it.key == key && it.upload == upload && it.made_of == made_of;
+            completed.iter().find(is_it).map(|it| it.stored.clone())
+        };
+        let stored = remembered.ok_or(Error::NoSuchUpload)?;
+        match state.backend.head(key).await {
+            Ok(found) if found.etag.as_deref().map(bare) == Some(stored.etag.as_str()) => Ok(stored),
+            Ok(_) | Err(Error::NoSuchKey) => Err(Error::NoSuchUpload),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn remember(state: &BucketState, completed: Completed) {
+    let mut lately = state.rule(&completed.key).completed.lock();
+    if lately.len() >= MOST_COMPLETED {
+        lately.pop_front();
+    }
+    lately.push_back(completed);
+}
