@@ -127,12 +127,14 @@ impl Ceph {
                 .unwrap_or(false))
         })?;
         // Before it has elected itself it refuses some commands (`EPERM`).
-        let has_quorum = || Ok(run("ceph", &["quorum_status"]).is_ok());
+        let lives = || monitor.check(STARTING);
+        let asked = || programs.run_unless(STARTING, limit, "ceph", &["quorum_status"], &lives);
+        let has_quorum = || lives().map(|()| asked().is_ok());
         monitor.state().wait_until(STARTING, "in a quorum", limit, POLL, &has_quorum)?;
         let manager = programs.start("manager", "ceph-mgr", &["--id", "a"], resources)?;
-        let osds = make_osds(&programs, plan, resources, limit)?;
-        let osds = Roster::new(plan.system, osds);
         let servers = || [&monitor, &manager].iter().try_for_each(|server| server.check(STARTING));
+        let osds = make_osds(&programs, plan, resources, limit, &servers)?;
+        let osds = Roster::new(plan.system, osds);
         wait_for_osds(&programs, plan, limit, &|| servers().and_then(|()| osds.check(STARTING)))?;
         let gateway = programs.start("S3 gateway", "radosgw", &["--name", GATEWAY], resources)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, GATEWAY_PORT));
@@ -219,7 +221,8 @@ impl Ceph {
         let (began, mut whole_since) = (Instant::now(), None);
         loop {
             self.health()?;
-            let told = self.programs.run(DURING, limit, "ceph", &["status", "--format", "json"])?;
+            let question = ["status", "--format", "json"];
+            let told = self.programs.run_unless(DURING, limit, "ceph", &question, &|| self.health())?;
             let status: Value = serde_json::from_str(told.trim()).unwrap_or_default();
             whole_since = match has_all_copies(&status) {
                 true => whole_since.or_else(|| Some(Instant::now())),
@@ -351,12 +354,13 @@ fn make_osds(
     plan: &Plan,
     resources: &Resources,
     limit: Duration,
+    check: &(dyn Fn() -> Result<(), SystemError> + Sync),
 ) -> Result<Vec<(String, Arc<Daemon>)>, SystemError> {
     let make = |number: usize, id: String| -> Result<(String, Arc<Daemon>), SystemError> {
         let (name, number_text) = (format!("osd.{number}"), number.to_string());
         // All alike: by their size, small ones would weigh nothing.
         let place = ["osd", "crush", "add", name.as_str(), "1.0", "host=underlay", "root=default"];
-        programs.run(STARTING, limit, "ceph", &place)?;
+        programs.run_unless(STARTING, limit, "ceph", &place, check)?;
         let store = ["--mkfs", "--id", number_text.as_str(), "--osd-uuid", id.as_str()];
         programs.run(STARTING, limit, "ceph-osd", &store)?;
         Ok((name_of(number), Arc::new(start_osd(programs, number, resources)?)))
@@ -366,7 +370,7 @@ fn make_osds(
         let mut made = Vec::new();
         for number in 0..plan.osds.len() {
             let id = uuid(plan.system)?;
-            let given = programs.run(STARTING, limit, "ceph", &["osd", "new", &id])?;
+            let given = programs.run_unless(STARTING, limit, "ceph", &["osd", "new", &id], check)?;
             if given.trim() != number.to_string() {
                 let problem = format!("Ceph gave an OSD the number {:?} and not {number}", given.trim());
                 return Err(SystemError::starting(plan.system, problem));

@@ -24,6 +24,8 @@ const MARK_POLL: Duration = Duration::from_millis(20);
 pub struct StoreRequest {
     /// When it came, in seconds since 1970.
     pub at_s: f64,
+    /// Until it was answered.
+    pub took_s: f64,
     /// `get`, `head`, `put`, `copy`, `list`, `delete`, `multipart`, or the gateway's own word for anything else.
     pub kind: String,
     pub failed: bool,
@@ -52,6 +54,9 @@ struct Line {
     http_status: String,
     bytes_sent: u64,
     bytes_received: u64,
+    /// In milliseconds.
+    #[serde(default)]
+    total_time: u64,
 }
 
 impl RequestLog {
@@ -184,7 +189,14 @@ impl Line {
 impl StoreRequest {
     /// Stands for what the log tells of and nobody can read.
     fn unreadable(at_s: f64) -> StoreRequest {
-        StoreRequest { at_s, kind: UNREADABLE.to_owned(), failed: false, sent_bytes: 0, received_bytes: 0 }
+        StoreRequest {
+            at_s,
+            took_s: 0.0,
+            kind: UNREADABLE.to_owned(),
+            failed: false,
+            sent_bytes: 0,
+            received_bytes: 0,
+        }
     }
 
     fn of(line: &Line) -> Option<StoreRequest> {
@@ -192,6 +204,8 @@ impl StoreRequest {
         let kind = match (line.operation.as_str(), method) {
             ("get_obj" | "stat_bucket", "HEAD") => "head",
             ("get_obj", _) => "get",
+            // A part of a large object that is copied: its source stands in a header, which is not logged.
+            ("put_obj", _) if line.bytes_received == 0 && line.uri.contains("uploadId=") => "copy",
             ("put_obj", _) => "put",
             ("copy_obj", _) => "copy",
             ("list_bucket" | "list_bucket_multiparts" | "list_multipart" | "list_buckets", _) => "list",
@@ -201,6 +215,7 @@ impl StoreRequest {
         };
         Some(StoreRequest {
             at_s: seconds(&line.time)?,
+            took_s: line.total_time as f64 / 1e3,
             kind: kind.to_owned(),
             failed: !line.http_status.starts_with('2'),
             sent_bytes: line.bytes_sent,
@@ -257,6 +272,11 @@ mod tests {
 
     #[test]
     fn a_line_is_a_request() {
+        let part = LINE
+            .replace("copy_obj", "put_obj")
+            .replace("PUT /underlay/a HTTP", "PUT /underlay/a?uploadId=2~x&partNumber=1 HTTP");
+        assert_eq!(only(&part).kind, "copy");
+        assert_eq!(only(&part.replace("\"bytes_received\":0", "\"bytes_received\":7")).kind, "put");
         let copy = only(LINE);
         assert_eq!((copy.kind.as_str(), copy.failed, copy.sent_bytes), ("copy", false, 238));
         assert!((copy.at_s - 1_795_573_267.329_307).abs() < 1e-3, "{}", copy.at_s);

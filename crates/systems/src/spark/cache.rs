@@ -77,10 +77,12 @@ enum Server {
 }
 
 /// The bytes of objects that a store sent and received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Traffic {
     sent_bytes: u64,
     received_bytes: u64,
+    /// When the store last had something new, in seconds since 1970.
+    stored_at_s: Option<f64>,
 }
 
 /// What a cache has done since its start, by which two moments are compared.
@@ -438,13 +440,24 @@ impl Traffic {
         Traffic {
             sent_bytes: sum("get", |request| request.sent_bytes),
             received_bytes: sum("put", |request| request.received_bytes),
+            stored_at_s: requests
+                .iter()
+                .filter(|request| matches!(request.kind.as_str(), "put" | "copy" | "multipart"))
+                .map(|request| request.at_s + request.took_s)
+                .reduce(f64::max),
         }
+    }
+
+    /// How long after this moment the store last had something new; `None` if it never had.
+    pub(super) fn stored_after(self, moment_s: f64) -> Option<Duration> {
+        self.stored_at_s.map(|at_s| Duration::try_from_secs_f64(at_s - moment_s).unwrap_or_default())
     }
 
     pub(super) fn and(self, other: Traffic) -> Traffic {
         Traffic {
             sent_bytes: self.sent_bytes.saturating_add(other.sent_bytes),
             received_bytes: self.received_bytes.saturating_add(other.received_bytes),
+            stored_at_s: [self.stored_at_s, other.stored_at_s].into_iter().flatten().reduce(f64::max),
         }
     }
 }

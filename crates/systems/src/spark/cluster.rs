@@ -260,7 +260,7 @@ impl Cluster {
         let before = self.cache.as_ref().map(|cache| cache.totals(step.during)).transpose()?;
         (state.undrained, state.used) = (None, None);
         let answer = self.run(&step, &request, job.limit, watch, state)?;
-        let ended = Instant::now();
+        let (ended, ended_s) = (Instant::now(), now_s());
         let inside = self.bytes_inside();
         let at_end = self.at_end(step.during, job.limit, watch)?;
         let events = state.events.read().map_err(lost)?;
@@ -269,6 +269,7 @@ impl Cluster {
             before,
             at_end,
             ended,
+            ended_s,
             traffic: Traffic::of(&requests),
         });
         let result = &answer["result"];
@@ -312,8 +313,7 @@ impl Cluster {
 
     /// What the external shuffle service has served so far, by its own count; `None` if it does not tell.
     fn served_bytes(&self) -> Option<u64> {
-        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        self.manager.shuffle_service()?.served_bytes(now_s)
+        self.manager.shuffle_service()?.served_bytes(now_s())
     }
 
     fn verify(&self, job: &JobRequest, watch: JobWatch<'_>) -> Result<(), SystemError> {
@@ -529,4 +529,8 @@ impl Nodes for Cluster {
         }
         self.manager.start_again(name, process_back)
     }
+}
+
+fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

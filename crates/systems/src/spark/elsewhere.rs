@@ -284,9 +284,11 @@ impl Drop for Elsewhere {
             return;
         }
         // The way of a run that failed or was stopped: nobody else says what is left in a bucket that isn't ours.
-        eprintln!("deleting what jobs wrote at {}", self.url(""));
+        // Whoever reads that may be gone, which must not keep it from being done.
+        let say = |text: &dyn std::fmt::Display| drop(writeln!(std::io::stderr(), "{text}"));
+        say(&format_args!("deleting what jobs wrote at {}", self.url("")));
         if let Err(error) = self.clear() {
-            eprintln!("{error}");
+            say(&error);
         }
     }
 }

@@ -30,6 +30,10 @@ pub struct Stage {
     pub output_records: u64,
     pub shuffle_read_bytes: u64,
     pub shuffle_write_bytes: u64,
+    /// What an earlier stage of the job has left in executors' memory. Spark counts it as input.
+    pub kept_bytes: u64,
+    /// Whether that is what it reads.
+    pub reads_kept: bool,
 }
 
 /// What happened between two readings.
@@ -39,6 +43,8 @@ pub struct JobEvents {
     stages: BTreeMap<(u64, u64), Stage>,
     /// The accumulators of [`JOB_COMMIT`].
     commits: BTreeSet<u64>,
+    /// Data sets that a stage has computed and left in executors' memory.
+    kept: BTreeSet<u64>,
     /// What the committers of whole jobs took, by those that measured it.
     pub job_commit_s: Option<f64>,
 }
@@ -102,11 +108,20 @@ impl JobEvents {
         let name = event["Event"].as_str().unwrap_or_default();
         match name.rsplit('.').next().unwrap_or_default() {
             "SparkListenerTaskEnd" => self.task(&event),
+            "SparkListenerStageSubmitted" => {
+                let info = &event["Stage Info"];
+                let reads_kept = to_be_kept(info).any(|number| self.kept.contains(&number));
+                self.stage(&info["Stage ID"], &info["Stage Attempt ID"]).reads_kept = reads_kept;
+            }
             "SparkListenerStageCompleted" => {
                 let info = &event["Stage Info"];
-                let stage = self.stage(&info["Stage ID"], &info["Stage Attempt ID"]);
-                stage.began_s = seconds(&info["Submission Time"]);
-                stage.ended_s = seconds(&info["Completion Time"]);
+                self.kept.extend(to_be_kept(info));
+                // One that was left with nothing to do was never submitted.
+                if info["Submission Time"].is_number() {
+                    let stage = self.stage(&info["Stage ID"], &info["Stage Attempt ID"]);
+                    stage.began_s = seconds(&info["Submission Time"]);
+                    stage.ended_s = seconds(&info["Completion Time"]);
+                }
             }
             "SparkListenerSQLExecutionStart" | "SparkListenerSQLAdaptiveExecutionUpdate" => {
                 find_commits(&event["sparkPlanInfo"], &mut self.commits);
@@ -137,6 +152,7 @@ impl JobEvents {
         }
         stage.tasks += 1;
         let metrics = &event["Task Metrics"];
+        let reads_kept = stage.reads_kept;
         let bytes = |part: &str, name: &str| metrics[part][name].as_u64().unwrap_or_default();
         let (read, written) = ("Input Metrics", "Output Metrics");
         let (fetched, spilled) = ("Shuffle Read Metrics", "Shuffle Write Metrics");
@@ -149,7 +165,8 @@ impl JobEvents {
             shuffle_s: seconds(&metrics[fetched]["Fetch Wait Time"])
                 + metrics[spilled]["Shuffle Write Time"].as_f64().unwrap_or_default() / 1e9,
             commit_s: task_commit_s(&event["Task Info"]["Accumulables"]),
-            input_bytes: bytes(read, "Bytes Read"),
+            // No store is waited for then.
+            input_bytes: if reads_kept { 0 } else { bytes(read, "Bytes Read") },
             output_bytes: bytes(written, "Bytes Written"),
             fetches: bytes(fetched, "Remote Bytes Read").saturating_add(bytes(fetched, "Local Bytes Read")),
         };
@@ -160,7 +177,10 @@ impl JobEvents {
         stage.time.output_s += time.output_s;
         stage.time.commit_s += time.commit_s;
         add(&mut stage.input_bytes, task.input_bytes);
-        add(&mut stage.input_records, bytes(read, "Records Read"));
+        match reads_kept {
+            true => add(&mut stage.kept_bytes, bytes(read, "Bytes Read")),
+            false => add(&mut stage.input_records, bytes(read, "Records Read")),
+        }
         add(&mut stage.output_bytes, task.output_bytes);
         add(&mut stage.output_records, bytes(written, "Records Written"));
         add(&mut stage.shuffle_read_bytes, task.fetches);
@@ -173,6 +193,7 @@ impl Stage {
     pub fn name(&self) -> String {
         let parts = [
             (self.input_bytes > 0, "read"),
+            (self.kept_bytes > 0, "from memory"),
             (self.shuffle_read_bytes > 0, "shuffle in"),
             (self.shuffle_write_bytes > 0, "shuffle out"),
             (self.output_bytes > 0, "write"),
@@ -180,6 +201,16 @@ impl Stage {
         let parts: Vec<&str> = parts.iter().filter(|(does, _)| *does).map(|(_, word)| *word).collect();
         if parts.is_empty() { "compute".to_owned() } else { parts.join(", ") }
     }
+}
+
+/// The data sets of a stage that stay in executors' memory, or on their disks, once it has computed them.
+fn to_be_kept(info: &Value) -> impl Iterator<Item = u64> {
+    let all = info["RDD Info"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let stays = |data: &&Value| {
+        let level = &data["Storage Level"];
+        level["Use Memory"] == true || level["Use Disk"] == true
+    };
+    all.iter().filter(stays).filter_map(|data| data["RDD ID"].as_u64())
 }
 
 /// Whatever a log says, sums do not overflow.
@@ -296,6 +327,44 @@ mod tests {
         assert_eq!(of(task), (4.0, 0.0, 0.0, 0.0));
         // Clocks differ: nothing becomes negative.
         assert_eq!(of(Task { cpu_s: 9.0, commit_s: 1.0, input_bytes: 1, ..task }).0, 3.0);
+    }
+
+    #[test]
+    fn what_executors_have_in_memory_is_not_read_from_a_store() {
+        let stage = |number: u64, event: &str| {
+            format!(
+                r#"{{"Event":"SparkListenerStage{event}","Stage Info":{{"Stage ID":{number},"Stage Attempt ID":0,"Submission Time":1000,
+                "Completion Time":2000,"RDD Info":[{{"RDD ID":3,"Storage Level":{{"Use Disk":true,"Use Memory":true}}}},
+                {{"RDD ID":2,"Storage Level":{{"Use Disk":false,"Use Memory":false}}}}]}}}}"#
+            )
+        };
+        let task = |number: u64| {
+            let read =
+                TASK.replace("\"Bytes Read\":0,\"Records Read\":0", "\"Bytes Read\":90,\"Records Read\":9");
+            read.replace("\"Stage ID\":7", &format!("\"Stage ID\":{number}")).replace("5000000", "0")
+        };
+        let mut events = JobEvents::default();
+        for number in [1, 2] {
+            events.take(stage(number, "Submitted").as_bytes());
+            events.take(task(number).as_bytes());
+            events.take(stage(number, "Completed").as_bytes());
+        }
+        let told: Vec<_> =
+            events.stages().iter().map(|it| (it.name(), it.input_bytes, it.kept_bytes)).collect();
+        assert_eq!(
+            told,
+            [("read, shuffle in".to_owned(), 90, 0), ("from memory, shuffle in".to_owned(), 0, 90)]
+        );
+        assert_eq!(events.stages()[1].time.input_wait_s, 0.0);
+    }
+
+    /// Spark says so of one whose outputs came back before it was begun again.
+    #[test]
+    fn a_stage_that_was_never_submitted_does_not_count() {
+        let mut events = JobEvents::default();
+        let completed = r#"{"Event":"SparkListenerStageCompleted","Stage Info":{"Stage ID":7,"Stage Attempt ID":1,"Completion Time":12000}}"#;
+        events.take(completed.as_bytes());
+        assert!(events.stages().is_empty());
     }
 
     #[test]

@@ -224,6 +224,10 @@ pub(super) fn record(
     let mut counters = BTreeMap::new();
     counters.insert("input_records".to_owned(), sum(|stage| stage.input_records) as f64);
     counters.insert("output_records".to_owned(), sum(|stage| stage.output_records) as f64);
+    let kept_bytes = sum(|stage| stage.kept_bytes);
+    if kept_bytes > 0 {
+        counters.insert("read_from_memory_bytes".to_owned(), kept_bytes as f64);
+    }
     if committer.is_some() {
         let measured = events.job_commit_s.map(|commit_s| (commit_s * 1e3).round());
         counters.extend(measured.map(|commit_ms| ("job_commit_wall_ms".to_owned(), commit_ms)));
@@ -327,9 +331,11 @@ fn with_gaps(stages: &[&Stage], began_s: f64, ended_s: f64) -> Vec<StageRecord> 
 fn assign(stages: &mut [StageRecord], requests: &[&StoreRequest], began_s: f64) {
     for request in requests {
         let at_s = request.at_s - began_s;
-        // The latest that had begun: stages that run at once share a store, and nobody tells whose a request is.
-        // Only what is too short for a line of its own comes before the first.
-        let place = stages.iter().rposition(|stage| stage.began_s <= at_s).unwrap_or(0);
+        // The latest that ran: stages that run at once share a store, and nobody tells whose a request is. Between two stages it is the one
+        // before, and only what is too short for a line of its own comes before the first.
+        let runs = |stage: &StageRecord| (stage.began_s..stage.began_s + stage.duration_s).contains(&at_s);
+        let place = stages.iter().rposition(runs);
+        let place = place.or_else(|| stages.iter().rposition(|stage| stage.began_s <= at_s)).unwrap_or(0);
         if let Some(stage) = stages.get_mut(place) {
             request.count(&mut stage.requests);
         }
@@ -428,6 +434,7 @@ mod tests {
         assert!((whole - 10.0).abs() < 1e-9);
         let at = |at_s: f64, kind: &str| StoreRequest {
             at_s,
+            took_s: 0.0,
             kind: kind.to_owned(),
             failed: false,
             sent_bytes: 7,
@@ -456,5 +463,24 @@ mod tests {
         assert_eq!(told[2].requests["put"].received_bytes, 3);
         assert_eq!(told[3].requests["copy"].requests, 2);
         assert!(told[1].requests.is_empty());
+    }
+
+    #[test]
+    fn a_request_is_not_of_a_stage_that_is_over() {
+        let stage =
+            |began_s: f64, duration_s: f64| StageRecord { began_s, duration_s, ..StageRecord::default() };
+        // The second one runs beside the first and ends before it.
+        let mut stages = [stage(0.0, 10.0), stage(5.0, 1.0)];
+        let at = |at_s: f64| StoreRequest {
+            at_s,
+            took_s: 0.0,
+            kind: "get".to_owned(),
+            failed: false,
+            sent_bytes: 1,
+            received_bytes: 0,
+        };
+        let requests = [at(101.0), at(105.5), at(108.0), at(112.0)];
+        assign(&mut stages, &requests.iter().collect::<Vec<_>>(), 100.0);
+        assert_eq!(stages.map(|stage| stage.requests["get"].requests), [2, 2]);
     }
 }

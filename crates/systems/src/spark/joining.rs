@@ -140,8 +140,8 @@ impl Reached {
             ("spark.submit.pyFiles", files.join(",")),
             ("spark.pyspark.python", config.executor_python.clone()),
             ("spark.executor.instances", config.executors.to_string()),
-            // The driver's is of this run; executors have their own.
-            ("spark.hadoop.hadoop.tmp.dir", "${java.io.tmpdir}/hadoop".to_owned()),
+            // The driver's is of this run; executors have their own, and of their user, as Hadoop does it.
+            ("spark.hadoop.hadoop.tmp.dir", "${java.io.tmpdir}/hadoop-${user.name}".to_owned()),
         ]);
         match &self.master {
             Master::Spark(_) => {

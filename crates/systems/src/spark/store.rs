@@ -1,6 +1,7 @@
 //! What jobs read and write: an HDFS or a Ceph cluster that was started below Spark, an S3 store that was there already, or what a cluster has that runs already.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +68,12 @@ impl Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if self.is_used() {
-            eprintln!("what jobs wrote may still be at {}: delete it there", self.directory);
+            // Whoever reads that may be gone.
+            let _ = writeln!(
+                std::io::stderr(),
+                "what jobs wrote may still be at {}: delete it there",
+                self.directory
+            );
         }
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Undrained {
     pub before: Totals,
     pub at_end: Totals,
     pub ended: Instant,
+    /// The same, in seconds since 1970.
+    pub ended_s: f64,
     /// What went between the cache and the store until then.
     pub traffic: Traffic,
 }
@@ -131,15 +133,17 @@ impl Cluster {
         self.drain(during, limit, watch)?;
         let undrained = self.state.lock().undrained.take();
         let Some((cache, undrained)) = self.cache.as_ref().zip(undrained) else { return Ok(()) };
-        let drain = match undrained.at_end.has_stored_all() {
-            true => Duration::ZERO,
-            false => undrained.ended.elapsed(),
-        };
+        // Others may have had this wait before it looked.
+        let looked_after = undrained.ended.elapsed();
         std::thread::sleep(cache.told_after());
         let drained = cache.totals(during)?;
         let state = &mut *self.state.lock();
         let late = Traffic::of(&self.requests_so_far(during, state)?);
         let traffic = undrained.traffic.and(late);
+        let drain = match undrained.at_end.has_stored_all() {
+            true => Duration::ZERO,
+            false => traffic.stored_after(undrained.ended_s).map_or(looked_after, |it| it.min(looked_after)),
+        };
         state.used = Some(cache.used([&undrained.before, &undrained.at_end, &drained], traffic, drain));
         Ok(())
     }
