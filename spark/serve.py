@@ -19,6 +19,7 @@ import terasort
 import teravalidate
 import tpcds
 
+_CANCEL_AGAIN_S = 0.2
 _PROGRESS_S = 0.5
 _MAX_LINE_BYTES = 64 << 20
 _PROBLEM_CHARACTERS = 4000
@@ -49,7 +50,13 @@ def _first_line(java):
 
 
 def _problem(error):
-    """The gist of an error: what the JVM said, without its stack, or what Python did."""
+    """The gist of an error, and the part of the job that had it, if the job said which."""
+    within = getattr(error, "within", None)
+    return f"{within}: {_gist(error)}" if within else _gist(error)
+
+
+def _gist(error):
+    """What the JVM said, without its stack, or what Python did."""
     java = getattr(error, "java_exception", None)
     if java is not None:
         outer = _first_line(java)
@@ -156,8 +163,13 @@ def _converse(service, connection):
     def listen():
         # Another line, or the end of the connection: whoever asked has lost interest.
         reader.readline(_MAX_LINE_BYTES)
-        if not over.is_set():
-            service.spark.sparkContext.cancelAllJobs()
+        while not over.is_set():
+            try:
+                service.spark.sparkContext.cancelAllJobs()
+            except Exception:  # The session is being ended, and has no jobs any more.
+                return
+            # One that was between two of Spark's own jobs begins the next.
+            over.wait(_CANCEL_AGAIN_S)
 
     def report():
         while not over.wait(_PROGRESS_S):

@@ -79,7 +79,11 @@ def run(spark, options):
     took, answers = {}, {}
     for name in options["names"]:
         began = time.monotonic()
-        rows = spark.sql(text(options, name)).collect()
+        try:
+            rows = spark.sql(text(options, name)).collect()
+        except Exception as error:
+            error.within = name
+            raise
         took[name] = round(time.monotonic() - began, 3)
         answers[name] = [list(map(_plain, row)) for row in rows]
     return {"seconds": took, "answers": answers}

@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM: the first asks a run to end in order, a later one ends it at once.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -34,7 +35,14 @@ fn obey(mut signals: Signals, stop: &AtomicBool) {
                 stop.store(true, Ordering::Relaxed);
             }
             Some(first) if first.elapsed() < ONE_WISH => {}
-            Some(_) => signal_hook::low_level::exit(i32::from(INTERRUPTED)),
+            Some(_) => {
+                // Whoever reads that may be gone.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "\nended at once: `underlay clean` removes what is left behind"
+                );
+                signal_hook::low_level::exit(i32::from(INTERRUPTED))
+            }
         }
     }
 }

@@ -76,6 +76,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_little_for_batch_systems_is_told_before_they_start() {
+        for name in ["hadoop", "spark"] {
+            let system = crate::find(name).unwrap();
+            let told = |budget_bytes| system.memory(&BTreeMap::new(), budget_bytes, ClientLoad::default());
+            let refused = told(GIB).unwrap().unwrap_err();
+            assert!(refused.contains("is too small: expected at least"), "{refused}");
+            assert!(told(64 * GIB).is_none());
+        }
+    }
+
+    #[test]
     fn parts_are_never_more_than_the_budget() {
         for (system, settings) in [
             ("cassandra", &[("nodes", "3")][..]),

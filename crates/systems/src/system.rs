@@ -233,6 +233,10 @@ pub trait System: Send + Sync {
     fn capabilities(&self) -> Capabilities;
     /// Versions for the record, by program.
     fn versions(&self) -> BTreeMap<String, String>;
+    /// Of these, what it runs by with any of these settings.
+    fn versions_with(&self, _settings: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
+        self.versions()
+    }
     /// Finds every mistake in the settings without starting anything: (setting, what was expected).
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)>;
     /// Fetches what it needs from outside this host, such as its programs. Most need nothing. [`System::start`] does this as well,

@@ -1,6 +1,6 @@
 //! The real Spark in other forms than its own master and workers of version 3.5: with the external shuffle service, on a cluster that runs
-//! already, below YARN, as version 4.1 on Ceph, and behind each cache in each of its ways. What they need must be there:
-//! `scripts/install-packages test`. They take some thirteen minutes, and have a `make` target of their own.
+//! already, below YARN, as version 4.1 on Ceph, and behind each cache in each of its ways; and all of its queries. What they need must be there:
+//! `scripts/install-packages test`. They take a quarter of an hour, and have a `make` target of their own.
 
 mod ending;
 mod parts;
@@ -190,6 +190,22 @@ fn on_a_cluster_that_runs_already(scratch: &Path, folder: &Path) {
     drop(master);
     let error = start().map(drop).unwrap_err().to_string();
     assert!(error.contains("can't be reached") && error.contains("check `master`"), "{error}");
+}
+
+/// Each answer is held against DuckDB's.
+#[test]
+#[ignore = "minutes: `make spark-variants` runs it"]
+fn every_query_is_answered() {
+    let folder = TempDir::new().unwrap();
+    let pairs = [("datanodes", "1"), ("replication", "1"), ("executors", "2")];
+    let cluster = start(&INSTALLED, folder.path(), 6 << 30, &pairs);
+    let queries = JobRequest { data_bytes: 100_000_000, limit: 3 * LIMIT, ..job("tpcds") };
+    let record = run(&cluster, &queries, &|_| true);
+    let answered = record.counters.keys().filter(|name| name.starts_with('q') && name.ends_with("_wall_ms"));
+    assert_eq!(answered.count(), 54, "{:?}", record.counters);
+    // Little data has nothing for some.
+    assert!(record.counters["queries_without_rows"] < 10.0, "{:?}", record.counters);
+    gone(cluster);
 }
 
 #[test]

@@ -162,7 +162,7 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
         (CellWork::Benchmark(benchmark), _) => return point_of_job(study, entry, benchmark),
         _ => {
             return refused(
-                "a batch job: nothing tells how many of its tasks ran at a time, or what they waited for",
+                "a batch job, which predict and explain do not know: the report of its run shows where the time of its tasks went",
             );
         }
     };

@@ -22,10 +22,13 @@ pub(super) struct HostInfo {
 impl HostInfo {
     /// This host, with the programs of a study's systems; `awake` if its CPUs are kept so.
     pub(super) fn of(study: &Study, awake: Option<&Awake>) -> HostInfo {
-        let systems = study.systems.iter().filter_map(|spec| underlay_systems::find(&spec.kind));
+        let versions = study.systems.iter().filter_map(|spec| {
+            let on_each = study.storages.iter().map(|storage| spec.with_nodes(storage.settings_of(spec)));
+            Some(underlay_systems::find(&spec.kind)?.versions_with(&on_each.collect::<Vec<_>>()))
+        });
         HostInfo {
             machine: Machine { wake_up_limit_us: awake.map(Awake::limit_us), ..machine::describe() },
-            versions: machine::versions(systems.flat_map(|system| system.versions())),
+            versions: machine::versions(versions.flatten()),
         }
     }
 

@@ -20,10 +20,12 @@ use crate::artifacts::{self, HADOOP};
 use crate::hdfs::{DataDirectory, Hdfs, Plan, StorageType, planned_nodes, without_datanodes};
 use crate::java::{ClassPath, Java};
 use crate::java_server::{argument_file, hosts_option};
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::Part;
 use crate::pid_namespace::program_of;
+use crate::setting::about_memory;
 use crate::system::{
     Capabilities, Progress, Resources, Running, Settings, StoragePaths, System, SystemError, check_attached,
     check_roles, first_data_directory,
@@ -353,6 +355,15 @@ impl System for Hadoop {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        about_memory(Config::resolve(settings, Some(budget_bytes)).err()?).map(Err)
     }
 
     fn without_nodes(

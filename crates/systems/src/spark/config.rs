@@ -211,7 +211,11 @@ impl Config {
         let min_bytes = config.demand().min_bytes();
         if config.budget_bytes < min_bytes {
             let small = too_small(config.budget_bytes, min_bytes);
-            mistake("memory", format!("{small} for {} executors and the store below", config.executors));
+            let executors = match config.executors {
+                1 => "1 executor".to_owned(),
+                several => format!("{several} executors"),
+            };
+            mistake("memory", format!("{small} for {executors} and the store below"));
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
@@ -443,7 +447,7 @@ fn cache_bytes(text: &str) -> Result<u64, String> {
     let bytes = memory_size(text)?;
     match bytes >= 64 * MIB {
         true => Ok(bytes),
-        false => Err("expected at least 64 MiB, which BlueStore works with".to_owned()),
+        false => Err("expected at least 64 MiB".to_owned()),
     }
 }
 
@@ -493,7 +497,7 @@ mod tests {
             ),
             (
                 &[("store", "s3a"), ("cache", "alluxio"), ("committer", "magic")],
-                "committer: expected file-v1, file-v2 or iceberg: magic commits to S3A, and",
+                "committer: expected file-v1, file-v2 or iceberg: magic needs S3A, and",
             ),
             (
                 &[

@@ -30,11 +30,13 @@ use crate::artifacts::{self, ALLUXIO, HADOOP, ICEBERG, SPARK, SPARK_4_1};
 use crate::ceph::{self, Ceph};
 use crate::hdfs;
 use crate::java::Java;
+use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_link::FAR;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::Part;
 use crate::private_file::write_private;
+use crate::setting::about_memory;
 use crate::system::{
     Capabilities, JobTakes, Progress, Resources, Running, Settings, StoragePaths, System, SystemError,
     check_roles, make_on,
@@ -53,6 +55,9 @@ const ROLES: &[(&str, &str)] = &[
         "the journal, the metadata and the flash tier of a cache between jobs and Ceph; by default with what is shuffled",
     ),
 ];
+/// The library by which each version reaches S3, in the record.
+const AWS_OF_3_5: &str = "hadoop-aws of spark 3.5";
+const AWS_OF_4_1: &str = "hadoop-aws of spark 4.1";
 /// The folder of executors on a storage.
 const LOCAL: &str = "spark-local";
 /// The name by which Spark looks for it.
@@ -371,8 +376,8 @@ impl System for Spark {
 
     fn versions(&self) -> BTreeMap<String, String> {
         let programs = [
-            ("hadoop-aws of spark 3.5", &SPARK, "hadoop-aws"),
-            ("hadoop-aws of spark 4.1", &SPARK_4_1, "hadoop-aws"),
+            (AWS_OF_3_5, &SPARK, "hadoop-aws"),
+            (AWS_OF_4_1, &SPARK_4_1, "hadoop-aws"),
             ("hadoop", &HADOOP, "hadoop-common"),
             ("iceberg", &ICEBERG, "iceberg-spark-runtime-3.5_2.12"),
             ("alluxio", &ALLUXIO, "alluxio-core-server-master"),
@@ -383,6 +388,42 @@ impl System for Spark {
         versions.insert(NAME.to_owned(), all.collect::<Vec<_>>().join(" or "));
         versions.extend(Ceph::version().map(|version| ("ceph".to_owned(), version)));
         versions
+    }
+
+    fn versions_with(&self, settings: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
+        let configs: Vec<Config> =
+            settings.iter().filter_map(|settings| Config::resolve(settings, None, None).ok()).collect();
+        let any = |is_so: &dyn Fn(&Config) -> bool| configs.iter().any(is_so);
+        let mut versions = self.versions();
+        versions.retain(|name, _| match name.as_str() {
+            AWS_OF_3_5 => any(&|config| config.is_s3a() && config.version == Version::V3_5),
+            AWS_OF_4_1 => any(&|config| config.is_s3a() && config.version == Version::V4_1),
+            "hadoop" => any(&|config| {
+                config.kind() == StoreKind::Hdfs
+                    || (config.master.is_none() && config.manager == ManagerKind::Yarn)
+            }),
+            "iceberg" => any(&|config| config.committer == Committer::Iceberg),
+            "alluxio" => any(&|config| config.cache == Some(CacheKind::Alluxio)),
+            "ceph" => any(&|config| config.kind() == StoreKind::S3a),
+            _ => true,
+        });
+        let run = VERSIONS.0.iter().filter(|(_, version)| any(&|config| config.version == *version));
+        let run: Vec<&str> = run.filter_map(|(_, version)| version.full()).collect();
+        if !run.is_empty() {
+            versions.insert(NAME.to_owned(), run.join(" and "));
+        }
+        versions
+    }
+
+    fn memory(
+        &self,
+        settings: &BTreeMap<String, String>,
+        budget_bytes: u64,
+        _load: ClientLoad,
+    ) -> Option<Result<MemoryPlan, String>> {
+        // How much is left for pages depends on the OSDs, of which the storage decides how many there are.
+        let mistakes = Config::resolve(settings, Some(budget_bytes), None).err()?;
+        about_memory(mistakes).map(Err)
     }
 
     fn start_and_stop(&self) -> Duration {
@@ -494,6 +535,21 @@ mod tests {
         std::fs::remove_dir_all(&fast).unwrap();
         let error = local_directories(&paths).unwrap_err().to_string();
         assert!(error.contains("is the storage attached?"), "{error}");
+    }
+
+    #[test]
+    fn a_record_names_what_its_cells_had() {
+        let of = |pairs: &[(&str, &str)]| {
+            let settings = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+            INSTALLED.versions_with(&[settings])
+        };
+        let plain = of(&[]);
+        assert!(plain[NAME].starts_with("3.5.") && plain.contains_key("hadoop"), "{plain:?}");
+        let others = ["alluxio", "ceph", "iceberg", AWS_OF_3_5, AWS_OF_4_1];
+        assert!(others.iter().all(|name| !plain.contains_key(*name)), "{plain:?}");
+        let on_ceph = of(&[("store", "s3a"), ("version", "4.1"), ("committer", "magic")]);
+        assert!(on_ceph[NAME].starts_with("4.1.") && on_ceph.contains_key(AWS_OF_4_1), "{on_ceph:?}");
+        assert!(!on_ceph.contains_key("hadoop"), "{on_ceph:?}");
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn start_of(system: &dyn System) -> Start {
         },
         "spark" => Start {
             memory_bytes: Some(400 * MB),
-            fixed_memory: Some("3 GB"),
+            fixed_memory: Some("4 GB"),
             settings: "datanodes = 1                     # of HDFS; store = \"s3a\" is Ceph, with a committer of its own\nexecutors = 2\n",
             data_bytes: 300 * MB,
             room: 8.0,

@@ -30,7 +30,7 @@ impl Config {
             mistake(
                 "committer",
                 format!(
-                    "expected file-v1, file-v2 or iceberg: {} commits to S3A, and cache = \"alluxio\" is none",
+                    "expected file-v1, file-v2 or iceberg: {} needs S3A, and jobs do not write through S3A with cache = \"alluxio\"",
                     self.committer.name()
                 ),
             );
