@@ -14,7 +14,7 @@ use crate::blocks::{Origin, joined};
 use crate::errors::{Error, Result};
 use crate::journal::Pins;
 use crate::meta::{Name, View};
-use crate::model::{ContentId, Extent, ObjectRecord, Place};
+use crate::model::{ContentId, Extent, Headers, ObjectRecord, Place};
 use crate::ownership::Route;
 
 /// The bytes of an answer.
@@ -72,6 +72,66 @@ impl Engine {
         resolved
     }
 
+    /// As [`resolve`](Self::resolve), for whoever reads its bytes next, from where `from` says for its size: where the store has to be asked for
+    /// headers, the first block comes at the same time.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn resolve_to_read(
+        self: &Arc<Self>,
+        bucket: &str,
+        key: &str,
+        from: impl Fn(u64) -> u64,
+    ) -> Result<Resolved> {
+        let pass = self.to_read(bucket, key)?;
+        let listed = self.only_listed(bucket, key)?;
+        let resolved = match listed {
+            None => self.resolve_here(bucket, key).await,
+            Some((state, name, mut resolved)) => {
+                self.fetch_first(&resolved, from(resolved.record.size_bytes));
+                match self.ask_headers(&state, &name, &resolved.record).await? {
+                    None => self.resolve_here(bucket, key).await,
+                    Some(headers) => {
+                        resolved.record.headers = headers.clone();
+                        resolved.record.only_listed = false;
+                        let (engine, version) = (Arc::clone(self), resolved.record.version);
+                        // Nobody waits for that: who asks before it is done asks the store.
+                        tokio::spawn(async move {
+                            if let Err(error) = engine.keep_headers(&name, version, headers).await {
+                                tracing::debug!("the headers of {name} are not kept: {error}");
+                            }
+                        });
+                        Ok(resolved)
+                    }
+                }
+            }
+        };
+        pass.check()?;
+        resolved
+    }
+
+    /// An object of which only a listing has told.
+    fn only_listed(&self, bucket: &str, key: &str) -> Result<Option<(Arc<BucketState>, Name, Resolved)>> {
+        let state = self.bucket(bucket)?;
+        if !state.is_exclusive(key) || state.backend.path(key).is_err() {
+            return Ok(None);
+        }
+        let name = Name::new(bucket, key);
+        let resolved = self.resolve_ours(&state, &name)?.filter(|resolved| resolved.record.only_listed);
+        Ok(resolved.map(|resolved| (state, name, resolved)))
+    }
+
+    /// Has the block come that begins at or before this byte.
+    fn fetch_first(&self, resolved: &Resolved, from: u64) {
+        let [Run { source: Source::Remote(origin), range }] = resolved.runs.as_slice() else { return };
+        let block = self.blocks.block_bytes();
+        let begin = range.start.saturating_add(from);
+        let wanted = begin..((begin / block).saturating_add(1)).saturating_mul(block).min(range.end);
+        let (blocks, origin) = (Arc::clone(&self.blocks), origin.clone());
+        // Whoever wants it hears of an error.
+        tokio::spawn(async move { blocks.prefetch(&origin, wanted).await });
+    }
+
     async fn resolve_here(&self, bucket: &str, key: &str) -> Result<Resolved> {
         let state = self.bucket(bucket)?;
         if state.backend.path(key).is_err() {
@@ -88,7 +148,9 @@ impl Engine {
         if !resolved.record.only_listed {
             return Ok(resolved);
         }
-        self.learn_headers(&state, &name, &resolved.record).await?;
+        if let Some(headers) = self.ask_headers(&state, &name, &resolved.record).await? {
+            self.keep_headers(&name, resolved.record.version, headers).await?;
+        }
         self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)
     }
 
@@ -168,24 +230,35 @@ impl Engine {
         Ok(runs)
     }
 
-    /// A listing told of the object only: asks the store for its headers.
-    async fn learn_headers(&self, state: &BucketState, name: &Name, record: &ObjectRecord) -> Result<()> {
+    /// A listing told of the object only: asks the store for its headers. `None` if it has another one by now, which is taken.
+    async fn ask_headers(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        record: &ObjectRecord,
+    ) -> Result<Option<Headers>> {
         let found = match state.backend.head(&name.key).await {
-            Err(Error::NoSuchKey) => return self.refresh(state, name, record.version).await,
+            Err(Error::NoSuchKey) => {
+                return self.refresh(state, name, record.version).await.map(|()| None);
+            }
             outcome => outcome?,
         };
         if found.size_bytes != record.size_bytes
             || found.etag.as_deref().map_or("", crate::store::bare) != record.etag
         {
-            return self.refresh(state, name, record.version).await;
+            return self.refresh(state, name, record.version).await.map(|()| None);
         }
-        let (at, version) = (name.clone(), record.version);
+        Ok(Some(found.headers))
+    }
+
+    async fn keep_headers(&self, name: &Name, version: u64, headers: Headers) -> Result<()> {
+        let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
                 let Some(mut record) = change.object(&at)?.filter(|record| record.version == version) else {
                     return Ok(());
                 };
-                record.headers = found.headers;
+                record.headers = headers;
                 record.only_listed = false;
                 // From now on the store's own copy is known to have the same headers.
                 if let [extent] = record.extents.as_slice()

@@ -170,7 +170,12 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
     front.permissions.read(request.credentials.as_ref(), &input.bucket, &input.key)?;
     check_version(input.version_id.as_deref())?;
     refuse_unknown!(input, sse_customer_algorithm, sse_customer_key);
-    let resolved = front.engine.resolve(&input.bucket, &input.key).await.map_err(error)?;
+    let from = |size_bytes: u64| match &input.range {
+        Some(Range::Int { first, .. }) => *first,
+        Some(Range::Suffix { length }) => size_bytes.saturating_sub(*length),
+        None => 0,
+    };
+    let resolved = front.engine.resolve_to_read(&input.bucket, &input.key, from).await.map_err(error)?;
     let record = &resolved.record;
     check_read(
         record,

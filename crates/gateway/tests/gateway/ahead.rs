@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use object_store::{ObjectStoreExt as _, PutPayload};
+use object_store::{Attribute, Attributes, ObjectStore as _, ObjectStoreExt as _, PutOptions, PutPayload};
 use underlay_gateway::store::Kind;
 
 use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, in_memory};
@@ -75,4 +75,35 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
         // One for the headers, and one each.
         assert!(settled().await - before <= 5, "{}", gets() - before);
     });
+}
+
+/// Of an object that only a listing has told of, headers and bytes are asked for at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_read_of_a_listed_object_has_its_headers_and_its_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = in_memory();
+    let attributes = Attributes::from_iter([(Attribute::ContentType, "text/plain")]);
+    let size = 3 * BLOCK_BYTES as usize;
+    for key in ["a", "b", "c"] {
+        let options = PutOptions { attributes: attributes.clone(), ..PutOptions::default() };
+        store.put_opts(&key.into(), PutPayload::from_bytes(content(1, size)), options).await.unwrap();
+    }
+    let ground = Ground::new(std::sync::Arc::clone(&store), Kind::S3);
+    let engine = ground.open(&directory.path().join("local")).await;
+    for round in 0..2 {
+        for from in [0, BLOCK_BYTES + 5, u64::MAX] {
+            let resolved = engine.resolve_to_read(BUCKET, "a", |_| from).await.unwrap();
+            assert_eq!(resolved.record.headers.content_type.as_deref(), Some("text/plain"), "round {round}");
+            let range = BLOCK_BYTES..2 * BLOCK_BYTES;
+            let read = engine.read(BUCKET, "a", &resolved, range.clone()).await.unwrap();
+            assert_eq!(read, content(1, size).slice(range.start as usize..range.end as usize));
+        }
+    }
+    // Somebody has replaced one behind the gateway's back, and deleted another.
+    store.put(&"b".into(), PutPayload::from_bytes(content(2, 100))).await.unwrap();
+    store.delete(&"c".into()).await.unwrap();
+    let resolved = engine.resolve_to_read(BUCKET, "b", |_| 0).await.unwrap();
+    assert_eq!(engine.read(BUCKET, "b", &resolved, 0..100).await.unwrap(), content(2, 100));
+    let gone = engine.resolve_to_read(BUCKET, "c", |_| 0).await.map(drop);
+    assert_eq!(gone, Err(underlay_gateway::errors::Error::NoSuchKey));
 }

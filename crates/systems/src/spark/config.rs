@@ -211,11 +211,9 @@ impl Config {
         let min_bytes = config.demand().min_bytes();
         if config.budget_bytes < min_bytes {
             let small = too_small(config.budget_bytes, min_bytes);
-            let executors = match config.executors {
-                1 => "1 executor".to_owned(),
-                several => format!("{several} executors"),
-            };
-            mistake("memory", format!("{small} for {executors} and the store below"));
+            let plural = if config.executors == 1 { "" } else { "s" };
+            let problem = format!("{small} for {} executor{plural} and the store below", config.executors);
+            mistake("memory", problem);
         }
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
