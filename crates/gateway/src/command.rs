@@ -182,7 +182,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve { config } => {
             let config = read_config(&config)?;
-            runtime()?.block_on(serving::serve(config)).map_err(Failure::Failed)?;
+            let runtime = runtime()?;
+            let outcome = runtime.block_on(serving::serve(config));
+            // What waits for a disk that hangs is not waited for.
+            runtime.shutdown_timeout(serving::END_LIMIT);
+            outcome.map_err(Failure::Failed)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Top { config, once, json } => {

@@ -285,6 +285,7 @@ impl Member {
                 }
             }
         }
+        *shared.came_round.lock() = Instant::now();
         let tasks = [tokio::spawn(Arc::clone(&shared).hold()), tokio::spawn(Arc::clone(&shared).control())];
         Ok(Some(Member { shared, tasks }))
     }

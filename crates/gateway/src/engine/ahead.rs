@@ -11,6 +11,7 @@ use underlay_sync::Mutex;
 
 use super::Engine;
 use super::read::{Resolved, Source};
+use crate::blocks::Origin;
 
 /// Objects whose readers are remembered.
 const MOST_READERS: usize = 4096;
@@ -117,10 +118,14 @@ impl Engine {
         let most = MOST_AHEAD_BYTES.min(self.setup.local.memory_bytes / PART_OF_MEMORY);
         let wanted = self.ahead.readers.lock().reads(whose, range, size, (block, most));
         let Some(wanted) = wanted else { return };
+        self.fetch_ahead(origin, run.range.start + wanted.start..run.range.start + wanted.end);
+    }
+
+    /// Has these bytes come, if not too many others do.
+    pub(super) fn fetch_ahead(&self, origin: &Origin, wanted: Range<u64>) {
         let Ok(permit) = Arc::clone(&self.ahead.fetches).try_acquire_owned() else { return };
-        self.ahead.bytes.fetch_add(wanted.end - wanted.start, Ordering::Relaxed);
+        self.ahead.bytes.fetch_add(wanted.end.saturating_sub(wanted.start), Ordering::Relaxed);
         let (blocks, origin) = (Arc::clone(&self.blocks), origin.clone());
-        let wanted = run.range.start + wanted.start..run.range.start + wanted.end;
         tokio::spawn(async move {
             let _permit = permit;
             // Whoever wants it hears of an error.

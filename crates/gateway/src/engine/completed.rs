@@ -40,8 +40,7 @@ impl Engine {
         pass: Pass,
     ) -> Result<Stored> {
         let turn = state.backend.turn(&name.key).await;
-        let only = only_of(&state, &name.key, conditions).await?;
-        let engine = Arc::clone(self);
+        let (engine, conditions) = (Arc::clone(self), conditions.clone());
         let sending = async move {
             // Until the upload is gone: the next one in turn must not find it.
             let _turn = turn;
@@ -53,6 +52,7 @@ impl Engine {
             if listed_parts(&engine.metadata.view()?, &listed.upload, &listed.parts)? != listed.found {
                 return Err(Error::InvalidPart("a part was replaced meanwhile".to_owned()));
             }
+            let only = only_of(&state, &name.key, &conditions).await?;
             let sent = engine.send_completed(&state, &name, &record, &only, &pass).await;
             engine.forget_found(&state, &name.key);
             if let Some(etag) = sent? {

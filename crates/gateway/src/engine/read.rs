@@ -127,9 +127,7 @@ impl Engine {
         let block = self.blocks.block_bytes();
         let begin = range.start.saturating_add(from);
         let wanted = begin..((begin / block).saturating_add(1)).saturating_mul(block).min(range.end);
-        let (blocks, origin) = (Arc::clone(&self.blocks), origin.clone());
-        // Whoever wants it hears of an error.
-        tokio::spawn(async move { blocks.prefetch(&origin, wanted).await });
+        self.fetch_ahead(origin, wanted);
     }
 
     async fn resolve_here(&self, bucket: &str, key: &str) -> Result<Resolved> {

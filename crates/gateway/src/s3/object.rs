@@ -175,7 +175,16 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
         Some(Range::Suffix { length }) => size_bytes.saturating_sub(*length),
         None => 0,
     };
-    let resolved = front.engine.resolve_to_read(&input.bucket, &input.key, from).await.map_err(error)?;
+    let is_conditional = input.if_match.is_some()
+        || input.if_none_match.is_some()
+        || input.if_modified_since.is_some()
+        || input.if_unmodified_since.is_some();
+    let resolved = match is_conditional {
+        // It may want no bytes.
+        true => front.engine.resolve(&input.bucket, &input.key).await,
+        false => front.engine.resolve_to_read(&input.bucket, &input.key, from).await,
+    };
+    let resolved = resolved.map_err(error)?;
     let record = &resolved.record;
     check_read(
         record,

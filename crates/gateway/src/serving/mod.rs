@@ -38,6 +38,8 @@ const SAY_EVERY: Duration = Duration::from_secs(2);
 const LEAVE_AT_LEAST: Duration = Duration::from_secs(5);
 /// How long requests of other gateways may take that came before the keys were another's.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// Whoever supervises a broken gateway waits no longer for its end.
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked whether the gateway can go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// After an error of `accept` (no descriptors left, for example).
@@ -131,10 +133,16 @@ impl Opened {
         }
     }
 
-    /// Takes the gateway from the cluster at once, whatever it still has.
-    async fn withdraw(&self) {
-        if let Some(member) = &self.member {
-            member.leave(tokio::time::Instant::now()).await;
+    /// Takes the gateway from the cluster at once, whatever it still has, and closes what can be closed: its disk may hang as well.
+    async fn end_broken(&self) {
+        let end = async {
+            if let Some(member) = &self.member {
+                member.leave(tokio::time::Instant::now()).await;
+            }
+            self.engine.close().await;
+        };
+        if tokio::time::timeout(END_LIMIT, end).await.is_err() {
+            tracing::warn!("the local disk does not answer: ending without it");
         }
     }
 
@@ -260,8 +268,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     readiness.set(false);
     if let Some(why) = broken {
         // Nothing can be stored, since what became of it can't be noted. A new start can.
-        opened.withdraw().await;
-        engine.close().await;
+        opened.end_broken().await;
         return Err(why.to_owned());
     }
     tracing::info!("stopping: no new requests are taken");
@@ -291,7 +298,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         () = finish => {}
         why = opened.breaks_down() => {
             say_what_is_left(&engine);
-            engine.close().await;
+            opened.end_broken().await;
             return Err(why.to_owned());
         }
         _ = terminate.recv() => say_what_is_left(&engine),

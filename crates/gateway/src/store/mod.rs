@@ -37,6 +37,9 @@ const PARTS_AT_ONCE: usize = 3;
 /// After so long without an answer the store counts as failing, and the request is tried again later.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
+/// A read that goes on for longer is given up: nothing can come of it late.
+const READ_PATIENCE: Duration = Duration::from_secs(60);
+
 const MOST_MARKER_BYTES: u64 = 1024;
 
 /// S3's own limit, with the prefix of the bucket's objects.
@@ -145,9 +148,10 @@ impl Backend {
         what: &str,
         work: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        match tokio::time::timeout(PATIENCE, work).await {
+        let patience = if matches!(what, "HEAD" | "GET") { READ_PATIENCE } else { PATIENCE };
+        match tokio::time::timeout(patience, work).await {
             Ok(outcome) => outcome.map_err(|error| failed(what, error)),
-            Err(_) => Err(Error::Store(format!("{what}: no answer for {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(Error::Store(format!("{what}: no answer for {} s", patience.as_secs()))),
         }
     }
 

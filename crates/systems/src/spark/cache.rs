@@ -442,7 +442,7 @@ impl Traffic {
             received_bytes: sum("put", |request| request.received_bytes),
             stored_at_s: requests
                 .iter()
-                .filter(|request| matches!(request.kind.as_str(), "put" | "copy" | "multipart"))
+                .filter(|request| matches!(request.kind.as_str(), "put" | "copy" | "multipart" | "delete"))
                 .map(|request| request.at_s + request.took_s)
                 .reduce(f64::max),
         }

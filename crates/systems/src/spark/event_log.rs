@@ -115,7 +115,9 @@ impl JobEvents {
             }
             "SparkListenerStageCompleted" => {
                 let info = &event["Stage Info"];
-                self.kept.extend(to_be_kept(info));
+                if info["Failure Reason"].is_null() {
+                    self.kept.extend(to_be_kept(info));
+                }
                 // One that was left with nothing to do was never submitted.
                 if info["Submission Time"].is_number() {
                     let stage = self.stage(&info["Stage ID"], &info["Stage Attempt ID"]);
@@ -123,6 +125,8 @@ impl JobEvents {
                     stage.ended_s = seconds(&info["Completion Time"]);
                 }
             }
+            // With an executor goes what it had: it is computed again, from the store.
+            "SparkListenerExecutorRemoved" | "SparkListenerBlockManagerRemoved" => self.kept.clear(),
             "SparkListenerSQLExecutionStart" | "SparkListenerSQLAdaptiveExecutionUpdate" => {
                 find_commits(&event["sparkPlanInfo"], &mut self.commits);
             }

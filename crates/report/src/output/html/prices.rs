@@ -3,17 +3,19 @@
 use maud::{Markup, html};
 
 use super::{Page, swatch};
-use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, PriceList};
+use crate::comparison::prices::{self, BreakEven, BreakEvenPrice, ON_RECORD, PriceList};
 use crate::comparison::{storage_records, work_title};
 use crate::output::terminal::prices::{
-    BANDWIDTH, NOT_AT_ANY_PRICE, break_even_range, dollar_range, per_performance, times, when,
+    BANDWIDTH, NOT_AT_ANY_PRICE, break_even_range, dollar_range, is_worth_it, per_performance, times, when,
 };
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Interval;
 
 /// For runs of jobs; nothing else has a performance that is the same in every list of prices.
 pub(super) fn section(page: &Page) -> Option<Markup> {
-    page.comparison.jobs().next()?;
+    if !is_worth_it(&page.comparison) {
+        return None;
+    }
     let table = page.loaded.run.reference.as_ref();
     let lists = prices::lists(table, &page.comparison);
     if lists.is_empty() {
@@ -23,7 +25,7 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     Some(html! {
         p.lead {
             "Dollars for the performance of " (page.comparison.baseline) ": a storage's price over how many times as fast it does a job, from the job "
-            "where it is cheapest to the one where it is dearest. " (BANDWIDTH) " Devices alone: no servers, power or redundancy."
+            "where it is cheapest to the one where it is dearest. " @if lists.len() > 1 { (BANDWIDTH) " " } "Devices alone: no servers, power or redundancy."
         }
         (costs(page, &lists))
         (unit_prices(&lists))
@@ -39,6 +41,13 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
     })
 }
 
+fn at_prices(list: &PriceList) -> String {
+    match list.when == ON_RECORD {
+        true => "At list prices".to_owned(),
+        false => format!("At the prices of {}", when(list)),
+    }
+}
+
 fn costs(page: &Page, lists: &[PriceList]) -> Markup {
     let records = storage_records(&page.comparison);
     html! {
@@ -51,7 +60,7 @@ fn costs(page: &Page, lists: &[PriceList]) -> Markup {
                 @for list in lists {
                     @let base_index = page.comparison.baseline_index();
                     @let base = base_index.and_then(|index| list.of_storage(records.get(page.comparison.storages[index])?));
-                    tr.group { th colspan="7" { "At the prices of " (when(list)) } }
+                    tr.group { th colspan="7" { (at_prices(list)) } }
                     @for (index, name) in page.comparison.storages.iter().enumerate() {
                         @if let Some(price) = records.get(name).and_then(|storage| list.of_storage(storage)) {
                             @let range = per_performance(&page.comparison, list, index);

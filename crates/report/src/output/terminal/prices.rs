@@ -14,7 +14,7 @@ pub(super) fn text(
     paint: Paint,
 ) -> String {
     let lists = prices::lists(table, comparison);
-    if comparison.jobs().next().is_none() || lists.is_empty() {
+    if !is_worth_it(comparison) || lists.is_empty() {
         return String::new();
     }
     let mut out = String::new();
@@ -27,8 +27,10 @@ pub(super) fn text(
         out += &format!("{}\n", paint.bold(&line));
     }
     out += &table_of(comparison, &lists).render(width, paint);
-    for line in wrap(BANDWIDTH, width - 2, "") {
-        out += &format!("  {}\n", paint.dim(&line));
+    if lists.len() > 1 {
+        for line in wrap(BANDWIDTH, width - 2, "") {
+            out += &format!("  {}\n", paint.dim(&line));
+        }
     }
     let pairs = prices::break_evens(&lists, table, comparison);
     if !pairs.is_empty() {
@@ -43,8 +45,15 @@ pub(super) fn text(
 }
 
 /// How prices of another time are applied.
-pub(crate) const BANDWIDTH: &str = "At another time's prices the same bandwidth is bought: dollars for a MB/s, times \
+pub(crate) const BANDWIDTH: &str = "Prices of another time buy the same bandwidth: that time's dollars per MB/s, times \
     the MB/s of the devices that were measured.";
+
+/// Whether jobs were measured on several storages: what performance costs is only a figure beside another.
+pub(crate) fn is_worth_it(comparison: &Comparison) -> bool {
+    let of_baseline = |row: &Row, index: usize| prices::performance(row, index, index).is_some();
+    let is_measured = |row: &Row| comparison.baseline_index().is_some_and(|index| of_baseline(row, index));
+    comparison.storages.len() > 1 && comparison.jobs().any(is_measured)
+}
 
 /// A list's name as a column says it.
 pub(crate) fn when(list: &PriceList) -> String {
