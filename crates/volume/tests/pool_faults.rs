@@ -173,6 +173,8 @@ impl Bench {
                     return;
                 }
                 self.clear_faults();
+                // What failed on both members of the journal is told to the first that asks it, once.
+                drop(self.pool.resync(0));
                 // The half of the journal on another one may still be out.
                 (0..MEMBERS).for_each(|member| self.pool.resync(member).expect("all are well"));
                 set(&self.devices[member], Fault::Gone);
@@ -225,4 +227,23 @@ proptest! {
         steps.iter().for_each(|step| bench.take(step));
         bench.end();
     }
+}
+
+/// Two members fail a write, and are well again before anything else is written: the first resync may tell of that write, and the next one succeeds.
+#[test]
+fn members_that_failed_one_write_together_can_be_resynced() {
+    let write = |volume, block| Step::Write { volume, block, blocks: 1, random: false, fua: false };
+    let mut bench = Bench::new(0);
+    for step in [
+        write(0, 128),
+        write(0, 0),
+        write(1, 0),
+        Step::Fault(0, Fault::Writes),
+        Step::Fault(1, Fault::Writes),
+        write(0, 0),
+        Step::Forget(0),
+    ] {
+        bench.take(&step);
+    }
+    bench.end();
 }
