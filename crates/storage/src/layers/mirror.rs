@@ -14,6 +14,7 @@ use super::join::Gather;
 use super::ranges::{Access, Ranges};
 use crate::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 use crate::journal::{Journal, JournalError, Snapshot};
+use resync::Heard;
 use roles::{Persisted, Role, State};
 use state::Kept;
 
@@ -269,12 +270,6 @@ impl Mirror {
         Ok(Mirror { inner })
     }
 
-    /// Flushes the members, as a power cut may have taken what some of them had not made durable: those that are
-    /// without power fail it and are left out. Nobody would notice a member that came back between two requests.
-    pub(crate) fn check_members(&self) {
-        self.inner.to_members(Request::Flush, Box::new(drop));
-    }
-
     pub fn health(&self) -> MirrorHealth {
         let state = self.inner.lock();
         let count = |wanted: fn(&Role) -> bool| state.roles.iter().filter(|role| wanted(role)).count();
@@ -450,7 +445,7 @@ impl Inner {
                     drop(claim);
                     done(completion);
                 };
-                next.to_members(request, Box::new(changed));
+                next.to_members(request, Heard::Now, Box::new(changed));
             };
             match is_planted(Bug::MarkSkipped) {
                 true => marked(Ok(())),
@@ -460,7 +455,7 @@ impl Inner {
     }
 
     /// Sends a change or a flush to every member in use, and answers once the journals know who failed it.
-    fn to_members(self: &Arc<Self>, request: Request, done: Done) {
+    fn to_members(self: &Arc<Self>, request: Request, heard: Heard, done: Done) {
         let (offset_bytes, length_bytes) = request.extent();
         let regions = (length_bytes > 0).then(|| self.regions_of(offset_bytes, length_bytes));
         let (targets, attempts, writes, unheard_before) = {
@@ -493,6 +488,7 @@ impl Inner {
                     }
                 }
                 if regions.is_none()
+                    && heard == Heard::Now
                     && let Some(error) = state.unheard.clone()
                 {
                     answer = Err(error);
@@ -503,7 +499,9 @@ impl Inner {
                 }
                 match regions {
                     Some(regions) => state.written(regions),
-                    None if answer.is_ok() => state.flushed(writes, inner.marked_regions),
+                    None if answer.is_ok() && state.unheard.is_none() => {
+                        state.flushed(writes, inner.marked_regions)
+                    }
                     None => {}
                 }
                 state.membership
@@ -574,7 +572,7 @@ impl BlockDevice for Mirror {
             Request::Read { offset_bytes, buffer } => {
                 self.inner.submit_read(offset_bytes, buffer, Vec::new(), done);
             }
-            Request::Flush => self.inner.to_members(Request::Flush, done),
+            Request::Flush => self.inner.to_members(Request::Flush, Heard::Now, done),
             request if request.extent().1 == 0 => done(Ok(Vec::new())),
             request => self.inner.change(request, done),
         }

@@ -6,7 +6,7 @@ use underlay_sync::channel;
 use underlay_sync::planted::{Bug, is_planted};
 use underlay_sync::thread;
 
-use underlay_storage::device::{BlockDevice, DeviceError, Request};
+use underlay_storage::device::{DeviceError, Request};
 
 use super::claims::{Access, Parts};
 use super::core::{Core, VolumeCore};
@@ -74,8 +74,8 @@ impl Core {
         };
         let mut looks = 0;
         loop {
-            // A flush makes it look for members that are out.
-            mirror.execute(Request::Flush)?;
+            // What it has to tell is for the journal's own flushes.
+            mirror.look()?;
             let health = mirror.health();
             if health.is_whole() {
                 return Ok(());

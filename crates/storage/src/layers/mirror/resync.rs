@@ -4,12 +4,44 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use underlay_sync::channel;
 use underlay_sync::planted::{Bug, is_planted};
 
-use super::{BLOCK_BYTES, Inner, PIECE_BYTES, Role};
+use super::{BLOCK_BYTES, Inner, Mirror, PIECE_BYTES, Role};
 use crate::device::{Completion, DeviceError, Request};
 use crate::layers::join::{Next, repeat};
 use crate::layers::ranges::Access;
+
+/// When whoever flushes hears of what failed without a request to tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Now,
+    /// It has written nothing: that is for whoever has.
+    Later,
+}
+
+impl Mirror {
+    /// Flushes the members, as a power cut may have taken what some of them had not made durable: those that are
+    /// without power fail it and are left out. Nobody would notice a member that came back between two requests.
+    pub(crate) fn check_members(&self) {
+        self.inner.to_members(Request::Flush, Heard::Later, Box::new(drop));
+    }
+
+    /// Looks for members that are out and flushes all, for somebody who has written nothing.
+    ///
+    /// # Errors
+    /// When no member can be flushed.
+    pub fn look(&self) -> Result<(), DeviceError> {
+        self.inner.look_for_the_lost();
+        let (sender, receiver) = channel();
+        let done = move |completion: Completion| {
+            let _ = sender.send(completion);
+        };
+        self.inner.to_members(Request::Flush, Heard::Later, Box::new(done));
+        // A dropped `done` is a device that vanished with the request inside.
+        receiver.recv().unwrap_or(Err(DeviceError::Gone)).map(drop)
+    }
+}
 
 impl Inner {
     /// At opening: copies what may differ to every member that answers, and writes down who is in.
