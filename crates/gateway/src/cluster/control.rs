@@ -139,13 +139,8 @@ impl Control {
 
     /// Has the others know before they are given anything: one who does not would give it back.
     async fn say_leaving(&mut self) -> Result<(), String> {
-        let is_said = |member: &MemberRecord| member.is_leaving;
-        let (Some(lease), false) = (self.lease, self.view.members.get(self.id()).is_none_or(is_said)) else {
-            return Ok(());
-        };
-        if !self.is_leaving {
-            return Ok(());
-        }
+        let is_said = self.view.members.get(self.id()).is_none_or(|member| member.is_leaving);
+        let Some(lease) = self.lease.filter(|_| self.is_leaving && !is_said) else { return Ok(()) };
         let key = self.shared.keys.member(self.id());
         let record = MemberRecord { is_leaving: true, ..self.shared.member.clone() };
         let compares = vec![Compare::Leased(key.clone(), lease)];
@@ -340,10 +335,7 @@ impl Control {
 
     /// Members that slots are given to, by their names.
     fn members(&self) -> HashMap<&str, &str> {
-        let leaves =
-            |id: &str, member: &MemberRecord| member.is_leaving || (self.is_leaving && id == self.id());
-        let members = self.view.members.iter().filter(|(id, member)| !leaves(id, member));
-        members.map(|(id, member)| (member.name.as_str(), id.as_str())).collect()
+        self.view.staying().map(|(id, member)| (member.name.as_str(), id.as_str())).collect()
     }
 
     /// Takes slots that nobody has, and clean ones of members that are gone, if they are to be ours.

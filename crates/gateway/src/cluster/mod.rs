@@ -205,9 +205,8 @@ fn etcd_of(config: &config::Cluster, secrets: &Secrets) -> Result<Etcd, String> 
 
 /// The member that a slot is to be with, by id and name.
 fn chosen_for(view: &View, slot: u16) -> Option<(String, String)> {
-    let stay = || view.members.iter().filter(|(_, member)| !member.is_leaving);
-    let name = crate::placement::chosen(stay().map(|(_, member)| member.name.as_str()), slot)?;
-    let (id, member) = stay().find(|(_, member)| member.name == name)?;
+    let name = crate::placement::chosen(view.staying().map(|(_, member)| member.name.as_str()), slot)?;
+    let (id, member) = view.staying().find(|(_, member)| member.name == name)?;
     Some((id.clone(), member.name.clone()))
 }
 

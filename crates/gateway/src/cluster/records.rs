@@ -150,6 +150,11 @@ impl View {
         Ok(view)
     }
 
+    /// Members that slots are given to.
+    pub(super) fn staying(&self) -> impl Iterator<Item = (&String, &MemberRecord)> {
+        self.members.iter().filter(|(_, member)| !member.is_leaving)
+    }
+
     pub(super) fn slot(&self, slot: u16) -> Option<&Found<SlotRecord>> {
         self.slots.get(usize::from(slot)).and_then(Option::as_ref)
     }

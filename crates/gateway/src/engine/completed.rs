@@ -44,12 +44,18 @@ impl Engine {
         let sending = async move {
             // Until the upload is gone: the next one in turn must not find it.
             let _turn = turn;
-            let is_there = engine.metadata.view()?.upload(&name, &listed.upload)?.is_some();
-            if !is_there {
+            let found = {
+                let view = engine.metadata.view()?;
+                match view.upload(&name, &listed.upload)? {
+                    Some(_) => Some(listed_parts(&view, &listed.upload, &listed.parts)?),
+                    None => None,
+                }
+            };
+            let Some(found) = found else {
                 // Somebody has completed it, or given it up, while the turn was waited for.
                 return engine.completed_lately(&state, &name.key, &listed.upload, &listed.parts).await;
-            }
-            if listed_parts(&engine.metadata.view()?, &listed.upload, &listed.parts)? != listed.found {
+            };
+            if found != listed.found {
                 return Err(Error::InvalidPart("a part was replaced meanwhile".to_owned()));
             }
             let only = only_of(&state, &name.key, &conditions).await?;

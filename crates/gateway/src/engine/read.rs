@@ -60,6 +60,13 @@ pub struct Resolved {
     _pins: Option<Pins>,
 }
 
+/// What is known of an object without asking for its headers.
+enum LookedUp {
+    Whole(Resolved),
+    /// Only a listing has told of it.
+    Listed(Arc<BucketState>, Name, Resolved),
+}
+
 impl Engine {
     /// An object as it is now.
     ///
@@ -84,41 +91,28 @@ impl Engine {
         from: impl Fn(u64) -> u64,
     ) -> Result<Resolved> {
         let pass = self.to_read(bucket, key)?;
-        let listed = self.only_listed(bucket, key)?;
-        let resolved = match listed {
+        let (state, name, mut listed) = match self.look_up(bucket, key).await? {
+            LookedUp::Whole(resolved) => return pass.check().map(|()| resolved),
+            LookedUp::Listed(state, name, listed) => (state, name, listed),
+        };
+        self.fetch_first(&listed, from(listed.record.size_bytes));
+        let resolved = match self.ask_headers(&state, &name, &listed.record).await? {
             None => self.resolve_here(bucket, key).await,
-            Some((state, name, mut resolved)) => {
-                self.fetch_first(&resolved, from(resolved.record.size_bytes));
-                match self.ask_headers(&state, &name, &resolved.record).await? {
-                    None => self.resolve_here(bucket, key).await,
-                    Some(headers) => {
-                        resolved.record.headers = headers.clone();
-                        resolved.record.only_listed = false;
-                        let (engine, version) = (Arc::clone(self), resolved.record.version);
-                        // Nobody waits for that: who asks before it is done asks the store.
-                        tokio::spawn(async move {
-                            if let Err(error) = engine.keep_headers(&name, version, headers).await {
-                                tracing::debug!("the headers of {name} are not kept: {error}");
-                            }
-                        });
-                        Ok(resolved)
+            Some(headers) => {
+                listed.record.headers = headers.clone();
+                listed.record.only_listed = false;
+                let (engine, version) = (Arc::clone(self), listed.record.version);
+                // Nobody waits for that: who asks before it is done asks the store.
+                tokio::spawn(async move {
+                    if let Err(error) = engine.keep_headers(&name, version, headers).await {
+                        tracing::debug!("the headers of {name} are not kept: {error}");
                     }
-                }
+                });
+                Ok(listed)
             }
         };
         pass.check()?;
         resolved
-    }
-
-    /// An object of which only a listing has told.
-    fn only_listed(&self, bucket: &str, key: &str) -> Result<Option<(Arc<BucketState>, Name, Resolved)>> {
-        let state = self.bucket(bucket)?;
-        if !state.is_exclusive(key) || state.backend.path(key).is_err() {
-            return Ok(None);
-        }
-        let name = Name::new(bucket, key);
-        let resolved = self.resolve_ours(&state, &name)?.filter(|resolved| resolved.record.only_listed);
-        Ok(resolved.map(|resolved| (state, name, resolved)))
     }
 
     /// Has the block come that begins at or before this byte.
@@ -131,6 +125,17 @@ impl Engine {
     }
 
     async fn resolve_here(&self, bucket: &str, key: &str) -> Result<Resolved> {
+        let (state, name, listed) = match self.look_up(bucket, key).await? {
+            LookedUp::Whole(resolved) => return Ok(resolved),
+            LookedUp::Listed(state, name, listed) => (state, name, listed),
+        };
+        if let Some(headers) = self.ask_headers(&state, &name, &listed.record).await? {
+            self.keep_headers(&name, listed.record.version, headers).await?;
+        }
+        self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)
+    }
+
+    async fn look_up(&self, bucket: &str, key: &str) -> Result<LookedUp> {
         let state = self.bucket(bucket)?;
         if state.backend.path(key).is_err() {
             return Err(Error::NoSuchKey);
@@ -139,17 +144,14 @@ impl Engine {
             let found = self.head_shared(&state, key).await?;
             let origin = self.shared_origin(&state, key, &found);
             let runs = vec![Run { range: 0..found.size_bytes, source: Source::Remote(origin) }];
-            return Ok(Resolved { record: record_of(&found), runs, _pins: None });
+            return Ok(LookedUp::Whole(Resolved { record: record_of(&found), runs, _pins: None }));
         }
         let name = Name::new(bucket, key);
         let resolved = self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)?;
-        if !resolved.record.only_listed {
-            return Ok(resolved);
-        }
-        if let Some(headers) = self.ask_headers(&state, &name, &resolved.record).await? {
-            self.keep_headers(&name, resolved.record.version, headers).await?;
-        }
-        self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)
+        Ok(match resolved.record.only_listed {
+            false => LookedUp::Whole(resolved),
+            true => LookedUp::Listed(state, name, resolved),
+        })
     }
 
     pub(super) fn resolve_ours(&self, state: &BucketState, name: &Name) -> Result<Option<Resolved>> {

@@ -44,6 +44,15 @@ enum Outcome {
     Over(Error),
 }
 
+impl Outcome {
+    fn error(&self) -> Option<&Error> {
+        match self {
+            Outcome::Durable => None,
+            Outcome::NotMade(error) | Outcome::Unknown(error) | Outcome::Over(error) => Some(error),
+        }
+    }
+}
+
 /// Says that the thread has ended, whatever way it did.
 struct Ended(Arc<AtomicBool>);
 
@@ -117,10 +126,7 @@ impl Committer {
                     false => drop(written),
                 }
                 // Whoever asked may be gone: the change stands all the same.
-                let _ = answer.send(match committed {
-                    Outcome::Durable => outcome,
-                    Outcome::NotMade(error) | Outcome::Unknown(error) | Outcome::Over(error) => Err(error),
-                });
+                let _ = answer.send(committed.error().cloned().map_or(outcome, Err));
             })
         });
         let ended = || Error::Local("the local storage failed, and the gateway's log says how".to_owned());
@@ -160,11 +166,9 @@ fn run(
             }
             Err(failure) => {
                 is_broken.store(true, Ordering::Relaxed);
-                let (Outcome::NotMade(error) | Outcome::Unknown(error) | Outcome::Over(error)) = &failure
-                else {
-                    return;
-                };
-                tracing::error!("a commit failed, and everything in it: {error}");
+                if let Some(error) = failure.error() {
+                    tracing::error!("a commit failed, and everything in it: {error}");
+                }
                 failure
             }
         };
