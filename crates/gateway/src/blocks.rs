@@ -15,13 +15,13 @@ use foyer::{
 };
 use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use underlay_sync::Mutex;
 
 use crate::at_rest::{AtRest, Purpose, SEAL_BYTES};
 use crate::bypass::Bypass;
 use crate::errors::{Error, Result};
-use crate::store::{Backend, failed};
+use crate::store::{Backend, Found, failed};
 
 /// Missing blocks that stand beside each other are fetched by one request of this size at most.
 const MOST_FETCH_BYTES: u64 = 8 << 20;
@@ -62,6 +62,8 @@ pub(crate) struct Origin {
     pub(crate) size_bytes: u64,
     pub(crate) whose: Whose,
     pub(crate) counts: Arc<Counts>,
+    /// A block that was fetched for this very reader: it counts as a miss, also if it is here by the time that it is read.
+    pub(crate) missed: Option<u64>,
 }
 
 /// Of the blocks that requests asked for.
@@ -309,9 +311,24 @@ impl Blocks {
         let numbers = range.start / self.block_bytes..(range.end - 1) / self.block_bytes + 1;
         let missing: Vec<u64> =
             numbers.filter(|number| !self.cache.contains(&origin.whose.block(*number))).collect();
-        for (_, mut waiting) in self.claim(origin, &missing) {
+        for (_, mut waiting) in self.claim(origin, &missing, None) {
             drop(waiting.wait_for(Option::is_some).await);
         }
+    }
+
+    /// Has the block come that this byte is in, and hands on what the store says of the object before its bytes. `None` if the block is here
+    /// or on its way already.
+    ///
+    /// # Errors
+    /// What the store said.
+    pub(crate) async fn fetch_first(self: &Arc<Self>, origin: &Origin, at: u64) -> Result<Option<Found>> {
+        let number = at / self.block_bytes;
+        if at >= origin.size_bytes || self.cache.contains(&origin.whose.block(number)) {
+            return Ok(None);
+        }
+        let (teller, told) = oneshot::channel();
+        self.claim(origin, &[number], Some(teller));
+        told.await.ok().transpose()
     }
 
     /// A range of an object, from the cache and where need be from the store.
@@ -343,9 +360,11 @@ impl Blocks {
         }
         let missing: Vec<u64> =
             numbers.clone().filter(|number| found[(number - first) as usize].is_none()).collect();
-        origin.counts.hits.fetch_add(found.len() as u64 - missing.len() as u64, Ordering::Relaxed);
-        origin.counts.misses.fetch_add(missing.len() as u64, Ordering::Relaxed);
-        for (number, mut waiting) in self.claim(origin, &missing) {
+        let is_here = |number: &u64| numbers.contains(number) && !missing.contains(number);
+        let misses = missing.len() as u64 + u64::from(origin.missed.as_ref().is_some_and(is_here));
+        origin.counts.hits.fetch_add(found.len() as u64 - misses, Ordering::Relaxed);
+        origin.counts.misses.fetch_add(misses, Ordering::Relaxed);
+        for (number, mut waiting) in self.claim(origin, &missing, None) {
             let outcome = match waiting.wait_for(Option::is_some).await {
                 Ok(outcome) => outcome.clone(),
                 Err(_) => None,
@@ -372,8 +391,14 @@ impl Blocks {
         Ok(answer)
     }
 
-    /// For each missing block somebody who will have it: a request that is under way, or one of ours.
-    fn claim(self: &Arc<Self>, origin: &Origin, missing: &[u64]) -> Vec<(u64, watch::Receiver<Outcome>)> {
+    /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of which says by `teller`
+    /// what the store says of the object.
+    fn claim(
+        self: &Arc<Self>,
+        origin: &Origin,
+        missing: &[u64],
+        mut teller: Option<oneshot::Sender<Result<Found>>>,
+    ) -> Vec<(u64, watch::Receiver<Outcome>)> {
         let mut receivers = Vec::new();
         let mut ours: Vec<(u64, watch::Sender<Outcome>)> = Vec::new();
         {
@@ -409,25 +434,33 @@ impl Blocks {
             let goes_on =
                 run.last().is_none_or(|(last, _)| last + 1 == number) && (run.len() as u64) < run_length;
             if !goes_on {
-                self.start_fetch(origin, std::mem::take(&mut run));
+                self.start_fetch(origin, std::mem::take(&mut run), teller.take());
             }
             run.push((number, sender));
         }
         if !run.is_empty() {
-            self.start_fetch(origin, run);
+            self.start_fetch(origin, run, teller);
         }
         receivers
     }
 
     /// In a task of its own: others may wait for the blocks when the one who asked first has gone.
-    fn start_fetch(self: &Arc<Self>, origin: &Origin, run: Vec<(u64, watch::Sender<Outcome>)>) {
+    fn start_fetch(
+        self: &Arc<Self>,
+        origin: &Origin,
+        run: Vec<(u64, watch::Sender<Outcome>)>,
+        mut teller: Option<oneshot::Sender<Result<Found>>>,
+    ) {
         let (blocks, origin) = (Arc::clone(self), origin.clone());
         tokio::spawn(async move {
             let mut left = run.into_iter().collect::<std::collections::VecDeque<_>>();
-            let outcome = blocks.fetch(&origin, &mut left).await;
+            let outcome = blocks.fetch(&origin, &mut left, &mut teller).await;
             let error = outcome.err().unwrap_or_else(|| {
                 Error::Store(format!("{} is shorter than the store said", origin.key.escape_debug()))
             });
+            if let Some(teller) = teller {
+                let _ = teller.send(Err(error.clone()));
+            }
             let mut under_way = blocks.under_way.lock();
             for (number, sender) in left {
                 under_way.remove(&origin.whose.block(number));
@@ -440,13 +473,18 @@ impl Blocks {
         &self,
         origin: &Origin,
         left: &mut std::collections::VecDeque<(u64, watch::Sender<Outcome>)>,
+        teller: &mut Option<oneshot::Sender<Result<Found>>>,
     ) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (left.front(), left.back()) else { return Ok(()) };
         let begin = first * self.block_bytes;
         let end = ((last + 1) * self.block_bytes).min(origin.size_bytes);
         let permit = self.fetches.acquire().await;
         let mut begun = Instant::now();
-        let mut body = origin.backend.get(&origin.key, origin.etag.as_deref(), begin..end).await?;
+        let (found, mut body) = origin.backend.get(&origin.key, origin.etag.as_deref(), begin..end).await?;
+        if let Some(teller) = teller.take() {
+            // Who asked may have gone.
+            let _ = teller.send(Ok(found));
+        }
         let mut gathered = BytesMut::with_capacity(self.block_bytes as usize);
         let mut at = begin;
         while let Some(piece) = body.next().await {

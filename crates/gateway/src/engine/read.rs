@@ -16,6 +16,7 @@ use crate::journal::Pins;
 use crate::meta::{Name, View};
 use crate::model::{ContentId, Extent, Headers, ObjectRecord, Place};
 use crate::ownership::Route;
+use crate::store::{Found, bare};
 
 /// The bytes of an answer.
 pub type Body = BoxStream<'static, Result<Bytes>>;
@@ -80,7 +81,7 @@ impl Engine {
     }
 
     /// As [`resolve`](Self::resolve), for whoever reads its bytes next, from where `from` says for its size: where the store has to be asked for
-    /// headers, the first block comes at the same time.
+    /// headers, they come with the first block.
     ///
     /// # Errors
     /// As there.
@@ -95,8 +96,12 @@ impl Engine {
             LookedUp::Whole(resolved) => return pass.check().map(|()| resolved),
             LookedUp::Listed(state, name, listed) => (state, name, listed),
         };
-        self.fetch_first(&listed, from(listed.record.size_bytes));
-        let resolved = match self.ask_headers(&state, &name, &listed.record).await? {
+        let at = from(listed.record.size_bytes);
+        let headers = match self.fetch_first(&mut listed, at).await? {
+            Some(headers) => Some(headers),
+            None => self.ask_headers(&state, &name, &listed.record).await?,
+        };
+        let resolved = match headers {
             None => self.resolve_here(bucket, key).await,
             Some(headers) => {
                 listed.record.headers = headers.clone();
@@ -115,13 +120,19 @@ impl Engine {
         resolved
     }
 
-    /// Has the block come that begins at or before this byte.
-    fn fetch_first(&self, resolved: &Resolved, from: u64) {
-        let [Run { source: Source::Remote(origin), range }] = resolved.runs.as_slice() else { return };
-        let block = self.blocks.block_bytes();
-        let begin = range.start.saturating_add(from);
-        let wanted = begin..((begin / block).saturating_add(1)).saturating_mul(block).min(range.end);
-        self.fetch_ahead(origin, wanted);
+    /// Has the block come that this byte is in, and the object's headers with it. `None` where they don't: the block is here or on its way
+    /// already, or the store has another object by now.
+    async fn fetch_first(&self, resolved: &mut Resolved, from: u64) -> Result<Option<Headers>> {
+        let [Run { source: Source::Remote(origin), range }] = resolved.runs.as_mut_slice() else {
+            return Ok(None);
+        };
+        let at = range.start.saturating_add(from);
+        let found = match self.blocks.fetch_first(origin, at).await {
+            Err(Error::PreconditionFailed | Error::NoSuchKey) => None,
+            outcome => outcome?,
+        };
+        origin.missed = found.is_some().then_some(at / self.blocks.block_bytes());
+        Ok(found.filter(|found| is_as_listed(found, &resolved.record)).map(|found| found.headers))
     }
 
     async fn resolve_here(&self, bucket: &str, key: &str) -> Result<Resolved> {
@@ -222,6 +233,7 @@ impl Engine {
                         etag,
                         size_bytes: content.size_bytes,
                         whose: self.whose_content(cached_as),
+                        missed: None,
                     })
                 }
             };
@@ -243,9 +255,7 @@ impl Engine {
             }
             outcome => outcome?,
         };
-        if found.size_bytes != record.size_bytes
-            || found.etag.as_deref().map_or("", crate::store::bare) != record.etag
-        {
+        if !is_as_listed(&found, record) {
             return self.refresh(state, name, record.version).await.map(|()| None);
         }
         Ok(Some(found.headers))
@@ -409,6 +419,11 @@ impl Resolved {
     pub(super) fn runs(&self) -> &[Run] {
         &self.runs
     }
+}
+
+/// Whether the store still has what a listing told of.
+fn is_as_listed(found: &Found, record: &ObjectRecord) -> bool {
+    found.size_bytes == record.size_bytes && found.etag.as_deref().map_or("", bare) == record.etag
 }
 
 /// Whether both consist of the same bytes, as clients tell by the ETag. New headers make a new version of old bytes.

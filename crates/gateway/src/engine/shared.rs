@@ -78,6 +78,7 @@ impl Engine {
             size_bytes: found.size_bytes,
             whose,
             counts: state.rule(key).counts.clone(),
+            missed: None,
         }
     }
 

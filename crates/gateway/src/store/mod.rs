@@ -162,19 +162,20 @@ impl Backend {
         Ok(found(&answer.meta, &answer.attributes))
     }
 
-    /// A range of the object, as a stream. With an ETag, of that version only: another one is `PreconditionFailed`.
+    /// A range of the object, as a stream, with what the store says of the whole. With an ETag, of that version only: another one is
+    /// `PreconditionFailed`.
     pub(crate) async fn get(
         &self,
         key: &str,
         etag: Option<&str>,
         range: Range<u64>,
-    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>> {
+    ) -> Result<(Found, BoxStream<'static, object_store::Result<Bytes>>)> {
         // A directory's ETags have the time of change in them: good to compare, and `object_store` does.
         let if_match = etag.map(str::to_owned);
         let options = GetOptions { range: Some(GetRange::Bounded(range)), if_match, ..GetOptions::default() };
         let path = self.reach(key).await?;
         let answer = self.patiently("GET", self.store.get_opts(&path, options)).await?;
-        Ok(answer.into_stream())
+        Ok((found(&answer.meta, &answer.attributes), answer.into_stream()))
     }
 
     /// Stores an object of a known size. What was at that name stays until the new one is whole. No request is begun once `may_go_on` says no: the name

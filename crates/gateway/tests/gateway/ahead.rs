@@ -77,7 +77,7 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
     });
 }
 
-/// Of an object that only a listing has told of, headers and bytes are asked for at the same time.
+/// Of an object that only a listing has told of, headers and bytes come by one request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_read_of_a_listed_object_has_its_headers_and_its_bytes() {
     let directory = tempfile::tempdir().unwrap();
@@ -90,13 +90,18 @@ async fn a_first_read_of_a_listed_object_has_its_headers_and_its_bytes() {
     }
     let ground = Ground::new(std::sync::Arc::clone(&store), Kind::S3);
     let engine = ground.open(&directory.path().join("local")).await;
+    let gets = || ground.mood.gets.load(Ordering::Relaxed);
     for round in 0..2 {
-        for from in [0, BLOCK_BYTES + 5, u64::MAX] {
+        for from in [BLOCK_BYTES + 5, 0, u64::MAX] {
+            let before = gets();
             let resolved = engine.resolve_to_read(BUCKET, "a", |_| from).await.unwrap();
             assert_eq!(resolved.record.headers.content_type.as_deref(), Some("text/plain"), "round {round}");
             let range = BLOCK_BYTES..2 * BLOCK_BYTES;
             let read = engine.read(BUCKET, "a", &resolved, range.clone()).await.unwrap();
             assert_eq!(read, content(1, size).slice(range.start as usize..range.end as usize));
+            if round == 0 && from > 0 && from < u64::MAX {
+                assert_eq!(gets() - before, 1, "headers and bytes");
+            }
         }
     }
     // Somebody has replaced one behind the gateway's back, and deleted another.
