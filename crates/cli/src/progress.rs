@@ -97,15 +97,14 @@ impl Observer for Terminal {
         state.whole.set_length(total as u64);
         state.whole.set_position(finished as u64);
         state.expect(expected);
-        if !state.interactive {
-            let cells = quantity::plural(total, "cell");
-            let wall = quantity::duration(expected.as_secs_f64());
-            state.say(&match finished {
-                0 => format!("{cells}, about {wall}"),
-                _ if finished == total => format!("all {cells} are done: nothing left to run"),
-                _ => format!("{cells}, {finished} of them done, about {wall} left"),
-            });
-        }
+        // Also where a bar counts down: what was expected at first stays to be read.
+        let cells = quantity::plural(total, "cell");
+        let wall = quantity::duration(expected.as_secs_f64());
+        state.say(&match finished {
+            0 => format!("{cells}, about {wall}"),
+            _ if finished == total => format!("all {cells} are done: nothing left to run"),
+            _ => format!("{cells}, {finished} of them done, about {wall} left"),
+        });
     }
 
     fn notice(&self, what: &str) {

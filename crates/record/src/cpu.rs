@@ -51,6 +51,9 @@ pub struct GivenUp {
     /// How late requests were by that check, in modelled microseconds; absent where it is about something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_us: Option<f64>,
+    /// How far the check failed, as its certificate had it; absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extent: Option<f64>,
 }
 
 /// How the kernel's list of CPUs reads in a sentence: `CPU 1`, `CPUs 2-3`.

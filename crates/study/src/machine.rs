@@ -7,7 +7,9 @@ mod fastest;
 mod placement;
 
 pub(crate) use capacity::thread_time;
-pub use factor::{Chosen, choose, factor_for, least_factor, left_at_wall_time, next_factor, weigh};
+pub use factor::{
+    Chosen, choose, factor_for, least_factor, left_at_wall_time, next_factor, weigh, weigh_devices,
+};
 pub use placement::{Placement, Share};
 
 /// The share of the system's CPUs that is left free: the kernel's own work on the devices runs there too, and what a hypervisor

@@ -68,6 +68,8 @@ pub struct QueueSettings {
     pub max_sectors_kb: u32,
     /// Whether the device says of itself that it is a disk that turns.
     pub rotational: bool,
+    /// Where requests complete: 2 on the CPU that submitted them.
+    pub rq_affinity: u32,
 }
 
 /// A configured loop device. It goes away with its last user even if nobody detaches it.
@@ -77,6 +79,8 @@ pub struct LoopDevice {
     number: u32,
     backing: PathBuf,
     queue: QueueSettings,
+    /// What was in force before it was tuned.
+    rq_affinity_before: String,
     /// Open as long as the device is ours: without a user the kernel would clear it at once.
     file: Option<File>,
 }
@@ -130,6 +134,7 @@ impl LoopDevice {
             number,
             backing: backing.to_owned(),
             queue: QueueSettings::default(),
+            rq_affinity_before: String::new(),
             file: Some(device),
         };
         let direct = fs::read_to_string(format!("/sys/block/loop{number}/loop/dio")).unwrap_or_default();
@@ -140,6 +145,7 @@ impl LoopDevice {
                 "{place} refused direct I/O, so data would be cached twice: the kernel may be too old (5.8 is the oldest that works)"
             )));
         }
+        attached.rq_affinity_before = fs::read_to_string(rq_affinity_of(number)).unwrap_or_default();
         attached.queue = tune(&format!("loop{number}"), rotational);
         Ok(attached)
     }
@@ -166,6 +172,10 @@ impl LoopDevice {
         let Some(file) = self.file.take() else {
             return if is_on(self.number, &self.backing) { Err(in_use(self.number)) } else { Ok(()) };
         };
+        // Whoever has the device next gets it as the kernel sets it up.
+        if !self.rq_affinity_before.is_empty() {
+            let _ = fs::write(rq_affinity_of(self.number), self.rq_affinity_before.trim());
+        }
         clear(&file);
         // Closed before waiting: our own handle counts as a user of the device.
         drop(file);
@@ -338,7 +348,16 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path) -> io::Res
     }
 }
 
-/// The model reorders by itself, so nothing before it may; all else stays as the kernel sets up a disk.
+fn rq_affinity_of(number: u32) -> PathBuf {
+    PathBuf::from(format!("/sys/block/loop{number}/queue/rq_affinity"))
+}
+
+/// The model reorders by itself, so nothing before it may; all else stays as the kernel sets up a disk, but for where requests complete.
+///
+/// A loop device completes them in a softirq. By default (1) that is raised where the answer came from, if the two CPUs share a cache: from a
+/// thread of the device's process, so that the softirq is left to `ksoftirqd`, which has to wait for that process. It paces other requests
+/// meanwhile, and now and then kept the CPU until none was left: all that had been answered by then came at once, up to a whole queue late. On
+/// the CPU that submitted the request (2) an interrupt does it at once.
 pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
     let queue = Path::new("/sys/block").join(disk).join("queue");
     let read = |name: &str| fs::read_to_string(queue.join(name)).unwrap_or_default().trim().to_owned();
@@ -347,6 +366,7 @@ pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
     let _ = fs::write(queue.join("scheduler"), "none");
     // The kernel takes every loop device for solid-state.
     let _ = fs::write(queue.join("rotational"), if rotational { "1" } else { "0" });
+    let _ = fs::write(queue.join("rq_affinity"), "2");
     let largest_kb = read_number("max_hw_sectors_kb").min(1024);
     let _ = fs::write(queue.join("max_sectors_kb"), largest_kb.to_string());
     QueueSettings {
@@ -355,6 +375,7 @@ pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
         read_ahead_kb: read_number("read_ahead_kb"),
         max_sectors_kb: read_number("max_sectors_kb"),
         rotational: read("rotational") == "1",
+        rq_affinity: read_number("rq_affinity"),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -158,9 +159,11 @@ fn bare_devices_read_back_discard_and_count() {
     let fixture = Fixture::new();
     let volumes = stack(&[("data", 16 * MIB, BackingSpec::Memory)]);
     let mut devices = attachment.attach_devices(&volumes, &fixture.registry).unwrap();
-    assert_eq!(devices.queues()[0].scheduler, "none");
-    devices.begin_measurement(1.0).unwrap();
     let path = devices.paths()[0].clone();
+    let affinity = Path::new("/sys/block").join(path.file_name().unwrap()).join("queue/rq_affinity");
+    assert_eq!((devices.queues()[0].scheduler.as_str(), devices.queues()[0].rq_affinity), ("none", 2));
+    assert_eq!(fs::read_to_string(&affinity).unwrap().trim(), "2");
+    devices.begin_measurement(1.0).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     file.write_all_at(&vec![7; 3 << 20], 1 << 20).unwrap();
     file.sync_all().unwrap();
@@ -181,6 +184,10 @@ fn bare_devices_read_back_discard_and_count() {
     devices.health().unwrap();
     devices.detach().unwrap();
     devices.detach().unwrap();
+    // A loop device stays there without a file; ublk's are gone.
+    if affinity.exists() {
+        assert_ne!(fs::read_to_string(&affinity).unwrap().trim(), "2");
+    }
     assert!(devices.set_pace(Pace::Modelled).is_err());
     fixture.assert_nothing_left();
 }

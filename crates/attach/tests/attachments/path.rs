@@ -114,7 +114,12 @@ fn a_delay_on_the_way_is_found_for_every_kind_of_request() {
         served.delay_answers(DELAY).unwrap();
         let delayed_us = way_costs_us(&devices);
         for (before_us, delayed_us) in before_us.into_iter().zip(delayed_us) {
-            assert!(delayed_us - before_us > 0.8 * delay_us, "{before_us} and {delayed_us} µs");
+            // A flush and the write before it may each have waited for the other's answer, and that for a thread: at most twice.
+            let found_us = delayed_us - before_us;
+            assert!(
+                found_us > 0.8 * delay_us && found_us < 2.5 * delay_us,
+                "{before_us} and {delayed_us} µs"
+            );
         }
         served.delay_answers(Duration::ZERO).unwrap();
         devices.detach().unwrap();
@@ -151,6 +156,8 @@ fn what_is_delivered_has_the_delay_in_it() {
     for quantile in [0.5, 0.99] {
         let late_us = waited.quantile_us(quantile) - modelled.quantile_us(quantile);
         assert!(late_us > 0.8 * expected_us, "{late_us} µs, {:?}", paths[0]);
+        // Nor more than there is; the slowest one waited for a CPU too.
+        assert!(quantile > 0.5 || late_us < 2.0 * delay_us, "{late_us} µs, {:?}", paths[0]);
     }
     assert!((waited.mean_us() - paths[0].reads.waited_mean_us).abs() < 0.05 * waited.mean_us(), "{paths:?}");
     drop(file);

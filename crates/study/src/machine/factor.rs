@@ -3,7 +3,7 @@
 use underlay_attach::{AttachError, Missing, Registry};
 use underlay_record::{ChosenBy, SlowMotion};
 
-use super::fastest;
+use super::fastest::{Trial, Verdict};
 use super::placement::Placement;
 use crate::spec::{MAX_TIME, Study, SystemSpec};
 
@@ -33,17 +33,25 @@ pub fn choose(
 ) -> Result<Option<Chosen>, AttachError> {
     let cores_need = study.modelled_cores().map(|cores| placement.fits_from(cores));
     let mut time = smallest_from(cores_need.unwrap_or(1.0)).ok_or_else(too_slow)?;
-    let mut devices_need = None;
-    if let Some(trial) = fastest::Trial::of(study) {
+    let (mut devices_need, mut notice) = (None, None);
+    if let Some(trial) = Trial::of(study) {
         loop {
             if !goes_on(time) {
                 return Ok(None);
             }
-            if trial.holds_at(time, placement, registry)? {
-                devices_need = Some(time);
-                break;
+            match trial.at(time, placement, registry)? {
+                Verdict::Holds => {
+                    devices_need = Some(time);
+                    break;
+                }
+                Verdict::Untried(why) => {
+                    notice = Some(format!(
+                        "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}. The first cells will tell"
+                    ));
+                    break;
+                }
+                Verdict::TooFast => time = next_factor(time).ok_or_else(too_slow)?,
             }
-            time = next_factor(time).ok_or_else(too_slow)?;
         }
     }
     let slow_motion = SlowMotion {
@@ -54,7 +62,25 @@ pub fn choose(
         devices_need,
         given_up: Vec::new(),
     };
-    Ok(Some(Chosen { time, slow_motion, notice: None }))
+    Ok(Some(Chosen { time, slow_motion, notice }))
+}
+
+/// What the user should know of a factor that was given: whether the fastest device answers late at it.
+///
+/// # Errors
+/// When something fails that is tried.
+pub fn weigh_devices(
+    study: &Study,
+    placement: &Placement,
+    registry: &Registry,
+) -> Result<Option<String>, AttachError> {
+    let time = study.scale.time;
+    let Some(trial) = Trial::of(study) else { return Ok(None) };
+    Ok((trial.at(time, placement, registry)? == Verdict::TooFast).then(|| {
+        format!(
+            "slow motion x{time} is too fast for this host: a first trial of the fastest device had its answers late, and cells on it are likely to be doubtful"
+        )
+    }))
 }
 
 /// The smallest factor at which so many modelled cores fit; `None` where none is large enough.

@@ -25,13 +25,28 @@ const MEAN_TOLERANCE: f64 = 0.05;
 const P99_TOLERANCE: f64 = 0.10;
 /// What a cell's certificate allows. One writer waits for one request after the other, so its slowest are this host's alone: half of that is rarely had.
 const WRITES_P99_TOLERANCE: f64 = 0.20;
-/// Of a handful of requests no percentile tells anything.
+/// Slow devices in slow motion are tried for longer, until they have answered enough; no longer than this.
+const LONGEST: Duration = Duration::from_secs(4);
+/// Of a handful of requests no percentile tells anything, and of fewer than that no mean does.
 const MIN_REQUESTS: u64 = 100;
+const MIN_FOR_A_MEAN: u64 = 10;
+
+/// What a trial says of a factor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Programs wait no longer than the models say.
+    Holds,
+    TooFast,
+    /// Nobody knows, and why.
+    Untried(String),
+}
 
 /// What is tried, at one factor after the other.
 pub(super) struct Trial {
     volume: VolumeSpec,
     loads: Vec<Load>,
+    /// Reads per second of one thread on the fastest medium.
+    least_rate_per_s: f64,
     seed: u64,
 }
 
@@ -93,48 +108,68 @@ impl Trial {
             })
             .collect();
         let volume = VolumeSpec::striped("trial", devices, STRIPE_BYTES);
-        Some(Trial { volume, loads, seed: study.run.seed })
+        let least_rate_per_s = rate_per_s(fastest_medium(storage)?, 1);
+        Some(Trial { volume, loads, least_rate_per_s, seed: study.run.seed })
     }
 
     /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to find out
     /// by its first cells.
-    pub(super) fn holds_at(
+    pub(super) fn at(
         &self,
         time: f64,
         placement: &Placement,
         registry: &Registry,
-    ) -> Result<bool, AttachError> {
+    ) -> Result<Verdict, AttachError> {
+        let mut untried = None;
         for &load in &self.loads {
-            if !self.holds(load, time, placement, registry)? {
-                return Ok(false);
+            match self.verdict(load, time, placement, registry)? {
+                Verdict::Holds => {}
+                Verdict::TooFast => return Ok(Verdict::TooFast),
+                Verdict::Untried(why) => untried = Some(why),
             }
         }
-        Ok(true)
+        Ok(untried.map_or(Verdict::Holds, Verdict::Untried))
     }
 
-    fn holds(
+    /// Long enough for requests to tell something by.
+    fn duration(&self, time: f64) -> Duration {
+        let needed_s = MIN_REQUESTS as f64 * 1.5 * time / self.least_rate_per_s.max(f64::MIN_POSITIVE);
+        Duration::from_secs_f64(needed_s.clamp(DURATION.as_secs_f64(), LONGEST.as_secs_f64()))
+    }
+
+    fn verdict(
         &self,
         tried: Load,
         time: f64,
         placement: &Placement,
         registry: &Registry,
-    ) -> Result<bool, AttachError> {
+    ) -> Result<Verdict, AttachError> {
         let Load { requests, threads, p99_tolerance } = tried;
         let stack = StackSpec { volumes: vec![self.volume.clone()], dilation: time, seed: self.seed };
         // The daemon goes where a cell's goes.
         let _confined = Confined::to(&placement.emulation)?;
-        let load = DirectLoad { requests, threads, cpus: placement.system.clone(), duration: DURATION };
+        let duration = self.duration(time);
+        let load = DirectLoad { requests, threads, cpus: placement.system.clone(), duration };
         let found = match direct_load::measure(&stack, &load, registry) {
-            Err(AttachError::Missing(_)) => return Ok(true),
+            Err(AttachError::Missing(missing)) => {
+                return Ok(Verdict::Untried(format!("{} is missing ({})", missing.what, missing.remedy)));
+            }
             other => other?,
         };
-        if found.waited.count() < MIN_REQUESTS {
-            return Ok(true);
+        let answered = found.waited.count();
+        if answered < MIN_FOR_A_MEAN {
+            let seconds = duration.as_secs_f64();
+            return Ok(Verdict::Untried(format!(
+                "in x{time} they answered {answered} requests in {seconds:.1} s, too few to tell"
+            )));
         }
         let late = |asked: f64, got: f64| got / asked.max(f64::MIN_POSITIVE) - 1.0;
         let p99_late = late(found.modelled.quantile_us(0.99), found.waited.quantile_us(0.99));
-        let p99_holds = p99_tolerance.is_none_or(|most| p99_late <= most);
-        Ok(p99_holds && late(found.modelled.mean_us(), found.waited.mean_us()) <= MEAN_TOLERANCE)
+        let p99_holds = answered < MIN_REQUESTS || p99_tolerance.is_none_or(|most| p99_late <= most);
+        Ok(match p99_holds && late(found.modelled.mean_us(), found.waited.mean_us()) <= MEAN_TOLERANCE {
+            true => Verdict::Holds,
+            false => Verdict::TooFast,
+        })
     }
 }
 
@@ -182,6 +217,15 @@ mod tests {
         let devices = trial.volume.devices();
         assert_eq!(devices.len(), 1);
         assert_eq!(devices[0].medium.as_ref().map(|medium| medium.name.as_str()), Some("nvme-9300-max"));
+    }
+
+    #[test]
+    fn slow_devices_in_slow_motion_are_tried_for_longer() {
+        let disk = Trial::of(&study("[storage.a]\ndevices = [{ medium = \"hdd-7200-sata\" }]")).unwrap();
+        let card = Trial::of(&study("[storage.a]\ndevices = [{ medium = \"optane-p5800x\" }]")).unwrap();
+        assert_eq!(card.duration(8.0), DURATION);
+        assert!(disk.duration(1.0) > DURATION && disk.duration(1.0) < LONGEST, "{:?}", disk.duration(1.0));
+        assert_eq!(disk.duration(100.0), LONGEST);
     }
 
     #[test]

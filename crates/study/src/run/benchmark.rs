@@ -47,7 +47,7 @@ impl Bench {
             true => None,
             false => Some(datasets.images(plan, system, observer, stop)?),
         };
-        let _confined = self.confine()?;
+        let _confined = self.confine(plan)?;
         let folder = self.work().join("cell");
         let _folder = CellFolder::make(&folder)?;
         check_stop(stop)?;

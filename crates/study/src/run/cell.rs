@@ -21,7 +21,7 @@ use super::attached::Storages;
 use super::cell_folder::{CellFolder, still_in_use};
 use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Callers, Evidence, OutsideOfEvents, Searching, certify};
-use super::cpu::{CpuMeter, share_of};
+use super::cpu::{CpuMeter, shares_of};
 use super::dataset::Datasets;
 use super::directory::scratch_of;
 use super::drive::{self, Keep};
@@ -163,7 +163,7 @@ impl Bench {
         } else {
             Some(datasets.files(plan, system, observer, stop)?)
         };
-        let _confined = self.confine()?;
+        let _confined = self.confine(plan)?;
         let folder = self.work.join("cell");
         let _folder = CellFolder::make(&folder)?;
         check_stop(stop)?;
@@ -220,9 +220,10 @@ impl Bench {
     }
 
     /// From here on this thread, and all threads and processes that it starts, stay on the emulation's CPUs until the answer is
-    /// dropped; the system's processes are placed one by one.
-    pub(super) fn confine(&self) -> Result<Option<Confined>, CellError> {
-        Ok(self.placement.as_ref().map(|here| Confined::to(&here.emulation)).transpose()?)
+    /// dropped; the system's processes are placed one by one. Where the system runs elsewhere, nothing here has to be kept apart.
+    pub(super) fn confine(&self, plan: &CellPlan<'_>) -> Result<Option<Confined>, CellError> {
+        let here = self.placement.as_ref().filter(|_| !plan.storage.is_elsewhere());
+        Ok(here.map(|here| Confined::to(&here.emulation)).transpose()?)
     }
 
     pub(super) fn placement(&self) -> Option<&Placement> {
@@ -230,8 +231,13 @@ impl Bench {
     }
 
     /// What each server is held to; `None` where the study names no cores, or the system runs elsewhere.
+    fn shares(&self, plan: &CellPlan<'_>) -> Option<Vec<Share>> {
+        self.placement().and_then(|here| shares_of(plan, here))
+    }
+
+    /// The same of one of them: all have as much.
     pub(super) fn share(&self, plan: &CellPlan<'_>) -> Option<Share> {
-        self.placement().and_then(|here| share_of(plan, here))
+        self.shares(plan)?.into_iter().next()
     }
 
     pub(super) fn registry(&self) -> &Registry {
@@ -247,7 +253,7 @@ impl Bench {
         if plan.storage.is_modelled() {
             choice::choose(plan.study.run.attachment.as_deref())?;
             if let Floor::Unmeasured = self.floor {
-                let _confined = self.confine()?;
+                let _confined = self.confine(plan)?;
                 self.floor = Floor::measure(observer)?;
             }
         }
@@ -459,6 +465,7 @@ impl Bench {
         warnings: &mut Vec<String>,
         stop: &AtomicBool,
     ) -> Result<Session, CellError> {
+        let shares = self.shares(plan);
         let mut places = Vec::new();
         for server in 0..plan.system.servers as usize {
             let scratch = folder.join(scratch_of(server));
@@ -471,7 +478,7 @@ impl Bench {
                     system.name(),
                 )));
             }
-            let share = self.share(plan);
+            let share = shares.as_ref().and_then(|shares| shares.get(server)).cloned();
             places.push(Place { paths, budget_bytes: plan.budget_bytes, share });
         }
         // The memory of a cluster that runs already is its own matter.
@@ -480,8 +487,8 @@ impl Bench {
             false => Enforcement::Kernel { name: "cell", registry: &self.registry },
         };
         // Without a modelled machine the system runs where this process does.
-        let here = self.placement().filter(|here| share_of(plan, here).is_some());
-        storages.watch_for_programs_on(&here.map_or_else(Processors::available, |here| here.system.clone()));
+        let here = self.placement().zip(shares.as_deref()).map(|(here, shares)| here.with_system_of(shares));
+        storages.watch_for_programs_on(&here.map_or_else(Processors::available, |here| here.system));
         let session = Session::start(system, places, enforcement, &settings(plan), stop);
         check_stop(stop)?;
         let session = session?;

@@ -182,6 +182,8 @@ pub struct TooFast {
     pub check: String,
     /// How late requests are, in modelled time; absent where the check is about something else.
     pub late_us: Option<f64>,
+    /// How far the check failed.
+    pub extent: Option<f64>,
 }
 
 /// What failed of a cell's certificate that a slower motion would mend; `None` where nothing did. `earlier` are the factors that were given up
@@ -199,7 +201,12 @@ pub fn too_fast(
         .map(|failed| {
             let check = searching::plain_name(&failed.name).to_owned();
             let late_us = latencies.missed_us(&check).or_else(|| waits::late_us(paths, &check));
-            TooFast { finding: format!("{}: {}", failed.name, failed.finding), check, late_us }
+            TooFast {
+                finding: format!("{}: {}", failed.name, failed.finding),
+                check,
+                late_us,
+                extent: failed.extent,
+            }
         })
         .find(|found| match latencies.late_us(&found.check).or(found.late_us) {
             Some(late_us) => {
@@ -211,9 +218,29 @@ pub fn too_fast(
                 };
                 !waits::is_stretched(paths, late_us, time_scale) && !earlier.iter().any(was_no_help)
             }
-            None => latencies::is_mended(&found.check) || processors::is_mended(&found.check),
+            None => {
+                let is_mended = latencies::is_mended(&found.check)
+                    || processors::is_mended(&found.check)
+                    || GENERATOR_CHECKS.contains(&found.check.as_str());
+                let was_no_help = |earlier: &&GivenUp| {
+                    earlier.check.as_ref() == Some(&found.check)
+                        && earlier
+                            .extent
+                            .zip(found.extent)
+                            .is_some_and(|(before, now)| now > before * (1.0 - LEAST_HELP))
+                };
+                is_mended && !earlier.iter().any(was_no_help)
+            }
         })
 }
+
+/// Slower motion that made a check fail by less than this share less was no help. The next is four times as slow as what was given up first,
+/// and a program that uses whatever CPU time is left uses it at every factor.
+const LEAST_HELP: f64 = 0.1;
+const GENERATOR_HEADROOM: &str = "generator headroom";
+const SCHEDULE_LATENESS: &str = "schedule lateness";
+/// The generator costs the same at every factor, and the slower the motion, the less of modelled time that is.
+const GENERATOR_CHECKS: [&str; 2] = [GENERATOR_HEADROOM, SCHEDULE_LATENESS];
 
 fn slower_remedy(time_scale: f64) -> String {
     format!(
@@ -327,7 +354,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
         let headroom = ceiling / measured.throughput_per_s.max(f64::MIN_POSITIVE);
         let needed = Generator::MIN_HEADROOM;
         checks.push(Check {
-            name: "generator headroom".into(),
+            name: GENERATOR_HEADROOM.into(),
             passed: headroom >= needed,
             finding: format!(
                 "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times what was measured \
@@ -343,14 +370,14 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
         let p99_us = measured.latency.us.p99;
         let passed = !Generator::is_too_late(lateness_us, p99_us);
         checks.push(Check {
-            name: "schedule lateness".into(),
+            name: SCHEDULE_LATENESS.into(),
             passed,
             finding: format!(
                 "operations were sent up to {lateness_us:.0} µs late (p99) because of the generator itself, \
                      against a p99 of {p99_us:.0} µs"
             ),
             extent: Some(lateness_us),
-            remedy: (!passed).then(|| "lower the rate, or use fewer threads".into()),
+            remedy: (!passed).then(|| "lower the rate, use fewer threads, or a larger [scale] time".into()),
         });
     }
 }

@@ -52,7 +52,7 @@ impl Bench {
         self.measure_path(first, observer)?;
         check_stop(stop)?;
         observer.cell_started(first.planned, first.position as usize + 1);
-        let _confined = self.confine()?;
+        let _confined = self.confine(first)?;
         let folder = self.work().join("cell");
         let _folder = CellFolder::make(&folder)?;
         let storages = Storages::attach(first, None, &folder, self.registry())?;

@@ -107,7 +107,10 @@ impl Round<'_> {
         let CellRecorder { mut outcome, left, too_fast, broken, .. } = recorder;
         match (broken, too_fast, self.slower) {
             (Some(error), ..) => Err(error),
-            (None, Some(given_up), Some(next)) => Ok(Ended::TooFast { given_up, next }),
+            // Whoever stops the run keeps what it has: the cell has no record, and a resumed run measures it again.
+            (None, Some(given_up), Some(next)) if !stop.load(Ordering::Relaxed) => {
+                Ok(Ended::TooFast { given_up, next })
+            }
             _ => {
                 outcome.left = left;
                 Ok(Ended::Done(outcome))
@@ -226,7 +229,16 @@ impl CellRecorder<'_> {
         if let Some(given_up) = self.too_fast(plan, &record) {
             let cell = &given_up.cell;
             self.observer.notice(&format!("measuring {cell} again, because of {}", given_up.finding));
-            record = run(bench, datasets)?;
+            match run(bench, datasets) {
+                Ok(second) => record = second,
+                // What was measured is better than nothing, and says itself that it is doubtful.
+                Err(CellError::Failed(reason)) if !stop.load(Ordering::Relaxed) => {
+                    self.observer.notice(&format!(
+                        "{cell} failed the second time, and its first, doubtful measurement is kept: {reason}"
+                    ))
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.keep(plan, &record)
     }
@@ -256,9 +268,9 @@ impl CellRecorder<'_> {
         let (time, cell) = (plan.scale.time, plan.cell().id.clone());
         let certificate = record.certificate.as_ref()?;
         let earlier: Vec<&GivenUp> = self.given_up.iter().filter(|earlier| earlier.cell == cell).collect();
-        let TooFast { finding, check, late_us } =
+        let TooFast { finding, check, late_us, extent } =
             too_fast(certificate, &record.devices, &record.paths, time, &earlier)?;
-        Some(GivenUp { time, cell, finding, check: Some(check), late_us })
+        Some(GivenUp { time, cell, finding, check: Some(check), late_us, extent })
     }
 
     fn keep(&mut self, plan: &CellPlan<'_>, record: &RunRecord) -> Result<(), CellError> {

@@ -211,7 +211,9 @@ fn run_rounds(
     let missing = round::left_of(run, &|_| true, &directory, observer)?;
     // Long work is not thrown away: once a later repetition is on record, of whichever cell, the factor stays.
     let is_finished = |position: &usize| !missing.contains(position);
-    let is_settled = (0..run.plan.len()).any(|at| run.plan[at].repetition > 1 && is_finished(&at));
+    // And neither is what this call would not measure again (`--only`).
+    let is_settled = (0..run.plan.len())
+        .any(|at| is_finished(&at) && (run.plan[at].repetition > 1 || !is_wanted(&run.plan[at])));
     let left: Vec<usize> = missing.iter().copied().filter(|&at| is_wanted(&run.plan[at])).collect();
     let place = elsewhere.as_ref().map_or(directory.path(), OwnFolder::path);
     space::check(&paced, left.iter().map(|&position| &run.plan[position]), place)?;
@@ -235,13 +237,14 @@ fn run_rounds(
         match round.run(bench, &mut datasets, observer, stop)? {
             Ended::Done(outcome) => break outcome,
             Ended::TooFast { given_up, next } => {
-                observer.notice(&slow_motion::beginning_again(&given_up, next, run));
-                paced = study.at(next);
-                slow_motion::enter(run, &paced, given_up);
-                directory.begin_again(run)?;
-                wishes.begin_again();
                 // Other programs may have come or gone, and with them the CPUs that are free.
                 placement = slow_motion::placement(study)?;
+                let next = slow_motion::fitting(study, next, placement.as_ref());
+                observer.notice(&slow_motion::beginning_again(&given_up, next, run));
+                paced = study.at(next);
+                slow_motion::enter(run, &paced, placement.as_ref(), given_up)?;
+                directory.begin_again(run)?;
+                wishes.begin_again();
             }
         }
     };

@@ -7,7 +7,7 @@ use underlay_record::{ChosenBy, GivenUp, Run, SlowMotion};
 
 use super::{Observer, RunError, RunOptions};
 use crate::machine::{self, Chosen, Placement};
-use crate::plan;
+use crate::selection::Selections;
 use crate::spec::Study;
 
 /// A run begins again this often at most.
@@ -56,6 +56,12 @@ pub(super) fn begin(
     let Chosen { time, slow_motion, notice } = chosen;
     if let Some(notice) = &notice {
         observer.notice(notice);
+    }
+    if slow_motion.chosen_by != ChosenBy::Host
+        && let Some(here) = &placement
+        && let Some(warning) = machine::weigh_devices(&study.at(time), here, registry).map_err(refused)?
+    {
+        observer.notice(&warning);
     }
     if slow_motion.chosen_by == ChosenBy::Host {
         observer.notice(&reason(time, &slow_motion, study.modelled_cores()));
@@ -134,15 +140,34 @@ pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &Run) -> Strin
     )
 }
 
-/// Has a run go on at the factor of `paced`.
-pub(super) fn enter(run: &mut Run, paced: &Study, given_up: GivenUp) {
+/// The factor to begin again at: `next`, or more where the CPUs that are idle by now take more.
+pub(super) fn fitting(study: &Study, next: f64, placement: Option<&Placement>) -> f64 {
+    let cores_need = study.modelled_cores().zip(placement);
+    cores_need.and_then(|(cores, here)| machine::factor_for(cores, here)).map_or(next, |need| need.max(next))
+}
+
+/// Has a run go on at the factor of `paced`, with the cells that it had.
+///
+/// # Errors
+/// When the cells that the run is limited to are not among the study's.
+pub(super) fn enter(
+    run: &mut Run,
+    paced: &Study,
+    placement: Option<&Placement>,
+    given_up: GivenUp,
+) -> Result<(), RunError> {
     run.scale = paced.scale;
     run.warmup_wall_s = paced.run.warmup.as_secs_f64();
     run.duration_wall_s = paced.run.duration.as_secs_f64();
-    run.plan = plan::order(paced);
+    // A run that is resumed must find the plan that its limits make.
+    run.plan = Selections::of(paced, &run.limits).map_err(RunError::Mistake)?.plan(paced);
     if let Some(slow_motion) = &mut run.slow_motion {
+        let now = machine::weigh(paced, placement, slow_motion.chosen_by).slow_motion;
+        slow_motion.cores_need = now.cores_need;
+        slow_motion.cpus_here = now.cpus_here;
         slow_motion.given_up.push(given_up);
     }
+    Ok(())
 }
 
 /// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which takes x18.9; the fastest device takes no more`

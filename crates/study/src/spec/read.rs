@@ -61,6 +61,7 @@ pub(super) fn read(root: &mut Section<'_>, media: &Media<'_>, findings: &mut Dia
     let machine = machine::read(root, findings);
     if let Some(machine) = &machine {
         machine::connect(&mut storages, &machine.value);
+        machine::note_elsewhere(&storages, machine, findings);
     }
     let scale = execution::read_scale(root, findings);
     let short = short::read(root, &workloads, findings);

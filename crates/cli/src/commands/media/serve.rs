@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use underlay_attach::{Attachment as _, BlockAttachment, BlockVolumes, Registry};
 use underlay_config::units;
-use underlay_record::{DeviceActivity, Histogram, PathRecord, path};
+use underlay_record::{Certificate, DeviceActivity, Histogram, PathRecord, path};
 use underlay_storage::catalogue::{self, Medium};
 use underlay_storage::predict::{self, ClosedLoop, Pattern};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
@@ -65,6 +65,11 @@ impl Served {
     pub(super) fn end(&self) -> Result<DeviceActivity, Failure> {
         let devices = self.volumes.end_measurement()?;
         devices.into_iter().next().ok_or_else(|| Failure::Failed("the daemon serves no device".into()))
+    }
+
+    /// The certificate that a cell with this activity would have, of the last measurement. `None` where there were too few requests.
+    pub(super) fn certificate(&self, activity: &DeviceActivity, time: f64) -> Option<Certificate> {
+        certificate::certify_devices(std::slice::from_ref(activity), &self.path_records(), time)
     }
 
     /// What programs waited on the way, of the last measurement.

@@ -11,6 +11,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 use underlay_attach::Registry;
 use underlay_attach::probe::Disk;
+use underlay_record::Certificate;
 use underlay_report::quantity;
 use underlay_storage::catalogue::Medium;
 use underlay_storage::fit::{self, Distance, Load, Profile, Sample, Target as _, TargetError, VirtualTarget};
@@ -48,7 +49,16 @@ struct Row {
     /// Mean latency that was measured of the real device.
     measured_mean_us: Option<f64>,
     mean_allowed: f64,
+    /// What failed of the certificate that a study's cell would have: `device latency p99: modelled ...`. It is of all requests, those of the
+    /// warm-up too.
+    doubts: Vec<String>,
     off: bool,
+}
+
+/// A load on the device of this machine, and its certificate; `None` where it had too few requests for one.
+struct Delivered {
+    sample: Sample,
+    certificate: Option<Certificate>,
 }
 
 pub(crate) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
@@ -92,6 +102,10 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
             slow(factor)
         ));
         output::print(&table(&rows, profile.is_some()));
+        for row in &rows {
+            let load = format!("{} {} KiB QD{}", row.load, row.block_bytes >> 10, row.queue_depth);
+            row.doubts.iter().for_each(|doubt| output::print(&format!("doubtful: {load}: {doubt}")));
+        }
         output::print(&verdict(off, missed, factor));
     }
     Ok(if off + missed > 0 { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS })
@@ -205,7 +219,7 @@ fn run_here(
     factor: f64,
     loads: &[Load],
     stop: &Arc<AtomicBool>,
-) -> Result<Vec<Sample>, Ended> {
+) -> Result<Vec<Delivered>, Ended> {
     let registry = Registry::open().map_err(Failure::from)?;
     let served = Served::attach(medium, capacity_bytes, factor, &registry)?;
     let path = served.path();
@@ -215,8 +229,12 @@ fn run_here(
     let mut samples = Vec::new();
     for load in loads {
         let span_bytes = served.capacity_bytes / load.block_bytes * load.block_bytes;
+        served.begin()?;
         match disk.run(&Load { span_bytes, ..*load }) {
-            Ok(sample) => samples.push(sample),
+            Ok(sample) => {
+                let certificate = served.certificate(&served.end()?, factor);
+                samples.push(Delivered { sample, certificate });
+            }
             Err(TargetError::Stopped) => return Err(Ended::Stopped),
             Err(error) => return Err(Ended::Failed(Failure::Failed(error.to_string()))),
         }
@@ -237,7 +255,14 @@ fn open_direct(path: &Path) -> Result<std::fs::File, Failure> {
         .map_err(|error| Failure::Failed(format!("could not open {}: {error}", path.display())))
 }
 
-fn row(load: &Load, modelled: &Sample, delivered: &Sample, profile: Option<&Profile>) -> Option<Row> {
+fn row(load: &Load, modelled: &Sample, delivered: &Delivered, profile: Option<&Profile>) -> Option<Row> {
+    let Delivered { sample: delivered, certificate } = delivered;
+    let doubts: Vec<String> = certificate
+        .iter()
+        .flat_map(|certificate| &certificate.checks)
+        .filter(|check| !check.passed)
+        .map(|check| format!("{}: {}", check.name, check.finding))
+        .collect();
     let distance = fit::distance(&modelled.latency, &delivered.latency)?;
     let requests = modelled.requests.min(delivered.requests);
     let mean_allowed = MEAN_TOLERANCE + noise(modelled) + noise(delivered);
@@ -261,7 +286,8 @@ fn row(load: &Load, modelled: &Sample, delivered: &Sample, profile: Option<&Prof
         distance,
         measured_mean_us: measured.map(|point| point.latency.mean_us()),
         mean_allowed,
-        off: distance.mean.abs() > mean_allowed || p99_off,
+        off: distance.mean.abs() > mean_allowed || p99_off || !doubts.is_empty(),
+        doubts,
     })
 }
 
@@ -328,7 +354,7 @@ fn table(rows: &[Row], with_measured: bool) -> String {
 
 fn verdict(off: usize, missed: usize, factor: f64) -> String {
     let allowed = format!(
-        "Allowed: published figures within {:.0} %; delivered mean within {:.0} % and the noise of so few requests, p99 within {:.0} %.",
+        "Allowed: published figures within {:.0} %; delivered mean within {:.0} % and the noise of so few requests, p99 within {:.0} %; and what the certificate of a study's cell allows.",
         TOLERANCE * 100.0,
         MEAN_TOLERANCE * 100.0,
         P99_TOLERANCE * 100.0

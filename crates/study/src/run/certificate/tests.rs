@@ -372,6 +372,7 @@ fn what_one_slower_motion_did_not_mend_another_one_will_not() {
         finding: String::new(),
         check: Some("device latency mean".into()),
         late_us: Some(late_us),
+        extent: None,
     };
     let found = |earlier: &GivenUp| {
         too_fast(&late, &devices, &[], 12.0, &[earlier])
@@ -388,6 +389,32 @@ fn what_one_slower_motion_did_not_mend_another_one_will_not() {
     // Of the same factor nothing follows, nor of another check.
     assert!(found(&given_up(12.0, 300.0)).is_some());
     assert!(found(&GivenUp { check: None, ..unchanged }).is_some());
+}
+
+#[test]
+fn what_takes_all_cpu_time_that_is_left_takes_it_at_every_factor() {
+    let busy = of_cpu(0.0, 1.0, "cgroup v2");
+    let given_up = |extent: f64| GivenUp {
+        time: 1.0,
+        cell: "a".into(),
+        finding: String::new(),
+        check: Some("emulation CPU".into()),
+        late_us: None,
+        extent: Some(extent),
+    };
+    let extent = busy.checks.iter().find(|check| check.name == "emulation CPU").unwrap().extent.unwrap();
+    let again = |earlier: &GivenUp| too_fast(&busy, &[], &[], 4.0, &[earlier]);
+    assert_eq!(again(&given_up(extent)), None);
+    assert!(again(&given_up(extent * 1.5)).is_some(), "it fell by a third");
+    assert!(again(&GivenUp { extent: None, ..given_up(extent) }).is_some(), "an older record");
+}
+
+#[test]
+fn slower_motion_mends_a_generator_without_headroom() {
+    let devices = [device(1000, 1000)];
+    let short = certificate_of(&devices, 1.0, 0.0);
+    assert_eq!(failed(&short), ["generator headroom"]);
+    assert!(too_fast(&short, &devices, &[], 4.0, &[]).is_some());
 }
 
 /// Half the requests are absorbed writes, half flushes, and writes have a tail: it reaches the median where one write more than a half is there.

@@ -1,6 +1,6 @@
 //! `[machine]`: the modelled machine, of which the system has one for each of its nodes.
 
-use underlay_config::{Diagnostics, Section, Spanned};
+use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 
 use super::layers::read_link;
 use super::storage_site::StorageSite;
@@ -27,6 +27,25 @@ pub(in crate::spec) fn read(
         None => None,
     };
     Some(Spanned::new(MachineSpec { cores: cores?.value, network }, span))
+}
+
+/// What runs already has the cores that it has.
+pub(super) fn note_elsewhere(
+    storages: &[StorageSite],
+    machine: &Spanned<MachineSpec>,
+    findings: &mut Diagnostics,
+) {
+    for storage in storages.iter().filter(|storage| storage.spec.is_elsewhere()) {
+        let message = format!(
+            "`cores` does not limit the system of [storage.{}], which runs already",
+            storage.spec.name
+        );
+        findings.push(
+            Diagnostic::note(machine.span.clone(), message, "its servers use the CPUs that they have")
+                .with_context(storage.layout_span.clone(), "the storage")
+                .with_help("limit its servers yourself, or compare it with a system that has as many cores"),
+        );
+    }
 }
 
 /// Volumes that name no link have the machine's network between them and their server.
