@@ -5,10 +5,14 @@
 //! out, the closed block with the fewest valid units is emptied and erased (greedy). Nothing here knows of
 //! time or bytes.
 
+mod buckets;
+
 use std::collections::VecDeque;
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
+
+use buckets::Buckets;
 
 /// Blocks on top of the spare, without which nothing goes on: the host's open one, garbage collection's, and the
 /// free one that it needs to begin. The spare is what full blocks may hold of stale units.
@@ -32,6 +36,8 @@ pub struct Ftl {
     valid: Vec<u32>,
     /// Full, and neither open nor free.
     closed: Vec<bool>,
+    /// The closed ones by what they hold.
+    buckets: Buckets,
     free: VecDeque<u32>,
     host: Open,
     gc: Open,
@@ -81,6 +87,7 @@ impl Ftl {
             content: vec![NONE; total as usize * block_units as usize],
             valid: vec![0; total as usize],
             closed: vec![false; total as usize],
+            buckets: Buckets::new(total, block_units),
             free,
             host,
             gc,
@@ -133,7 +140,7 @@ impl Ftl {
                 let Some(unit) = rest.next() else { break };
                 self.put(unit, block * self.block_units + slot);
             }
-            self.closed[block as usize] = true;
+            self.close(block);
         }
         self.recycled = true;
     }
@@ -145,7 +152,8 @@ impl Ftl {
 
     #[cfg(test)]
     pub fn memory_bytes(&self) -> usize {
-        4 * (self.place.len() + self.content.len() + self.valid.len()) + self.closed.len()
+        let tables = 4 * (self.place.len() + self.content.len() + self.valid.len()) + self.closed.len();
+        tables + self.buckets.memory_bytes()
     }
 
     /// Whether any block had to be erased for another use.
@@ -164,7 +172,7 @@ impl Ftl {
     pub fn write(&mut self, unit: u32) -> Collected {
         let mut collected = Collected::default();
         if self.host.filled == self.block_units {
-            self.closed[self.host.block as usize] = true;
+            self.close(self.host.block);
             // One block must be left to garbage collection.
             while self.free.len() < 2 {
                 let victim = self.victim().expect("the host's block has just been closed");
@@ -192,8 +200,18 @@ impl Ftl {
         let slot = std::mem::replace(&mut self.place[unit as usize], NONE);
         if slot != NONE {
             self.content[slot as usize - 1] = NONE;
-            self.valid[((slot - 1) / self.block_units) as usize] -= 1;
+            let block = (slot - 1) / self.block_units;
+            if self.closed[block as usize] {
+                self.buckets.lose_one(block, self.valid[block as usize]);
+            }
+            self.valid[block as usize] -= 1;
         }
+    }
+
+    /// A block takes no more units.
+    fn close(&mut self, block: u32) {
+        self.closed[block as usize] = true;
+        self.buckets.insert(block, self.valid[block as usize]);
     }
 
     fn put(&mut self, unit: u32, slot: u32) {
@@ -207,8 +225,17 @@ impl Ftl {
         Open { block, filled: 0 }
     }
 
-    /// The closed block that holds the least.
-    fn victim(&self) -> Option<usize> {
+    /// The closed block that holds the least; of several the first.
+    fn victim(&mut self) -> Option<usize> {
+        let found = self.buckets.first();
+        #[cfg(test)]
+        assert_eq!(found, self.victim_by_scan());
+        found
+    }
+
+    /// The same, the long way.
+    #[cfg(test)]
+    fn victim_by_scan(&self) -> Option<usize> {
         let closed = (0..self.valid.len()).filter(|&block| self.closed[block]);
         closed.min_by_key(|&block| self.valid[block])
     }
@@ -217,6 +244,8 @@ impl Ftl {
     fn collect(&mut self, victim: usize) -> Collected {
         self.recycled = true;
         let copied = self.valid[victim];
+        self.closed[victim] = false;
+        self.buckets.remove(victim as u32, copied);
         let first = victim as u32 * self.block_units;
         for slot in first..first + self.block_units {
             let unit = std::mem::replace(&mut self.content[slot as usize], NONE);
@@ -224,7 +253,7 @@ impl Ftl {
                 continue;
             }
             if self.gc.filled == self.block_units {
-                self.closed[self.gc.block as usize] = true;
+                self.close(self.gc.block);
                 self.gc = self.open();
             }
             let to = self.gc.block * self.block_units + self.gc.filled;
@@ -232,7 +261,6 @@ impl Ftl {
             self.valid[victim] -= 1;
             self.put(unit - 1, to);
         }
-        self.closed[victim] = false;
         self.free.push_back(victim as u32);
         self.room_units += self.block_units - copied;
         Collected { copied: u64::from(copied), freed: u64::from(self.block_units - copied) }

@@ -40,6 +40,7 @@ fn check(ftl: &Ftl, mapped: &[bool]) -> Result<(), TestCaseError> {
     for (block, closed) in ftl.closed.iter().enumerate() {
         prop_assert_eq!(uses[block] + usize::from(*closed), 1, "block {} is used twice or lost", block);
     }
+    prop_assert_eq!(ftl.clone().victim(), ftl.victim_by_scan(), "the next to be collected");
     prop_assert!(ftl.free.iter().all(|block| ftl.valid[*block as usize] == 0), "a free block holds units");
     Ok(())
 }
