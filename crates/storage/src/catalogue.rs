@@ -1,6 +1,7 @@
 //! The catalogue: media as data, one TOML file each, every number with its source.
 
 mod changed;
+pub(crate) mod contradictions;
 mod curves;
 mod factory;
 mod files;
@@ -18,17 +19,16 @@ use serde::{Deserialize, Serialize};
 use underlay_config::{Diagnostics, nearest};
 
 pub use changed::{Change, Changed, changed, text_of};
+pub use contradictions::{Contradicted, KnownContradiction};
 pub use curves::{Curve, Distribution};
 pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
 pub use memory::{Memory, memory};
-pub(crate) use parameters::contradictions;
 pub use parameters::{
     CloudParameters, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredDevice, MeasuredLoad,
     MeasuredOrder, MeasuredParameters, MediumKind, ModelParameters, NetworkParameters, OrderProperty,
     PmemParameters, Service, Tail, TailDistributions, TailMeasure,
 };
 pub use quantity::{Entry, Property, Quantity};
-pub(crate) use read::published_contradictions;
 
 use crate::medium::MediumModel;
 use crate::stack::InitialState;
@@ -165,6 +165,21 @@ pub struct Published {
     /// Conditions that the source states or leaves open.
     #[serde(default)]
     pub note: Option<String>,
+    /// Of a volume at its instance, whose limits count; without it the figure is the volume's own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_instance: bool,
+    /// What else the file has that can't be of the same device, and why it has both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contradicts: Vec<KnownContradiction>,
+}
+
+impl Published {
+    /// What the file says beside the figure: its conditions, and what it contradicts.
+    pub fn remarks(&self) -> Vec<String> {
+        let known =
+            self.contradicts.iter().map(|one| format!("contradicts {}: {}", one.with.name(), one.why));
+        self.note.iter().cloned().chain(known).collect()
+    }
 }
 
 /// One medium of the catalogue.
@@ -303,11 +318,12 @@ impl Medium {
         ));
         lines.push("published:".into());
         for published in &self.published {
-            let note = published.note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
+            let remarks: String = published.remarks().iter().map(|remark| format!(" ({remark})")).collect();
+            let instance = if published.of_instance { " at its instance" } else { "" };
             let percentile =
                 published.percentile.map_or_else(String::new, |p| format!(" p{}", plain_number(p)));
             lines.push(format!(
-                "  {}{percentile} {} at queue depth {}, {} bytes [{}{}]{note}",
+                "  {}{percentile} {} at queue depth {}, {} bytes{instance} [{}{}]{remarks}",
                 published.figure.name(),
                 plain_number(published.value),
                 published.queue_depth,

@@ -153,6 +153,15 @@ struct Effort {
 
 fn answer(medium: &Medium, published: &Published, seed: u64, effort: &Effort) -> Option<f64> {
     let &Effort { capacity_bytes, random, sequential } = effort;
+    // A volume's own figure holds at any instance, and so when the user's lets through less.
+    let by_itself;
+    let medium = match medium.model.has_instance() && !published.of_instance {
+        true => {
+            by_itself = Medium { model: medium.model.clone().without_instance(), ..medium.clone() };
+            &by_itself
+        }
+        false => medium,
+    };
     let load = |pattern, requests, warmup| ClosedLoop {
         pattern,
         block_bytes: u64::from(published.block_bytes),

@@ -173,6 +173,228 @@ fn of_profiles() {
     assert!(mistakes(none).iter().any(|mistake| mistake.contains("expected one [[model.service]]")));
 }
 
+/// A drive as someone measured it who had it, and as its maker rates it.
+const DRIVE: &str = r#"
+name = "drive"
+title = "A drive that is one"
+kind = "measured"
+year = 2024
+label = "measured"
+capacity_bytes = { value = 1_000_000_000_000, source = "test" }
+
+[price]
+usd = 100
+date = "2024"
+source = "test"
+
+[sources]
+test = "Made up for the tests"
+
+[model]
+order = { value = "fifo", source = "test" }
+write_buffer_bytes = { value = 0, source = "test" }
+flush_drains = { value = false, source = "test" }
+flush_us = { value = 20, source = "test" }
+
+[[model.service]]
+load = "random-read"
+block_bytes = 4096
+latency_us = { value = 100, source = "test" }
+iops = { points = [[1, 10_000], [32, 200_000]], source = "test" }
+
+[[model.service]]
+load = "random-write"
+block_bytes = 4096
+latency_us = { value = 180, source = "test" }
+iops = { points = [[1, 5_555], [32, 90_000]], source = "test" }
+
+[[model.service]]
+load = "sequential-read"
+block_bytes = 131_072
+latency_us = { value = 600, source = "test" }
+iops = { points = [[1, 1_667], [32, 7_000]], source = "test" }
+mb_s = { value = 920, source = "test" }
+
+[[published]]
+figure = "random-read-iops"
+value = 200_100
+queue_depth = 32
+source = "test"
+
+[[published]]
+figure = "random-write-iops"
+value = 90_100
+queue_depth = 32
+source = "test"
+
+[[published]]
+figure = "sequential-read-mb-s"
+value = 917
+queue_depth = 32
+block_bytes = 131_072
+source = "test"
+"#;
+
+/// The two lines of each contradiction, the one that is to give way first, and what is said of them.
+fn contradictions(text: &str) -> Vec<(usize, usize, String)> {
+    let Err(error) = Medium::parse("drive.toml", text) else { return Vec::new() };
+    let line = |span: &std::ops::Range<usize>| error.line_column(span.start).0;
+    let two = error.findings().iter().filter_map(|finding| {
+        let (other, _) = finding.context.as_ref()?;
+        Some((line(&finding.span), line(other), finding.message.clone()))
+    });
+    two.collect()
+}
+
+/// Changes places of the drive, and looks for the contradiction between two lines, each named by what is on it alone.
+fn contradicts(changes: &[(&str, &str)], lines: (&str, &str), words: &str) {
+    let mut text = DRIVE.to_owned();
+    for (from, to) in changes {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text = text.replace(from, to);
+    }
+    let line = |needle: &str| {
+        assert_eq!(text.matches(needle).count(), 1, "{needle}");
+        text[..text.find(needle).unwrap()].matches('\n').count() + 1
+    };
+    let expected = (line(lines.0), line(lines.1));
+    let found = contradictions(&text);
+    let is_expected = |one: &(usize, usize, String)| (one.0, one.1) == expected && one.2.contains(words);
+    assert!(found.iter().any(is_expected), "{expected:?} {words}: {found:#?}");
+    // Both are shown to whoever reads it.
+    let shown = Medium::parse("drive.toml", &text).unwrap_err().to_string();
+    for line in [expected.0, expected.1] {
+        assert!(shown.lines().any(|shown| shown.trim_start().starts_with(&format!("{line} | "))), "{shown}");
+    }
+}
+
+#[test]
+fn of_devices_that_can_not_be() {
+    assert!(contradictions(DRIVE).is_empty(), "{:#?}", contradictions(DRIVE));
+    Medium::parse("drive.toml", DRIVE).unwrap_or_else(|error| panic!("{error}"));
+    // A write of 180 us, of which one at a time is answered 1,780 times a second.
+    contradicts(
+        &[("[[1, 5_555], ", "[[1, 1_780], ")],
+        ("[[1, 1_780], ", "value = 180,"),
+        "at queue depth 1 a latency of 180 µs is 5556 requests a second, and `iops` says 1780",
+    );
+    contradicts(
+        &[("[32, 200_000]", "[32, 500_000]")],
+        ("[32, 500_000]", "value = 100,"),
+        "by Little's law that is 320000 at most",
+    );
+    contradicts(
+        &[("value = 920,", "value = 331,")],
+        ("value = 331,", "[32, 7_000]"),
+        "are 918 MB/s, and `mb_s` says 331",
+    );
+    // Random reads that move more than a stream of as many and larger ones.
+    contradicts(
+        &[("[32, 7_000]", "[32, 2_000]")],
+        ("[32, 2_000]", "[32, 200_000]"),
+        "are 819 MB/s, and sequential-read comes at 262 at most",
+    );
+}
+
+#[test]
+fn of_devices_that_are_not_what_they_are_rated() {
+    // A stream of 331 MB/s on a drive rated 233.
+    contradicts(
+        &[("[32, 7_000]", "[32, 2_525]"), ("value = 917\n", "value = 233\n")],
+        ("value = 233\n", "[32, 2_525]"),
+        "sequential-read-mb-s 233 at queue depth 32 with 131072 bytes, and by its service that is 331 at least",
+    );
+    contradicts(
+        &[("value = 917\n", "value = 233\n")],
+        ("value = 233\n", "value = 920,"),
+        "`mb_s` of sequential-read is 920",
+    );
+    // The same of blocks of another size, and at random.
+    contradicts(
+        &[(
+            "value = 917\nqueue_depth = 32\nblock_bytes = 131_072",
+            "value = 233\nqueue_depth = 32\nblock_bytes = 65_536",
+        )],
+        ("value = 233\n", "[32, 7_000]"),
+        "sequential-read of 131072 bytes comes at 918 MB/s at queue depth 32",
+    );
+    contradicts(
+        &[("value = 917\n", "value = 233\n")],
+        ("value = 233\n", "[32, 200_000]"),
+        "random-read of 4096 bytes comes at 819 MB/s at queue depth 32",
+    );
+    // Rates at random.
+    for (to, words) in [("30_000", "is 90000 at least"), ("190_000", "is 90000 at most")] {
+        let value = format!("value = {to}\n");
+        contradicts(&[("value = 90_100\n", &value)], (&value, "[32, 90_000]"), words);
+    }
+    contradicts(
+        &[("value = 200_100\nqueue_depth = 32", "value = 3_200_000\nqueue_depth = 256")],
+        ("value = 3_200_000\n", "value = 100,"),
+        "is 2560000 at most",
+    );
+    contradicts(
+        &[("value = 200_100\n", "value = 200_100\nblock_bytes = 32_768\n")],
+        ("value = 200_100\n", "[32, 7_000]"),
+        "is 6557 MB/s, and sequential-read comes at 918 at most",
+    );
+}
+
+#[test]
+fn of_ratings_that_contradict_each_other() {
+    let latency = |us: u32, more: &str| {
+        format!(
+            "{DRIVE}\n[[published]]\nfigure = \"read-latency-us\"\nvalue = {us}\nblock_bytes = 8_192\nsource = \"test\"\n{more}\n\
+             [[published]]\nfigure = \"random-read-iops\"\nvalue = 90_300\nqueue_depth = 4\nblock_bytes = 8_192\nsource = \"test\"\n"
+        )
+    };
+    let line = |text: &str, needle: &str| text[..text.find(needle).unwrap()].matches('\n').count() + 1;
+    assert!(contradictions(&latency(45, "")).is_empty());
+    // Whatever else is said of it: a note is about conditions.
+    for note in ["", "note = \"typical\""] {
+        let text = latency(101, note);
+        let found = contradictions(&text);
+        let [(one, other, words)] = &found[..] else { panic!("{found:#?}") };
+        assert_eq!((*one, *other), (line(&text, "value = 90_300"), line(&text, "value = 101\n")));
+        assert!(words.contains("by Little's law that is 39604 at most"), "{words}");
+    }
+    let text = latency(
+        101,
+        "contradicts = [{ with = \"random-read-iops\", why = \"two sources, of two firmwares\" }]",
+    );
+    let medium = Medium::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let described = medium.describe().join("\n");
+    assert!(
+        described.contains("(contradicts random-read-iops: two sources, of two firmwares)"),
+        "{described}"
+    );
+    let copy: Medium = serde_json::from_str(&serde_json::to_string(&medium).unwrap()).unwrap();
+    assert_eq!(copy, medium);
+}
+
+#[test]
+fn of_contradictions_that_are_admitted() {
+    let value = "value = 90_100\n";
+    let admitting = |value: &str, entry: &str| {
+        DRIVE.replace("value = 90_100\n", &format!("{value}\ncontradicts = [{entry}]\n"))
+    };
+    let service = "{ with = \"random-write\", why = \"rated after hours of writing\" }";
+    let text = admitting("value = 30_000", service);
+    Medium::parse("drive.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    // It stands for this one contradiction and for no other, and for none that is not there.
+    let with = |other: &str| service.replace("random-write", other);
+    assert_eq!(contradictions(&admitting("value = 30_000", &with("random-read"))).len(), 1);
+    for (text, expected) in [
+        (admitting("value = 90_100", service), "nothing of random-write contradicts this figure"),
+        (admitting("value = 30_000", &with("random-writes")), "did you mean \"random-write\"?"),
+        (admitting("value = 30_000", "{ with = \"random-write\" }"), "has no `why`"),
+        (DRIVE.replace(value, &format!("{value}of_instance = true\n")), "no figure can be of one"),
+    ] {
+        let said = mistakes(&text);
+        assert!(said.iter().any(|mistake| mistake.contains(expected)), "{expected}: {said:#?}");
+    }
+}
+
 /// Where the numbers of a text are.
 fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
     let number = |byte: u8| byte.is_ascii_digit() || byte == b'.' || byte == b'_';

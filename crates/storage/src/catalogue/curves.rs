@@ -118,4 +118,16 @@ impl Curve {
             (None, None) => 0.0,
         }
     }
+
+    /// The same where lines are straight on logarithms of both.
+    pub(crate) fn logarithmic_at(&self, x: f64) -> f64 {
+        let after = self.points.partition_point(|point| point.0 <= x);
+        match (after.checked_sub(1).and_then(|before| self.points.get(before)), self.points.get(after)) {
+            (Some(&(x0, y0)), Some(&(x1, y1))) if x0 > 0.0 => {
+                (y0.ln() + (y1 / y0).ln() * (x / x0).ln() / (x1 / x0).ln()).exp()
+            }
+            (_, Some(&(_, y))) | (Some(&(_, y)), None) => y,
+            (None, None) => 1.0,
+        }
+    }
 }

@@ -138,7 +138,7 @@ mod pmem;
 mod tail;
 
 pub use cloud::CloudParameters;
-pub(crate) use measured::contradictions;
+pub(super) use measured::ServicePlaces;
 pub use measured::{MeasuredDevice, MeasuredLoad, MeasuredOrder, MeasuredParameters, OrderProperty, Service};
 pub use network::{Inner, LinkParameters, NetworkParameters};
 pub use pmem::PmemParameters;
@@ -334,6 +334,36 @@ impl ModelParameters {
             ModelParameters::Measured(parameters) => parameters.order.value == MeasuredOrder::Any,
             ModelParameters::Flash(_) | ModelParameters::Cloud(_) | ModelParameters::Pmem(_) => false,
         }
+    }
+
+    /// Whether the machine that a volume is attached to bounds it.
+    pub fn has_instance(&self) -> bool {
+        match self {
+            ModelParameters::Cloud(volume) => {
+                volume.instance_iops.is_some() || volume.instance_mb_s.is_some()
+            }
+            ModelParameters::Network(parameters) => parameters.inner.model.has_instance(),
+            _ => false,
+        }
+    }
+
+    /// The same volume at a machine that lets through whatever it gives.
+    pub(crate) fn without_instance(mut self) -> ModelParameters {
+        match &mut self {
+            ModelParameters::Cloud(volume) => {
+                volume.instance_iops = None;
+                volume.instance_mb_s = None;
+                volume.instance_burst_iops = None;
+                volume.instance_burst_mb_s = None;
+                volume.instance_burst_s = None;
+            }
+            ModelParameters::Network(parameters) => {
+                let behind = parameters.inner.model.clone();
+                parameters.inner.model = behind.without_instance();
+            }
+            _ => {}
+        }
+        self
     }
 
     /// How much takes in writes before the medium shows: what must be full for a steady state.

@@ -1,15 +1,17 @@
 //! Reads the file of a medium.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use underlay_config::{Diagnostics, Spanned, nearest};
 
+use super::contradictions::{self, Contradicted, Contradiction, KnownContradiction, Statement};
 use super::parameters::{
     CloudParameters, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredParameters, MediumKind,
-    ModelParameters, NetworkParameters, PmemParameters, Tail,
+    ModelParameters, NetworkParameters, PmemParameters, ServicePlaces, Tail,
 };
 use super::table::{Numbers, TableReader, parse_with};
-use super::{Figure, Label, Medium, Price, Published, files, plain_number};
+use super::{Figure, Label, Medium, Price, Published, files};
 
 const LABELS: &[(&str, Label)] = &[
     ("datasheet", Label::Datasheet),
@@ -40,9 +42,10 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
     }
     let capacity = root.quantity(Numbers::Whole, "capacity_bytes", 1e6, 1e18);
     let price = price(&mut root);
-    let model = read_model(&mut root, "[model]", kind, may_be_network);
+    let mut services = Vec::new();
+    let model = read_model(&mut root, "[model]", kind, may_be_network, &mut services);
     let tail = read_tail(&mut root);
-    let published = published(&mut root);
+    let published = published(&mut root, model.as_ref(), &services);
     let sources = root.finish_file();
     Some(Medium {
         name: name?,
@@ -70,13 +73,26 @@ pub(super) fn price(root: &mut TableReader<'_>) -> Option<Price> {
     Some(Price { usd: usd?, date: date?.value, source: source?, estimate })
 }
 
-fn published(root: &mut TableReader<'_>) -> Option<Vec<Published>> {
+/// Where the parts of a published figure stand.
+struct FigurePlaces {
+    value: Range<usize>,
+    of_instance: Range<usize>,
+    /// Each of its `contradicts`.
+    contradicts: Vec<Range<usize>>,
+}
+
+fn published(
+    root: &mut TableReader<'_>,
+    model: Option<&ModelParameters>,
+    services: &[ServicePlaces],
+) -> Option<Vec<Published>> {
     const EXPECTED: &str = "one [[published]] for each published figure that the model is checked against";
     let choices: Vec<(&str, Figure)> = Figure::ALL.iter().map(|figure| (figure.name(), *figure)).collect();
     let counts = |table: &mut TableReader<'_>, key, low: f64, high, default: f64| {
         if table.has(key) { table.number(key, low, high) } else { Some(default) }
     };
     let (mut all, mut places) = (Vec::new(), Vec::new());
+    let mut is_complete = true;
     for mut table in root.tables("published", "[[published]]", EXPECTED)? {
         let figure = table.choice("figure", &choices);
         let value = table.number("value", 0.001, 1e9);
@@ -94,12 +110,18 @@ fn published(root: &mut TableReader<'_>) -> Option<Vec<Published>> {
         let source = table.source();
         let estimate = table.flag("estimate");
         let note = table.optional_text("note", "the conditions, as a string");
+        let of_instance = table.flag("of_instance");
+        let (contradicts, contradicts_places) = read_contradicts(&mut table);
         table.reject_unknown();
         if let (Some(figure), Some(value), Some(queue_depth), Some(block_bytes), Some(source)) =
             (figure, value, queue_depth, block_bytes, source)
         {
             let (queue_depth, block_bytes) = (queue_depth as u32, block_bytes as u32);
-            places.push(table.place());
+            places.push(FigurePlaces {
+                value: table.place_of("value"),
+                of_instance: table.place_of("of_instance"),
+                contradicts: contradicts_places,
+            });
             all.push(Published {
                 figure,
                 value,
@@ -109,62 +131,56 @@ fn published(root: &mut TableReader<'_>) -> Option<Vec<Published>> {
                 source,
                 estimate,
                 note,
+                of_instance,
+                contradicts,
             });
+        } else {
+            is_complete = false;
         }
     }
-    for (what, one, other) in published_contradictions(&all) {
-        root.contradiction(&what, &places[one], Some(&places[other]));
+    let place_of = |statement| match statement {
+        Statement::Published(figure) => Some(places[figure].value.clone()),
+        of_service => ServicePlaces::place_of(services, of_service),
+    };
+    for Contradiction { what, one, other } in contradictions::of_figures(&all, model) {
+        if let (Some(one), Some(other)) = (place_of(one), place_of(other)) {
+            root.contradiction(&what, one, other);
+        }
+    }
+    // Where something could not be read, nobody knows what it would contradict.
+    let Some(model) = model.filter(|_| is_complete) else { return Some(all) };
+    for (figure, entry) in contradictions::unfounded(&all, Some(model)) {
+        let with = all[figure].contradicts[entry].with.name();
+        let message = format!("nothing of {with} contradicts this figure: leave `contradicts` out");
+        root.mistake_at(places[figure].contradicts[entry].clone(), message);
+    }
+    for (figure, place) in all.iter().zip(&places) {
+        if figure.of_instance && !model.has_instance() {
+            let message = "[model] has no limits of an instance, so that no figure can be of one";
+            root.mistake_at(place.of_instance.clone(), message);
+        }
     }
     Some(all)
 }
 
-/// Figures are rounded, and of several specimens.
-const SLACK: f64 = 1.15;
-
-/// Published figures that can't be of one device, by their places. A note says that a contradiction is known.
-pub(crate) fn published_contradictions(all: &[Published]) -> Vec<(String, usize, usize)> {
-    let mut found = Vec::new();
-    for (one, rate) in all.iter().enumerate() {
-        let (latency, stream) = match rate.figure {
-            Figure::RandomReadIops => (Figure::ReadLatencyUs, Figure::SequentialReadMbS),
-            Figure::RandomWriteIops => (Figure::WriteLatencyUs, Figure::SequentialWriteMbS),
-            _ => continue,
-        };
-        let mb_s = rate.value * f64::from(rate.block_bytes) / 1e6;
-        for (other, figure) in all.iter().enumerate() {
-            if rate.note.is_some() || figure.note.is_some() {
-                continue;
-            }
-            // Half of the requests take the median at least.
-            let is_usual = figure.percentile.is_none_or(|percentile| percentile <= 50.0);
-            let depth = f64::from(rate.queue_depth);
-            if figure.figure == latency
-                && is_usual
-                && figure.queue_depth == 1
-                && figure.block_bytes == rate.block_bytes
-            {
-                let share = figure.percentile.map_or(1.0, |percentile| 1.0 - percentile / 100.0);
-                let most = depth * 1e6 / (figure.value * share);
-                if rate.value > most * SLACK {
-                    let (rate, figure, most) =
-                        (plain_number(rate.value), plain_number(figure.value), plain_number(most.round()));
-                    found.push((format!("{rate} IOPS at queue depth {depth} and {figure} µs each: by Little's law that is {most} at most"), one, other));
-                }
-            }
-            let has_more_under_way = u64::from(figure.queue_depth) * u64::from(figure.block_bytes)
-                >= u64::from(rate.queue_depth) * u64::from(rate.block_bytes);
-            if figure.figure == stream && has_more_under_way && mb_s > figure.value * SLACK {
-                let (iops, bytes, mb_s, stream) = (
-                    plain_number(rate.value),
-                    rate.block_bytes,
-                    plain_number(mb_s.round()),
-                    plain_number(figure.value),
-                );
-                found.push((format!("{iops} random requests a second of {bytes} bytes are {mb_s} MB/s, and a stream has {stream}"), one, other));
-            }
+/// What a figure is known to contradict, and where each of it stands.
+fn read_contradicts(table: &mut TableReader<'_>) -> (Vec<KnownContradiction>, Vec<Range<usize>>) {
+    const EXPECTED: &str =
+        "[{ with = \"the other figure, or the load of a service\", why = \"why the file has both\" }]";
+    let (mut known, mut places) = (Vec::new(), Vec::new());
+    if !table.has("contradicts") {
+        return (known, places);
+    }
+    for mut entry in table.tables("contradicts", "`contradicts`", EXPECTED).unwrap_or_default() {
+        let with = entry.choice("with", &Contradicted::choices());
+        let why = entry.text("why", "why the file has both, as a string");
+        entry.reject_unknown();
+        if let (Some(with), Some(why)) = (with, why) {
+            known.push(KnownContradiction { with, why: why.value });
+            places.push(entry.place());
         }
     }
-    found
+    (known, places)
 }
 
 /// The kinds by the names that files use.
@@ -172,12 +188,13 @@ fn choices() -> Vec<(&'static str, MediumKind)> {
     MediumKind::ALL.iter().map(|kind| (kind.name(), *kind)).collect()
 }
 
-/// Reads the table `model`, of the file or of what lies behind a link.
+/// Reads the table `model`, of the file or of what lies behind a link; `services` gets where those of a measured device stand.
 fn read_model(
     parent: &mut TableReader<'_>,
     name: &str,
     kind: Option<MediumKind>,
     may_be_network: bool,
+    services: &mut Vec<ServicePlaces>,
 ) -> Option<ModelParameters> {
     let mut table = parent.inside("model", name, "the table of the model's parameters")?;
     let parameters = match kind? {
@@ -190,7 +207,7 @@ fn read_model(
             table.mistake("a network volume can't be behind another: state one link");
             return None;
         }
-        MediumKind::Measured => MeasuredParameters::read(&mut table).map(ModelParameters::Measured),
+        MediumKind::Measured => MeasuredParameters::read(&mut table, services).map(ModelParameters::Measured),
     };
     table.reject_unknown();
     for problem in parameters.iter().flat_map(ModelParameters::problems) {
@@ -217,7 +234,7 @@ fn inner_in_place(table: &mut TableReader<'_>) -> Option<Inner> {
     let mut inside = table.inside("inner", "[model.inner]", "the table of the medium behind the link")?;
     let capacity_bytes = inside.number("capacity_bytes", 1e6, 1e18);
     let kind = inside.choice("kind", &choices());
-    let model = read_model(&mut inside, "[model.inner.model]", kind, false);
+    let model = read_model(&mut inside, "[model.inner.model]", kind, false, &mut Vec::new());
     let tail = read_tail(&mut inside);
     inside.reject_unknown();
     Some(Inner {

@@ -114,13 +114,15 @@ impl<'a> TableReader<'a> {
         self.section.span.clone()
     }
 
-    /// Statements that can't all be about one device.
-    pub(super) fn contradiction(&self, what: &str, one: &Range<usize>, other: Option<&Range<usize>>) {
-        let mut finding = Diagnostic::error(one.clone(), what, "no device can do both");
-        if let Some(other) = other {
-            finding = finding.with_context(other.clone(), "contradicts this");
-        }
-        self.ledger.findings.borrow_mut().push(finding);
+    /// Where the value of a key stands that was read; the table itself where it has none.
+    pub(super) fn place_of(&mut self, key: &'static str) -> Range<usize> {
+        self.section.take(key).map_or_else(|| self.place(), |field| field.span)
+    }
+
+    /// Two statements that can't be about one device.
+    pub(super) fn contradiction(&self, what: &str, one: Range<usize>, other: Range<usize>) {
+        let finding = Diagnostic::error(one, what, "no device can do both");
+        self.ledger.findings.borrow_mut().push(finding.with_context(other, "contradicts this"));
     }
 
     fn invalid(&self, field: &Field<'_>, expected: &str) {

@@ -231,7 +231,7 @@ fn medium(
         flush_us: buffer.flush_us(),
     };
     let order = OrderProperty { value: order, source: SOURCE.into(), estimate: false };
-    let model = MeasuredParameters { order, device, service: service.to_vec() };
+    let model = ModelParameters::Measured(MeasuredParameters { order, device, service: service.to_vec() });
     let mut medium = Medium {
         name: identity.name.clone(),
         title: identity.title.clone(),
@@ -247,9 +247,9 @@ fn medium(
             estimate: identity.price_usd.is_none(),
         },
         sources: BTreeMap::new(),
-        model: ModelParameters::Measured(model),
+        published: medium_file::published(profile, &model),
+        model,
         tail: None,
-        published: medium_file::published(profile),
     };
     medium.sources = medium_file::sources(&medium, identity);
     medium

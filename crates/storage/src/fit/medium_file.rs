@@ -99,8 +99,8 @@ fn read_cache_bytes(profile: &Profile) -> Option<u64> {
     cached.last().map(|point| point.working_set_bytes)
 }
 
-/// The figures that the medium is checked against: the ends of what was measured.
-pub(super) fn published(profile: &Profile) -> Vec<Published> {
+/// The figures that the medium is checked against: the ends of what was measured, with what of them the model contradicts.
+pub(super) fn published(profile: &Profile, model: &ModelParameters) -> Vec<Published> {
     let mut published = Vec::new();
     for pattern in
         [Pattern::RandomRead, Pattern::RandomWrite, Pattern::SequentialRead, Pattern::SequentialWrite]
@@ -138,7 +138,7 @@ pub(super) fn published(profile: &Profile) -> Vec<Published> {
             published.push(of_point(last, figure, value(last), None));
         }
     }
-    admit_contradictions(&mut published);
+    admit_contradictions(&mut published, model);
     published
 }
 
@@ -156,6 +156,8 @@ fn of_point(point: &Point, figure: Figure, value: f64, percentile: Option<f64>) 
         source: SOURCE.into(),
         estimate: false,
         note: None,
+        of_instance: false,
+        contradicts: Vec::new(),
     }
 }
 
@@ -222,6 +224,12 @@ pub fn medium_text(medium: &Medium) -> String {
         line(format!("source = {}", quoted(&published.source)));
         if let Some(note) = &published.note {
             line(format!("note = {}", quoted(note)));
+        }
+        if !published.contradicts.is_empty() {
+            let entries = published.contradicts.iter().map(|known| {
+                format!("{{ with = {}, why = {} }}", quoted(known.with.name()), quoted(&known.why))
+            });
+            line(format!("contradicts = [{}]", entries.collect::<Vec<_>>().join(", ")));
         }
     }
     text

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::rounding::rounded;
-use crate::catalogue::{Published, Service, contradictions, published_contradictions};
+use crate::catalogue::contradictions::{Statement, of_figures, of_services, subject_of};
+use crate::catalogue::{KnownContradiction, ModelParameters, Published, Service};
 
 /// What the fit had to leave out or hold down, for the medium's note.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,8 +56,9 @@ impl Repairs {
     /// Leaves out what contradicts another block size: whatever disturbs a probe makes it slower, never faster.
     pub(super) fn leave_out_contradictions(&mut self, services: &mut Vec<Service>) {
         // Each turn takes one out.
-        while let Some(found) = contradictions(services).into_iter().next() {
-            let slow = services.remove(found.slower);
+        while let Some(found) = of_services(services).into_iter().next() {
+            let Some(slower) = found.one.service() else { break };
+            let slow = services.remove(slower);
             self.left_out.push(format!(
                 "{} of {} bytes, which something disturbed ({})",
                 slow.load.name(),
@@ -67,10 +69,14 @@ impl Repairs {
     }
 }
 
-/// Says of measured figures that contradict each other that they do. They stay: they were measured, and a check against them shows
-/// how far the model is from each.
-pub(super) fn admit_contradictions(published: &mut [Published]) {
-    while let Some((what, one, _)) = published_contradictions(published).into_iter().next() {
-        published[one].note = Some(format!("as measured, though something disturbed it: {what}"));
+/// Says of measured figures what they contradict, among themselves and of the model. They stay: they were measured, and a check against them
+/// shows how far the model is from each.
+pub(super) fn admit_contradictions(published: &mut [Published], model: &ModelParameters) {
+    // Each turn admits one.
+    while let Some(found) = of_figures(published, Some(model)).into_iter().next() {
+        let Statement::Published(one) = found.one else { break };
+        let Some(with) = subject_of(found.other, published, Some(model)) else { break };
+        let why = format!("as measured, though something disturbed one of them: {}", found.what);
+        published[one].contradicts.push(KnownContradiction { with, why });
     }
 }

@@ -44,8 +44,8 @@ fn medium_text(medium: &Medium) -> String {
         text.push('\n');
         text.push_str(&figures::table(&figures::compare(medium)));
         for published in &medium.published {
-            if let Some(note) = &published.note {
-                text.push_str(&format!("  {}: {note}\n", figures::label(published)));
+            for remark in published.remarks() {
+                text.push_str(&format!("  {}: {remark}\n", figures::label(published)));
             }
         }
     }

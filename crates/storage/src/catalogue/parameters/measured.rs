@@ -1,8 +1,11 @@
 //! What the measured model needs: what a profile of a real device says, without a word about its inside.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Curve, Distribution, Entry, Field, Property, Quantity};
+use crate::catalogue::contradictions::{self, Contradiction, Statement};
 use crate::catalogue::plain_number;
 use crate::catalogue::table::{Numbers, TableReader};
 
@@ -99,19 +102,54 @@ pub struct MeasuredParameters {
     pub service: Vec<Service>,
 }
 
+/// Where the statements of a service stand in its file.
+pub(in crate::catalogue) struct ServicePlaces {
+    latency_us: Range<usize>,
+    iops: Range<usize>,
+    mb_s: Range<usize>,
+}
+
+impl ServicePlaces {
+    fn of(table: &mut TableReader<'_>) -> ServicePlaces {
+        ServicePlaces {
+            latency_us: table.place_of("latency_us"),
+            iops: table.place_of("iops"),
+            mb_s: table.place_of("mb_s"),
+        }
+    }
+
+    /// Of a statement, where it is one of a service.
+    pub(in crate::catalogue) fn place_of(
+        all: &[ServicePlaces],
+        statement: Statement,
+    ) -> Option<Range<usize>> {
+        let place = &all[statement.service()?];
+        match statement {
+            Statement::Latency(_) => Some(place.latency_us.clone()),
+            Statement::Iops(_) => Some(place.iops.clone()),
+            Statement::Bandwidth(_) => Some(place.mb_s.clone()),
+            Statement::Published(_) => None,
+        }
+    }
+}
+
 const LATENCY_US: (f64, f64) = (0.0, 1e8);
 const MB_S: (f64, f64) = (0.001, 1e6);
 const IOPS: (f64, f64) = (0.001, 1e9);
 
 impl MeasuredParameters {
-    pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<Self> {
+    /// `places` gets where each service's statements stand.
+    pub(in crate::catalogue) fn read(
+        table: &mut TableReader<'_>,
+        places: &mut Vec<ServicePlaces>,
+    ) -> Option<Self> {
         let order = read_order(table);
         let device = MeasuredDevice::read(table);
         let expected = "one [[model.service]] for each load and block size that was measured";
         let loads: Vec<(&str, MeasuredLoad)> =
             MeasuredLoad::ALL.iter().map(|load| (load.name(), *load)).collect();
         let (mut service, mut complete) = (Vec::<Service>::new(), true);
-        let mut places = Vec::new();
+        places.clear();
         for mut entry in table.tables("service", "[[model.service]]", expected)? {
             let load = entry.choice("load", &loads);
             let block_bytes = entry.number("block_bytes", 512.0, 1e9);
@@ -126,15 +164,19 @@ impl MeasuredParameters {
                 (load, block_bytes, latency_us, iops, mb_s)
             {
                 service.push(Service { load, block_bytes: block_bytes as u32, latency_us, iops, mb_s });
-                places.push(entry.place());
+                places.push(ServicePlaces::of(&mut entry));
             } else {
                 complete = false;
             }
         }
         // A mistake in one must not look as if it were absent.
         complete.then_some(())?;
-        for Contradiction { what, one, other, .. } in contradictions(&service) {
-            table.contradiction(&what, &places[one], other.map(|other| &places[other]));
+        for Contradiction { what, one, other } in contradictions::of_services(&service) {
+            if let Some(one) = ServicePlaces::place_of(places, one)
+                && let Some(other) = ServicePlaces::place_of(places, other)
+            {
+                table.contradiction(&what, one, other);
+            }
         }
         Some(MeasuredParameters { order: order?, device: device?, service })
     }
@@ -215,112 +257,6 @@ impl MeasuredParameters {
         }
         problems
     }
-}
-
-/// Two statements that can't be about one device, by their places among the services; one may contradict itself.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Contradiction {
-    pub(crate) what: String,
-    one: usize,
-    other: Option<usize>,
-    /// The one that is slower than the other allows. Without another, itself.
-    pub(crate) slower: usize,
-}
-
-/// Measurements scatter, and a prober takes time of its own.
-const SLACK: f64 = 1.15;
-/// The rate at queue depth 1 may be so much lower than its latency allows.
-const IDLE: f64 = 0.7;
-/// A larger block may be answered so much faster than a smaller one, and move so much less data.
-const BETWEEN_SIZES: f64 = 0.7;
-
-/// What no single device can do: by Little's law between latency, depth and rate, and between sizes of blocks.
-pub(crate) fn contradictions(services: &[Service]) -> Vec<Contradiction> {
-    let mut found = Vec::new();
-    for (one, service) in services.iter().enumerate() {
-        let mut push = |what: String| found.push(Contradiction { what, one, other: None, slower: one });
-        let mean_us = mean_us_of(service);
-        let name = service.load.name();
-        let points = service.iops.as_ref().map_or(&[][..], |iops| &iops.points);
-        for &(depth, iops) in points {
-            let most = depth * 1e6 / mean_us;
-            if iops > most * SLACK {
-                push(format!(
-                    "{name}: {} requests a second at queue depth {} can't take {} µs each: by Little's law that is {} at most",
-                    plain_number(iops),
-                    plain_number(depth),
-                    plain_number(mean_us.round()),
-                    plain_number(most.round())
-                ));
-                break;
-            }
-            if depth == 1.0 && iops < most * IDLE {
-                push(format!(
-                    "{name}: at queue depth 1 a latency of {} µs is {} requests a second, and `iops` says {}",
-                    plain_number(mean_us.round()),
-                    plain_number(most.round()),
-                    plain_number(iops)
-                ));
-            }
-        }
-        if let Some(mb_s) = &service.mb_s
-            && most_mb_s(service) > mb_s.value * SLACK
-        {
-            push(format!(
-                "{name}: {} blocks a second of {} bytes are {} MB/s, and `mb_s` says {}",
-                plain_number(most_iops(service)),
-                service.block_bytes,
-                plain_number(most_mb_s(service).round()),
-                plain_number(mb_s.value)
-            ));
-        }
-        for (other, larger) in services.iter().enumerate() {
-            if larger.load != service.load || larger.block_bytes <= service.block_bytes {
-                continue;
-            }
-            let mut push =
-                |what, slower| found.push(Contradiction { what, one: other, other: Some(one), slower });
-            let larger_us = mean_us_of(larger);
-            if larger_us < mean_us * BETWEEN_SIZES {
-                let what = format!(
-                    "{name}: {} bytes take {} µs, and {} bytes {} µs",
-                    larger.block_bytes,
-                    plain_number(larger_us.round()),
-                    service.block_bytes,
-                    plain_number(mean_us.round())
-                );
-                push(what, one);
-            } else if most_mb_s(larger) < most_mb_s(service) * BETWEEN_SIZES {
-                let what = format!(
-                    "{name}: blocks of {} bytes come at {} MB/s at most, and smaller ones of {} bytes at {}",
-                    larger.block_bytes,
-                    plain_number(most_mb_s(larger).round()),
-                    service.block_bytes,
-                    plain_number(most_mb_s(service).round())
-                );
-                push(what, other);
-            }
-        }
-    }
-    found
-}
-
-/// One that takes no time would have no rate.
-fn mean_us_of(service: &Service) -> f64 {
-    service.latency_us.mean().max(1e-3)
-}
-
-/// At the depth at which most are answered.
-fn most_iops(service: &Service) -> f64 {
-    let alone = 1e6 / mean_us_of(service);
-    let rates = service.iops.iter().flat_map(|iops| &iops.points).map(|point| point.1);
-    rates
-        .fold(None, |most: Option<f64>, iops| Some(most.map_or(iops, |most| most.max(iops))))
-        .unwrap_or(alone)
-}
-
-fn most_mb_s(service: &Service) -> f64 {
-    most_iops(service) * f64::from(service.block_bytes) / 1e6
 }
 
 /// Whether there is a depth at which the device all but stands still.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rand::{Rng, RngExt};
 
-use crate::catalogue::{Curve, MeasuredLoad, MeasuredParameters, Service};
+use crate::catalogue::{MeasuredLoad, MeasuredParameters, Service};
 use crate::media::draw::Quantiles;
 
 /// Between which measured block sizes a request's size lies.
@@ -50,9 +50,9 @@ impl Size {
             None => (vec![1.0], mean_ns),
             Some(iops) => {
                 let deepest = iops.points.last().map_or(1.0, |point| point.0).clamp(1.0, DEEPEST) as usize;
-                let first = logarithmic(iops, 1.0);
+                let first = iops.logarithmic_at(1.0);
                 let speeds: Vec<f64> =
-                    (1..=deepest).map(|depth| logarithmic(iops, depth as f64) / first).collect();
+                    (1..=deepest).map(|depth| iops.logarithmic_at(depth as f64) / first).collect();
                 let fastest = speeds.iter().copied().fold(f64::MIN, f64::max) * first;
                 (speeds, 1e9 / fastest)
             }
@@ -62,18 +62,6 @@ impl Size {
 
     fn speed(&self, depth: usize) -> f64 {
         self.speeds[(depth.max(1) - 1).min(self.speeds.len() - 1)]
-    }
-}
-
-/// A curve that is straight on logarithms of both.
-fn logarithmic(curve: &Curve, x: f64) -> f64 {
-    let after = curve.points.partition_point(|point| point.0 <= x);
-    match (after.checked_sub(1).and_then(|before| curve.points.get(before)), curve.points.get(after)) {
-        (Some(&(x0, y0)), Some(&(x1, y1))) if x0 > 0.0 => {
-            (y0.ln() + (y1 / y0).ln() * (x / x0).ln() / (x1 / x0).ln()).exp()
-        }
-        (_, Some(&(_, y))) | (Some(&(_, y)), None) => y,
-        (None, None) => 1.0,
     }
 }
 

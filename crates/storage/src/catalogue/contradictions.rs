@@ -1,0 +1,496 @@
+//! What no single device can do: statements of a medium's file that contradict each other, by Little's law between latency, depth and rate,
+//! between sizes of blocks, and between what comes at random and what comes in sequence.
+
+use serde::{Deserialize, Serialize};
+
+use super::parameters::{MeasuredLoad, MeasuredOrder, MeasuredParameters, ModelParameters, Service};
+use super::{Figure, Published, plain_number};
+
+/// A statement of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Statement {
+    /// `latency_us` of a service, by its place among the services.
+    Latency(usize),
+    /// Its `iops`.
+    Iops(usize),
+    /// Its `mb_s`.
+    Bandwidth(usize),
+    /// A published figure, by its place among them.
+    Published(usize),
+}
+
+impl Statement {
+    /// The service that it is of.
+    pub(crate) fn service(self) -> Option<usize> {
+        match self {
+            Statement::Latency(place) | Statement::Iops(place) | Statement::Bandwidth(place) => Some(place),
+            Statement::Published(_) => None,
+        }
+    }
+}
+
+/// Two statements that can't be about one device.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Contradiction {
+    pub(crate) what: String,
+    /// The one to give up where both were measured: of two services the one that is slower than the other allows, since whatever disturbs a
+    /// probe makes it slower; and a published figure before a service.
+    pub(crate) one: Statement,
+    pub(crate) other: Statement,
+}
+
+/// What a published figure may contradict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Contradicted {
+    Figure(Figure),
+    /// A `[[model.service]]` of this load.
+    Load(MeasuredLoad),
+}
+
+impl Contradicted {
+    /// As catalogue files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Contradicted::Figure(figure) => figure.name(),
+            Contradicted::Load(load) => load.name(),
+        }
+    }
+
+    pub(super) fn choices() -> Vec<(&'static str, Contradicted)> {
+        let figures = Figure::ALL.iter().map(|figure| Contradicted::Figure(*figure));
+        let loads = MeasuredLoad::ALL.iter().map(|load| Contradicted::Load(*load));
+        figures.chain(loads).map(|one| (one.name(), one)).collect()
+    }
+}
+
+/// A contradiction that a file admits: both are in it, and it says why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KnownContradiction {
+    pub with: Contradicted,
+    pub why: String,
+}
+
+/// Measurements scatter, a prober takes time of its own, and figures are rounded and of several specimens.
+const SLACK: f64 = 1.15;
+/// The rate at queue depth 1 may be so much lower than its latency allows.
+const IDLE: f64 = 0.7;
+/// A larger block may be answered so much faster than a smaller one, and move so much less data; and so much less may come in sequence than
+/// at random.
+const BETWEEN_PROBES: f64 = 0.7;
+/// With so much under way a disk's head need not wait for the next request of a stream.
+const STREAMING_BYTES: f64 = 65_536.0;
+/// And with so much any device moves what it can.
+const SATURATING_BYTES: f64 = 1_048_576.0;
+
+/// Of what a measured device does load by load.
+pub(crate) fn of_services(services: &[Service]) -> Vec<Contradiction> {
+    let mut found = Vec::new();
+    for (place, service) in services.iter().enumerate() {
+        within(place, service, &mut found);
+        for (other, larger) in services.iter().enumerate() {
+            if larger.load == service.load && larger.block_bytes > service.block_bytes {
+                found.extend(between_sizes(services, place, other));
+            }
+        }
+        found.extend(beyond_its_stream(services, place));
+    }
+    found
+}
+
+/// Of a service by itself.
+fn within(place: usize, service: &Service, found: &mut Vec<Contradiction>) {
+    let (latency, iops) = (Statement::Latency(place), Statement::Iops(place));
+    let mut push = |what: String, one, other| found.push(Contradiction { what, one, other });
+    let mean_us = mean_us_of(service);
+    let name = service.load.name();
+    for &(depth, rate) in service.iops.iter().flat_map(|iops| &iops.points) {
+        let most = depth * 1e6 / mean_us;
+        if rate > most * SLACK {
+            let what = format!(
+                "{name}: {} requests a second at queue depth {} can't take {} µs each: by Little's law that is {} at most",
+                plain_number(rate),
+                plain_number(depth),
+                rounded(mean_us),
+                rounded(most)
+            );
+            push(what, iops, latency);
+            break;
+        }
+        if depth == 1.0 && rate < most * IDLE {
+            let what = format!(
+                "{name}: at queue depth 1 a latency of {} µs is {} requests a second, and `iops` says {}",
+                rounded(mean_us),
+                rounded(most),
+                plain_number(rate)
+            );
+            push(what, iops, latency);
+        }
+    }
+    if let Some(mb_s) = &service.mb_s
+        && most_mb_s(service) > mb_s.value * SLACK
+    {
+        let what = format!(
+            "{name}: {} blocks a second of {} bytes are {} MB/s, and `mb_s` says {}",
+            plain_number(most_iops(service)),
+            service.block_bytes,
+            rounded(most_mb_s(service)),
+            plain_number(mb_s.value)
+        );
+        push(what, Statement::Bandwidth(place), rate_of(place, service));
+    }
+}
+
+/// Of two services of a load, by the sizes of their blocks.
+fn between_sizes(services: &[Service], smaller: usize, larger: usize) -> Option<Contradiction> {
+    let (small, large) = (&services[smaller], &services[larger]);
+    let name = small.load.name();
+    let (small_us, large_us) = (mean_us_of(small), mean_us_of(large));
+    if large_us < small_us * BETWEEN_PROBES {
+        let what = format!(
+            "{name}: {} bytes take {} µs, and {} bytes {} µs",
+            large.block_bytes,
+            rounded(large_us),
+            small.block_bytes,
+            rounded(small_us)
+        );
+        let (one, other) = (Statement::Latency(smaller), Statement::Latency(larger));
+        return Some(Contradiction { what, one, other });
+    }
+    (most_mb_s(large) < most_mb_s(small) * BETWEEN_PROBES).then(|| Contradiction {
+        what: format!(
+            "{name}: blocks of {} bytes come at {} MB/s at most, and smaller ones of {} bytes at {}",
+            large.block_bytes,
+            rounded(most_mb_s(large)),
+            small.block_bytes,
+            rounded(most_mb_s(small))
+        ),
+        one: rate_of(larger, large),
+        other: rate_of(smaller, small),
+    })
+}
+
+/// Requests at random that move more than any stream of blocks as large, as many of them under way.
+fn beyond_its_stream(services: &[Service], place: usize) -> Option<Contradiction> {
+    let random = &services[place];
+    let stream = stream_of(random.load)?;
+    points_of(random).into_iter().find_map(|(depth, iops)| {
+        let mb_s = iops * f64::from(random.block_bytes) / 1e6;
+        let (slower, most) = fastest_stream(services, stream, depth, random.block_bytes)?;
+        (most < mb_s * BETWEEN_PROBES).then(|| Contradiction {
+            what: format!(
+                "{}: {} requests a second of {} bytes at queue depth {} are {} MB/s, and {} comes at {} at most",
+                random.load.name(),
+                plain_number(iops),
+                random.block_bytes,
+                plain_number(depth),
+                rounded(mb_s),
+                stream.name(),
+                rounded(most)
+            ),
+            one: rate_of(slower, &services[slower]),
+            other: rate_of(place, random),
+        })
+    })
+}
+
+/// What is published of a medium, with itself and with the services of a measured one; without what the file admits.
+pub(crate) fn of_figures(published: &[Published], model: Option<&ModelParameters>) -> Vec<Contradiction> {
+    let mut found = all_of_figures(published, model);
+    found.retain(|contradiction| admitted(contradiction, published, model).next().is_none());
+    found
+}
+
+/// Admitted contradictions that are none: places of a figure, and of the entry in its `contradicts`.
+pub(super) fn unfounded(published: &[Published], model: Option<&ModelParameters>) -> Vec<(usize, usize)> {
+    let found = all_of_figures(published, model);
+    let founded: Vec<(usize, usize)> =
+        found.iter().flat_map(|contradiction| admitted(contradiction, published, model)).collect();
+    let all = published
+        .iter()
+        .enumerate()
+        .flat_map(|(place, figure)| (0..figure.contradicts.len()).map(move |entry| (place, entry)));
+    all.filter(|one| !founded.contains(one)).collect()
+}
+
+fn all_of_figures(published: &[Published], model: Option<&ModelParameters>) -> Vec<Contradiction> {
+    let mut found = Vec::new();
+    between_figures(published, model, &mut found);
+    if let Some(ModelParameters::Measured(measured)) = model {
+        for (place, figure) in published.iter().enumerate() {
+            with_services(place, figure, measured, &mut found);
+        }
+    }
+    found
+}
+
+/// Where the file says that it knows of a contradiction: figures, and the entries in their `contradicts`.
+fn admitted<'a>(
+    contradiction: &'a Contradiction,
+    published: &'a [Published],
+    model: Option<&'a ModelParameters>,
+) -> impl Iterator<Item = (usize, usize)> + 'a {
+    let pairs =
+        [(contradiction.one, contradiction.other), (contradiction.other, contradiction.one)].into_iter();
+    pairs.flat_map(move |(one, other)| {
+        let with = subject_of(other, published, model);
+        let (place, entries) = match one {
+            Statement::Published(place) => (place, &published[place].contradicts[..]),
+            _ => (0, &[][..]),
+        };
+        let known = entries.iter().enumerate().filter(move |(_, entry)| with == Some(entry.with));
+        known.map(move |(entry, _)| (place, entry))
+    })
+}
+
+/// As a file names it.
+pub(crate) fn subject_of(
+    statement: Statement,
+    published: &[Published],
+    model: Option<&ModelParameters>,
+) -> Option<Contradicted> {
+    match (statement, model) {
+        (Statement::Published(place), _) => Some(Contradicted::Figure(published[place].figure)),
+        (of_service, Some(ModelParameters::Measured(measured))) => {
+            of_service.service().map(|place| Contradicted::Load(measured.service[place].load))
+        }
+        _ => None,
+    }
+}
+
+fn between_figures(all: &[Published], model: Option<&ModelParameters>, found: &mut Vec<Contradiction>) {
+    // One request at a time waits for a rented volume's rate, which its latency leaves out; and full buffers make writes wait.
+    let is_rented = matches!(model, None | Some(ModelParameters::Cloud(_) | ModelParameters::Network(_)));
+    for (one, rate) in all.iter().enumerate() {
+        let (latency, stream) = match rate.figure {
+            Figure::RandomReadIops => (Figure::ReadLatencyUs, Figure::SequentialReadMbS),
+            Figure::RandomWriteIops => (Figure::WriteLatencyUs, Figure::SequentialWriteMbS),
+            Figure::BurstReadIops => (Figure::ReadLatencyUs, Figure::BurstReadMbS),
+            Figure::BurstWriteIops => (Figure::WriteLatencyUs, Figure::BurstWriteMbS),
+            _ => continue,
+        };
+        let waits_alone = !is_rented && rate.queue_depth == 1 && rate.figure != Figure::RandomWriteIops;
+        let (iops, depth) = (plain_number(rate.value), rate.queue_depth);
+        let mb_s = rate.value * f64::from(rate.block_bytes) / 1e6;
+        for (other, figure) in all.iter().enumerate() {
+            let mut push = |what| {
+                let (one, other) = (Statement::Published(one), Statement::Published(other));
+                found.push(Contradiction { what, one, other });
+            };
+            let figure_text = plain_number(figure.value);
+            // Half of the requests take the median at least.
+            let is_usual = figure.percentile.is_none_or(|percentile| percentile <= 50.0);
+            let is_alone = figure.queue_depth == 1 && figure.block_bytes == rate.block_bytes;
+            if figure.figure == latency && is_usual && is_alone {
+                let share = figure.percentile.map_or(1.0, |percentile| 1.0 - percentile / 100.0);
+                let most = f64::from(depth) * 1e6 / (figure.value * share);
+                if rate.value > most * SLACK {
+                    push(format!(
+                        "{iops} IOPS at queue depth {depth} and {figure_text} µs each: by Little's law that is {} at most",
+                        rounded(most)
+                    ));
+                } else if waits_alone && figure.percentile.is_none() && rate.value < most * IDLE {
+                    push(format!(
+                        "{iops} IOPS at queue depth 1 and {figure_text} µs each: by Little's law that is {}",
+                        rounded(most)
+                    ));
+                }
+            }
+            let has_more_under_way = u64::from(figure.queue_depth) * u64::from(figure.block_bytes)
+                >= u64::from(rate.queue_depth) * u64::from(rate.block_bytes);
+            if figure.figure == stream && has_more_under_way && mb_s > figure.value * SLACK {
+                push(format!(
+                    "{iops} random requests a second of {} bytes are {} MB/s, and a stream has {figure_text}",
+                    rate.block_bytes,
+                    rounded(mb_s)
+                ));
+            }
+        }
+    }
+}
+
+/// A published rate or stream against what the services say of the same requests, and of others that bound them.
+fn with_services(
+    place: usize,
+    figure: &Published,
+    measured: &MeasuredParameters,
+    found: &mut Vec<Contradiction>,
+) {
+    use MeasuredLoad::{RandomRead, RandomWrite, SequentialRead, SequentialWrite};
+    let load = match figure.figure {
+        Figure::RandomReadIops => RandomRead,
+        Figure::RandomWriteIops => RandomWrite,
+        Figure::SequentialReadMbS => SequentialRead,
+        Figure::SequentialWriteMbS => SequentialWrite,
+        _ => return,
+    };
+    let services = &measured.service;
+    let block_bytes = f64::from(figure.block_bytes);
+    let depth = f64::from(figure.queue_depth);
+    let (iops, mb_s) = match stream_of(load) {
+        Some(_) => (figure.value, figure.value * block_bytes / 1e6),
+        None => (figure.value * 1e6 / block_bytes, figure.value),
+    };
+    let mut push = |what, other| {
+        found.push(Contradiction { what, one: Statement::Published(place), other });
+    };
+    let said = format!("{} {}", figure.figure.name(), plain_number(figure.value));
+    let alike = |service: &&Service| service.load == load && service.block_bytes == figure.block_bytes;
+    if let Some((at, service)) = services.iter().enumerate().find(|(_, service)| alike(service)) {
+        let is_buffered =
+            matches!(load, RandomWrite | SequentialWrite) && measured.device.write_buffer_bytes.value > 0.0;
+        let (least, most, by) = allowed_at(at, service, depth, is_buffered);
+        if iops > most * SLACK || iops < least / SLACK {
+            let (bound, words) = if iops > most { (most, "at most") } else { (least, "at least") };
+            // In the figure's own unit.
+            let bound = bound * figure.value / iops;
+            let what = format!(
+                "{said} at queue depth {} with {} bytes, and by its service that is {} {words}",
+                figure.queue_depth,
+                figure.block_bytes,
+                rounded(bound)
+            );
+            push(what, by);
+        }
+    }
+    let Some(stream) = stream_of(load) else {
+        let is_disk = measured.order.value == MeasuredOrder::Any;
+        stream_with_services(figure, load, services, is_disk, &mut push);
+        return;
+    };
+    if let Some((at, most)) = fastest_stream(services, stream, depth, figure.block_bytes)
+        && most < mb_s * BETWEEN_PROBES
+    {
+        let what = format!(
+            "{said} is {} MB/s, and {} comes at {} at most",
+            rounded(mb_s),
+            stream.name(),
+            rounded(most)
+        );
+        push(what, rate_of(at, &services[at]));
+    }
+}
+
+/// A published stream is what the device moves at most: services of its direction that move more with no more under way, or on a disk at all.
+fn stream_with_services(
+    figure: &Published,
+    load: MeasuredLoad,
+    services: &[Service],
+    is_disk: bool,
+    push: &mut impl FnMut(String, Statement),
+) {
+    let under_way = f64::from(figure.queue_depth) * f64::from(figure.block_bytes);
+    let bounds_all = under_way >= SATURATING_BYTES || (is_disk && under_way >= STREAMING_BYTES);
+    let most = figure.value * SLACK;
+    let said = format!("{} {}", figure.figure.name(), plain_number(figure.value));
+    for (at, service) in services.iter().enumerate() {
+        if service.load != load && stream_of(service.load) != Some(load) {
+            continue;
+        }
+        let name = service.load.name();
+        let block_bytes = f64::from(service.block_bytes);
+        let points = points_of(service);
+        // What it says of the same requests was compared already.
+        let is_alike = service.load == load && service.block_bytes == figure.block_bytes;
+        let is_compared =
+            is_alike && points.last().is_some_and(|deepest| f64::from(figure.queue_depth) <= deepest.0);
+        let beyond = points.into_iter().find(|(depth, iops)| {
+            let is_bound = bounds_all || depth * block_bytes <= under_way;
+            is_bound && iops * block_bytes / 1e6 > most
+        });
+        if let Some((depth, iops)) = beyond.filter(|_| !is_compared) {
+            let what = format!(
+                "{said}, and {name} of {} bytes comes at {} MB/s at queue depth {}",
+                service.block_bytes,
+                rounded(iops * block_bytes / 1e6),
+                plain_number(depth)
+            );
+            push(what, rate_of(at, service));
+        }
+        if let Some(mb_s) = &service.mb_s
+            && bounds_all
+            && mb_s.value > most
+        {
+            let what = format!("{said}, and `mb_s` of {name} is {}", plain_number(mb_s.value));
+            push(what, Statement::Bandwidth(at));
+        }
+    }
+}
+
+/// The least and the most requests a second that a service allows at a depth, and which of its statements says so.
+fn allowed_at(place: usize, service: &Service, depth: f64, is_buffered: bool) -> (f64, f64, Statement) {
+    let alone = 1e6 / mean_us_of(service);
+    let (least, most, by) = match &service.iops {
+        Some(iops) if iops.points.last().is_some_and(|deepest| depth <= deepest.0) => {
+            let rate = iops.logarithmic_at(depth);
+            (rate, rate, Statement::Iops(place))
+        }
+        None if depth == 1.0 => (alone, alone, Statement::Latency(place)),
+        // Deeper than it was measured, only Little's law is sure.
+        _ => (0.0, depth * alone, Statement::Latency(place)),
+    };
+    // A full buffer drains as fast as the device can, however few writes are under way.
+    let most = if is_buffered { most.max(most_iops(service)) } else { most };
+    (least, most, by)
+}
+
+/// The service of a stream that moves most, of those with blocks as large, and as many of them under way; and how much that is.
+fn fastest_stream(
+    services: &[Service],
+    stream: MeasuredLoad,
+    depth: f64,
+    block_bytes: u32,
+) -> Option<(usize, f64)> {
+    let alike = services
+        .iter()
+        .enumerate()
+        .filter(|(_, service)| service.load == stream && service.block_bytes >= block_bytes);
+    let rates = alike.flat_map(|(place, service)| {
+        let deep = points_of(service).into_iter().filter(move |point| point.0 >= depth);
+        deep.map(move |(_, iops)| (place, iops * f64::from(service.block_bytes) / 1e6))
+    });
+    rates.max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// The same in sequence; none of what is in sequence, or finds room in a buffer.
+fn stream_of(load: MeasuredLoad) -> Option<MeasuredLoad> {
+    match load {
+        MeasuredLoad::RandomRead => Some(MeasuredLoad::SequentialRead),
+        MeasuredLoad::RandomWrite => Some(MeasuredLoad::SequentialWrite),
+        MeasuredLoad::SequentialRead | MeasuredLoad::SequentialWrite | MeasuredLoad::BufferedWrite => None,
+    }
+}
+
+/// Depths and rates that the service states.
+fn points_of(service: &Service) -> Vec<(f64, f64)> {
+    match &service.iops {
+        Some(iops) => iops.points.clone(),
+        None => vec![(1.0, 1e6 / mean_us_of(service))],
+    }
+}
+
+/// The statement that says how many it answers.
+fn rate_of(place: usize, service: &Service) -> Statement {
+    match &service.iops {
+        Some(_) => Statement::Iops(place),
+        None => Statement::Latency(place),
+    }
+}
+
+/// One that takes no time would have no rate.
+fn mean_us_of(service: &Service) -> f64 {
+    service.latency_us.mean().max(1e-3)
+}
+
+/// At the depth at which most are answered.
+fn most_iops(service: &Service) -> f64 {
+    points_of(service).into_iter().map(|point| point.1).fold(0.0, f64::max)
+}
+
+fn most_mb_s(service: &Service) -> f64 {
+    most_iops(service) * f64::from(service.block_bytes) / 1e6
+}
+
+fn rounded(value: f64) -> String {
+    plain_number(value.round())
+}
