@@ -33,6 +33,12 @@ impl Estimate {
         &self.name
     }
 
+    /// Whether it is the curve of a measured service, of which a model takes what it gains from depth: all of it times a factor would be
+    /// the same.
+    fn is_rate_at_depths(&self) -> bool {
+        self.name == "iops" && self.pointer.contains("/service/")
+    }
+
     /// The medium with this value times `factor`; none where that makes no medium.
     pub fn scaled(&self, medium: &Medium, factor: f64) -> Option<Medium> {
         let mut whole = serde_json::to_value(medium).expect("a medium is plain data");
@@ -44,17 +50,33 @@ impl Estimate {
             *value =
                 Value::from(if number.fract() == 0.0 && scaled >= 1.0 { scaled.round() } else { scaled });
         }
+        let is_of_depths = self.is_rate_at_depths();
         for key in ["quantiles", "points"] {
+            let mut first = None;
             for pair in entry.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
                 // Of a share and a value, or a depth and a rate.
-                let number = pair.get_mut(1)?;
-                *number = Value::from(number.as_f64()? * factor);
+                let (x, y) = (pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?);
+                let scaled = match is_of_depths {
+                    true => beside_one(*first.get_or_insert(y), x, y, factor),
+                    false => y * factor,
+                };
+                *pair.get_mut(1)? = Value::from(scaled);
             }
         }
         let scaled: Medium = serde_json::from_value(whole).ok()?;
         // Twice nothing is nothing.
         (scaled != *medium && scaled.problems().is_empty()).then_some(scaled)
     }
+}
+
+/// A rate at a depth times a factor, where one request at a time has the rate `alone`. That one is what the latency says and stays; what can
+/// be estimated is how much more comes of more requests at once: no less than nothing, and no more than as many times as there are
+/// requests. Where the file itself has less or more, so may be its multiple.
+fn beside_one(alone: f64, depth: f64, rate: f64, factor: f64) -> f64 {
+    if depth <= 1.0 {
+        return rate;
+    }
+    (rate * factor).clamp(rate.min(alone), rate.max(depth * alone))
 }
 
 fn collect(value: &Value, pointer: String, found: &mut Vec<Estimate>) {
@@ -86,6 +108,8 @@ fn collect(value: &Value, pointer: String, found: &mut Vec<Estimate>) {
 mod tests {
     use super::*;
     use crate::catalogue;
+    use crate::predict::{self, ClosedLoop, Pattern};
+    use crate::stack::InitialState;
 
     #[test]
     fn estimates_are_those_that_the_file_marks() {
@@ -95,6 +119,44 @@ mod tests {
             assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
         }
         assert!(!names.iter().any(|name| name == "baseline_iops"), "{names:?}");
+    }
+
+    /// How many reads a second a medium answers at a depth.
+    fn iops(medium: &Medium, queue_depth: usize) -> f64 {
+        let load = ClosedLoop {
+            pattern: Pattern::RandomRead,
+            block_bytes: 4096,
+            queue_depth,
+            requests: 20_000,
+            warmup: 1_000,
+            seed: 1,
+        };
+        predict::closed_loop(&mut *medium.model(1 << 30, 1, InitialState::Fresh), &load).iops
+    }
+
+    #[test]
+    fn an_estimated_rate_of_a_service_changes_what_depth_gains_and_no_latency() {
+        let medium = catalogue::find("i3-2xlarge").unwrap();
+        let estimates = Estimate::of(&medium);
+        let of_reads = estimates.iter().find(|one| one.pointer.ends_with("/service/0/iops")).unwrap();
+        let (alone, deep) = (iops(&medium, 1), iops(&medium, 256));
+        for factor in [0.5, 2.0] {
+            let changed = of_reads.scaled(&medium, factor).unwrap();
+            let (new_alone, new_deep) = (iops(&changed, 1), iops(&changed, 256));
+            assert!((new_alone / alone - 1.0).abs() < 0.01, "alone: {alone}, {new_alone}");
+            assert!((new_deep / deep / factor - 1.0).abs() < 0.05, "deep: {deep}, {new_deep} for {factor}");
+        }
+    }
+
+    #[test]
+    fn what_depth_gains_is_neither_less_than_nothing_nor_beyond_littles_law() {
+        assert_eq!(beside_one(100.0, 1.0, 100.0, 2.0), 100.0);
+        assert_eq!(beside_one(100.0, 32.0, 1_000.0, 2.0), 2_000.0);
+        assert_eq!(beside_one(100.0, 4.0, 300.0, 2.0), 400.0);
+        assert_eq!(beside_one(100.0, 32.0, 150.0, 0.5), 100.0);
+        // A device that does less with more to do, as its file has it.
+        assert_eq!(beside_one(100.0, 32.0, 80.0, 0.5), 80.0);
+        assert_eq!(beside_one(100.0, 2.0, 250.0, 2.0), 250.0);
     }
 
     #[test]
