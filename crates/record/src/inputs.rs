@@ -53,6 +53,11 @@ pub struct InputCertificate {
     pub estimates: Vec<EstimateShare>,
     pub time_if_fast: f64,
     pub time_if_slow: f64,
+    /// How many times as long operations would take, at the most, if slow motion did not speed up what programs compute between their
+    /// requests: on cores as fast as this host's. How fast the study's are, no source of the inputs says. Absent where it is hardly worth
+    /// telling, where it can't be told, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_time: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -60,8 +65,20 @@ pub struct InputCertificate {
 pub enum InputVerdict {
     /// The sources carry it.
     Known,
-    /// Less than half of it is covered, or more than half of the time rests on estimates.
+    /// Less than half of it is covered, more than half of the time rests on estimates, or the program's own time decides as much as the
+    /// devices'.
     Uncertain,
+}
+
+/// Why less is known than it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// Sources cover too little of the requests.
+    Coverage,
+    /// Too much of the devices' time rests on estimates.
+    Estimates,
+    /// How long the program computes on the study's machine is no value of any source, and matters.
+    OwnTime,
 }
 
 impl InputVerdict {
@@ -82,6 +99,8 @@ impl InputCertificate {
     pub const MIN_COVERED: f64 = 0.5;
     /// The most of the devices' time that may rest on estimates.
     pub const MAX_ESTIMATED: f64 = 0.5;
+    /// Operations that would take so many times as long, or more, are decided by a program of which no source knows how fast it is.
+    pub const LIMIT_OWN_TIME: f64 = 1.25;
 
     /// Of devices, each with the time that it was busy; none where none is known.
     pub fn of(devices: &[(f64, &DeviceInputs)]) -> Option<InputCertificate> {
@@ -117,16 +136,36 @@ impl InputCertificate {
             .collect();
         estimates.retain(|estimate| estimate.share >= MIN_SHARE);
         estimates.sort_by(|a, b| b.share.total_cmp(&a.share));
-        let estimated = mean(&|one| one.estimated);
-        let is_known = covered.all >= Self::MIN_COVERED && estimated <= Self::MAX_ESTIMATED;
-        Some(InputCertificate {
-            verdict: if is_known { InputVerdict::Known } else { InputVerdict::Uncertain },
+        let certificate = InputCertificate {
+            verdict: InputVerdict::Known,
             covered,
-            estimated,
+            estimated: mean(&|one| one.estimated),
             estimates,
             time_if_fast: mean(&|one| one.time_if_fast),
             time_if_slow: mean(&|one| one.time_if_slow),
-        })
+            own_time: None,
+        };
+        Some(certificate.with_own_time(None))
+    }
+
+    /// The same with how many times as long operations would take, at the most, if programs computed no faster beside their devices than they do.
+    pub fn with_own_time(mut self, own_time: Option<f64>) -> InputCertificate {
+        self.own_time = own_time;
+        self.verdict = match self.unknown().is_empty() {
+            true => InputVerdict::Known,
+            false => InputVerdict::Uncertain,
+        };
+        self
+    }
+
+    /// What makes it uncertain; empty where it is known.
+    pub fn unknown(&self) -> Vec<Unknown> {
+        let all = [
+            (Unknown::Coverage, self.covered.all < Self::MIN_COVERED),
+            (Unknown::Estimates, self.estimated > Self::MAX_ESTIMATED),
+            (Unknown::OwnTime, self.own_time.is_some_and(|times| times >= Self::LIMIT_OWN_TIME)),
+        ];
+        all.into_iter().filter(|(_, is_so)| *is_so).map(|(why, _)| why).collect()
     }
 }
 
@@ -157,5 +196,39 @@ mod tests {
         let certificate = InputCertificate::of(&[(1.0, &known), (3.0, &guessed)]).unwrap();
         assert_eq!(certificate.verdict, InputVerdict::Uncertain);
         assert_eq!(InputCertificate::of(&[(1.0, &DeviceInputs::default())]), None);
+    }
+
+    #[test]
+    fn a_program_that_decides_as_much_as_its_devices_is_no_known_input() {
+        let certificate =
+            |own_time| InputCertificate::of(&[(1.0, &device(1.0, 0.0))]).unwrap().with_own_time(own_time);
+        for (own_time, verdict) in [
+            (None, InputVerdict::Known),
+            (Some(1.24), InputVerdict::Known),
+            (Some(1.25), InputVerdict::Uncertain),
+            (Some(4.2), InputVerdict::Uncertain),
+        ] {
+            assert_eq!(certificate(own_time).verdict, verdict, "{own_time:?}");
+        }
+        assert_eq!(certificate(Some(1.6)).unknown(), [Unknown::OwnTime]);
+        let nothing = InputCertificate::of(&[(1.0, &device(0.0, 1.0))]).unwrap().with_own_time(Some(2.0));
+        assert_eq!(nothing.unknown(), [Unknown::Coverage, Unknown::Estimates, Unknown::OwnTime]);
+        assert!(certificate(None).unknown().is_empty());
+    }
+
+    /// As a version before this one wrote it.
+    #[test]
+    fn a_certificate_without_own_time_is_read() {
+        let written = certificate_text();
+        assert!(!written.contains("own_time"));
+        let read: InputCertificate = serde_json::from_str(&written).unwrap();
+        assert_eq!((read.own_time, read.verdict), (None, InputVerdict::Known));
+        let with = read.with_own_time(Some(1.5));
+        let again: InputCertificate = serde_json::from_str(&serde_json::to_string(&with).unwrap()).unwrap();
+        assert_eq!(again, with);
+    }
+
+    fn certificate_text() -> String {
+        serde_json::to_string(&InputCertificate::of(&[(1.0, &device(1.0, 0.0))]).unwrap()).unwrap()
     }
 }

@@ -47,7 +47,7 @@ pub use devices::{
 };
 pub use explained::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
 pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
-pub use inputs::{Covered, DeviceInputs, EstimateShare, InputCertificate, InputVerdict};
+pub use inputs::{Covered, DeviceInputs, EstimateShare, InputCertificate, InputVerdict, Unknown};
 pub use integrity::{IntegrityRecord, WrongValue, WrongValueProblem};
 pub use interval_log::IntervalLog;
 pub use job::{DirectoryUse, JobRecord, StageRecord, StoreRequests, TaskTime};

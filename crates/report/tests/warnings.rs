@@ -48,7 +48,42 @@ fn cells_whose_inputs_are_uncertain_are_marked_everywhere() {
     );
     let own = found.cells.iter().find(|cell| cell.storage == baseline).unwrap();
     assert_eq!(own.ratio_if_estimates_off, None);
-    assert!(export::csv(&loaded).contains(",uncertain,0.9,0.8,"));
+    assert!(export::csv(&loaded).contains(",uncertain,0.9,0.8,,"));
+}
+
+/// All is known of its devices, and nothing of how long the program computes beside them on the study's machine.
+#[test]
+fn cells_whose_programs_decide_as_much_as_devices_are_marked_everywhere() {
+    let mut loaded = fixture::small();
+    let baseline = loaded.run.baseline.clone();
+    for record in &mut loaded.records {
+        let inputs = DeviceInputs {
+            requests: 1000,
+            covered: Covered { kind: 1.0, size: 1.0, depth: 0.9, mix: 0.0, all: 0.9 },
+            time_if_fast: 1.0,
+            time_if_slow: 1.0,
+            ..DeviceInputs::default()
+        };
+        let own_time = (record.cell.storage != baseline).then_some(4.2);
+        record.inputs = InputCertificate::of(&[(1.0, &inputs)]).map(|inputs| inputs.with_own_time(own_time));
+    }
+    let text = terminal::comparison(&loaded, 1000, false);
+    for words in [
+        "faithful, ! INPUTS",
+        "Uncertain inputs: slow motion speeds up what its programs compute between their requests",
+        "operations would take up to 4.2 times as long",
+        "compare storages with more clients",
+    ] {
+        assert!(text.contains(words), "'{words}' is not said: {text}");
+    }
+    // Nothing else is wrong with them.
+    assert!(!text.contains("like what the media's sources measured"), "{text}");
+    let page = html::render(&loaded);
+    assert!(page.contains("⚠ inputs") && page.contains("up to 4.2 times as long"));
+    assert!(export::csv(&loaded).contains(",uncertain,0.9,0,4.2,"));
+    let found = export::export(&loaded);
+    let other = found.cells.iter().find(|cell| cell.storage != baseline && cell.inputs.is_some()).unwrap();
+    assert_eq!(other.inputs.as_ref().unwrap().own_time, Some(4.2));
 }
 
 #[test]

@@ -1,16 +1,21 @@
 //! How far what is known of media carries a cell's figures, beside whether they are faithful to it.
 
-use underlay_record::{Covered, InputCertificate, InputVerdict};
+use underlay_record::{Covered, InputCertificate, InputVerdict, Unknown};
 
 use crate::comparison::CellResult;
 use crate::quantity;
 use crate::statistics::Interval;
 
-/// The certificate of a cell's inputs: of the completed repetition that rests most on estimates. All of a cell ask for the same, so they
-/// hardly differ.
+/// The certificate of a cell's inputs: of the completed repetition of which least is known. All of a cell ask for the same, so they hardly
+/// differ; but one may lie on the other side of a limit, and it decides.
 pub fn of<'a>(result: &CellResult<'a>) -> Option<&'a InputCertificate> {
-    let all = result.completed().filter_map(|record| record.inputs.as_ref());
-    all.max_by(|a, b| a.estimated.total_cmp(&b.estimated))
+    least_known(result.completed().filter_map(|record| record.inputs.as_ref()))
+}
+
+/// The one with the most that makes it uncertain, and of equal ones the one that rests most on estimates.
+fn least_known<'a>(all: impl Iterator<Item = &'a InputCertificate>) -> Option<&'a InputCertificate> {
+    let uncertain = |one: &InputCertificate| (one.verdict == InputVerdict::Uncertain, one.unknown().len());
+    all.max_by(|a, b| uncertain(a).cmp(&uncertain(b)).then(a.estimated.total_cmp(&b.estimated)))
 }
 
 /// Whether less is known than it takes.
@@ -30,8 +35,26 @@ pub fn range(ratio: f64, result: &CellResult, baseline: &CellResult) -> Option<I
     (range.high > range.low * 1.005).then_some(range)
 }
 
+/// What makes it uncertain beside what its devices were asked for: how long the program computes.
+pub fn own_time_in_words(inputs: &InputCertificate) -> Option<String> {
+    let times = inputs.own_time.filter(|_| inputs.unknown().contains(&Unknown::OwnTime))?;
+    Some(format!(
+        "slow motion speeds up what its programs compute between their requests: on cores as fast as this host's, operations would take up to \
+         {times:.1} times as long, and no source says how fast the study's are"
+    ))
+}
+
 /// `52 % of its I/O is covered by what sources measured, and 81 % of device time rests on estimates (read_latency_us 78 %)`
 pub fn in_words(inputs: &InputCertificate) -> String {
+    let devices = devices_in_words(inputs);
+    match own_time_in_words(inputs) {
+        Some(own_time) => format!("{devices}; {own_time}"),
+        None => devices,
+    }
+}
+
+/// The same, without what programs compute.
+pub fn devices_in_words(inputs: &InputCertificate) -> String {
     let covered = covered_in_words(&inputs.covered);
     if inputs.estimated <= 0.0 {
         return format!("{covered}; no device time rests on estimates");
@@ -68,6 +91,8 @@ fn covered_in_words(covered: &Covered) -> String {
 
 #[cfg(test)]
 mod tests {
+    use underlay_record::DeviceInputs;
+
     use super::*;
 
     #[test]
@@ -84,6 +109,46 @@ mod tests {
         assert!(of(1.0, 1.0, 0.1).starts_with("for 90 % of the I/O"));
     }
 
+    fn certificate(all: f64, estimated: f64) -> InputCertificate {
+        let inputs = DeviceInputs {
+            requests: 100,
+            covered: Covered { kind: 1.0, size: 1.0, depth: all, mix: 1.0, all },
+            estimated,
+            estimates: Vec::new(),
+            time_if_fast: 1.0,
+            time_if_slow: 1.0 + estimated,
+        };
+        InputCertificate::of(&[(1.0, &inputs)]).unwrap()
+    }
+
+    #[test]
+    fn a_repetition_that_is_uncertain_is_not_hidden_by_one_with_more_estimates() {
+        let (known, uncovered, guessed) =
+            (certificate(0.51, 0.4), certificate(0.49, 0.1), certificate(0.9, 0.8));
+        let of = |all: &[&InputCertificate]| least_known(all.iter().copied()).cloned();
+        assert_eq!(of(&[&known, &uncovered]), Some(uncovered.clone()));
+        assert_eq!(of(&[&uncovered, &known]), Some(uncovered.clone()));
+        assert_eq!(
+            of(&[&guessed, &uncovered]),
+            Some(guessed),
+            "of uncertain ones, the one with more estimates"
+        );
+        let sped_up = uncovered.clone().with_own_time(Some(1.5));
+        assert_eq!(of(&[&sped_up, &uncovered, &known]), Some(sped_up));
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn the_programs_own_time_has_words_of_its_own() {
+        let plain = certificate(0.9, 0.0);
+        assert_eq!(own_time_in_words(&plain), None);
+        assert_eq!(own_time_in_words(&plain.clone().with_own_time(Some(1.2))), None);
+        let sped_up = plain.with_own_time(Some(4.23));
+        assert!(own_time_in_words(&sped_up).unwrap().contains("up to 4.2 times as long"));
+        assert!(in_words(&sped_up).starts_with("90 % of the I/O is like"), "{}", in_words(&sped_up));
+        assert!(in_words(&sped_up).contains("; slow motion speeds up"), "{}", in_words(&sped_up));
+    }
+
     #[test]
     fn certificates_say_how_much_rests_on_estimates() {
         let inputs = InputCertificate {
@@ -93,6 +158,7 @@ mod tests {
             estimates: Vec::new(),
             time_if_fast: 1.0,
             time_if_slow: 1.25,
+            own_time: None,
         };
         assert_eq!(
             in_words(&inputs),

@@ -3,7 +3,7 @@
 mod cpus;
 mod run;
 
-use underlay_record::{CellStatus, InputCertificate, RunRecord, Verdict};
+use underlay_record::{CellStatus, RunRecord, Unknown, Verdict};
 
 use crate::cell::activity;
 use crate::comparison::{CellResult, Comparison, Outcome, inputs, search};
@@ -128,7 +128,17 @@ fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
 /// The other half of the certificate: whether the model had the right time to keep.
 fn about_inputs(comparison: &Comparison, result: &CellResult, name: &str, found: &mut Collector) {
     let Some(known) = inputs::of(result).filter(|_| inputs::is_uncertain(result)) else { return };
-    let mut text = format!("{UNCERTAIN_INPUTS}: {}", inputs::in_words(known));
+    if let Some(own_time) = inputs::own_time_in_words(known) {
+        let text = format!("{UNCERTAIN_INPUTS}: {own_time}");
+        let remedy = "compare storages with more clients, which keep the cores or the devices busy, or in less slow motion";
+        let extent = known.own_time.unwrap_or_default();
+        found.add(Warning::doubtful(text).extent(extent).remedy(remedy).of(name));
+    }
+    let unknown = known.unknown();
+    if unknown == [Unknown::OwnTime] {
+        return;
+    }
+    let mut text = format!("{UNCERTAIN_INPUTS}: {}", inputs::devices_in_words(known));
     let ratio = result.figures().and_then(|figures| figures.ratio);
     let baseline = comparison.cells().find(|one| {
         one.cell.storage == comparison.baseline
@@ -146,7 +156,7 @@ fn about_inputs(comparison: &Comparison, result: &CellResult, name: &str, found:
             quantity::ratio_interval(range)
         );
     }
-    let remedy = match known.estimated > InputCertificate::MAX_ESTIMATED {
+    let remedy = match unknown.contains(&Unknown::Estimates) {
         true => "measure the device (`underlay media measure`), or set what you know of it beside `medium`",
         false => {
             "read the ratio as the model's, and not as the device's: nobody published what it does with such I/O"

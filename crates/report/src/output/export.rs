@@ -392,7 +392,7 @@ fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
 /// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
 ///
 /// `published`, `published_ratio` and `reading` are of the first published throughput.
-pub const CSV_COLUMNS: [&str; 58] = [
+pub const CSV_COLUMNS: [&str; 59] = [
     "system",
     "storage",
     "workload",
@@ -428,6 +428,7 @@ pub const CSV_COLUMNS: [&str; 58] = [
     "inputs_verdict",
     "inputs_covered",
     "inputs_estimated",
+    "inputs_own_time",
     "ratio_if_estimates_off_low",
     "ratio_if_estimates_off_high",
     "price_usd",
@@ -506,6 +507,7 @@ fn csv_fields(cell: &CellExport) -> Vec<String> {
     fields.push(inputs.map_or(String::new(), |inputs| inputs.verdict.name().to_owned()));
     fields.push(optional(inputs.map(|inputs| inputs.covered.all)));
     fields.push(optional(inputs.map(|inputs| inputs.estimated)));
+    fields.push(optional(inputs.and_then(|inputs| inputs.own_time)));
     fields.extend(ends(cell.ratio_if_estimates_off));
     fields.extend([cell.cost.price_usd, cell.cost.usd_per_tb, cell.cost.usd_per_kops].map(optional));
     let first =

@@ -1,5 +1,7 @@
 //! One cell, once: storage attached, the system started inside its budget, driven, measured, cleared away.
 
+mod inputs;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{Confined, Processors, Registry, choice};
 use underlay_record::{
-    CellStatus, DirtyLimitRecord, InputCertificate, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord,
-    Requests, RunRecord, SCHEMA_VERSION, SearchRecord, TopologyRecord,
+    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord, Requests,
+    RunRecord, SCHEMA_VERSION, SearchRecord, TopologyRecord,
 };
 use underlay_storage::stack::Pace;
 use underlay_sync::Mutex;
@@ -93,12 +95,7 @@ impl Observed {
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
         }
-        let known: Vec<_> = record
-            .devices
-            .iter()
-            .filter_map(|device| Some((device.totals.busy_us, device.inputs.as_ref()?)))
-            .collect();
-        record.inputs = InputCertificate::of(&known);
+        record.inputs = inputs::certified(plan, &record, self.search.is_some());
         record.search = self.search;
         record.node_events = self.node_events;
         record.read_back = self.read_back;

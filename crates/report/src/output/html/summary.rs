@@ -53,7 +53,8 @@ pub(super) fn warnings_box(page: &Page) -> Markup {
         @if !of_inputs.is_empty() {
             aside.box {
                 h2 { "⚠ Uncertain inputs: read these ratios as the models'" }
-                p { "This is no fault of the measurement: what real devices do under such a load is published only in part." }
+                p { "This is no fault of the measurement: what real devices do under such a load is published only in part, and how long \
+                     programs compute between their requests not at all." }
                 (warning_list(&of_inputs))
             }
         }
