@@ -82,8 +82,46 @@ mod tests {
             let told = |budget_bytes| system.memory(&BTreeMap::new(), budget_bytes, ClientLoad::default());
             let refused = told(GIB).unwrap().unwrap_err();
             assert!(refused.contains("is too small: expected at least"), "{refused}");
-            assert!(told(64 * GIB).is_none());
+            assert!(told(64 * GIB).unwrap().is_ok());
         }
+    }
+
+    #[test]
+    fn batch_systems_tell_what_runs_at_once() {
+        let count = |plan: &MemoryPlan, what: &str| {
+            plan.processes.iter().filter(|one| one.what == what).map(|one| one.count).sum::<u64>()
+        };
+        let none = ClientLoad::default();
+        let hadoop =
+            plan("hadoop", &[("datanodes", "4"), ("containers", "6"), ("replication", "3")], 16 * GIB, none)
+                .unwrap();
+        for (what, expected) in
+            [("NameNode", 1), ("DataNode", 4), ("ResourceManager", 1), ("NodeManager", 1), ("task", 6)]
+        {
+            assert_eq!(count(&hadoop, what), expected, "{what} of {hadoop:?}");
+        }
+        let spark = plan("spark", &[("executors", "3")], 16 * GIB, none).unwrap();
+        for (what, expected) in [("Spark worker", 1), ("driver", 1), ("executor", 3), ("DataNode", 3)] {
+            assert_eq!(count(&spark, what), expected, "{what} of {spark:?}");
+        }
+        let store = plan("spark", &[("store", "s3a"), ("osds", "3")], 16 * GIB, none).unwrap();
+        assert_eq!((count(&store, "OSD"), count(&store, "DataNode")), (3, 0));
+        assert!(store.cache_bytes() > store.page_cache_bytes(), "OSDs have caches of their own: {store:?}");
+        for one in [hadoop, spark, store] {
+            assert!(one.process_bytes() < 16 * GIB && one.page_cache_bytes() >= 128 << 20, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_storage_decides_or_a_running_cluster_has_is_not_told() {
+        let told = |system: &str, settings: &[(&str, &str)]| {
+            let settings: BTreeMap<String, String> =
+                settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+            crate::find(system).unwrap().memory(&settings, 16 * GIB, ClientLoad::default())
+        };
+        assert!(told("spark", &[("store", "s3a")]).is_none(), "as many OSDs as it has directories");
+        assert!(told("hadoop", &[("configuration", "/etc/hadoop/conf")]).is_none());
+        assert!(told("command", &[("start", "sleep 1")]).is_none(), "all is for its program and pages");
     }
 
     #[test]
@@ -95,6 +133,8 @@ mod tests {
             ("je-ha", &[("nodes", "3")]),
             ("oracle-nosql", &[("nodes", "3"), ("capacity", "2")]),
             ("rocksdb", &[]),
+            ("hadoop", &[]),
+            ("spark", &[]),
         ] {
             for budget in [4 * GIB, 16 * GIB, 200 * GIB] {
                 let found =

@@ -100,8 +100,14 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         let total = words(estimate.total());
         output::print(&output::paragraph(&format!("about {total} in all: {}", parts.join(", "))));
     }
-    for (system, plan) in study.memory_here() {
-        output::print(&output::paragraph(&memory_words(system, &plan)));
+    let known = study.memory_here();
+    for system in &study.systems {
+        let told = match known.iter().find(|(known, _)| known.name == system.name) {
+            Some((_, plan)) => memory_words(system, plan),
+            None if system.kind == COMMAND => memory_of_a_command(system, study.budget_here(system)),
+            None => continue,
+        };
+        output::print(&output::paragraph(&told));
     }
     for cell in &cells {
         output::print(&format!("  {}", cell.id));
@@ -114,6 +120,17 @@ fn not_supplied(study: &Study) -> Vec<String> {
     let kinds: BTreeSet<&str> = study.systems.iter().map(|system| system.kind.as_str()).collect();
     let missing = |kind| Some(underlay_systems::find(kind)?.supplied().err()?.to_string());
     kinds.into_iter().filter_map(missing).collect()
+}
+
+/// Systems of this kind are programs of the user's, of which nothing is known but their commands.
+const COMMAND: &str = "command";
+
+fn memory_of_a_command(system: &SystemSpec, budget_bytes: u64) -> String {
+    format!(
+        "memory of [system.{}] here, {} a server: all of it is for its program and for pages of files",
+        system.name,
+        quantity::memory(budget_bytes as f64)
+    )
 }
 
 /// `memory of [system.ring] here: 3 x node (heap 160 MiB, direct 64 MiB, Java itself 192 MiB), 288 MiB for pages of files`

@@ -495,10 +495,12 @@ fn note_data_in_memory(
     if sites.reference.is_some() || system.spec.kind == "null" {
         return;
     }
+    // What a program needs for itself holds no data.
+    let cache_bytes = memory::cache_bytes(system, sites);
     for amount in &workload.amounts {
         let records = amount.value.records(workload.record_bytes());
         let bytes = records.saturating_mul(workload.record_bytes());
-        if system.spec.share(bytes) <= system.spec.memory_bytes {
+        if system.spec.share(bytes) <= cache_bytes {
             let message = format!(
                 "{} of data fits in the memory of [system.{}]",
                 rounded_bytes(system.spec.share(bytes)),

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::memory_plan::ProcessMemory;
 use crate::system::{SystemError, check_attached};
 
 const MIB: u64 = 1 << 20;
@@ -61,6 +62,19 @@ impl Memory {
     /// The least that a cluster of so many OSDs works with.
     pub fn min_bytes(osds: u64) -> u64 {
         Memory::resident_bytes(osds, MIN_CACHE_BYTES)
+    }
+
+    /// Its programs, kind by kind.
+    pub(crate) fn processes(&self, osds: u64) -> Vec<ProcessMemory> {
+        let process =
+            |what, count, own_bytes| ProcessMemory { what, count, own_bytes, ..ProcessMemory::default() };
+        let osd = process("OSD", osds, OSD_OWN_BYTES + self.cache_bytes);
+        vec![
+            process("Ceph monitor", 1, MONITOR_BYTES),
+            process("Ceph manager", 1, MANAGER_BYTES),
+            process("Ceph gateway", 1, GATEWAY_BYTES),
+            ProcessMemory { cache_bytes: self.cache_bytes, ..osd },
+        ]
     }
 
     fn resident_bytes(osds: u64, cache_bytes: u64) -> u64 {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::memory::{Demand, Division, MIB};
 use crate::hdfs::{StorageType, VolumeChoosing};
+use crate::memory_plan::MemoryPlan;
 use crate::setting::{
     BOOLEAN, Kind, Mistakes, OneOf, Optional, Own, PathOf, Whole, Word, settings, too_small,
 };
@@ -182,6 +183,11 @@ impl Config {
     /// How the budget is divided.
     pub(crate) fn division(&self) -> Division {
         Division::of(self.demand())
+    }
+
+    /// How the budget is used: all tasks at once, which is the most that a job does.
+    pub(super) fn memory(&self) -> MemoryPlan {
+        MemoryPlan { budget_bytes: self.budget_bytes, processes: self.division().processes() }
     }
 
     /// For the record: the settings, and the sizes that follow from them.

@@ -1,6 +1,7 @@
 //! How the memory budget is divided among the servers and the tasks. The rule is in `docs.md`.
 
 use crate::hdfs::Heaps;
+use crate::memory_plan::ProcessMemory;
 
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -86,6 +87,26 @@ impl Division {
         self.hdfs.resident_bytes(self.datanodes) + yarn + self.master_bytes()
     }
 
+    /// Everything that runs at once, kind by kind: HDFS, YARN, and a job.
+    pub(super) fn processes(&self) -> Vec<ProcessMemory> {
+        let java = |what, count, heap_bytes, own_bytes| ProcessMemory {
+            what,
+            count,
+            heap_bytes,
+            own_bytes,
+            ..ProcessMemory::default()
+        };
+        let node_manager = java("NodeManager", 1, self.server_heap_bytes, SERVER_OWN_BYTES);
+        let mut processes = self.hdfs.processes(self.datanodes);
+        processes.extend([
+            java("ResourceManager", 1, self.server_heap_bytes, SERVER_OWN_BYTES),
+            ProcessMemory { direct_bytes: NODE_DIRECT_BYTES, ..node_manager },
+            java("application master", 1, self.master_heap_bytes, TASK_OWN_BYTES),
+            java("task", self.containers, self.task_heap_bytes, TASK_OWN_BYTES),
+        ]);
+        processes
+    }
+
     /// The memory of an application master as YARN counts it.
     pub(super) fn master_bytes(&self) -> u64 {
         self.master_heap_bytes + TASK_OWN_BYTES
@@ -117,6 +138,8 @@ mod tests {
                     let division = Division::of(Demand { budget_bytes, ..demand });
                     let used = division.servers_bytes() + containers * division.task_bytes();
                     assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
+                    let told: u64 = division.processes().iter().map(|one| one.count * one.bytes()).sum();
+                    assert_eq!(told, used);
                     assert!(division.sort_buffer_bytes * 2 < division.task_heap_bytes);
                     assert!(division.master_bytes() < division.task_bytes());
                     budget_bytes += budget_bytes / 3;

@@ -363,7 +363,11 @@ impl System for Hadoop {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        about_memory(Config::resolve(settings, Some(budget_bytes)).err()?).map(Err)
+        match Config::resolve(settings, Some(budget_bytes)) {
+            // A cluster that runs already has its own.
+            Ok(config) => config.configuration.is_none().then(|| Ok(config.memory())),
+            Err(mistakes) => about_memory(mistakes).map(Err),
+        }
     }
 
     fn without_nodes(

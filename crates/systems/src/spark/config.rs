@@ -301,7 +301,7 @@ impl Config {
         self.executors * self.executor_cores
     }
 
-    fn demand(&self) -> Demand {
+    pub(super) fn demand(&self) -> Demand {
         Demand {
             budget_bytes: self.budget_bytes,
             manager: self.manager,

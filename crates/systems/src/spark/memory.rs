@@ -1,6 +1,7 @@
 //! How the memory budget is divided among Spark and the store below it. The rule is in `docs.md`.
 
 use crate::hdfs::Heaps;
+use crate::memory_plan::{MemoryPlan, ProcessMemory};
 use crate::{alluxio, ceph, gateway};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -14,7 +15,8 @@ const SERVER_OWN_BYTES: u64 = 108 * MIB;
 pub(super) const YARN_HEAP_BYTES: u64 = 80 * MIB;
 const YARN_DIRECT_BYTES: u64 = 32 * MIB;
 pub(super) const APPLICATION_MASTER_HEAP_BYTES: u64 = 256 * MIB;
-pub(super) const APPLICATION_MASTER_BYTES: u64 = APPLICATION_MASTER_HEAP_BYTES + 128 * MIB;
+const APPLICATION_MASTER_OWN_BYTES: u64 = 128 * MIB;
+pub(super) const APPLICATION_MASTER_BYTES: u64 = APPLICATION_MASTER_HEAP_BYTES + APPLICATION_MASTER_OWN_BYTES;
 /// The driver plans queries, collects small results, and builds what joins hand to all executors: three of the queries do so with a table of
 /// 1.9 million rows at any scale, for which 768 MiB are too few.
 pub(super) const DRIVER_HEAP_BYTES: u64 = 1024 * MIB;
@@ -118,6 +120,51 @@ impl Demand {
         self.executors * heap + cache + MIN_PAGE_CACHE_BYTES
     }
 
+    /// How the budget is used.
+    pub(super) fn plan(self) -> MemoryPlan {
+        MemoryPlan { budget_bytes: self.budget_bytes, processes: self.processes(&Division::of(self)) }
+    }
+
+    /// What runs with these sizes, kind by kind.
+    fn processes(self, division: &Division) -> Vec<ProcessMemory> {
+        let process = |what, count, heap_bytes, own_bytes| ProcessMemory {
+            what,
+            count,
+            heap_bytes,
+            own_bytes,
+            ..ProcessMemory::default()
+        };
+        let mut processes = match self.manager {
+            ManagerKind::Standalone => vec![
+                process("Spark master", 1, SERVER_HEAP_BYTES, SERVER_OWN_BYTES),
+                process("Spark worker", self.workers, SERVER_HEAP_BYTES, SERVER_OWN_BYTES),
+            ],
+            ManagerKind::Yarn => vec![
+                process("ResourceManager", 1, YARN_HEAP_BYTES, SERVER_OWN_BYTES),
+                ProcessMemory {
+                    direct_bytes: YARN_DIRECT_BYTES,
+                    ..process("NodeManager", 1, YARN_HEAP_BYTES, SERVER_OWN_BYTES)
+                },
+                process("application master", 1, APPLICATION_MASTER_HEAP_BYTES, APPLICATION_MASTER_OWN_BYTES),
+            ],
+        };
+        processes.push(process("driver", 1, DRIVER_HEAP_BYTES, DRIVER_OWN_BYTES));
+        processes.push(process("executor", self.executors, division.executor_heap_bytes, EXECUTOR_OWN_BYTES));
+        match self.store {
+            StoreKind::Hdfs => processes.extend(division.hdfs.processes(self.store_nodes)),
+            StoreKind::S3a => processes.extend(division.ceph.processes(self.store_nodes)),
+            StoreKind::Elsewhere | StoreKind::Given => {}
+        }
+        processes.extend(self.cache.map(|cache| ProcessMemory {
+            what: cache.name(),
+            count: 1,
+            own_bytes: cache.own_bytes(self.executors) + division.cache_bytes,
+            cache_bytes: division.cache_bytes,
+            ..ProcessMemory::default()
+        }));
+        processes
+    }
+
     /// Without executors' heaps, caches and pages.
     fn fixed_bytes(self) -> u64 {
         let manager = match self.manager {
@@ -196,6 +243,9 @@ mod tests {
                         + caches
                         + division.cache_bytes;
                     assert!(used + MIN_PAGE_CACHE_BYTES <= budget_bytes, "{used} of {budget_bytes}");
+                    let told: u64 =
+                        demand.processes(&division).iter().map(|one| one.count * one.bytes()).sum();
+                    assert_eq!(told, used, "{demand:?}");
                     assert!(division.executor_heap_bytes >= MIN_HEAP_BYTES);
                     assert_eq!(division.cache_bytes >= MIN_BETWEEN_BYTES, cache.is_some());
                     budget_bytes += budget_bytes / 3;

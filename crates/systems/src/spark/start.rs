@@ -421,9 +421,17 @@ impl System for Spark {
         budget_bytes: u64,
         _load: ClientLoad,
     ) -> Option<Result<MemoryPlan, String>> {
-        // How much is left for pages depends on the OSDs, of which the storage decides how many there are.
-        let mistakes = Config::resolve(settings, Some(budget_bytes), None).err()?;
-        about_memory(mistakes).map(Err)
+        let config = match Config::resolve(settings, Some(budget_bytes), None) {
+            Ok(config) => config,
+            Err(mistakes) => return about_memory(mistakes).map(Err),
+        };
+        match config.kind() {
+            // A cluster that runs already has its own.
+            StoreKind::Given => None,
+            // Without the setting, the storage decides how many OSDs there are, and they how much is left for pages.
+            StoreKind::S3a if config.osds.is_none() => None,
+            StoreKind::Hdfs | StoreKind::S3a | StoreKind::Elsewhere => Some(Ok(config.demand().plan())),
+        }
     }
 
     fn start_and_stop(&self) -> Duration {

@@ -30,12 +30,27 @@ pub(super) fn check(system: &SystemSite, sites: &Sites, findings: &mut Diagnosti
                 continue;
             }
         };
-        if let Some(note) = smaller_page_cache(system, storage, &plan, load, sites)
+        // Jobs read and write in sequence what no cache holds.
+        let has_requests = sites.workloads.iter().any(|workload| !workload.is_batch);
+        if has_requests
+            && let Some(note) = smaller_page_cache(system, storage, &plan, load, sites)
             && told.is_empty()
         {
             findings.push(note);
             told.push(String::new());
         }
+    }
+}
+
+/// How much data one server of the system can hold in memory on this machine, as the modelled machine counts it: its caches, and pages of
+/// files. All of its memory where its kind does not tell.
+pub(super) fn cache_bytes(system: &SystemSite, sites: &Sites) -> u64 {
+    let data = sites.scale.value.data;
+    let load = system.spec.heaviest(sites.workloads.iter().map(load_of));
+    let first = compared(sites).next();
+    match first.and_then(|one| system.spec.memory_on(&one.spec, system.spec.budget_here(data), load)) {
+        Some(Ok(plan)) => (plan.cache_bytes() as f64 * data) as u64,
+        Some(Err(_)) | None => system.spec.memory_bytes,
     }
 }
 
