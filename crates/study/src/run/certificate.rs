@@ -14,6 +14,7 @@ use underlay_workload::Aftermath;
 
 use latencies::Latencies;
 pub use own_time::Callers;
+pub(super) use own_time::worth_telling as own_time_worth_telling;
 pub use searching::Searching;
 
 /// Mean latency over all device requests: what decides a system's throughput.

@@ -50,6 +50,19 @@ fn lengthened(callers: Callers, devices: &[DeviceActivity], cpu: &CpuRecord, tim
     (in_loops > 0.0).then(|| (under_way.min(in_loops) + used_cpus * time_scale) / in_loops)
 }
 
+/// The same, where it matters.
+pub(in crate::run) fn worth_telling(
+    callers: Callers,
+    devices: &[DeviceActivity],
+    cpu: &CpuRecord,
+    time_scale: f64,
+) -> Option<f64> {
+    if time_scale <= 1.0 || !devices.iter().any(|device| device.modelled.is_some()) {
+        return None;
+    }
+    lengthened(callers, devices, cpu, time_scale).filter(|times| *times >= WORTH_TELLING)
+}
+
 /// Tells it where it matters; fails where more of the operation is the program's than the device's, as far as that is sure.
 pub(super) fn check(
     callers: Callers,
@@ -57,10 +70,7 @@ pub(super) fn check(
     cpu: &CpuRecord,
     time_scale: f64,
 ) -> Option<Check> {
-    if time_scale <= 1.0 || !devices.iter().any(|device| device.modelled.is_some()) {
-        return None;
-    }
-    let times = lengthened(callers, devices, cpu, time_scale).filter(|times| *times >= WORTH_TELLING)?;
+    let times = worth_telling(callers, devices, cpu, time_scale)?;
     let sum = |of: fn(&DeviceActivity) -> u64| devices.iter().map(of).sum::<u64>() as f64;
     let (reads, writes) = (sum(|device| device.totals.reads), sum(|device| device.totals.writes));
     let is_alone = callers == Callers::Programs || writes <= WRITES * (reads + writes);
@@ -144,6 +154,16 @@ mod tests {
         assert!(passed && (times - 1.28).abs() < 1e-9, "{times}");
         // Eight devices under a stripe, which its one reader waits for together.
         assert_eq!(judged(Callers::Threads(1), device(7.5, 0), &cpu(0.05, 0.0)), None);
+    }
+
+    /// One reader of a fast drive, whose page faults take longer than the drive.
+    #[test]
+    fn what_programs_compute_is_worth_telling_in_slow_motion() {
+        let (devices, cpu) = ([device(0.93, 0)], cpu(0.07, 0.0));
+        let times = worth_telling(Callers::Programs, &devices, &cpu, 48.0).unwrap();
+        assert!((times - 4.29).abs() < 0.01, "{times}");
+        assert_eq!(worth_telling(Callers::Programs, &devices, &cpu, 1.0), None, "no slow motion");
+        assert_eq!(worth_telling(Callers::Nobody, &devices, &cpu, 48.0), None, "nobody waits");
     }
 
     #[test]
