@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use underlay_record::Histogram;
-use underlay_storage::catalogue::{self, MeasuredOrder, Medium, ModelParameters};
+use underlay_storage::catalogue::{self, Figure, MeasuredOrder, Medium, ModelParameters};
 use underlay_storage::fit::{
     self, Identity, Point, Profile, Role, Score, Shape, Target as _, VirtualTarget, Worst,
 };
@@ -247,6 +247,25 @@ fn probes_that_something_disturbed_are_held_down_or_left_out_and_the_note_says_s
     assert!(note.contains("held to that") && note.contains("random-read of 4096 bytes"), "{note}");
     let ModelParameters::Measured(parameters) = &medium.model else { panic!("a measured medium") };
     assert_eq!(parameters.service.iter().map(|of| of.block_bytes).collect::<Vec<_>>(), [32_768, 262_144]);
+}
+
+#[test]
+fn a_stream_that_something_disturbed_is_left_out_and_its_figure_says_what_it_contradicts() {
+    let profile = profile_of(vec![
+        point(Pattern::RandomRead, 4096, 1, &[(100.0, 1000)]),
+        // 819 MB/s.
+        point(Pattern::RandomRead, 4096, 32, &[(160.0, 3200)]),
+        point(Pattern::SequentialRead, 65_536, 1, &[(400.0, 1000)]),
+        // 262 MB/s.
+        point(Pattern::SequentialRead, 65_536, 32, &[(8_000.0, 1000)]),
+    ]);
+    let medium = fitted_and_checked(&profile);
+    let note = medium.note.as_deref().unwrap();
+    assert!(note.contains("Left out: sequential-read of 65536 bytes"), "{note}");
+    let stream = medium.published.iter().find(|one| one.figure == Figure::SequentialReadMbS).unwrap();
+    let known: Vec<&str> = stream.contradicts.iter().map(|one| one.with.name()).collect();
+    assert_eq!(known, ["random-read"], "{stream:?}");
+    assert_eq!(stream.note, None, "a note is about conditions");
 }
 
 proptest! {
