@@ -98,6 +98,14 @@ pub struct ContentRecord {
     /// Extents of objects and of parts that use it.
     pub references: u64,
     pub place: Place,
+    /// Of what this gateway has stored, and has looked that the store has it: since when, by the store's own clock (since 1970). What only a listing
+    /// told of has none, nor has what an earlier version wrote: the field is the last one, and such a row ends before it.
+    #[serde(deserialize_with = "or_none")]
+    pub confirmed_ms: Option<i64>,
+}
+
+fn or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+    Ok(Option::deserialize(from).unwrap_or(None))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,4 +167,28 @@ impl Headers {
 pub(crate) fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_read_as_earlier_versions_wrote_them_and_by_those() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Earlier {
+            size_bytes: u64,
+            references: u64,
+            place: Place,
+        }
+        let place = Place::Local { segment: 7, offset_bytes: 300 };
+        let earlier = Earlier { size_bytes: 5, references: 1, place: place.clone() };
+        let mut now = ContentRecord { size_bytes: 5, references: 1, place, confirmed_ms: None };
+        let bytes = postcard::to_allocvec(&earlier).unwrap();
+        assert_eq!(postcard::from_bytes::<ContentRecord>(&bytes), Ok(now.clone()));
+        now.confirmed_ms = Some(1_700_000_000_000);
+        let bytes = postcard::to_allocvec(&now).unwrap();
+        assert_eq!(postcard::from_bytes::<ContentRecord>(&bytes), Ok(now));
+        assert_eq!(postcard::from_bytes::<Earlier>(&bytes), Ok(earlier));
+    }
 }

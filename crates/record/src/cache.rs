@@ -78,6 +78,8 @@ pub struct GatewayStatus {
     pub rescued_bytes: u64,
     pub expired_uploads: u64,
     pub changed_by_others: u64,
+    /// Reads of what the gateway has stored and the store does not give.
+    pub withheld_by_store: u64,
     pub sent_bytes: u64,
     pub requests: u64,
     pub failed_requests: u64,

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use underlay_sync::Mutex;
 
 use super::queue::{Attempt, Turn};
 use super::read::{Resolved, Run};
@@ -18,7 +19,7 @@ use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{ContentId, ContentRecord, Extent, ObjectRecord, Place, StoredRecord, now_ms};
-use crate::store::{Kind, Only};
+use crate::store::{Fingerprint, Found, Kind, Only};
 
 /// A reader that is slower than this may find its bytes gone: it is told so, and never gets wrong ones.
 const READERS_GET: Duration = Duration::from_secs(60);
@@ -86,6 +87,9 @@ impl Engine {
         match self.flush(&turn.name, turn.is_stuck).await {
             Ok(attempt) => attempt,
             Err(_) if !self.may_flush(&turn.name) => Attempt::NotOurs,
+            Err(Error::NoSuchKey | Error::PreconditionFailed) => Attempt::Failed(Error::Store(
+                "the store has not what it consists of, or has something else there".to_owned(),
+            )),
             Err(error) => Attempt::Failed(error),
         }
     }
@@ -206,6 +210,8 @@ impl Engine {
 
     async fn delete_stored(&self, state: &BucketState, name: &Name, fence: Fence) -> Result<()> {
         state.delete_durably(&name.key, &|| self.check_flush(name)).await?;
+        // What it has still would be there again once somebody lists the store.
+        state.backend.confirm_gone(&name.key).await?;
         self.counters.deleted_in_store.fetch_add(1, Ordering::Relaxed);
         let at = name.clone();
         self.committer
@@ -250,10 +256,16 @@ impl Engine {
         fence: Fence,
     ) -> Result<()> {
         self.announce(name, fence.clone()).await?;
-        let etag = state.backend.copy(from, &name.key, &|| self.check_flush(name)).await?;
+        let etag = match &source.1 {
+            Place::Remote { etag, .. } => etag.clone(),
+            Place::Local { .. } => None,
+        };
+        let (of, may_go_on) = ((record.size_bytes, record.etag.as_str()), || self.check_flush(name));
+        let copy = state.backend.copy_confirmed((from, etag.as_deref()), &name.key, of, &may_go_on);
+        let found = copy.await?;
         self.counters.copied_in_store.fetch_add(1, Ordering::Relaxed);
         let copied_as = (ContentId(self.number()), cached_as);
-        self.enter_stored(name, record, etag, copied_as, (Some(source), fence)).await
+        self.enter_stored(name, record, found, copied_as, (Some(source), fence)).await
     }
 
     async fn upload_object(
@@ -267,10 +279,17 @@ impl Engine {
         self.announce(name, fence.clone()).await?;
         let (content, step, size) = (ContentId(self.number()), self.blocks.block_bytes(), record.size_bytes);
         let whose = self.whose_content(content);
+        // A directory's ETags say nothing of bytes.
+        let sums = match state.backend.kind {
+            Kind::S3 => Some(Mutex::new(Fingerprint::new(size)?)),
+            Kind::Directory => None,
+        };
+        let passing = sums.as_ref();
         let body = futures_util::stream::iter(0..size.div_ceil(step))
             .then(move |number| async move {
                 self.check_flush(name)?;
                 let block = self.read_runs(runs, number * step..((number + 1) * step).min(size)).await?;
+                passing.map_or(Ok(()), |sums| sums.lock().update(&block))?;
                 // What was written lately is likely to be read: the cache has it before the journal lets it go.
                 self.blocks.insert(whose, number, block.clone());
                 Ok(block)
@@ -278,20 +297,22 @@ impl Engine {
             .boxed();
         let may_go_on = || self.check_flush(name);
         let put = state.backend.put(&name.key, &record.headers, size, &Only::Always, body, &may_go_on);
-        let etag = put.await?;
+        let answered = put.await?;
+        let made = sums.map(|sums| sums.into_inner().etag()).transpose()?;
+        let found = state.backend.confirm(&name.key, size, answered, made.as_deref()).await?;
         self.counters.flushed_objects.fetch_add(1, Ordering::Relaxed);
         self.counters.flushed_bytes.fetch_add(size, Ordering::Relaxed);
-        self.enter_stored(name, record, etag, (content, content), (None, fence)).await
+        self.enter_stored(name, record, found, (content, content), (None, fence)).await
     }
 
-    /// The store has this version now: the object's bytes are there, and the journal's are free. If they were copied in the store,
+    /// The store has this version now, as it has `found`: the object's bytes are there, and the journal's are free. If they were copied in the store,
     /// then from a `source` that must still be where it was: what was moved away meanwhile may have been overwritten before
     /// the store read it.
     async fn enter_stored(
         &self,
         name: &Name,
         record: ObjectRecord,
-        etag: Option<String>,
+        found: Found,
         (content, cached_as): (ContentId, ContentId),
         (source, fence): (Option<(ContentId, Place)>, Fence),
     ) -> Result<()> {
@@ -318,11 +339,12 @@ impl Engine {
                 let place = Place::Remote {
                     bucket: at.bucket.clone(),
                     key: at.key.clone(),
-                    etag,
+                    etag: found.etag,
                     headers_hash: Some(now.headers.hash_code()),
                     cached_as,
                 };
                 change.add_content(content, now.size_bytes, place)?;
+                change.confirm_content(content, found.modified_ms)?;
                 now.extents = vec![Extent { content, offset_bytes: 0, length_bytes: now.size_bytes }];
                 change.set_object(&at, Some(&now))?;
                 change.set_stored(&at, Some(&StoredRecord { content: Some(content) }))?;

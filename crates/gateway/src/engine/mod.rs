@@ -22,6 +22,7 @@ mod shared;
 mod slots;
 mod to_its_end;
 mod upload;
+mod withheld;
 mod write;
 
 pub use alone::Alone;
@@ -100,6 +101,8 @@ pub struct Engine {
     /// Slots that others have, where this one is [alone](Setup::alone).
     others: HashSet<u16>,
     next_number: AtomicU64,
+    /// Contents of which the log has said that the store withholds them.
+    told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
     _lock: std::fs::File,
     pub(crate) counters: Counters,
@@ -139,6 +142,8 @@ pub(crate) struct Counters {
     pub(crate) expired_uploads: AtomicU64,
     /// Objects that someone else changed although the prefix is ours alone.
     pub(crate) strangers: AtomicU64,
+    /// Reads of what the gateway has stored and the store does not give.
+    pub(crate) withheld: AtomicU64,
 }
 
 /// A bucket that is served.
@@ -322,6 +327,7 @@ impl Engine {
             sealed_by,
             others,
             next_number,
+            told: Mutex::default(),
             _lock: lock,
             counters: Counters::default(),
         };

@@ -1,7 +1,6 @@
 //! Prefixes that others write to as well: the store has the truth, and every write goes through.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures_util::StreamExt as _;
@@ -165,32 +164,6 @@ impl Engine {
             outcome
         };
         to_its_end(sending).await
-    }
-
-    /// Somebody else changed an object below a prefix that is ours alone: takes it as it is now.
-    pub(super) async fn refresh(&self, state: &BucketState, name: &Name, version: u64) -> Result<()> {
-        self.counters.strangers.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!("{name} was changed in the store behind the gateway's back: taking it as it is now");
-        let found = match state.backend.head(&name.key).await {
-            Ok(found) => Some(found),
-            Err(Error::NoSuchKey) => None,
-            Err(error) => return Err(error),
-        };
-        let (at, numbers, kind) = (name.clone(), (self.number(), self.number()), state.backend.kind);
-        self.committer
-            .commit(Vec::new(), move |change| {
-                let still = change.object(&at)?.is_some_and(|record| record.version == version);
-                if !still || change.pending(&at)?.is_some() {
-                    return Ok(());
-                }
-                change.set_object(&at, None)?;
-                change.set_stored(&at, None)?;
-                match &found {
-                    Some(found) => super::import::enter(change, &at, found, numbers, kind),
-                    None => Ok(()),
-                }
-            })
-            .await
     }
 }
 

@@ -182,7 +182,16 @@ impl<'t> Change<'t> {
     /// Enters a content that nothing uses yet: the same transaction has to give it to an object or a part.
     pub(crate) fn add_content(&mut self, id: ContentId, size_bytes: u64, place: Place) -> Result<()> {
         self.is_changed = true;
-        put(&mut self.contents, &id.0.to_be_bytes(), &ContentRecord { size_bytes, references: 0, place })
+        let record = ContentRecord { size_bytes, references: 0, place, confirmed_ms: None };
+        put(&mut self.contents, &id.0.to_be_bytes(), &record)
+    }
+
+    /// The store has said itself that it has these bytes, which this gateway has stored there: since then, by its clock.
+    pub(crate) fn confirm_content(&mut self, id: ContentId, since_ms: i64) -> Result<()> {
+        let Some(mut record) = self.content(id)? else { return Ok(()) };
+        self.is_changed = true;
+        record.confirmed_ms = Some(since_ms);
+        put(&mut self.contents, &id.0.to_be_bytes(), &record)
     }
 
     /// The content is in the journal from now on, and the store's object is nobody's.
@@ -190,6 +199,7 @@ impl<'t> Change<'t> {
         let Some(mut record) = self.content(id)? else { return Ok(()) };
         self.is_changed = true;
         let former = std::mem::replace(&mut record.place, place);
+        record.confirmed_ms = None;
         self.abandon(id, &former, record.size_bytes)?;
         put(&mut self.contents, &id.0.to_be_bytes(), &record)
     }

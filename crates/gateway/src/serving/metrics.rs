@@ -103,6 +103,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         rescued_bytes: of(&engine.counters.rescued_bytes),
         expired_uploads: of(&engine.counters.expired_uploads),
         changed_by_others: of(&engine.counters.strangers),
+        withheld_by_store: of(&engine.counters.withheld),
         sent_bytes: requests.sent_bytes.load(Ordering::Relaxed),
         requests: count,
         failed_requests: failed,
@@ -220,6 +221,12 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
         "counter",
         "Objects that others changed although the prefix is exclusive.",
         status.changed_by_others as f64,
+    );
+    figure(
+        "withheld_by_store_total",
+        "counter",
+        "Reads that failed since the store has not, or has an older version of, what this gateway stored there.",
+        status.withheld_by_store as f64,
     );
     figure("sent_bytes_total", "counter", "Bytes of answers.", status.sent_bytes as f64);
     if let Some(cluster) = &status.cluster {

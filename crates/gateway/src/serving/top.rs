@@ -95,6 +95,12 @@ fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
         status.deleted_in_store,
         status.flush_failures
     ));
+    if status.withheld_by_store > 0 {
+        text.push_str(&format!(
+            "          {} reads failed since it does not give what was stored there\n",
+            status.withheld_by_store
+        ));
+    }
     if let Some(cluster) = &status.cluster {
         text.push_str(&format!(
             "cluster   {} slots here, {} of them dirty; {} nowhere; {} requests forwarded; lease for {:.1} s\n",

@@ -1,5 +1,6 @@
 //! Stores behind the gateway: each bucket's objects are in one, an S3 endpoint's or a local directory, reached by `object_store`.
 
+mod confirm;
 mod crypto;
 mod links;
 mod names;
@@ -7,6 +8,7 @@ mod open;
 mod turns;
 mod unfinished;
 
+pub(crate) use confirm::Fingerprint;
 pub(crate) use names::OWNERS;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use open::{Reached, create_below, open};
@@ -85,6 +87,7 @@ pub struct Backend {
     /// Where a directory is: there links have to be looked out for.
     root: Option<Arc<std::path::PathBuf>>,
     turns: turns::Turns,
+    etags: Arc<confirm::Etags>,
 }
 
 impl Backend {
@@ -93,7 +96,8 @@ impl Backend {
             Kind::S3 => MOST_S3_KEY_BYTES,
             Kind::Directory => MOST_PATH_BYTES,
         };
-        Backend { store, kind, most_path_bytes, root: None, turns: turns::Turns::default() }
+        let (turns, etags) = (turns::Turns::default(), Arc::default());
+        Backend { store, kind, most_path_bytes, root: None, turns, etags }
     }
 
     /// The same, below a prefix of so many bytes.
@@ -162,19 +166,26 @@ impl Backend {
         Ok(found(&answer.meta, &answer.attributes))
     }
 
-    /// A range of the object, as a stream, with what the store says of the whole. With an ETag, of that version only: another one is
-    /// `PreconditionFailed`.
+    /// A range of an object of this size, as a stream, with what the store says of the whole. With an ETag, of that version only: another one is
+    /// `PreconditionFailed`, also where the store gives it without having looked at what it was asked for.
     pub(crate) async fn get(
         &self,
         key: &str,
         etag: Option<&str>,
+        size_bytes: u64,
         range: Range<u64>,
     ) -> Result<(Found, BoxStream<'static, object_store::Result<Bytes>>)> {
         // A directory's ETags have the time of change in them: good to compare, and `object_store` does.
         let if_match = etag.map(str::to_owned);
-        let options = GetOptions { range: Some(GetRange::Bounded(range)), if_match, ..GetOptions::default() };
+        let asked = Some(GetRange::Bounded(range.clone()));
+        let options = GetOptions { range: asked, if_match, ..GetOptions::default() };
         let path = self.reach(key).await?;
         let answer = self.patiently("GET", self.store.get_opts(&path, options)).await?;
+        let is_of_other =
+            matches!((etag, &answer.meta.e_tag), (Some(asked), Some(given)) if bare(asked) != bare(given));
+        if is_of_other || answer.meta.size != size_bytes || answer.range != range {
+            return Err(Error::PreconditionFailed);
+        }
         Ok((found(&answer.meta, &answer.attributes), answer.into_stream()))
     }
 
@@ -237,7 +248,7 @@ impl Backend {
         mut body: BoxStream<'_, Result<Bytes>>,
         may_go_on: &MayGoOn<'_>,
     ) -> Result<Option<String>> {
-        let part_bytes = PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS)) as usize;
+        let part_bytes = part_bytes(size_bytes) as usize;
         let mut under_way = futures_util::stream::FuturesUnordered::new();
         let mut part = BytesMut::new();
         let mut is_over = false;
@@ -294,12 +305,16 @@ impl Backend {
 
     /// Has the store copy an object itself, with its headers, if it may go on as for [`put`](Self::put). Returns the ETag of the copy.
     pub(crate) async fn copy(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> Result<Option<String>> {
-        let (from, to_path) = (self.reach(from).await?, self.reach(to).await?);
-        may_go_on()?;
-        let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
-        self.patiently("CopyObject", self.store.copy_opts(&from, &to_path, options)).await?;
+        self.copy_object(from, to, may_go_on).await?;
         // The copy's answer is not handed on.
         Ok(self.head(to).await?.etag)
+    }
+
+    async fn copy_object(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> Result<()> {
+        let (from, to) = (self.reach(from).await?, self.reach(to).await?);
+        may_go_on()?;
+        let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
+        self.patiently("CopyObject", self.store.copy_opts(&from, &to, options)).await
     }
 
     /// What [`mark`](Self::mark) has left here.
@@ -419,6 +434,11 @@ impl Backend {
         }
         attributes
     }
+}
+
+/// Of an object that is sent in parts.
+fn part_bytes(size_bytes: u64) -> u64 {
+    PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS))
 }
 
 /// A path behind which the marker is listed first, if it is there.

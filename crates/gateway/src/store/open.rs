@@ -192,7 +192,7 @@ mod tests {
         std::os::unix::fs::symlink(outside.path().join("secret"), directory.path().join("file")).unwrap();
         for key in ["sub/secret", "file"] {
             assert!(matches!(backend.head(key).await, Err(Error::AccessDenied(_))), "{key}");
-            assert!(matches!(backend.get(key, None, 0..1).await, Err(Error::AccessDenied(_))), "{key}");
+            assert!(matches!(backend.get(key, None, 1, 0..1).await, Err(Error::AccessDenied(_))), "{key}");
             assert!(matches!(put(&backend, key).await, Err(Error::AccessDenied(_))), "{key}");
             assert!(matches!(backend.delete(key, &|| Ok(())).await, Err(Error::AccessDenied(_))), "{key}");
             assert!(

@@ -7,6 +7,7 @@ mod cluster;
 mod damage;
 mod faulty;
 mod kills;
+mod lies;
 mod meanwhile;
 mod model;
 mod own_etcd;

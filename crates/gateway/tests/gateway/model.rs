@@ -1,4 +1,4 @@
-//! The engine against a model of S3 that is too simple to be wrong: a map from keys to bytes. The store behind fails now and then, the
+//! The engine against a model of S3 that is too simple to be wrong: a map from keys to bytes. The store behind fails and lies now and then, the
 //! engine is closed in the middle and opened again, and in the end the store has exactly what the model has.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,8 @@ use underlay_gateway::errors::Error;
 use underlay_gateway::model::{Checksums, Headers};
 use underlay_gateway::store::Kind;
 
-use crate::rig::{BUCKET, Ground, body_of, content, delete, get, in_memory, put};
+use crate::faulty::Etags;
+use crate::rig::{BUCKET, Ground, body_of, content, delete, get, in_directory, in_memory, put};
 
 /// Few, so that operations meet; with a marker and names that a path can't have.
 const KEYS: [&str; 8] = ["a", "b", "dir/", "dir/a", "dir/b", "dir/sub/a", "x//y", "../z"];
@@ -73,6 +74,9 @@ enum Step {
     Fail {
         failing: u32,
     },
+    Lie {
+        lying: u32,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -93,6 +97,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Step::Pause),
         1 => Just(Step::Reopen),
         1 => prop_oneof![Just(0_u32), Just(300)].prop_map(|failing| Step::Fail { failing }),
+        1 => prop_oneof![Just(0_u32), Just(200)].prop_map(|lying| Step::Lie { lying }),
     ];
     prop::collection::vec(step, 1..40)
 }
@@ -141,7 +146,8 @@ impl Run<'_> {
     }
 
     fn failing(&self) -> bool {
-        self.ground.mood.failing.load(Ordering::Relaxed) > 0
+        let mood = &self.ground.mood;
+        mood.failing.load(Ordering::Relaxed) > 0 || mood.lying.load(Ordering::Relaxed) > 0
     }
 
     /// Written through, a write that the store did not take is an error, and stands.
@@ -233,6 +239,7 @@ impl Run<'_> {
                 self.open = Some(self.ground.open(self.directory).await);
             }
             Step::Fail { failing } => self.ground.mood.failing.store(*failing, Ordering::Relaxed),
+            Step::Lie { lying } => self.ground.mood.lying.store(*lying, Ordering::Relaxed),
         }
     }
 
@@ -332,12 +339,13 @@ impl Run<'_> {
     }
 }
 
-fn check(steps: &[Step], write: Write, consistency: Consistency) {
+fn check(steps: &[Step], write: Write, consistency: Consistency, etags: Etags) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
         let mut ground = Ground::new(in_memory(), Kind::S3);
         (ground.write, ground.consistency) = (write, consistency);
+        *ground.mood.etags.lock() = etags;
         let engine = ground.open(&directory.path().join("local")).await;
         let path = directory.path().join("local");
         let mut run =
@@ -366,21 +374,23 @@ proptest! {
 
     #[test]
     fn written_back_it_is_as_s3_would_have_it(steps in steps()) {
-        check(&steps, Write::Back { after: Duration::from_millis(5) }, Consistency::Exclusive);
+        let write = Write::Back { after: Duration::from_millis(5) };
+        check(&steps, write, Consistency::Exclusive, Etags::OfTheStore);
     }
 
     #[test]
     fn written_through_it_is_as_s3_would_have_it(steps in steps()) {
-        check(&steps, Write::Through, Consistency::Exclusive);
+        check(&steps, Write::Through, Consistency::Exclusive, Etags::Md5);
     }
 
     #[test]
     fn where_others_write_it_is_as_s3_would_have_it(steps in steps()) {
         // A store that fails is the client's business there, and `InMemory` takes no ETags as S3 writes them.
-        let plain = |step: &Step| !matches!(step, Step::Fail { .. } | Step::PutIfMatch { .. });
+        let plain =
+            |step: &Step| !matches!(step, Step::Fail { .. } | Step::Lie { .. } | Step::PutIfMatch { .. });
         let steps: Vec<Step> = steps.into_iter().filter(plain).collect();
-        check(&steps, Write::Through, Consistency::Revalidate);
-        check(&steps, Write::Through, Consistency::Ttl(Duration::from_secs(60)));
+        check(&steps, Write::Through, Consistency::Revalidate, Etags::OfTheStore);
+        check(&steps, Write::Through, Consistency::Ttl(Duration::from_secs(60)), Etags::OfTheStore);
     }
 }
 
@@ -438,7 +448,11 @@ fn what_was_there_before_is_taken_over_and_renamed_without_its_bytes() {
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
         for kind in [Kind::S3, Kind::Directory] {
-            let ground = Ground::new(in_memory(), kind);
+            let store = match kind {
+                Kind::S3 => in_memory(),
+                Kind::Directory => in_directory(&directory.path().join("store")),
+            };
+            let ground = Ground::new(store, kind);
             ground
                 .store
                 .put(&object_store::path::Path::from("old/a"), content(1, 100_000).into())

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -29,6 +28,7 @@ pub(crate) struct Ground {
     pub(crate) write: Write,
     pub(crate) consistency: Consistency,
     pub(crate) journal_bytes: u64,
+    pub(crate) memory_bytes: u64,
     pub(crate) uploads_expire: Duration,
     pub(crate) patience: Duration,
     pub(crate) at_rest: Option<Arc<AtRest>>,
@@ -46,6 +46,7 @@ impl Ground {
             write: Write::Back { after: Duration::from_millis(5) },
             consistency: Consistency::Exclusive,
             journal_bytes: 256 << 20,
+            memory_bytes: 8 << 20,
             uploads_expire: Duration::from_secs(3600),
             patience: Duration::from_secs(5),
             at_rest: None,
@@ -62,7 +63,7 @@ impl Ground {
             local: Local {
                 directory: directory.to_owned(),
                 journal_bytes: self.journal_bytes,
-                memory_bytes: 8 << 20,
+                memory_bytes: self.memory_bytes,
                 flash_bytes: self.flash_bytes,
                 block_bytes: BLOCK_BYTES,
                 metadata_bytes: 8 << 20,
@@ -116,8 +117,7 @@ impl Ground {
 
     /// Waits until the store, which works from now on, has everything.
     pub(crate) async fn drain(&self, engine: &Engine) {
-        self.mood.failing.store(0, Ordering::Relaxed);
-        self.mood.stalling.store(0, Ordering::Relaxed);
+        self.mood.be_good();
         engine.begin_drain();
         let begun = Instant::now();
         while !engine.is_clean() {
@@ -130,6 +130,13 @@ impl Ground {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// A store in a directory.
+pub(crate) fn in_directory(directory: &Path) -> Arc<dyn ObjectStore> {
+    std::fs::create_dir_all(directory).unwrap();
+    let files = object_store::local::LocalFileSystem::new_with_prefix(directory).unwrap();
+    Arc::new(files.with_fsync(true))
 }
 
 /// A store in memory.

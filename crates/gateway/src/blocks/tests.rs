@@ -1,0 +1,52 @@
+//! What lies on flash, sealed and in clear.
+
+use super::*;
+
+#[tokio::test]
+async fn what_came_open_from_flash_is_a_miss_where_all_is_sealed() {
+    let key = Arc::new(AtRest::parse(&"7".repeat(64)).unwrap());
+    let sealed = Blocks::open(64 << 10, 1 << 20, None, Some(Arc::clone(&key))).await.unwrap();
+    let open = Blocks::open(64 << 10, 1 << 20, None, None).await.unwrap();
+    let from_flash = |cached: Cached| {
+        let mut bytes = Vec::new();
+        cached.encode(&mut bytes).unwrap();
+        Cached::decode(&mut &bytes[..]).unwrap()
+    };
+    let bytes = Bytes::from_static(b"a block");
+    let ours = from_flash(Cached::Open { bytes: bytes.clone(), seal: Some((key, 7)) });
+    assert_eq!(sealed.opened(7, &ours), Some(bytes.clone()));
+    // Of another place, of a gateway that seals nothing, and of anybody who can write there.
+    assert!(sealed.opened(8, &ours).is_none() && open.opened(7, &ours).is_none());
+    let theirs = from_flash(Cached::Open { bytes: bytes.clone(), seal: None });
+    assert!(sealed.opened(7, &theirs).is_none());
+    assert_eq!(open.opened(7, &theirs), Some(bytes));
+}
+
+/// Freed memory full of it is what the next allocations are made of.
+fn leave_in_memory(pattern: &[u8]) {
+    let pages: Vec<Vec<u8>> = (0..256).map(|_| pattern.repeat((16 << 10) / pattern.len())).collect();
+    drop(std::hint::black_box(pages));
+}
+
+#[tokio::test]
+async fn nothing_clear_is_on_flash_beside_sealed_blocks() {
+    const SECRET: &[u8] = b"what nobody may read";
+    let folder = tempfile::TempDir::new().unwrap();
+    let key = Arc::new(AtRest::parse(&"7".repeat(64)).unwrap());
+    leave_in_memory(SECRET);
+    let blocks = Blocks::open(64 << 10, 1 << 20, Some((folder.path(), 64 << 20)), Some(key)).await.unwrap();
+    for number in 0..64 {
+        leave_in_memory(SECRET);
+        let block = SECRET.repeat(2500 + number as usize);
+        blocks.insert(Whose::new(&[b"an object"]), number, Bytes::from(block));
+    }
+    blocks.close().await;
+    let mut written_bytes = 0;
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        written_bytes += bytes.iter().filter(|&&byte| byte != 0).count();
+        let clear = bytes.windows(SECRET.len()).filter(|&window| window == SECRET).count();
+        assert_eq!(clear, 0, "of {} bytes", bytes.len());
+    }
+    assert!(written_bytes > 64 * 2500 * SECRET.len() / 2, "{written_bytes}");
+}

@@ -1,0 +1,157 @@
+//! What the store does not give as the metadata have it, below a prefix that is ours alone: changed by others, or withheld.
+
+use std::sync::atomic::Ordering;
+
+use super::{BucketState, Engine};
+use crate::errors::{Error, Result};
+use crate::meta::Name;
+use crate::model::{ContentId, ContentRecord, ObjectRecord, Place};
+use crate::store::{Found, bare};
+
+/// Objects that the log speaks of, each once: behind so many it speaks of no more.
+const MOST_TOLD: usize = 10_000;
+
+/// What the store's word about an object means.
+#[derive(Debug, PartialEq, Eq)]
+enum Meaning {
+    /// It has what the metadata speak of.
+    AsKnown,
+    /// Somebody else has changed or deleted it.
+    Changed,
+    /// This gateway has stored it, and the store says something that nobody else's change would explain.
+    Withheld(&'static str),
+}
+
+fn meaning_of(content: &ContentRecord, found: Option<&Found>) -> Meaning {
+    let Place::Remote { etag, .. } = &content.place else { return Meaning::AsKnown };
+    let is_as_known = found.is_some_and(|found| {
+        found.size_bytes == content.size_bytes && found.etag.as_deref().map(bare) == etag.as_deref().map(bare)
+    });
+    match (is_as_known, content.confirmed_ms, found) {
+        (true, ..) => Meaning::AsKnown,
+        (false, Some(_), None) => Meaning::Withheld("has nothing there"),
+        // Whoever has written there since has done so later.
+        (false, Some(confirmed_ms), Some(found)) if found.modified_ms <= confirmed_ms => {
+            Meaning::Withheld("has an older version there")
+        }
+        _ => Meaning::Changed,
+    }
+}
+
+impl Engine {
+    /// The store does not give what the metadata have of this version of an object. If others have changed it, it is taken as it is now, and so it
+    /// is where only a listing told of it. What this gateway has stored there stays known, however: to forget it since a store is not mounted, is
+    /// another one, or is a little behind, would lose it for good.
+    ///
+    /// # Errors
+    /// When it is withheld, or the store does not say what it has.
+    pub(super) async fn refresh(&self, state: &BucketState, name: &Name, version: u64) -> Result<()> {
+        let found = match state.backend.head(&name.key).await {
+            Ok(found) => Some(found),
+            Err(Error::NoSuchKey) => None,
+            Err(error) => return Err(error),
+        };
+        let (at, numbers, kind) = (name.clone(), (self.number(), self.number()), state.backend.kind);
+        let (content, meaning) = self
+            .committer
+            .commit(Vec::new(), move |change| {
+                let record = change.object(&at)?.filter(|record| record.version == version);
+                let record = match record {
+                    Some(record) if change.pending(&at)?.is_none() => record,
+                    // It has changed here meanwhile, or will there.
+                    _ => return Ok((None, Meaning::AsKnown)),
+                };
+                let content = match record.extents.first() {
+                    Some(extent) => change.content(extent.content)?.map(|content| (extent.content, content)),
+                    None => None,
+                };
+                let meaning = match &content {
+                    Some((_, content)) => meaning_of(content, found.as_ref()),
+                    None => meaning_of_empty(&record, found.as_ref()),
+                };
+                if meaning == Meaning::Changed {
+                    change.set_object(&at, None)?;
+                    change.set_stored(&at, None)?;
+                    if let Some(found) = &found {
+                        super::import::enter(change, &at, found, numbers, kind)?;
+                    }
+                }
+                Ok((content.map(|(id, _)| id), meaning))
+            })
+            .await?;
+        match meaning {
+            Meaning::AsKnown => Ok(()),
+            Meaning::Changed => {
+                self.counters.strangers.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(
+                    "{name} was changed in the store behind the gateway's back: taking it as it is now"
+                );
+                Ok(())
+            }
+            Meaning::Withheld(why) => Err(self.withheld(name, content, why)),
+        }
+    }
+
+    fn withheld(&self, name: &Name, content: Option<ContentId>, why: &str) -> Error {
+        self.counters.withheld.fetch_add(1, Ordering::Relaxed);
+        let is_new = {
+            let mut told = self.told.lock();
+            content.is_some_and(|content| told.len() < MOST_TOLD && told.insert(content))
+        };
+        if is_new {
+            tracing::warn!(
+                "{name} is known here and can't be read: this gateway has stored it, and the store {why}\n  what to do: see that the store is the right one, mounted and whole; if the object is lost, delete it through the gateway"
+            );
+        }
+        Error::Store(format!(
+            "the store behind {why}, where {name} was stored: it stays known, and can be read once the store gives it again"
+        ))
+    }
+}
+
+/// The same of an object without bytes. The store is asked of one only for its headers, where a listing told of it.
+fn meaning_of_empty(record: &ObjectRecord, found: Option<&Found>) -> Meaning {
+    match found {
+        Some(found) if found.size_bytes == 0 && found.etag.as_deref().map_or("", bare) == record.etag => {
+            Meaning::AsKnown
+        }
+        _ => Meaning::Changed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Headers;
+
+    #[test]
+    fn what_was_stored_here_is_given_up_for_what_came_later_alone() {
+        let content = |confirmed_ms| ContentRecord {
+            size_bytes: 5,
+            references: 1,
+            place: Place::Remote {
+                bucket: "lake".to_owned(),
+                key: "a".to_owned(),
+                etag: Some("\"e\"".to_owned()),
+                headers_hash: None,
+                cached_as: ContentId(1),
+            },
+            confirmed_ms,
+        };
+        let found = |size_bytes, etag: &str, modified_ms| Found {
+            size_bytes,
+            etag: Some(etag.to_owned()),
+            modified_ms,
+            headers: Headers::default(),
+        };
+        let (ours, listed) = (content(Some(1000)), content(None));
+        for content in [&ours, &listed] {
+            assert_eq!(meaning_of(content, Some(&found(5, "e", 1))), Meaning::AsKnown);
+            assert_eq!(meaning_of(content, Some(&found(5, "f", 1001))), Meaning::Changed);
+        }
+        for other in [None, Some(found(5, "f", 1000)), Some(found(6, "e", 999))] {
+            assert!(matches!(meaning_of(&ours, other.as_ref()), Meaning::Withheld(_)));
+            assert_eq!(meaning_of(&listed, other.as_ref()), Meaning::Changed);
+        }
+    }
+}

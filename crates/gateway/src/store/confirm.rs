@@ -1,0 +1,333 @@
+//! Whether the store has done what it says. Its word alone frees no byte of the journal: it is asked what it has, and that is held against
+//! what it was sent.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use object_store::GetOptions;
+use openssl::hash::{Hasher, MessageDigest};
+
+use super::{Backend, Found, Kind, MayGoOn, PART_BYTES, bare, failed, found, part_bytes};
+use crate::digests::{hex, multipart_etag};
+use crate::errors::{Error, Result};
+use crate::model::now_ms;
+
+/// Some stores show a little later what was written. To ask again costs less than to send an object again.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(800)];
+/// One that does not answer at all is not asked again behind this: the flush has another turn.
+const ASKED_FOR: Duration = Duration::from_secs(10);
+
+/// The ETag that S3 makes of bytes, which pass by: their MD5, or that of their parts' MD5s.
+pub(crate) struct Fingerprint {
+    /// `None` where one request takes the whole.
+    part_bytes: Option<u64>,
+    part: Hasher,
+    in_part: u64,
+    sums: Vec<String>,
+}
+
+fn hashing(error: impl std::fmt::Display) -> Error {
+    Error::local("cannot compute a checksum", error)
+}
+
+impl Fingerprint {
+    /// Of an object of this size, as [`Backend::put`] would send it.
+    pub(crate) fn new(size_bytes: u64) -> Result<Fingerprint> {
+        Ok(Fingerprint {
+            part_bytes: (size_bytes > PART_BYTES).then(|| part_bytes(size_bytes)),
+            part: Hasher::new(MessageDigest::md5()).map_err(hashing)?,
+            in_part: 0,
+            sums: Vec::new(),
+        })
+    }
+
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while let Some(part_bytes) = self.part_bytes
+            && self.in_part + bytes.len() as u64 >= part_bytes
+        {
+            let (end, rest) = bytes.split_at((part_bytes - self.in_part) as usize);
+            self.part.update(end).map_err(hashing)?;
+            self.end_part()?;
+            bytes = rest;
+        }
+        self.in_part += bytes.len() as u64;
+        self.part.update(bytes).map_err(hashing)
+    }
+
+    fn end_part(&mut self) -> Result<()> {
+        self.in_part = 0;
+        self.sums.push(hex(&self.part.finish().map_err(hashing)?));
+        Ok(())
+    }
+
+    pub(crate) fn etag(mut self) -> Result<String> {
+        if self.part_bytes.is_none() {
+            return Ok(hex(&self.part.finish().map_err(hashing)?));
+        }
+        if self.in_part > 0 {
+            self.end_part()?;
+        }
+        multipart_etag(self.sums.iter().map(String::as_str))
+    }
+}
+
+/// What is known of a store's ETags: where it encrypts with keys of its own they look like MD5s and are none.
+#[derive(Debug, Default)]
+pub(super) struct Etags {
+    whole: AtomicU8,
+    in_parts: AtomicU8,
+}
+
+const UNKNOWN: u8 = 0;
+/// They are what S3 makes of the bytes.
+const OF_BYTES: u8 = 1;
+/// They are not, as the bytes themselves have shown.
+const OF_ITS_OWN: u8 = 2;
+
+impl Etags {
+    fn of(&self, etag: &str) -> &AtomicU8 {
+        if etag.contains('-') { &self.in_parts } else { &self.whole }
+    }
+}
+
+/// Whether it is written as an MD5, which does not say that it is one.
+fn is_md5(etag: &str) -> bool {
+    etag.len() == 32 && etag.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether an ETag of the store is written as S3 writes one of the bytes that `made` was made of.
+fn is_like(etag: &str, made: &str) -> bool {
+    let (sum, of_made) = (etag.get(..32).unwrap_or(""), made.get(32..));
+    is_md5(sum) && etag.get(32..) == of_made
+}
+
+fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
+    matches!((one, other), (Some(one), Some(other)) if bare(one).eq_ignore_ascii_case(bare(other)))
+}
+
+fn described(found: &Found) -> String {
+    let etag = found.etag.as_deref().map_or("no ETag", bare);
+    format!("has {} bytes there, with {etag}", found.size_bytes)
+}
+
+impl Backend {
+    /// Asks what the store has at a key until it is `as_wanted`, a few times. The error begins with `what` it said.
+    async fn ask_until(
+        &self,
+        key: &str,
+        what: &str,
+        as_wanted: impl Fn(&Result<Found>) -> bool,
+    ) -> Result<Result<Found>> {
+        let (mut pauses, begun) = (PAUSES.iter(), tokio::time::Instant::now());
+        loop {
+            let found = self.look(key).await;
+            if as_wanted(&found) {
+                return Ok(found);
+            }
+            let pause = match &found {
+                Err(error) if *error != Error::NoSuchKey && begun.elapsed() > ASKED_FOR => None,
+                _ => pauses.next(),
+            };
+            let Some(pause) = pause else {
+                let why = match found {
+                    Ok(found) => described(&found),
+                    Err(Error::NoSuchKey) => "has nothing there".to_owned(),
+                    Err(error) => format!("does not say what is there ({error})"),
+                };
+                return Err(Error::Store(format!("the store said that it {what}, and {why}")));
+            };
+            tokio::time::sleep(*pause).await;
+        }
+    }
+
+    /// What the store has at this key, which it said it has stored, answering this ETag: an object of that size and ETag, and, as far as its ETags
+    /// say something of bytes, of those that were sent. `made` is what S3 makes of them.
+    ///
+    /// # Errors
+    /// When it has not, or does not say.
+    pub(crate) async fn confirm(
+        &self,
+        key: &str,
+        size_bytes: u64,
+        answered: Option<String>,
+        made: Option<&str>,
+    ) -> Result<Found> {
+        let is_it = |found: &Found| {
+            let is_known = answered.is_some() && found.etag.is_some();
+            found.size_bytes == size_bytes
+                && (!is_known || is_same(answered.as_deref(), found.etag.as_deref()))
+        };
+        let what = format!("has stored {}", key.escape_debug());
+        let found = self.ask_until(key, &what, |found| found.as_ref().is_ok_and(is_it)).await??;
+        let found = Found { etag: found.etag.or(answered), ..found };
+        if let (Some(made), Some(etag)) = (made, found.etag.as_deref().map(bare))
+            && self.kind == Kind::S3
+            && is_like(etag, made)
+        {
+            let etags = self.etags.of(made);
+            if etag.eq_ignore_ascii_case(made) {
+                etags.store(OF_BYTES, Ordering::Relaxed);
+            } else if etags.load(Ordering::Relaxed) != OF_ITS_OWN {
+                // Either the bytes are others, or the ETag is none of bytes: reading them is the only way to know.
+                if self.fingerprint(key, &found).await? != made {
+                    let what = format!("the store said that it has stored {}", key.escape_debug());
+                    return Err(Error::Store(format!("{what}, and has other bytes there")));
+                }
+                self.has_etags_of_its_own(etags);
+            }
+        }
+        Ok(found)
+    }
+
+    fn has_etags_of_its_own(&self, etags: &AtomicU8) {
+        // One that has given right ones before is read from each time.
+        if etags.compare_exchange(UNKNOWN, OF_ITS_OWN, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            tracing::info!(
+                "the store's ETags are not MD5s of what it has, as where it encrypts: only sizes and that ETags stay the same are compared"
+            );
+        }
+    }
+
+    /// What S3 makes of the bytes that the store has.
+    async fn fingerprint(&self, key: &str, found: &Found) -> Result<String> {
+        let mut fingerprint = Fingerprint::new(found.size_bytes)?;
+        let mut at = 0;
+        while at < found.size_bytes {
+            let end = (at + PART_BYTES).min(found.size_bytes);
+            let (_, mut body) = self.get(key, found.etag.as_deref(), found.size_bytes, at..end).await?;
+            while let Some(piece) = body.next().await {
+                let piece = piece.map_err(|error| failed("GET", error))?;
+                at += piece.len() as u64;
+                fingerprint.update(&piece)?;
+            }
+            if at != end {
+                let key = key.escape_debug();
+                return Err(Error::Store(format!("{key} is shorter or longer than the store said")));
+            }
+        }
+        fingerprint.etag()
+    }
+
+    /// Has the store copy an object of this size and ETag, whose bytes have the ETag `made` here, and looks whether it has. Nothing is begun
+    /// once `may_go_on` says no.
+    ///
+    /// # Errors
+    /// When the copy is not there, or may be one of something else.
+    pub(crate) async fn copy_confirmed(
+        &self,
+        (from, etag): (&str, Option<&str>),
+        to: &str,
+        (size_bytes, made): (u64, &str),
+        may_go_on: &MayGoOn<'_>,
+    ) -> Result<Found> {
+        let is_s3 = self.kind == Kind::S3;
+        let is_plain = is_s3 && etag.is_some_and(|etag| is_md5(bare(etag)));
+        let known = self.etags.whole.load(Ordering::Relaxed);
+        // Where the copy's ETag does not say what it is a copy of, it has to be another one than is there now.
+        let before = match is_s3 && !(is_plain && known == OF_BYTES) {
+            false => None,
+            true => match self.look(to).await {
+                Err(Error::NoSuchKey) => None,
+                outcome => outcome?.etag,
+            },
+        };
+        self.copy_object(from, to, may_go_on).await?;
+        let is_of_source = |found: &Found| {
+            let found = found.etag.as_deref();
+            is_same(found, etag) || (is_s3 && is_same(found, Some(made)))
+        };
+        // In a directory a copy is another name of the same file, so its ETag is the source's.
+        let may_be = |found: &Found| match is_s3 {
+            true => before.is_none() || before != found.etag,
+            false => etag.is_none() || found.etag.is_none(),
+        };
+        let is_it = |found: &Found| found.size_bytes == size_bytes && (is_of_source(found) || may_be(found));
+        let what = format!("has copied {} to {}", from.escape_debug(), to.escape_debug());
+        let found = self.ask_until(to, &what, |found| found.as_ref().is_ok_and(is_it)).await??;
+        if !is_s3 {
+            // Its time is the file's, which may be older than what was there before.
+            return Ok(Found { modified_ms: found.modified_ms.max(now_ms()), ..found });
+        }
+        if is_of_source(&found) {
+            return Ok(found);
+        }
+        let other = |why: &str| Error::Store(format!("the store said that it {what}, and {why}"));
+        if is_plain && known != OF_ITS_OWN && found.etag.as_deref().is_some_and(|etag| is_md5(bare(etag))) {
+            let source = Found { etag: etag.map(str::to_owned), ..found.clone() };
+            if self.fingerprint(from, &source).await? != self.fingerprint(to, &found).await? {
+                return Err(other("has other bytes there"));
+            }
+            self.has_etags_of_its_own(&self.etags.whole);
+            return Ok(found);
+        }
+        // It has copied what was there at that moment.
+        let source = self.head(from).await?;
+        if source.size_bytes != size_bytes || (etag.is_some() && !is_same(source.etag.as_deref(), etag)) {
+            return Err(other("the source is another one by now"));
+        }
+        Ok(found)
+    }
+
+    /// That the store has nothing at this key, which it said it has deleted.
+    ///
+    /// # Errors
+    /// When it has, or does not say.
+    pub(crate) async fn confirm_gone(&self, key: &str) -> Result<()> {
+        let what = format!("has deleted {}", key.escape_debug());
+        let is_gone = |found: &Result<Found>| matches!(found, Err(Error::NoSuchKey));
+        self.ask_until(key, &what, is_gone).await.map(drop)
+    }
+
+    async fn look(&self, key: &str) -> Result<Found> {
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let path = self.reach(key).await?;
+        let asked = async {
+            match self.store.get_opts(&path, options).await {
+                // So S3 says that there is nothing to whoever may not list the whole bucket.
+                Err(object_store::Error::PermissionDenied { path, source }) if self.kind == Kind::S3 => {
+                    Err(object_store::Error::NotFound { path, source })
+                }
+                outcome => outcome,
+            }
+        };
+        let answer = self.patiently("HEAD", asked).await?;
+        Ok(found(&answer.meta, &answer.attributes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_what_s3_makes_of_the_parts_that_are_sent() {
+        let of = |size: usize, step: usize| {
+            let mut fingerprint = Fingerprint::new(size as u64).unwrap();
+            vec![7; size].chunks(step).for_each(|piece| fingerprint.update(piece).unwrap());
+            fingerprint.etag().unwrap()
+        };
+        assert_eq!(of(0, 1), "d41d8cd98f00b204e9800998ecf8427e");
+        let (part, rest) = (PART_BYTES as usize, 100_000);
+        let whole = of(part, 1 << 20);
+        assert!(is_md5(&whole));
+        let parts = [whole.clone(), whole, of(rest, rest)];
+        let expected = multipart_etag(parts.iter().map(String::as_str)).unwrap();
+        for step in [part - 1, 1 << 20, 3 * part] {
+            assert_eq!(of(2 * part + rest, step), expected);
+        }
+        assert!(expected.ends_with("-3") && of(2 * part, part).ends_with("-2"));
+    }
+
+    #[test]
+    fn etags_are_compared_where_they_are_written_alike() {
+        let (md5, other) = ("0123456789abcdef0123456789abcdef", "ffff456789abcdef0123456789abcdef");
+        assert!(is_like(other, md5) && is_like(&format!("{other}-3"), &format!("{md5}-3")));
+        for (etag, made) in [("7", md5), (&md5[1..], md5), (&format!("{md5}-3"), md5)] {
+            assert!(!is_like(etag, made) && !is_like(made, etag), "{etag}");
+        }
+        assert!(!is_like(&format!("{md5}-3"), &format!("{md5}-4")));
+        assert!(is_same(Some("W/\"A\""), Some("a")) && !is_same(None, None) && !is_same(Some("a"), None));
+    }
+}

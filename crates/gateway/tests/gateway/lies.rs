@@ -1,0 +1,353 @@
+//! A store that says what is not so: that it has done what it has not, that it has nothing, or something older, or more or less than it sends.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use object_store::ObjectStoreExt as _;
+use underlay_gateway::engine::{Conditions, CopyRequest, Engine, ListRequest};
+use underlay_gateway::errors::Error;
+use underlay_gateway::store::Kind;
+
+use crate::faulty::{Etags, Lie};
+use crate::program::Program;
+use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, delete, get, in_directory, in_memory, put};
+use crate::signed::ask;
+
+/// Longer than what one request takes to the store.
+const IN_PARTS: usize = 20 << 20;
+
+/// Stores of both kinds, with ETags of every kind.
+fn grounds(directory: &Path) -> Vec<(Ground, std::path::PathBuf)> {
+    let mut grounds = Vec::new();
+    for etags in [Etags::OfTheStore, Etags::Md5, Etags::LikeMd5] {
+        let ground = Ground::new(in_memory(), Kind::S3);
+        *ground.mood.etags.lock() = etags;
+        grounds.push((ground, directory.join(format!("{etags:?}"))));
+    }
+    let files = in_directory(&directory.join("store"));
+    grounds.push((Ground::new(files, Kind::Directory), directory.join("files")));
+    grounds
+}
+
+async fn stored(engine: &Arc<Engine>, key: &str, bytes: &Bytes) {
+    put(engine, key, bytes, Conditions::default()).await.unwrap();
+}
+
+async fn copy(engine: &Arc<Engine>, from: &str, to: &str) {
+    let (from, to) = ((BUCKET.to_owned(), from.to_owned()), (BUCKET.to_owned(), to.to_owned()));
+    engine.copy(CopyRequest { from, to, ..CopyRequest::default() }).await.unwrap();
+}
+
+/// With nothing in its cache.
+async fn reopened(ground: &Ground, engine: Arc<Engine>, local: &Path) -> Arc<Engine> {
+    engine.close().await;
+    drop(engine);
+    ground.open(local).await
+}
+
+async fn names(engine: &Engine) -> Vec<String> {
+    let listing = engine.list(BUCKET, &ListRequest { most: 1000, ..ListRequest::default() }).await.unwrap();
+    listing.entries.iter().map(|entry| entry.name().to_owned()).collect()
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn is_withheld(read: &Result<Bytes, Error>, why: &str) -> bool {
+    matches!(read, Err(Error::Store(text)) if text.contains(why) && text.contains("stays known"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_stored_here_is_not_forgotten_since_the_store_has_nothing_for_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    for (ground, local) in grounds(directory.path()) {
+        let engine = ground.open(&local).await;
+        let (short, long) = (content(1, 1000), content(2, 300_000));
+        stored(&engine, "short", &short).await;
+        stored(&engine, "long", &long).await;
+        ground.drain(&engine).await;
+        copy(&engine, "long", "copy").await;
+        ground.drain(&engine).await;
+        let engine = reopened(&ground, engine, &local).await;
+        ground.mood.tell(&[Lie::NotFound]);
+        for _ in 0..2 {
+            for key in ["short", "long", "copy"] {
+                let read = get(&engine, key, None).await;
+                assert!(is_withheld(&read, "has nothing there"), "{key}: {read:?}");
+                assert!(engine.resolve(BUCKET, key).await.is_ok());
+            }
+        }
+        assert_eq!(names(&engine).await, ["copy", "long", "short"]);
+        let engine = reopened(&ground, engine, &local).await;
+        ground.mood.be_good();
+        for (key, bytes) in [("short", &short), ("long", &long), ("copy", &long)] {
+            assert_eq!(get(&engine, key, None).await.as_ref(), Ok(bytes), "{key}");
+        }
+        // What is lost for good is given up by a deletion, or replaced.
+        for key in ["short", "long"] {
+            ground.store.delete(&key.into()).await.unwrap();
+        }
+        let engine = reopened(&ground, engine, &local).await;
+        assert!(is_withheld(&get(&engine, "short", None).await, "has nothing there"));
+        delete(&engine, "short").await.unwrap();
+        assert_eq!(get(&engine, "short", None).await, Err(Error::NoSuchKey));
+        stored(&engine, "long", &short).await;
+        ground.drain(&engine).await;
+        assert_eq!(ground.stored().await, [("copy".to_owned(), long), ("long".to_owned(), short)]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_version_is_nobody_elses_change() {
+    let directory = tempfile::tempdir().unwrap();
+    for (ground, local) in grounds(directory.path()) {
+        let engine = ground.open(&local).await;
+        let (older, newer, theirs) = (content(1, 200_000), content(2, 200_000), content(3, 70_000));
+        for bytes in [&older, &newer] {
+            stored(&engine, "a", bytes).await;
+            ground.drain(&engine).await;
+            // Times of a store have milliseconds here.
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        let engine = reopened(&ground, engine, &local).await;
+        ground.mood.tell(&[Lie::Older]);
+        let read = get(&engine, "a", None).await;
+        assert!(is_withheld(&read, "has an older version there"), "{read:?}");
+        ground.mood.be_good();
+        assert_eq!(get(&engine, "a", None).await, Ok(newer));
+        // What somebody has written there since is taken as it is, as ever.
+        ground.store.put(&"a".into(), theirs.clone().into()).await.unwrap();
+        let engine = reopened(&ground, engine, &local).await;
+        assert!(matches!(get(&engine, "a", None).await, Err(Error::Store(_))));
+        assert_eq!(get(&engine, "a", None).await, Ok(theirs));
+    }
+}
+
+/// Sends an object to a store that tells these lies of it, sees that it is sent again and again and readable all the while, and that it is there as
+/// soon as the store does what it says.
+async fn is_sent_again(ground: &Ground, local: &Path, lies: &[Lie], before: &Bytes, bytes: &Bytes) {
+    let engine = ground.open(local).await;
+    stored(&engine, "a", before).await;
+    ground.drain(&engine).await;
+    ground.mood.tell(lies);
+    let puts = || ground.mood.puts.load(Ordering::Relaxed);
+    let sent = puts();
+    stored(&engine, "a", bytes).await;
+    until("it is not sent again", || puts() >= sent + 2).await;
+    assert!((engine.pending().0, get(&engine, "a", None).await.as_ref()) == (1, Ok(bytes)), "{lies:?}");
+    // The journal has it still, also for the next start.
+    let engine = reopened(ground, engine, local).await;
+    assert!((engine.pending().0, get(&engine, "a", None).await.as_ref()) == (1, Ok(bytes)), "{lies:?}");
+    ground.drain(&engine).await;
+    assert!(get(&engine, "a", None).await.as_ref() == Ok(bytes));
+    assert!(ground.stored().await == [("a".to_owned(), bytes.clone())], "{lies:?}");
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_store_says_it_has_taken_and_has_not_is_sent_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let short = [content(1, 5000), content(2, 5000)];
+    let long = [content(3, IN_PARTS), content(4, IN_PARTS)];
+    for (ground, local) in grounds(directory.path()) {
+        is_sent_again(&ground, &local, &[Lie::Put], &short[0], &short[1]).await;
+        is_sent_again(&ground, &local, &[Lie::Complete], &long[0], &long[1]).await;
+    }
+}
+
+/// Of the right size, with the ETag that the store told of, and not what was sent: the ETag itself says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_changed_on_their_way_are_sent_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for etags in [Etags::Md5, Etags::LikeMd5] {
+        let ground = Ground::new(in_memory(), Kind::S3);
+        *ground.mood.etags.lock() = etags;
+        let local = directory.path().join(format!("{etags:?}"));
+        let engine = ground.open(&local).await;
+        // As long as nothing is known of the ETags, the bytes are looked at.
+        ground.mood.tell(&[Lie::OtherBytes]);
+        let (bytes, puts) = (content(1, 5000), || ground.mood.puts.load(Ordering::Relaxed));
+        stored(&engine, "a", &bytes).await;
+        until("it is not sent again", || puts() >= 2).await;
+        ground.drain(&engine).await;
+        assert_eq!(ground.stored().await, [("a".to_owned(), bytes)]);
+        engine.close().await;
+    }
+    let ground = Ground::new(in_memory(), Kind::S3);
+    *ground.mood.etags.lock() = Etags::Md5;
+    let local = directory.path().join("in parts");
+    is_sent_again(&ground, &local, &[Lie::Part], &content(1, 10), &content(2, IN_PARTS)).await;
+}
+
+/// One object of each kind is read, which tells that the ETags are no sums; from then on sizes and the store's word have to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etags_that_only_look_like_sums_are_found_out_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), Kind::S3);
+    let bodies = || ground.mood.bodies.load(Ordering::Relaxed);
+    for (etags, asked) in [(Etags::LikeMd5, 1 + 3), (Etags::Md5, 0), (Etags::OfTheStore, 0)] {
+        *ground.mood.etags.lock() = etags;
+        let engine = ground.open(&directory.path().join(format!("{etags:?}"))).await;
+        let before = bodies();
+        for (at, size) in [(1, 1000), (2, IN_PARTS), (3, 2000), (4, IN_PARTS + 1), (5, 0)] {
+            let key = format!("{etags:?}/{at}");
+            stored(&engine, &key, &content(at, size)).await;
+            ground.drain(&engine).await;
+        }
+        // The store looks for its owner's name, which is a GET as well.
+        let looks = 1;
+        let reads = bodies() - before;
+        assert!(reads >= asked && reads <= asked + looks, "{etags:?}: {reads}");
+        engine.close().await;
+    }
+    assert_eq!(ground.stored().await.len(), 15);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_that_was_not_carried_out_is_asked_for_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for (ground, local) in grounds(directory.path()) {
+        let engine = ground.open(&local).await;
+        stored(&engine, "a", &content(1, 1000)).await;
+        ground.drain(&engine).await;
+        ground.mood.tell(&[Lie::Delete]);
+        delete(&engine, "a").await.unwrap();
+        until("it is not asked for again", || ground.mood.deletes.load(Ordering::Relaxed) >= 2).await;
+        assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(Error::NoSuchKey)));
+        let engine = reopened(&ground, engine, &local).await;
+        assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(Error::NoSuchKey)));
+        ground.drain(&engine).await;
+        assert!(ground.stored().await.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_was_not_made_is_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for (ground, local) in grounds(directory.path()) {
+        for size in [5000, IN_PARTS] {
+            let engine = ground.open(&local).await;
+            // What is there has the size of what is to be there.
+            let (source, target) = (content(1, size), content(2, size));
+            stored(&engine, "a", &source).await;
+            stored(&engine, "b", &target).await;
+            ground.drain(&engine).await;
+            ground.mood.tell(&[Lie::Copy]);
+            let made = ground.mood.copies.load(Ordering::Relaxed);
+            copy(&engine, "a", "b").await;
+            until("it is not made again", || ground.mood.copies.load(Ordering::Relaxed) >= made + 2).await;
+            assert!((engine.pending().0, get(&engine, "b", None).await.as_ref()) == (1, Ok(&source)));
+            ground.drain(&engine).await;
+            delete(&engine, "a").await.unwrap();
+            ground.drain(&engine).await;
+            assert!(get(&engine, "b", None).await.as_ref() == Ok(&source));
+            assert!(ground.stored().await == [("b".to_owned(), source)]);
+            engine.close().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_of_another_length_is_neither_served_nor_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let size = 5 * BLOCK_BYTES as usize + 100;
+    for (ground, local) in grounds(directory.path()) {
+        let engine = ground.open(&local).await;
+        let bytes = content(1, size);
+        stored(&engine, "a", &bytes).await;
+        stored(&engine, "small", &bytes.slice(..10)).await;
+        ground.drain(&engine).await;
+        let mut engine = reopened(&ground, engine, &local).await;
+        for lie in [Lie::Short, Lie::Long, Lie::Size] {
+            ground.mood.tell(&[lie]);
+            for range in [None, Some(0..10), Some(size as u64 - 10..size as u64)] {
+                let read = get(&engine, "a", range.clone()).await;
+                assert!(matches!(read, Err(Error::Store(_))), "{lie:?} {range:?}: {read:?}");
+            }
+            assert!(matches!(get(&engine, "small", None).await, Err(Error::Store(_))), "{lie:?}");
+            ground.mood.be_good();
+            assert!(read_at_last(&engine, "a").await == bytes, "{lie:?}");
+            assert!(read_at_last(&engine, "small").await == bytes.slice(..10), "{lie:?}");
+            engine = reopened(&ground, engine, &local).await;
+        }
+    }
+}
+
+/// What a reader gets who asks until he does: a request that was under way may fail still.
+async fn read_at_last(engine: &Arc<Engine>, key: &str) -> Bytes {
+    for _ in 0..200 {
+        match get(engine, key, None).await {
+            Ok(bytes) => return bytes,
+            Err(error) => assert!(matches!(error, Error::Store(_)), "{key}: {error}"),
+        }
+    }
+    panic!("{key} can't be read");
+}
+
+/// Parts that fail, answers that are lost, bodies and listings that break off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_in_parts_gets_there_through_failures() {
+    let directory = tempfile::tempdir().unwrap();
+    for (mut ground, local) in grounds(directory.path()) {
+        // Who asks again need not have all of it anew.
+        ground.memory_bytes = 64 << 20;
+        ground.mood.failing.store(150, Ordering::Relaxed);
+        let engine = ground.open(&local).await;
+        let bytes = content(1, IN_PARTS);
+        stored(&engine, "a", &bytes).await;
+        let is_there = || {
+            // Without the pauses that it would make.
+            engine.begin_drain();
+            engine.is_clean()
+        };
+        until("it does not get there", is_there).await;
+        let engine = reopened(&ground, engine, &local).await;
+        assert!(read_at_last(&engine, "a").await == bytes);
+        ground.drain(&engine).await;
+        assert!(ground.stored().await == [("a".to_owned(), bytes)]);
+    }
+}
+
+/// The whole program over a directory that is somewhere else for a while.
+#[test]
+fn a_directory_that_is_not_mounted_empties_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (objects, away) = (directory.path().join("objects"), directory.path().join("away"));
+    std::fs::create_dir(&objects).unwrap();
+    let sections = format!("[bucket.lake]\nstore = \"{}\"\nwrite = \"through\"\n", objects.display());
+    let mut program = Program::start(directory.path(), &sections);
+    for key in ["a", "b"] {
+        assert_eq!(ask(program.address, "PUT", &format!("/lake/{key}"), &[], b"kept").unwrap().status, 200);
+    }
+    // The cache has them: the next start has not.
+    program.kill_and_start();
+    std::fs::rename(&objects, &away).unwrap();
+    std::fs::create_dir(&objects).unwrap();
+    for _ in 0..2 {
+        let reply = ask(program.address, "GET", "/lake/a", &[], b"").unwrap();
+        assert_eq!(reply.status, 503, "{reply:?}");
+        assert!(reply.text().contains("it stays known"), "{}", reply.text());
+    }
+    assert_eq!(ask(program.address, "HEAD", "/lake/a", &[], b"").unwrap().status, 200);
+    let listed = ask(program.address, "GET", "/lake?list-type=2", &[], b"").unwrap();
+    assert_eq!(crate::signed::tags(&listed.text(), "Key"), ["a", "b"]);
+    let header = format!("Authorization: Bearer {}\r\n", program.token());
+    let metrics = program.ask("/metrics", &header).unwrap();
+    assert!(metrics.contains("\nunderlay_gateway_withheld_by_store_total 2\n"), "{metrics}");
+    std::fs::remove_dir(&objects).unwrap();
+    std::fs::rename(&away, &objects).unwrap();
+    for key in ["a", "b"] {
+        let reply = ask(program.address, "GET", &format!("/lake/{key}"), &[], b"").unwrap();
+        assert_eq!((reply.status, reply.text().as_str()), (200, "kept"));
+    }
+    let (_, log) = program.stop();
+    assert_eq!(log.matches("what to do: see that the store is the right one").count(), 1, "{log}");
+}
