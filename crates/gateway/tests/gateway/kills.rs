@@ -1,6 +1,6 @@
-//! SIGKILL under load. A child runs the engine over a store that fails and stalls, and says before and after each operation what it
-//! does. It is killed at any moment, the opening included, and opened again: whatever was acknowledged is there, byte for byte,
-//! and nothing else.
+//! SIGKILL under load. A child runs the engine over a store that fails, stalls and, in some rounds, lies, and says before and after each operation
+//! what it does. It is killed at any moment, the opening included, and opened again: whatever was acknowledged is there, byte for byte,
+//! and nothing else; reads beside the writes find nothing else either.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,18 +11,22 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::ObjectStore;
-use underlay_gateway::engine::{CompletedPart, Conditions, CopyRequest, Engine};
+use underlay_gateway::engine::{CompletedPart, Conditions, CopyRequest, Engine, Entry, ListRequest};
 use underlay_gateway::errors::Error;
 use underlay_gateway::model::{Checksums, Headers};
 use underlay_gateway::store::Kind;
+use underlay_sync::Mutex;
 
-use crate::rig::{BUCKET, Ground, body_of, content, delete, get, put};
+use crate::rig::{BUCKET, Ground, body_of, content, delete, get, in_directory, put};
 
 const CHILD: &str = "UNDERLAY_GATEWAY_KILLED_CHILD";
 /// `make gateway-kills` sets more.
 const KILLS: &str = "UNDERLAY_GATEWAY_KILLS";
 const KEYS: u64 = 12;
+/// Where the child reads what it begins with, beside the store.
+const KNOWN: &str = "known";
+/// What the store takes in parts.
+const LONG: usize = 9 << 20;
 
 /// What an object may be: its seed and size, or nothing.
 type State = Option<(u64, usize)>;
@@ -31,12 +35,22 @@ fn bytes_of(state: State) -> Option<Bytes> {
     state.map(|(seed, size)| content(seed, size))
 }
 
+/// Every third round the store lies.
+fn is_lying(round: u64) -> bool {
+    round % 3 == 1
+}
+
+/// Every fourth has objects that go to the store in parts.
+fn has_long(round: u64) -> bool {
+    round % 4 == 2
+}
+
 fn ground(store: &Path) -> Ground {
-    std::fs::create_dir_all(store).unwrap();
-    let files = object_store::local::LocalFileSystem::new_with_prefix(store).unwrap().with_fsync(true);
-    let files: Arc<dyn ObjectStore> = Arc::new(files);
-    let mut ground = Ground::new(files, Kind::Directory);
+    let mut ground = Ground::new(in_directory(store), Kind::Directory);
     ground.write = underlay_gateway::config::Write::Back { after: Duration::from_millis(3) };
+    ground.journal_bytes = 1 << 30;
+    // Who asks again for an object of many blocks need not have all of them anew.
+    ground.memory_bytes = 64 << 20;
     ground
 }
 
@@ -61,6 +75,61 @@ fn name(key: u64) -> String {
     format!("dir{}/key{key}", key % 3)
 }
 
+/// What the objects are and were, for those who read beside the writes.
+#[derive(Default)]
+struct Seen(Mutex<BTreeMap<u64, History>>);
+
+/// Of a key: its states from the beginning on, the last of which may be under way still.
+#[derive(Default)]
+struct History {
+    states: Vec<State>,
+    settled: usize,
+}
+
+impl Seen {
+    fn read(path: &Path) -> Seen {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let mut seen: BTreeMap<u64, History> =
+            (0..KEYS).map(|key| (key, History { states: vec![None], settled: 0 })).collect();
+        for line in text.lines() {
+            let words: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+            seen.insert(words[0], History { states: vec![Some((words[1], words[2] as usize))], settled: 0 });
+        }
+        Seen(Mutex::new(seen))
+    }
+
+    fn with<T>(&self, key: u64, work: impl FnOnce(&mut History) -> T) -> T {
+        work(self.0.lock().entry(key).or_default())
+    }
+
+    fn begin(&self, key: u64, state: State) {
+        self.with(key, |history| history.states.push(state));
+    }
+
+    fn done(&self, key: u64) {
+        self.with(key, |history| history.settled = history.states.len() - 1);
+    }
+
+    fn now(&self, key: u64) -> State {
+        self.with(key, |history| history.states[history.settled])
+    }
+
+    /// Reads an object: it has to be what it is or becomes meanwhile. That the store gives nothing now is no answer, and no harm.
+    async fn check(&self, engine: &Arc<Engine>, key: u64) {
+        let since = self.with(key, |history| history.settled);
+        let found = match get(engine, &name(key), None).await {
+            Ok(bytes) => Some(bytes),
+            Err(Error::NoSuchKey) => None,
+            Err(Error::Store(_)) => return,
+            Err(error) => return say(&format!("wrong {key}: {error}")),
+        };
+        let possible = self.with(key, |history| history.states[since..].to_vec());
+        if !possible.iter().any(|state| bytes_of(*state) == found) {
+            say(&format!("wrong {key}: {:?} bytes, of {possible:?}", found.map(|bytes| bytes.len())));
+        }
+    }
+}
+
 /// The child: does as it likes until it is killed. It begins with what its directory has.
 #[test]
 fn child() {
@@ -72,52 +141,81 @@ fn child() {
         let ground = ground(&directory.join("store"));
         ground.mood.failing.store(200, Ordering::Relaxed);
         ground.mood.stalling.store(200, Ordering::Relaxed);
+        if is_lying(seed) {
+            ground.mood.failing.store(50, Ordering::Relaxed);
+            ground.mood.lying.store(150, Ordering::Relaxed);
+        }
         let engine = ground.open(&directory.join("local")).await;
+        let seen = Arc::new(Seen::read(&directory.join(KNOWN)));
         say("open");
         let mut tasks = Vec::new();
         // Each has keys of its own, so that the order of its operations is known.
         for worker in 0..3_u64 {
-            let engine = Arc::clone(&engine);
+            let (engine, seen) = (Arc::clone(&engine), Arc::clone(&seen));
             tasks.push(tokio::spawn(async move {
-                let mut random = Random(seed.wrapping_mul(1000) + worker);
+                let mut random = Random(seed_of(seed, worker));
                 loop {
-                    operate(&engine, worker, &mut random).await;
+                    operate(&engine, &seen, worker, has_long(seed), &mut random).await;
+                }
+            }));
+        }
+        for reader in 3..5 {
+            let (engine, seen) = (Arc::clone(&engine), Arc::clone(&seen));
+            tasks.push(tokio::spawn(async move {
+                let mut random = Random(seed_of(seed, reader));
+                loop {
+                    seen.check(&engine, random.below(KEYS)).await;
+                    // What is in the journal or the cache is there at once, and the others want their turn.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }));
         }
         // They go on until the kill.
-        futures_util::future::join_all(tasks).await;
+        let (ended, ..) = futures_util::future::select_all(tasks).await;
+        say(&format!("wrong: {:?}", ended.map_err(|error| error.to_string())));
     });
 }
 
-async fn operate(engine: &Arc<Engine>, worker: u64, random: &mut Random) {
+fn seed_of(round: u64, task: u64) -> u64 {
+    round.wrapping_mul(1000) + task
+}
+
+async fn operate(engine: &Arc<Engine>, seen: &Seen, worker: u64, has_long: bool, random: &mut Random) {
     let mut key = || random.below(KEYS / 3) * 3 + worker;
     let (at, other) = (key(), key());
     let (name_at, name_other) = (name(at), name(other));
     let sizes = [0, 100, 5000, 66_000, 200_000];
     let (seed, size) = (random.below(u64::MAX / 4), sizes[random.below(sizes.len() as u64) as usize]);
+    let size = if has_long && random.below(3) == 0 { LONG } else { size };
     match random.below(10) {
         0..5 => {
             say(&format!("put {at} {seed} {size}"));
+            seen.begin(at, Some((seed, size)));
             put(engine, &name_at, &content(seed, size), Conditions::default()).await.unwrap();
         }
         5 | 6 if at != other => {
             say(&format!("copy {at} {other}"));
+            let state = seen.now(at);
+            if state.is_some() {
+                seen.begin(other, state);
+            }
             let request = CopyRequest {
                 from: (BUCKET.to_owned(), name_at),
                 to: (BUCKET.to_owned(), name_other),
                 ..CopyRequest::default()
             };
             match engine.copy(request).await {
-                Ok(_) => {}
-                Err(Error::NoSuchKey) => return say(&format!("nothing {other}")),
-                Err(error) => panic!("{error}"),
+                Ok(_) if state.is_some() => {}
+                Err(Error::NoSuchKey) if state.is_none() => return say(&format!("nothing {other}")),
+                outcome => return say(&format!("wrong {at}: copied as {outcome:?}, and it is {state:?}")),
             }
+            seen.done(other);
             return say(&format!("done {other}"));
         }
         7 => {
-            let size = 5 << 20;
+            let size = if has_long { LONG } else { 5 << 20 };
             say(&format!("put {at} {seed} {size}"));
+            seen.begin(at, Some((seed, size)));
             let upload =
                 engine.create_upload(BUCKET, &name_at, Headers::default(), Vec::new(), None).await.unwrap();
             let bytes = content(seed, size);
@@ -148,16 +246,14 @@ async fn operate(engine: &Arc<Engine>, worker: u64, random: &mut Random) {
                 .await
                 .unwrap();
         }
-        8 => {
-            // What cannot be right is never served, however the store behaves.
-            let _ = get(engine, &name_at, None).await;
-            return;
-        }
+        8 => return seen.check(engine, at).await,
         _ => {
             say(&format!("delete {at}"));
+            seen.begin(at, None);
             delete(engine, &name_at).await.unwrap();
         }
     }
+    seen.done(at);
     say(&format!("done {at}"));
 }
 
@@ -187,6 +283,7 @@ impl Known {
                 }
             }
             "nothing" => drop(self.under_way.remove(&number(1))),
+            "wrong" => panic!("{line}"),
             _ => {}
         }
     }
@@ -204,7 +301,7 @@ impl Known {
                 match get(engine, &name(key), None).await {
                     Ok(bytes) => break Some(bytes),
                     Err(Error::NoSuchKey) => break None,
-                    Err(Error::Store(_)) if may_fail && tries < 100 => tries += 1,
+                    Err(Error::Store(_)) if may_fail && tries < 1000 => tries += 1,
                     Err(error) => panic!("round {round}, {}: {error}", name(key)),
                 }
             };
@@ -219,6 +316,37 @@ impl Known {
             self.acknowledged.insert(key, *state);
         }
         self.under_way.clear();
+        self.compare_names(engine, round).await;
+    }
+
+    /// LIST and HEAD say the same as GET.
+    async fn compare_names(&self, engine: &Arc<Engine>, round: u64) {
+        let listing =
+            engine.list(BUCKET, &ListRequest { most: 1000, ..ListRequest::default() }).await.unwrap();
+        let listed: BTreeMap<String, u64> = listing
+            .entries
+            .iter()
+            .map(|entry| match entry {
+                Entry::Object(key, record) => (key.clone(), record.size_bytes),
+                other => panic!("round {round}: {}", other.name()),
+            })
+            .collect();
+        let expected = self.acknowledged.iter();
+        let expected: BTreeMap<String, u64> =
+            expected.filter_map(|(key, state)| Some((name(*key), state.as_ref()?.1 as u64))).collect();
+        assert_eq!(listed, expected, "round {round}");
+        for key in 0..KEYS {
+            let head = engine.resolve(BUCKET, &name(key)).await.map(|resolved| resolved.record.size_bytes);
+            assert_eq!(head.ok(), expected.get(&name(key)).copied(), "round {round}, {}", name(key));
+        }
+    }
+
+    /// For the next child.
+    fn write(&self, path: &Path) {
+        let known = self.acknowledged.iter();
+        let lines =
+            known.filter_map(|(key, state)| state.map(|(seed, size)| format!("{key} {seed} {size}\n")));
+        std::fs::write(path, lines.collect::<String>()).unwrap();
     }
 }
 
@@ -247,7 +375,7 @@ fn whatever_was_acknowledged_survives_kills() {
                     line.clear();
                     assert!(lines.read_line(&mut line).unwrap() > 0, "the child ended before it had opened");
                 }
-                random.below(400)
+                random.below(if has_long(round) { 1500 } else { 400 })
             }
         };
         std::thread::sleep(Duration::from_millis(wait));
@@ -262,10 +390,12 @@ fn whatever_was_acknowledged_survives_kills() {
             let ground = ground(&directory.path().join("store"));
             // The store is no better while we look.
             ground.mood.failing.store(100, Ordering::Relaxed);
+            ground.mood.lying.store(if is_lying(round) { 100 } else { 0 }, Ordering::Relaxed);
             let engine = ground.open(&directory.path().join("local")).await;
             known.compare(&engine, true, round).await;
             engine.close().await;
         });
+        known.write(&directory.path().join(KNOWN));
     }
     runtime.block_on(async {
         let ground = ground(&directory.path().join("store"));
