@@ -1,6 +1,7 @@
 //! Taking over what is in a store already: a prefix that is ours alone is listed once, and from then on the metadata are the truth.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt as _;
 
@@ -10,6 +11,19 @@ use crate::errors::Result;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, Place, StoredRecord};
 use crate::store::{Found, Kind, bare};
+
+/// How far a gateway is that is being opened. Most of the time it takes goes by with listing.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    listed: AtomicU64,
+}
+
+impl Progress {
+    /// Objects that stores have listed so far.
+    pub(crate) fn listed(&self) -> u64 {
+        self.listed.load(Ordering::Relaxed)
+    }
+}
 
 /// Objects of one commit.
 pub(super) const BATCH: usize = 2_000;
@@ -59,7 +73,7 @@ pub(super) fn enter(
 impl Engine {
     /// Brings the metadata in line with the rules: prefixes that are new to us are listed, and those that are no longer ours alone
     /// are forgotten.
-    pub(super) async fn take_over(&self) -> std::result::Result<(), String> {
+    pub(super) async fn take_over(&self, progress: &Progress) -> std::result::Result<(), String> {
         for state in self.bucket_states() {
             for rule in &state.rules {
                 let prefix = Name::new(&state.name, &rule.rule.prefix);
@@ -74,7 +88,9 @@ impl Engine {
                             self.committer.commit(Vec::new(), move |change| change.forget_imported(&prefix));
                         forgotten.await.map_err(|error| error.to_string())?;
                     }
-                    (true, false) if self.setup.sharing.is_none() => self.import(&state, &prefix).await?,
+                    (true, false) if self.setup.sharing.is_none() => {
+                        self.import(&state, &prefix, progress).await?
+                    }
                     (true, _) => {}
                 }
             }
@@ -82,7 +98,12 @@ impl Engine {
         Ok(())
     }
 
-    async fn import(&self, state: &BucketState, prefix: &Name) -> std::result::Result<(), String> {
+    async fn import(
+        &self,
+        state: &BucketState,
+        prefix: &Name,
+        progress: &Progress,
+    ) -> std::result::Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| {
             format!("cannot list what is in the store of bucket {}: {error}", state.name)
         };
@@ -96,6 +117,7 @@ impl Engine {
                 && state.rule(&key).rule.prefix == prefix.key
             {
                 batch.push((Name::new(&state.name, key), found, (self.number(), self.number())));
+                progress.listed.fetch_add(1, Ordering::Relaxed);
             }
             if batch.len() >= BATCH || is_over {
                 count += batch.len() as u64;

@@ -30,6 +30,7 @@ pub(crate) use alone::Recorded;
 pub use conditions::Conditions;
 pub use copy::{CopyRequest, SourceConditions};
 pub use elsewhere::{Answer, Elsewhere, Question, Sharing};
+pub(crate) use import::Progress;
 pub use pages::{Entry, ListRequest, Listing, UploadSummary};
 pub use parts::CompletedPart;
 pub use read::{Body, Resolved};
@@ -247,7 +248,19 @@ impl Engine {
     /// # Errors
     /// When the directory or a store can't be used, or the configuration would lose something that is not in a store yet.
     pub async fn open(setup: Setup) -> std::result::Result<Arc<Engine>, String> {
-        let (folder, lock) = lock_directory(&setup.local.directory)?;
+        let locked = lock_directory(&setup.local.directory)?;
+        Engine::open_locked(setup, locked, &Progress::default()).await
+    }
+
+    /// As [`open`](Self::open), in a directory that the caller has [locked](lock_directory), and says how far it is.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn open_locked(
+        setup: Setup,
+        (folder, lock): (Folder, std::fs::File),
+        progress: &Progress,
+    ) -> std::result::Result<Arc<Engine>, String> {
         let journal_folder =
             folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
         let metadata = open_metadata(&folder, &journal_folder, setup.local.metadata_bytes as usize)?;
@@ -334,7 +347,7 @@ impl Engine {
         engine.open_buckets().await?;
         if engine.setup.alone.is_none() {
             engine.check_stores().await?;
-            engine.take_over().await?;
+            engine.take_over(progress).await?;
         }
         let engine = Arc::new(engine);
         engine.start_flushing().map_err(|error| error.to_string())?;

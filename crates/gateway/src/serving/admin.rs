@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -19,7 +19,7 @@ use super::Readiness;
 use super::metrics::{self, Requests};
 use crate::cluster::Peers;
 use crate::config::Config;
-use crate::engine::Engine;
+use crate::engine::{Engine, Progress};
 use crate::ownership::Ownership;
 
 /// In the local directory, if the configuration names no other.
@@ -27,11 +27,18 @@ const TOKEN_FILE: &str = "admin-token";
 const MOST_CONNECTIONS: usize = 32;
 
 pub(super) struct Admin {
-    pub(super) engine: Arc<Engine>,
-    pub(super) cluster: Option<(Arc<Ownership>, Arc<Peers>)>,
+    pub(super) progress: Progress,
+    /// Nothing as long as the gateway is being opened.
+    pub(super) opened: OnceLock<Opened>,
     pub(super) requests: Arc<Requests>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) token: String,
+}
+
+/// What there is to tell of once the gateway is open.
+pub(super) struct Opened {
+    engine: Arc<Engine>,
+    cluster: Option<(Arc<Ownership>, Arc<Peers>)>,
 }
 
 /// The token, which is made where there is none and `make` says so.
@@ -88,38 +95,72 @@ pub(super) async fn serve(listener: TcpListener, admin: Arc<Admin>) {
 }
 
 impl Admin {
+    /// From now on there is a gateway to tell of.
+    pub(super) fn opens(&self, engine: Arc<Engine>, cluster: Option<(Arc<Ownership>, Arc<Peers>)>) {
+        // It is opened once.
+        let _ = self.opened.set(Opened { engine, cluster });
+    }
+
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
         }
-        match request.uri().path() {
-            "/health/live" if self.engine.is_broken() => plain(
+        match (request.uri().path(), self.opened.get()) {
+            ("/health/live", Some(opened)) if opened.engine.is_broken() => plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the metadata can no longer be written: see the log, and start the gateway again\n"
                     .to_owned(),
             ),
-            "/health/live" => plain(StatusCode::OK, "alive\n".to_owned()),
-            "/health/ready" if self.readiness.is_ready() && self.has_lease() && !self.engine.is_broken() => {
+            ("/health/live", _) => plain(StatusCode::OK, "alive\n".to_owned()),
+            ("/health/ready", Some(opened)) if self.readiness.is_ready() && opened.can_serve() => {
                 plain(StatusCode::OK, "ready\n".to_owned())
             }
-            "/health/ready" => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
-            "/metrics" | "/status" if !self.is_allowed(request) => plain(
+            ("/health/ready", Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
+            ("/health/ready", None) => self.not_yet(),
+            ("/metrics" | "/status", _) if !self.is_allowed(request) => plain(
                 StatusCode::UNAUTHORIZED,
                 "expected `Authorization: Bearer TOKEN` with the token of the gateway's admin port\n"
                     .to_owned(),
             ),
-            "/metrics" => plain(StatusCode::OK, metrics::text(&self.status(), &self.requests)),
-            "/status" => plain(StatusCode::OK, serde_json::to_string(&self.status()).unwrap_or_default()),
+            ("/metrics", opened) => {
+                let mut text = metrics::of_opening(opened.is_none(), self.progress.listed());
+                if let Some(opened) = opened {
+                    text.push_str(&metrics::text(&opened.status(&self.requests), &self.requests));
+                }
+                plain(StatusCode::OK, text)
+            }
+            ("/status", Some(opened)) => {
+                let status = opened.status(&self.requests);
+                plain(StatusCode::OK, serde_json::to_string(&status).unwrap_or_default())
+            }
+            ("/status", None) => self.not_yet(),
             _ => plain(StatusCode::NOT_FOUND, "/health/live, /health/ready, /metrics, /status\n".to_owned()),
         }
     }
 
-    /// Without one nothing is answered in a cluster.
-    fn has_lease(&self) -> bool {
-        self.cluster.as_ref().is_none_or(|(ownership, _)| ownership.has_lease())
+    fn not_yet(&self) -> Response<Full<Bytes>> {
+        let text = format!("opening: stores have listed {} objects so far\n", self.progress.listed());
+        plain(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
-    fn status(&self) -> GatewayStatus {
+    fn is_allowed(&self, request: &Request<Incoming>) -> bool {
+        let given = request.headers().get(hyper::header::AUTHORIZATION);
+        let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        // How long it takes must not tell how much of it is right.
+        given.is_some_and(|given| {
+            given.len() == self.token.len() && openssl::memcmp::eq(given, self.token.as_bytes())
+        })
+    }
+}
+
+impl Opened {
+    /// Whether it can: in a cluster nothing is answered without a lease.
+    fn can_serve(&self) -> bool {
+        let has_lease = self.cluster.as_ref().is_none_or(|(ownership, _)| ownership.has_lease());
+        has_lease && !self.engine.is_broken()
+    }
+
+    fn status(&self, requests: &Requests) -> GatewayStatus {
         let cluster = self.cluster.as_ref().map(|(ownership, peers)| {
             let (served_slots, dirty_slots, nowhere_slots) = ownership.counts();
             GatewayClusterStatus {
@@ -130,16 +171,7 @@ impl Admin {
                 forwarded: peers.forwarded.load(std::sync::atomic::Ordering::Relaxed),
             }
         });
-        GatewayStatus { cluster, ..metrics::status(&self.engine, &self.requests) }
-    }
-
-    fn is_allowed(&self, request: &Request<Incoming>) -> bool {
-        let given = request.headers().get(hyper::header::AUTHORIZATION);
-        let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        // How long it takes must not tell how much of it is right.
-        given.is_some_and(|given| {
-            given.len() == self.token.len() && openssl::memcmp::eq(given, self.token.as_bytes())
-        })
+        GatewayStatus { cluster, ..metrics::status(&self.engine, requests) }
     }
 }
 

@@ -112,6 +112,19 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
     }
 }
 
+/// What there is to say before the gateway is open, and behind that as well.
+pub(crate) fn of_opening(is_opening: bool, listed: u64) -> String {
+    format!(
+        "# HELP underlay_gateway_opening Whether the gateway is being opened still, and serves nothing.\n\
+         # TYPE underlay_gateway_opening gauge\n\
+         underlay_gateway_opening {}\n\
+         # HELP underlay_gateway_taken_over_objects_total Objects that stores listed while it was opened.\n\
+         # TYPE underlay_gateway_taken_over_objects_total counter\n\
+         underlay_gateway_taken_over_objects_total {listed}\n",
+        u8::from(is_opening)
+    )
+}
+
 /// Prometheus' text format, version 0.0.4.
 pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
     let mut out = String::new();

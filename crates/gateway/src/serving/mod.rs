@@ -12,8 +12,8 @@ mod top;
 pub(crate) use admin::token_of;
 pub(crate) use top::top;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hyper_util::server::graceful::GracefulShutdown;
@@ -21,10 +21,11 @@ use openssl::ssl::SslAcceptor;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
+use underlay_files::Folder;
 
 use crate::cluster::{self, Member, Peers};
 use crate::config::{Config, Secrets};
-use crate::engine::{Alone, Engine, Setup, Sharing};
+use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
 use crate::ownership::Ownership;
 use crate::s3::{Forms, Permissions, service};
 use crate::store::{self, Reached};
@@ -83,9 +84,20 @@ impl Opened {
         secrets: &Secrets,
         only_draining: bool,
     ) -> Result<Opened, String> {
+        let locked = lock_directory(&config.local.directory)?;
+        Opened::open_locked(config, secrets, locked, &Progress::default(), only_draining).await
+    }
+
+    async fn open_locked(
+        config: &Config,
+        secrets: &Secrets,
+        locked: (Folder, std::fs::File),
+        progress: &Progress,
+        only_draining: bool,
+    ) -> Result<Opened, String> {
         let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
         let ownership = sharing.as_ref().map(|sharing| Arc::clone(&sharing.ownership));
-        let engine = Engine::open(setup_of(config, secrets, sharing)).await?;
+        let engine = Engine::open_locked(setup_of(config, secrets, sharing), locked, progress).await?;
         let member = match &ownership {
             None => None,
             Some(ownership) => {
@@ -205,7 +217,20 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
 
-    let opening = Opened::open(&config, &secrets, false);
+    // Whose directory it is is settled before a token is made in it.
+    let locked = lock_directory(&config.local.directory)?;
+    let (readiness, requests) = (Arc::new(Readiness::default()), Arc::new(Requests::default()));
+    let admin = Arc::new(admin::Admin {
+        progress: Progress::default(),
+        opened: OnceLock::new(),
+        requests: Arc::clone(&requests),
+        readiness: Arc::clone(&readiness),
+        token: token_of(&config, true)?,
+    });
+    // A large bucket may take hours to list: whoever supervises the gateway must not take it for dead meanwhile.
+    tokio::spawn(admin::serve(admin_listener, Arc::clone(&admin)));
+
+    let opening = Opened::open_locked(&config, &secrets, locked, &admin.progress, false);
     let opened = tokio::select! {
         opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.
@@ -213,17 +238,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         _ = interrupt.recv() => return Ok(()),
     };
     let engine = Arc::clone(&opened.engine);
-    let token = token_of(&config, true)?;
-    let (readiness, requests) = (Arc::new(Readiness::default()), Arc::new(Requests::default()));
-    let admin = admin::Admin {
-        engine: Arc::clone(&engine),
-        cluster: opened.ownership.clone().zip(opened.peers.clone()),
-        requests: Arc::clone(&requests),
-        readiness: Arc::clone(&readiness),
-        token,
-    };
-    tokio::spawn(admin::serve(admin_listener, Arc::new(admin)));
-
+    admin.opens(Arc::clone(&engine), opened.ownership.clone().zip(opened.peers.clone()));
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
     let access_log = Arc::new(access_log);
     let connections_of = |is_inner| {

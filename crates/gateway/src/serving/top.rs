@@ -60,6 +60,7 @@ fn ask(config: &Config, token: &str) -> Result<String, String> {
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
         Some("401") => Err(failed(&"it has another token")),
+        Some("503") => Err(format!("the gateway serves nothing yet: {}", body.trim().escape_debug())),
         other => Err(failed(&format_args!("status {}", other.unwrap_or("none")))),
     }
 }

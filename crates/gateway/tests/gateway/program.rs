@@ -30,10 +30,17 @@ pub(crate) fn command() -> Command {
 impl Program {
     /// Starts one with these sections behind the usual ones, and waits until it is ready.
     pub(crate) fn start(directory: &Path, sections: &str) -> Program {
+        let mut program = Program::start_without_waiting(directory, "", sections);
+        program.wait_ready();
+        program
+    }
+
+    /// Starts one, with these lines before the first section as well.
+    pub(crate) fn start_without_waiting(directory: &Path, lines: &str, sections: &str) -> Program {
         let (address, admin) = (free(), free());
         let local = directory.join("local");
         let text = format!(
-            "listen = \"{address}\"\n[local]\ndirectory = \"{}\"\njournal = \"1 GiB\"\nmemory = \"64 MiB\"\n\
+            "listen = \"{address}\"\n{lines}[local]\ndirectory = \"{}\"\njournal = \"1 GiB\"\nmemory = \"64 MiB\"\n\
              [admin]\nlisten = \"{admin}\"\n\
              [key.test]\nid = \"{KEY}\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"*\", may = [\"read\", \"write\"] }}]\n\
              [key.reader]\nid = \"READER\"\nsecret_env = \"GATEWAY_SECRET\"\nallow = [{{ bucket = \"lake\", prefix = \"open/\", may = [\"read\"] }}]\n{sections}",
@@ -41,10 +48,7 @@ impl Program {
         );
         let config = directory.join("gateway.toml");
         std::fs::write(&config, text).unwrap();
-        let mut program =
-            Program { child: spawn(&config), directory: directory.to_owned(), address, admin, config };
-        program.wait_ready();
-        program
+        Program { child: spawn(&config), directory: directory.to_owned(), address, admin, config }
     }
 
     pub(crate) fn wait_ready(&mut self) {
@@ -116,10 +120,14 @@ impl Program {
         self.signal(rustix::process::Signal::CONT);
     }
 
+    /// SIGTERM.
+    pub(crate) fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
     /// SIGTERM, and how it ended, with what it had to say.
     pub(crate) fn stop(mut self) -> (std::process::ExitStatus, String) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.terminate();
         let status = self.child.wait().unwrap();
         (status, std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap())
     }
@@ -135,8 +143,9 @@ impl Program {
     pub(crate) fn wait_end(&mut self) -> (std::process::ExitStatus, String) {
         let begun = Instant::now();
         loop {
+            let has_ended = self.child.try_wait().unwrap();
             let log = std::fs::read_to_string(self.directory.join("gateway.toml.log")).unwrap();
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = has_ended {
                 return (status, log);
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "the gateway goes on: {log}");

@@ -1,0 +1,177 @@
+//! An S3 store of the test's own, as far as a gateway needs one: it lists a page when the test lets it, and refuses PUTs when it is told to.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::program::{KEY, SECRET};
+
+/// Objects of a page.
+pub(crate) const PAGE: usize = 3;
+/// As the store calls its bucket.
+const BUCKET: &str = "company";
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Vec<u8>>,
+    /// Pages that may be answered still.
+    pages: usize,
+    refuses_puts: bool,
+}
+
+/// See the module.
+pub(crate) struct OwnS3 {
+    address: SocketAddr,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+impl OwnS3 {
+    /// One with so many objects, none of which it lists before it [may](OwnS3::may_list).
+    pub(crate) fn start(objects: usize) -> OwnS3 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let objects = (0..objects).map(|at| (format!("there/{at:03}"), vec![b'x'; 10 + at])).collect();
+        let state = Arc::new((Mutex::new(State { objects, ..State::default() }), Condvar::new()));
+        let shared = Arc::clone(&state);
+        // Both end with the process of the test.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let shared = Arc::clone(&shared);
+                // Who has hung up wants no answer.
+                std::thread::spawn(move || drop(answer(stream.unwrap(), &shared)));
+            }
+        });
+        OwnS3 { address, state }
+    }
+
+    /// What a gateway's configuration needs for it, with these lines for the bucket `lake`.
+    pub(crate) fn sections(&self, directory: &Path, of_bucket: &str) -> String {
+        let secret = directory.join("store-secret");
+        std::fs::write(&secret, SECRET).unwrap();
+        std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        format!(
+            "[s3]\nendpoint = \"http://{}\"\nkey_id = \"{KEY}\"\nsecret_file = \"{}\"\n[bucket.lake]\nstore = \"s3://{BUCKET}\"\n{of_bucket}\n",
+            self.address,
+            secret.display()
+        )
+    }
+
+    /// It answers so many pages more.
+    pub(crate) fn may_list(&self, pages: usize) {
+        let mut state = self.state.0.lock().unwrap();
+        state.pages = state.pages.saturating_add(pages);
+        self.state.1.notify_all();
+    }
+
+    pub(crate) fn refuse_puts(&self, refuses: bool) {
+        self.state.0.lock().unwrap().refuses_puts = refuses;
+    }
+
+    pub(crate) fn object(&self, key: &str) -> Option<Vec<u8>> {
+        self.state.0.lock().unwrap().objects.get(key).cloned()
+    }
+}
+
+fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let (mut first, mut length, mut range) = (String::new(), 0, None);
+    reader.read_line(&mut first)?;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? <= 2 {
+            break;
+        }
+        let Some((name, value)) = line.split_once(':') else { continue };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().unwrap();
+        } else if name.eq_ignore_ascii_case("range") {
+            range = range_of(value.trim());
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let mut words = first.split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let key = path.strip_prefix(&format!("/{BUCKET}/")).unwrap_or_default();
+    let (status, headers, body) = match method {
+        "GET" if query.contains("list-type=2") => {
+            ("200 OK", String::new(), list(&wait_for_turn(shared), query).into_bytes())
+        }
+        "PUT" => {
+            let mut state = shared.0.lock().unwrap();
+            if state.refuses_puts {
+                ("403 Forbidden", String::new(), b"<Error><Code>AccessDenied</Code></Error>".to_vec())
+            } else {
+                let etag = etag_of(&body);
+                state.objects.insert(key.to_owned(), body);
+                ("200 OK", etag, Vec::new())
+            }
+        }
+        "GET" | "HEAD" => match shared.0.lock().unwrap().objects.get(key) {
+            Some(object) => match range {
+                None => ("200 OK", etag_of(object), object.clone()),
+                Some((first, last)) => {
+                    let end = (last + 1).min(object.len());
+                    let range = format!("Content-Range: bytes {first}-{}/{}\r\n", end - 1, object.len());
+                    ("206 Partial Content", etag_of(object) + &range, object[first..end].to_vec())
+                }
+            },
+            None => ("404 Not Found", String::new(), b"<Error><Code>NoSuchKey</Code></Error>".to_vec()),
+        },
+        _ => ("501 Not Implemented", String::new(), Vec::new()),
+    };
+    let mut stream = reader.into_inner();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n{headers}Connection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    if method != "HEAD" {
+        stream.write_all(&body)?;
+    }
+    Ok(())
+}
+
+/// `bytes=0-99`
+fn range_of(text: &str) -> Option<(usize, usize)> {
+    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+fn etag_of(object: &[u8]) -> String {
+    format!("ETag: \"{:032x}\"\r\n", object.len())
+}
+
+/// Waits for a page that may be answered, and returns what there is to list.
+fn wait_for_turn(shared: &(Mutex<State>, Condvar)) -> Vec<(String, usize)> {
+    let state = shared.0.lock().unwrap();
+    let mut state = shared.1.wait_while(state, |state| state.pages == 0).unwrap();
+    state.pages -= 1;
+    state.objects.iter().map(|(key, object)| (key.clone(), object.len())).collect()
+}
+
+/// A page. The token that the next one begins with is how many came before it.
+fn list(objects: &[(String, usize)], query: &str) -> String {
+    let token = query.split('&').find_map(|pair| pair.strip_prefix("continuation-token="));
+    let from = token.map_or(0, |token| token.parse().unwrap());
+    let to = (from + PAGE).min(objects.len());
+    let contents: String = objects[from..to]
+        .iter()
+        .map(|(key, size)| {
+            format!(
+                "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"{size:032x}\"</ETag><Size>{size}</Size></Contents>"
+            )
+        })
+        .collect();
+    let next = match to < objects.len() {
+        true => format!("<NextContinuationToken>{to}</NextContinuationToken>"),
+        false => String::new(),
+    };
+    format!(
+        "<ListBucketResult><IsTruncated>{}</IsTruncated>{next}{contents}</ListBucketResult>",
+        to < objects.len()
+    )
+}
