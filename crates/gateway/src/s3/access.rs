@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName};
+use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use underlay_sync::Mutex;
 
+use super::MOST_DOCUMENT_BYTES;
 use crate::config::{Grant, Key};
 
 /// The keys with their secrets and grants.
@@ -135,9 +136,9 @@ impl S3Access for Access {
 /// A week, as of S3.
 const MAX_LIFETIME_S: u32 = 604_800;
 
-/// Why a request is refused before anything else is looked at: a body of no known length, which S3 does not implement either, or a
-/// presigned URL that is good for no time that S3 knows.
-pub(crate) fn refused_at_once(headers: &HeaderMap, uri: &Uri) -> Option<S3Error> {
+/// Why a request is refused before anything else is looked at: a body of no known length, which S3 does not implement either, a document that is
+/// too long, or a presigned URL that is good for no time that S3 knows.
+pub(crate) fn refused_at_once(method: &Method, headers: &HeaderMap, uri: &Uri) -> Option<S3Error> {
     if headers.contains_key(hyper::header::TRANSFER_ENCODING)
         && !headers.contains_key("x-amz-decoded-content-length")
         && headers.contains_key("x-amz-content-sha256")
@@ -145,7 +146,25 @@ pub(crate) fn refused_at_once(headers: &HeaderMap, uri: &Uri) -> Option<S3Error>
         let why = "a body needs a length, by Content-Length or x-amz-decoded-content-length";
         return Some(S3Error::with_message(S3ErrorCode::NotImplemented, why));
     }
+    if is_long_document(method, headers, uri) {
+        let why = format!("a document has at most {MOST_DOCUMENT_BYTES} bytes");
+        return Some(S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, why));
+    }
     refused_lifetime(uri)
+}
+
+/// `s3s` stops reading such a one, and calls it an error of its own.
+fn is_long_document(method: &Method, headers: &HeaderMap, uri: &Uri) -> bool {
+    let is_about = |pair: &str| matches!(pair.split('=').next(), Some("tagging" | "acl"));
+    let is_document = match *method {
+        // Forms have gone another way.
+        Method::POST => true,
+        Method::PUT => uri.query().is_some_and(|query| query.split('&').any(is_about)),
+        _ => false,
+    };
+    let length =
+        headers.get(hyper::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    is_document && length.is_some_and(|length: u64| length > MOST_DOCUMENT_BYTES as u64)
 }
 
 /// `s3s` would say of such a URL that it makes no sense, and clients take only 403 for "ask for another one".

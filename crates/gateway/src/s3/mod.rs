@@ -31,6 +31,10 @@ pub(crate) fn read_any(text: &str) {
     let _ = (input::tags(Some(text)), input::copied_range(text, 1 << 20), listing::position(text));
 }
 
+/// The longest document of a request, which is read into memory as a whole. The parts of an upload, 10,000 of them, take some 250 bytes each with a
+/// checksum, and 1000 keys to delete 1024 bytes each with what stands around them: both are below 3 MiB.
+const MOST_DOCUMENT_BYTES: usize = 4 << 20;
+
 /// See the module.
 pub(crate) struct Front {
     engine: Arc<Engine>,
@@ -42,8 +46,9 @@ pub(crate) fn service(engine: Arc<Engine>, permissions: Arc<Permissions>) -> S3S
     let mut builder = S3ServiceBuilder::new(Front { engine, permissions: Arc::clone(&permissions) });
     builder.set_auth(access::Secrets(Arc::clone(&permissions)));
     builder.set_access(access::Access);
-    // Forms go to `post`. Should one get through, it must not fill the memory.
     let mut config = S3Config::default();
+    config.xml_max_body_size = MOST_DOCUMENT_BYTES;
+    // Forms go to `post`. Should one get through, it must not fill the memory.
     config.post_object_max_file_size = 0;
     config.form_max_field_size = 1 << 10;
     config.form_max_fields_size = 4 << 10;

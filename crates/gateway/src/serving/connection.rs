@@ -189,7 +189,7 @@ impl Connections {
         mut request: Request<Received>,
         note: &Note,
     ) -> Result<Response<Body>, HttpError> {
-        if let Some(refused) = refused_at_once(request.headers(), request.uri()) {
+        if let Some(refused) = refused_at_once(request.method(), request.headers(), request.uri()) {
             return refused.to_http_response().map_err(|why| HttpError::new(Box::new(why)));
         }
         let Some(peers) = &self.peers else { return self.here(request, note).await };

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod at_rest;
+mod chunked;
 mod clients;
 mod cluster;
 mod damage;

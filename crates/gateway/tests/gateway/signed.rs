@@ -51,21 +51,47 @@ fn hmac(key: &[u8], text: &str) -> Vec<u8> {
     hmac.finalize().into_bytes().to_vec()
 }
 
-/// Asks for `target`: a path that needs no escapes, and a query whose parts are in order and have values.
-pub(crate) fn ask(
+/// A request whose head is signed, and what its chunks have to be signed with.
+pub(crate) struct Signed {
+    pub(crate) head: String,
+    pub(crate) signature: String,
+    date: String,
+    scope: String,
+    key: Vec<u8>,
+}
+
+impl Signed {
+    /// Of a chunk (`PAYLOAD`) or the trailer (`TRAILER`), behind what has this signature.
+    pub(crate) fn sign_next(&self, what: &str, former: &str, bytes: &[u8]) -> String {
+        let empty = match what {
+            "PAYLOAD" => format!("{}\n", hex(&Sha256::digest(b""))),
+            _ => String::new(),
+        };
+        let text = format!(
+            "AWS4-HMAC-SHA256-{what}\n{}\n{}\n{former}\n{empty}{}",
+            self.date,
+            self.scope,
+            hex(&Sha256::digest(bytes))
+        );
+        hex(&hmac(&self.key, &text))
+    }
+}
+
+/// Signs the head of a request for a body of this length. `path` is the target's without escapes, for all that needs one but a slash; the query's parts
+/// are in order and have values. `hash` is what the header says of the body.
+pub(crate) fn sign(
     address: SocketAddr,
-    method: &str,
-    target: &str,
+    (method, target, path): (&str, &str, &str),
     headers: &[(&str, &str)],
-    body: &[u8],
-) -> std::io::Result<Reply> {
+    hash: &str,
+    length: u64,
+) -> Signed {
     let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     let (date, day) = (now.strftime("%Y%m%dT%H%M%SZ").to_string(), now.strftime("%Y%m%d").to_string());
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let hash = hex(&Sha256::digest(body));
+    let query = target.split_once('?').map_or("", |(_, query)| query);
     let host = address.to_string();
     let mut signed =
-        vec![("host", host.as_str()), ("x-amz-content-sha256", hash.as_str()), ("x-amz-date", date.as_str())];
+        vec![("host", host.as_str()), ("x-amz-content-sha256", hash), ("x-amz-date", date.as_str())];
     signed.extend_from_slice(headers);
     signed.sort();
     let list: Vec<&str> = signed.iter().map(|(name, _)| *name).collect();
@@ -84,14 +110,33 @@ pub(crate) fn ask(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str(&format!(
-        "authorization: AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={list}, Signature={signature}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
+        "authorization: AWS4-HMAC-SHA256 Credential={KEY}/{scope}, SignedHeaders={list}, Signature={signature}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
     ));
+    Signed { head, signature, date, scope, key }
+}
+
+/// Asks for `target`: a path that needs no escapes, and a query whose parts are in order and have values.
+pub(crate) fn ask(
+    address: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Reply> {
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let hash = hex(&Sha256::digest(body));
+    let signed = sign(address, (method, target, path), headers, &hash, body.len() as u64);
+    exchange(address, &signed.head, body)
+}
+
+/// Sends a request as it is, and takes the answer.
+pub(crate) fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> std::io::Result<Reply> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
     stream.set_read_timeout(Some(Duration::from_secs(40)))?;
     stream.set_write_timeout(Some(Duration::from_secs(40)))?;
     stream.write_all(head.as_bytes())?;
     stream.write_all(body)?;
+    let is_head = head.starts_with("HEAD ");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let broken = || std::io::Error::other("the answer broke off");
@@ -100,7 +145,7 @@ pub(crate) fn ask(
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(broken)?;
     let mut reply = Reply { status, head, body: answer[end + 4..].to_vec() };
     if let Some(length) = reply.header("content-length").and_then(|length| length.parse::<usize>().ok())
-        && method != "HEAD"
+        && !is_head
         && reply.body.len() != length
     {
         return Err(broken());
