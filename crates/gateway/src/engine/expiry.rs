@@ -116,6 +116,8 @@ impl Engine {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -164,5 +166,30 @@ mod tests {
         assert_eq!(clock.certainly_ms(1_000_000), 1_000_000);
         passed_ms.store(8 * day_ms as u64, Ordering::Relaxed);
         assert_eq!(clock.certainly_ms(i64::MAX), 1_000_000 + 8 * day_ms);
+    }
+
+    /// What a clock says for at most three days in a row, beside what it should: far ahead, a little, or back.
+    fn mistakes() -> impl Strategy<Value = Vec<(u64, i64)>> {
+        let day_ms = DAY.as_millis() as i64;
+        let wrong = prop_oneof![any::<i64>(), -day_ms..day_ms, Just(0)];
+        prop::collection::vec((0..day_ms as u64, wrong), 1..60)
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_older_than_it_is_by_a_clock_that_was_right_at_the_start(mistakes in mistakes()) {
+            let (clock, passed_ms) = clock();
+            let mut passed = 0;
+            for (at, (step_ms, wrong_ms)) in mistakes.into_iter().enumerate() {
+                passed += step_ms;
+                passed_ms.store(passed, Ordering::Relaxed);
+                let right_ms = 1_000_000 + passed as i64;
+                let said_ms = if at % 4 == 0 { right_ms } else { right_ms.saturating_add(wrong_ms) };
+                let certain_ms = clock.certainly_ms(said_ms);
+                prop_assert!(certain_ms <= right_ms && certain_ms <= said_ms, "{certain_ms}, {right_ms}, {said_ms}");
+                // What it says is believed as far as it can be.
+                prop_assert!(certain_ms == said_ms.min(right_ms));
+            }
+        }
     }
 }

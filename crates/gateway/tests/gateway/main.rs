@@ -2,6 +2,7 @@
 
 mod ahead;
 mod at_rest;
+mod cached;
 mod chunked;
 mod clients;
 mod cluster;
@@ -11,6 +12,7 @@ mod kills;
 mod lies;
 mod meanwhile;
 mod model;
+mod objects;
 mod opening;
 mod own_etcd;
 mod own_s3;

@@ -1,5 +1,5 @@
-//! The engine against a model of S3 that is too simple to be wrong: a map from keys to bytes. The store behind fails and lies now and then, the
-//! engine is closed in the middle and opened again, and in the end the store has exactly what the model has.
+//! The engine against a model of S3 that is too simple to be wrong: a map from keys to bytes, headers and tags. The store behind fails and lies
+//! now and then, the engine is closed in the middle and opened again, and in the end the store has exactly what the model has.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,21 +8,32 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::{Attribute, ObjectStoreExt as _};
 use proptest::prelude::*;
 use underlay_gateway::config::{Consistency, Write};
 use underlay_gateway::engine::{
-    CompletedPart, Conditions, CopyRequest, Engine, Entry, ListRequest, SourceConditions,
+    CompletedPart, Conditions, CopyRequest, Engine, Entry, ListRequest, PutRequest, SourceConditions,
 };
 use underlay_gateway::errors::Error;
 use underlay_gateway::model::{Checksums, Headers};
-use underlay_gateway::store::Kind;
+use underlay_gateway::store::{Kind, path_of};
 
 use crate::faulty::Etags;
-use crate::rig::{BUCKET, Ground, body_of, content, delete, get, in_directory, in_memory, put};
+use crate::rig::{BUCKET, Ground, body_of, content, delete, get, in_memory};
 
 /// Few, so that operations meet; with a marker and names that a path can't have.
 const KEYS: [&str; 8] = ["a", "b", "dir/", "dir/a", "dir/b", "dir/sub/a", "x//y", "../z"];
 const PART_BYTES: usize = 5 << 20;
+
+/// What the source of a copy has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Only {
+    Anything,
+    /// The version that is there.
+    This,
+    AnotherThanThis,
+    Other,
+}
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -41,6 +52,7 @@ enum Step {
         from: usize,
         to: usize,
         replace: bool,
+        only: Only,
     },
     /// Two objects exchange their names by way of a third.
     Swap {
@@ -64,6 +76,12 @@ enum Step {
         at: u16,
         length: u16,
     },
+    Head {
+        key: usize,
+    },
+    SetTags {
+        key: usize,
+    },
     List {
         prefix: usize,
         has_delimiter: bool,
@@ -79,19 +97,26 @@ enum Step {
     },
 }
 
+fn only() -> impl Strategy<Value = Only> {
+    prop_oneof![6 => Just(Only::Anything), 1 => Just(Only::This), 1 => Just(Only::AnotherThanThis), 1 => Just(Only::Other)]
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let key = || 0..KEYS.len();
     let size = || prop_oneof![Just(0_usize), 1..2000_usize, 60_000..70_000_usize, 150_000..300_000_usize];
     let step = prop_oneof![
         6 => (key(), size(), any::<bool>()).prop_map(|(key, size, if_absent)| Step::Put { key, size, if_absent }),
         1 => (key(), size(), any::<bool>()).prop_map(|(key, size, right)| Step::PutIfMatch { key, size, right }),
-        4 => (key(), key(), any::<bool>()).prop_map(|(from, to, replace)| Step::Copy { from, to, replace }),
+        4 => (key(), key(), any::<bool>(), only())
+            .prop_map(|(from, to, replace, only)| Step::Copy { from, to, replace, only }),
         1 => (key(), key()).prop_map(|(a, b)| Step::Swap { a, b }),
         3 => key().prop_map(|key| Step::Delete { key }),
         1 => prop::collection::vec(key(), 1..5).prop_map(|keys| Step::DeleteMany { keys }),
         1 => (key(), prop::option::of(key()), prop::bool::weighted(0.2))
             .prop_map(|(key, copy_from, is_aborted)| Step::Multipart { key, copy_from, is_aborted }),
         4 => (key(), any::<u16>(), any::<u16>()).prop_map(|(key, at, length)| Step::Read { key, at, length }),
+        2 => key().prop_map(|key| Step::Head { key }),
+        1 => key().prop_map(|key| Step::SetTags { key }),
         2 => (key(), any::<bool>(), 1..4_usize)
             .prop_map(|(prefix, has_delimiter, page)| Step::List { prefix, has_delimiter, page }),
         3 => Just(Step::Pause),
@@ -102,7 +127,35 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-type Model = BTreeMap<String, Bytes>;
+#[derive(Clone, Debug)]
+struct Object {
+    bytes: Bytes,
+    headers: Headers,
+    tags: Vec<(String, String)>,
+    /// Where it is not the store's.
+    etag: Option<String>,
+}
+
+type Model = BTreeMap<String, Object>;
+
+const OTHER_ETAG: &str = "0123456789abcdef";
+
+/// Some have none.
+fn headers_of(seed: u64) -> Headers {
+    match seed % 3 {
+        0 => Headers::default(),
+        _ => Headers {
+            content_type: Some(format!("text/{seed}")),
+            user: vec![("by".to_owned(), format!("step {seed}")), ("of".to_owned(), "model".to_owned())],
+            ..Headers::default()
+        },
+    }
+}
+
+fn md5(bytes: &[u8]) -> String {
+    let sum = openssl::hash::hash(openssl::hash::MessageDigest::md5(), bytes).unwrap();
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Whether reads may fail, since the store does.
 fn same(found: Result<Bytes, Error>, expected: Option<&Bytes>, may_fail: bool, what: &str) {
@@ -150,6 +203,53 @@ impl Run<'_> {
         mood.failing.load(Ordering::Relaxed) > 0 || mood.lying.load(Ordering::Relaxed) > 0
     }
 
+    fn is_exclusive(&self) -> bool {
+        self.ground.consistency == Consistency::Exclusive
+    }
+
+    /// Where others write there is no place for any.
+    fn tags_of(&self, seed: u64) -> Vec<(String, String)> {
+        match self.is_exclusive() && seed.is_multiple_of(2) {
+            true => vec![("step".to_owned(), seed.to_string())],
+            false => Vec::new(),
+        }
+    }
+
+    /// Puts an object of this step, with headers and tags.
+    async fn put(&self, key: &str, size: usize, conditions: Conditions) -> (Result<(), Error>, Object) {
+        let bytes = content(self.seed, size);
+        let (headers, tags) = (headers_of(self.seed), self.tags_of(self.seed));
+        let etag = self.is_exclusive().then(|| md5(&bytes));
+        let request = PutRequest {
+            size_bytes: size as u64,
+            headers: headers.clone(),
+            tags: tags.clone(),
+            conditions,
+            ..PutRequest::default()
+        };
+        let outcome = self.engine().put(BUCKET, key, request, body_of(&bytes), Box::new(|_, _| Ok(()))).await;
+        if let (Ok(stored), Some(etag)) = (&outcome, &etag) {
+            assert_eq!(stored.etag, *etag, "{key}");
+        }
+        (outcome.map(drop), Object { bytes, headers, tags, etag })
+    }
+
+    /// Everything that is said of an object without its bytes.
+    async fn head(&self, key: &str, what: &str) {
+        match (self.engine().resolve(BUCKET, key).await, self.model.get(key)) {
+            (Ok(resolved), Some(object)) => {
+                let record = resolved.record;
+                assert_eq!(record.size_bytes, object.bytes.len() as u64, "{what}");
+                assert_eq!((&record.headers, &record.tags), (&object.headers, &object.tags), "{what}");
+                assert!(object.etag.as_ref().is_none_or(|etag| *etag == record.etag), "{what}");
+            }
+            (Err(Error::NoSuchKey), None) => {}
+            (found, expected) => {
+                panic!("{what}: {:?}, expected {expected:?}", found.map(|found| found.record))
+            }
+        }
+    }
+
     /// Written through, a write that the store did not take is an error, and stands.
     fn stands(&self, outcome: Result<(), Error>, what: &str) {
         match outcome {
@@ -164,42 +264,44 @@ impl Run<'_> {
         let what = format!("{step:?}");
         match step {
             Step::Put { key, size, if_absent } => {
-                let (key, bytes) = (KEYS[*key], content(self.seed, *size));
+                let key = KEYS[*key];
                 let conditions = Conditions { if_none_match: *if_absent, ..Conditions::default() };
-                let outcome = put(self.engine(), key, &bytes, conditions).await;
+                let (outcome, object) = self.put(key, *size, conditions).await;
                 if *if_absent && self.model.contains_key(key) {
                     assert_eq!(outcome, Err(Error::PreconditionFailed), "{what}");
                     return;
                 }
-                self.stands(outcome.map(drop), &what);
-                self.model.insert(key.to_owned(), bytes);
+                self.stands(outcome, &what);
+                self.model.insert(key.to_owned(), object);
             }
             Step::PutIfMatch { key, size, right } => {
-                let (key, bytes) = (KEYS[*key], content(self.seed, *size));
+                let key = KEYS[*key];
                 let etag = match self.engine().resolve(BUCKET, key).await {
                     Ok(resolved) if *right => resolved.record.etag,
-                    _ => "0123456789abcdef".to_owned(),
+                    _ => OTHER_ETAG.to_owned(),
                 };
                 let conditions = Conditions { if_match: Some(etag), ..Conditions::default() };
-                let outcome = put(self.engine(), key, &bytes, conditions).await;
+                let (outcome, object) = self.put(key, *size, conditions).await;
                 match self.model.contains_key(key) {
                     false => assert_eq!(outcome, Err(Error::NoSuchKey), "{what}"),
                     true if !*right => assert_eq!(outcome, Err(Error::PreconditionFailed), "{what}"),
                     true => {
-                        self.stands(outcome.map(drop), &what);
-                        self.model.insert(key.to_owned(), bytes);
+                        self.stands(outcome, &what);
+                        self.model.insert(key.to_owned(), object);
                     }
                 }
             }
-            Step::Copy { from, to, replace } => self.copy(KEYS[*from], KEYS[*to], *replace, &what).await,
+            Step::Copy { from, to, replace, only } => {
+                self.copy(KEYS[*from], KEYS[*to], *replace, *only, &what).await;
+            }
             Step::Swap { a, b } if a != b => {
                 let (a, b) = (KEYS[*a], KEYS[*b]);
                 if !self.model.contains_key(a) || !self.model.contains_key(b) {
                     return;
                 }
-                self.copy(a, "swap", false, &what).await;
-                self.copy(b, a, false, &what).await;
-                self.copy("swap", b, false, &what).await;
+                self.copy(a, "swap", false, Only::Anything, &what).await;
+                self.copy(b, a, false, Only::Anything, &what).await;
+                self.copy("swap", b, false, Only::Anything, &what).await;
                 self.stands(delete(self.engine(), "swap").await, &what);
                 self.model.remove("swap");
             }
@@ -221,12 +323,24 @@ impl Run<'_> {
             }
             Step::Read { key, at, length } => {
                 let key = KEYS[*key];
-                let whole = self.model.get(key);
+                let whole = self.model.get(key).map(|object| &object.bytes);
                 let size = whole.map_or(1, |bytes| bytes.len() as u64);
                 let (at, length) = (u64::from(*at) % size.max(1), u64::from(*length));
                 let range = at.min(size)..(at + length).min(size);
                 let expected = whole.map(|bytes| bytes.slice(range.start as usize..range.end as usize));
                 same(get(self.engine(), key, Some(range)).await, expected.as_ref(), self.failing(), &what);
+            }
+            Step::Head { key } => self.head(KEYS[*key], &what).await,
+            Step::SetTags { key } => {
+                let (key, tags) = (KEYS[*key], vec![("set".to_owned(), self.seed.to_string())]);
+                let outcome = self.engine().set_tags(BUCKET, key, tags.clone()).await;
+                match self.model.get_mut(key) {
+                    None => assert_eq!(outcome, Err(Error::NoSuchKey), "{what}"),
+                    Some(object) => {
+                        outcome.unwrap();
+                        object.tags = tags;
+                    }
+                }
             }
             Step::List { prefix, has_delimiter, page } => {
                 let prefix = &KEYS[*prefix][..KEYS[*prefix].len().min(4)];
@@ -243,12 +357,25 @@ impl Run<'_> {
         }
     }
 
-    async fn copy(&mut self, from: &str, to: &str, replace: bool, what: &str) {
-        let headers = Headers { content_type: Some(format!("text/{}", self.seed)), ..Headers::default() };
+    async fn copy(&mut self, from: &str, to: &str, replace: bool, only: Only, what: &str) {
+        let headers = headers_of(self.seed);
+        let etag = self.engine().resolve(BUCKET, from).await.map(|resolved| resolved.record.etag);
+        let etag = etag.unwrap_or_else(|_| OTHER_ETAG.to_owned());
+        let source = match only {
+            Only::Anything => SourceConditions::default(),
+            Only::This => SourceConditions { if_match: Some(etag), ..SourceConditions::default() },
+            Only::AnotherThanThis => {
+                SourceConditions { if_none_match: Some(etag), ..SourceConditions::default() }
+            }
+            Only::Other => {
+                SourceConditions { if_match: Some(OTHER_ETAG.to_owned()), ..SourceConditions::default() }
+            }
+        };
         let request = CopyRequest {
             from: (BUCKET.to_owned(), from.to_owned()),
             to: (BUCKET.to_owned(), to.to_owned()),
             headers: replace.then_some(headers.clone()),
+            source,
             ..CopyRequest::default()
         };
         let outcome = self.engine().copy(request).await.map(drop);
@@ -257,20 +384,22 @@ impl Run<'_> {
                 assert!(matches!(outcome, Err(Error::InvalidArgument(_))), "{what}")
             }
             None => assert_eq!(outcome, Err(Error::NoSuchKey), "{what}"),
-            Some(bytes) => {
+            Some(_) if matches!(only, Only::AnotherThanThis | Only::Other) => {
+                assert_eq!(outcome, Err(Error::PreconditionFailed), "{what}");
+            }
+            Some(object) => {
                 self.stands(outcome, what);
-                self.model.insert(to.to_owned(), bytes);
-                if replace {
-                    let record = self.engine().resolve(BUCKET, to).await.unwrap().record;
-                    assert_eq!(record.headers, headers, "{what}");
-                }
+                let headers = if replace { headers } else { object.headers };
+                self.model.insert(to.to_owned(), Object { headers, ..object });
+                self.head(to, what).await;
             }
         }
     }
 
     async fn multipart(&mut self, key: &str, copy_from: Option<&str>, is_aborted: bool, what: &str) {
+        let (headers, tags) = (headers_of(self.seed), self.tags_of(self.seed));
         let upload =
-            self.engine().create_upload(BUCKET, key, Headers::default(), Vec::new(), None).await.unwrap();
+            self.engine().create_upload(BUCKET, key, headers.clone(), tags.clone(), None).await.unwrap();
         let first = content(self.seed, PART_BYTES);
         let size = first.len() as u64;
         let part = self
@@ -281,7 +410,7 @@ impl Run<'_> {
         let mut parts = vec![CompletedPart { number: 1, etag: part.etag, checksums: Checksums::default() }];
         let mut whole = first.to_vec();
         if let Some(from) = copy_from
-            && let Some(source) = self.model.get(from)
+            && let Some(Object { bytes: source, .. }) = self.model.get(from)
         {
             let range = (!source.is_empty()).then(|| source.len() as u64 / 3..source.len() as u64);
             let part = self
@@ -300,6 +429,20 @@ impl Run<'_> {
             parts.push(CompletedPart { number: 7, etag: part.etag, checksums: Checksums::default() });
             whole.extend_from_slice(&source[range.map_or(0, |range| range.start as usize)..]);
         }
+        // A page each.
+        let mut after = 0;
+        for (at, expected) in parts.iter().enumerate() {
+            let (found, is_truncated) = self.engine().list_parts(BUCKET, key, &upload, after, 1).unwrap();
+            let sizes = [size, whole.len() as u64 - size];
+            let [part] = found.as_slice() else { panic!("{what}: {found:?}") };
+            assert_eq!(
+                (part.number, &part.etag, part.size_bytes),
+                (expected.number, &expected.etag, sizes[at]),
+                "{what}"
+            );
+            assert_eq!(is_truncated, at + 1 < parts.len(), "{what}");
+            after = part.number;
+        }
         if is_aborted {
             self.engine().abort_upload(BUCKET, key, &upload).await.unwrap();
             assert!(matches!(self.engine().upload(BUCKET, key, &upload), Err(Error::NoSuchUpload)));
@@ -309,8 +452,10 @@ impl Run<'_> {
             .engine()
             .complete_upload(BUCKET, key, &upload, parts, Conditions::default(), Checksums::default(), None)
             .await;
+        let etag = completed.as_ref().ok().filter(|_| self.is_exclusive()).map(|stored| stored.etag.clone());
         self.stands(completed.map(drop), what);
-        self.model.insert(key.to_owned(), Bytes::from(whole));
+        let object = Object { bytes: Bytes::from(whole), headers, tags, etag };
+        self.model.insert(key.to_owned(), object);
     }
 
     async fn list(&self, prefix: &str, delimiter: Option<&str>, page: usize) {
@@ -326,7 +471,9 @@ impl Run<'_> {
             assert!(listing.entries.len() <= page);
             for entry in &listing.entries {
                 if let Entry::Object(key, record) = entry {
-                    assert_eq!(record.size_bytes, self.model[key].len() as u64);
+                    let object = &self.model[key];
+                    assert_eq!(record.size_bytes, object.bytes.len() as u64);
+                    assert!(object.etag.as_ref().is_none_or(|etag| *etag == record.etag), "{key}");
                 }
                 names.push(entry.name().to_owned());
             }
@@ -354,14 +501,27 @@ fn check(steps: &[Step], write: Write, consistency: Consistency, etags: Etags) {
             run.step(step).await;
         }
         for key in KEYS {
-            same(get(run.engine(), key, None).await, run.model.get(key), run.failing(), key);
+            let expected = run.model.get(key).map(|object| &object.bytes);
+            same(get(run.engine(), key, None).await, expected, run.failing(), key);
         }
         ground.drain(run.engine()).await;
         for key in KEYS {
-            same(get(run.engine(), key, None).await, run.model.get(key), false, key);
+            let object = run.model.get(key);
+            same(get(run.engine(), key, None).await, object.map(|object| &object.bytes), false, key);
+            run.head(key, key).await;
+            let Some(object) = object else { continue };
+            // Others who read the store find the headers there, too.
+            let path = path_of(key, Kind::S3).unwrap();
+            let attributes = ground.store.get(&path).await.unwrap().attributes;
+            let kept =
+                |attribute: Attribute| attributes.get(&attribute).map(|value| value.as_ref().to_owned());
+            assert_eq!(kept(Attribute::ContentType), object.headers.content_type, "{key}");
+            let by = object.headers.user.first().map(|(_, value)| value.clone());
+            assert_eq!(kept(Attribute::Metadata("by".into())), by, "{key}");
         }
         let stored = ground.stored().await;
-        let expected: Vec<(String, Bytes)> = run.model.clone().into_iter().collect();
+        let expected: Vec<(String, Bytes)> =
+            run.model.iter().map(|(key, object)| (key.clone(), object.bytes.clone())).collect();
         let names = |list: &[(String, Bytes)]| {
             list.iter().map(|(key, bytes)| (key.clone(), bytes.len())).collect::<Vec<_>>()
         };
@@ -387,148 +547,9 @@ proptest! {
     fn where_others_write_it_is_as_s3_would_have_it(steps in steps()) {
         // A store that fails is the client's business there, and `InMemory` takes no ETags as S3 writes them.
         let plain =
-            |step: &Step| !matches!(step, Step::Fail { .. } | Step::Lie { .. } | Step::PutIfMatch { .. });
+            |step: &Step| !matches!(step, Step::Fail { .. } | Step::Lie { .. } | Step::PutIfMatch { .. } | Step::SetTags { .. });
         let steps: Vec<Step> = steps.into_iter().filter(plain).collect();
         check(&steps, Write::Through, Consistency::Revalidate, Etags::OfTheStore);
         check(&steps, Write::Through, Consistency::Ttl(Duration::from_secs(60)), Etags::OfTheStore);
     }
-}
-
-/// Renaming a directory costs the store one upload for each object, and nothing before the flush.
-#[test]
-fn a_rename_before_the_flush_uploads_each_object_once() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
-        ground.write = Write::Back { after: Duration::from_secs(3600) };
-        let engine = ground.open(&directory.path().join("local")).await;
-        for at in 0..100_u64 {
-            let temporary = format!("out/_temporary/0/task/part-{at:03}");
-            put(&engine, &temporary, &content(at, 1000), Conditions::default()).await.unwrap();
-            let request = CopyRequest {
-                from: (BUCKET.to_owned(), temporary.clone()),
-                to: (BUCKET.to_owned(), format!("out/part-{at:03}")),
-                ..CopyRequest::default()
-            };
-            engine.copy(request).await.unwrap();
-            delete(&engine, &temporary).await.unwrap();
-        }
-        put(&engine, "gone", &content(1, 5000), Conditions::default()).await.unwrap();
-        delete(&engine, "gone").await.unwrap();
-        assert_eq!(ground.mood.puts.load(Ordering::Relaxed), 0);
-        assert_eq!(engine.pending().0, 100);
-        ground.drain(&engine).await;
-        assert_eq!(ground.mood.puts.load(Ordering::Relaxed), 100);
-        assert_eq!(ground.mood.copies.load(Ordering::Relaxed), 0);
-        let stored = ground.stored().await;
-        assert_eq!(stored.len(), 100);
-        assert!(stored.iter().enumerate().all(|(at, (_, bytes))| *bytes == content(at as u64, 1000)));
-        // Renamed again, the store copies what it has, and sends nothing.
-        let request = CopyRequest {
-            from: (BUCKET.to_owned(), "out/part-000".to_owned()),
-            to: (BUCKET.to_owned(), "moved".to_owned()),
-            ..CopyRequest::default()
-        };
-        engine.copy(request).await.unwrap();
-        delete(&engine, "out/part-000").await.unwrap();
-        ground.drain(&engine).await;
-        assert_eq!(ground.mood.puts.load(Ordering::Relaxed), 100);
-        assert_eq!(ground.mood.copies.load(Ordering::Relaxed), 1);
-        assert_eq!(get(&engine, "moved", None).await.unwrap(), content(0, 1000));
-        assert_eq!(ground.stored().await.len(), 100);
-    });
-}
-
-/// What was in the store before the gateway came is renamed by the store itself.
-#[test]
-fn what_was_there_before_is_taken_over_and_renamed_without_its_bytes() {
-    use object_store::ObjectStoreExt as _;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let directory = tempfile::tempdir().unwrap();
-        for kind in [Kind::S3, Kind::Directory] {
-            let store = match kind {
-                Kind::S3 => in_memory(),
-                Kind::Directory => in_directory(&directory.path().join("store")),
-            };
-            let ground = Ground::new(store, kind);
-            ground
-                .store
-                .put(&object_store::path::Path::from("old/a"), content(1, 100_000).into())
-                .await
-                .unwrap();
-            let engine = ground.open(&directory.path().join(format!("{kind:?}"))).await;
-            let request = CopyRequest {
-                from: (BUCKET.to_owned(), "old/a".to_owned()),
-                to: (BUCKET.to_owned(), "new/a".to_owned()),
-                ..CopyRequest::default()
-            };
-            engine.copy(request).await.unwrap();
-            delete(&engine, "old/a").await.unwrap();
-            ground.drain(&engine).await;
-            assert_eq!(ground.mood.puts.load(Ordering::Relaxed), 0);
-            assert_eq!(ground.mood.copies.load(Ordering::Relaxed), 1);
-            assert_eq!(get(&engine, "new/a", None).await.unwrap(), content(1, 100_000));
-            assert_eq!(ground.stored().await, [("new/a".to_owned(), content(1, 100_000))]);
-        }
-    });
-}
-
-#[test]
-fn a_full_journal_makes_writers_wait_and_then_says_so() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
-        ground.journal_bytes = 3 << 20;
-        let engine = ground.open(&directory.path().join("local")).await;
-        ground.mood.failing.store(1000, Ordering::Relaxed);
-        let megabyte = content(1, 1 << 20);
-        put(&engine, "a", &megabyte, Conditions::default()).await.unwrap();
-        put(&engine, "b", &megabyte, Conditions::default()).await.unwrap();
-        let refused = put(&engine, "c", &megabyte, Conditions::default()).await;
-        assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
-        let too_large = put(&engine, "d", &content(2, 4 << 20), Conditions::default()).await;
-        assert!(matches!(too_large, Err(Error::TooLarge(_))), "{too_large:?}");
-        // What was acknowledged is readable whatever the store does.
-        assert_eq!(get(&engine, "b", None).await.unwrap(), megabyte);
-        ground.mood.failing.store(0, Ordering::Relaxed);
-        // As soon as the store works again there is room.
-        put(&engine, "c", &megabyte, Conditions::default()).await.unwrap();
-        ground.drain(&engine).await;
-        assert_eq!(ground.stored().await.len(), 3);
-    });
-}
-
-#[test]
-fn others_writes_show_where_the_store_is_asked_each_time() {
-    use object_store::ObjectStoreExt as _;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let directory = tempfile::tempdir().unwrap();
-        let mut ground = Ground::new(in_memory(), Kind::S3);
-        (ground.write, ground.consistency) = (Write::Through, Consistency::Revalidate);
-        let engine = ground.open(&directory.path().join("local")).await;
-        put(&engine, "dir/a", &content(1, 200_000), Conditions::default()).await.unwrap();
-        assert_eq!(get(&engine, "dir/a", None).await.unwrap(), content(1, 200_000));
-        let theirs = object_store::path::Path::from("dir/a");
-        ground.store.put(&theirs, content(2, 200_000).into()).await.unwrap();
-        ground.store.put(&object_store::path::Path::from("new"), content(3, 10).into()).await.unwrap();
-        assert_eq!(get(&engine, "dir/a", None).await.unwrap(), content(2, 200_000));
-        let request = ListRequest { delimiter: Some("/".to_owned()), most: 10, ..ListRequest::default() };
-        let names: Vec<String> = engine
-            .list(BUCKET, &request)
-            .await
-            .unwrap()
-            .entries
-            .iter()
-            .map(|entry| entry.name().to_owned())
-            .collect();
-        assert_eq!(names, ["dir/", "new"]);
-        let absent = Conditions { if_none_match: true, ..Conditions::default() };
-        assert_eq!(put(&engine, "new", &content(4, 10), absent).await, Err(Error::PreconditionFailed));
-        delete(&engine, "new").await.unwrap();
-        assert_eq!(ground.stored().await.len(), 1);
-    });
 }

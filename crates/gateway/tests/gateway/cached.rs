@@ -1,0 +1,414 @@
+//! What the store is asked for, and what it is not: reads that others wait for, that are here, or that begin before all has come.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use underlay_gateway::config::{Consistency, Write};
+use underlay_gateway::engine::{Conditions, CopyRequest, Engine, ListRequest};
+use underlay_gateway::store::Kind;
+
+use crate::program::Program;
+use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, in_memory, put};
+use crate::signed::ask;
+
+/// Where a store says which gateways it belongs to: they look now and then.
+const MARKER: &str = "%underlay-cluster";
+
+/// A store that counts what it is asked, and can hold back what comes behind the first block of an object.
+#[derive(Debug)]
+struct Watched {
+    inner: Arc<dyn ObjectStore>,
+    asked: AtomicU64,
+    holds_back: Arc<AtomicBool>,
+}
+
+impl Watched {
+    fn over(inner: Arc<dyn ObjectStore>) -> Arc<Watched> {
+        Arc::new(Watched { inner, asked: AtomicU64::new(0), holds_back: Arc::default() })
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn count(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "watched {}", self.inner)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Watched {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.count();
+        self.inner.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.count();
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if location.as_ref() != MARKER {
+            self.count();
+        }
+        let is_head = options.head;
+        let found = self.inner.get_opts(location, options).await?;
+        if is_head || !self.holds_back.load(Ordering::Relaxed) {
+            return Ok(found);
+        }
+        let (meta, range) = (found.meta.clone(), found.range.clone());
+        let (attributes, extensions) = (found.attributes.clone(), found.extensions.clone());
+        let bytes = found.bytes().await?;
+        let first = BLOCK_BYTES.saturating_sub(range.start).min(bytes.len() as u64) as usize;
+        let (soon, late, holds_back) =
+            (bytes.slice(..first), bytes.slice(first..), Arc::clone(&self.holds_back));
+        let late = futures_util::stream::once(async move {
+            while holds_back.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Ok(late)
+        });
+        let payload = GetResultPayload::Stream(futures_util::stream::iter([Ok(soon)]).chain(late).boxed());
+        Ok(GetResult { payload, meta, range, attributes, extensions })
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.count();
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.count();
+        self.inner.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.count();
+        self.inner.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.count();
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.count();
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+/// An object that is in the store before the gateway comes.
+async fn store(store: &dyn ObjectStore, key: &str, bytes: &Bytes) {
+    store.put(&key.into(), PutPayload::from_bytes(bytes.clone())).await.unwrap();
+}
+
+/// Of a page with everything.
+async fn listed(engine: &Engine) -> Vec<String> {
+    let request = ListRequest { most: 1000, ..ListRequest::default() };
+    let page = engine.list(BUCKET, &request).await.unwrap();
+    page.entries.iter().map(|entry| entry.name().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_who_miss_the_same_block_cost_the_store_one_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), Kind::S3);
+    let bytes = content(1, BLOCK_BYTES as usize);
+    store(&*ground.store, "a", &bytes).await;
+    let engine = ground.open(directory.path()).await;
+    // The headers are asked for once, and not what this is about.
+    engine.resolve(BUCKET, "a").await.unwrap();
+    let gets = || ground.mood.gets.load(Ordering::Relaxed);
+    let before = gets();
+    ground.mood.holds_answers.store(true, Ordering::Relaxed);
+    let readers: Vec<_> = (0..32)
+        .map(|_| {
+            let engine = Arc::clone(&engine);
+            tokio::spawn(async move { get(&engine, "a", None).await })
+        })
+        .collect();
+    while gets() == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // For the others to come as well; those that don't find it here later.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    ground.mood.holds_answers.store(false, Ordering::Relaxed);
+    for reader in readers {
+        assert_eq!(reader.await.unwrap().unwrap(), bytes);
+    }
+    assert_eq!(gets() - before, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_begins_before_the_store_has_sent_all_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let watched = Watched::over(in_memory());
+    let bytes = content(2, 5 * BLOCK_BYTES as usize);
+    store(&*watched, "a", &bytes).await;
+    let engine = Ground::new(Arc::clone(&watched) as _, Kind::S3).open(directory.path()).await;
+    watched.holds_back.store(true, Ordering::Relaxed);
+    let resolved = engine.resolve_to_read(BUCKET, "a", |_| 0).await.unwrap();
+    let mut body = engine.body(BUCKET, "a", resolved, 0..bytes.len() as u64);
+    let mut read = body.next().await.unwrap().unwrap().to_vec();
+    assert!(!read.is_empty() && bytes.starts_with(&read));
+    watched.holds_back.store(false, Ordering::Relaxed);
+    while let Some(piece) = body.next().await {
+        read.extend_from_slice(&piece.unwrap());
+    }
+    assert_eq!(read, bytes);
+}
+
+/// Metadata are local where a prefix is ours alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_and_listings_ask_the_store_for_nothing() {
+    for kind in [Kind::S3, Kind::Directory] {
+        let directory = tempfile::tempdir().unwrap();
+        let watched = Watched::over(in_memory());
+        for key in ["there/a", "there/b"] {
+            store(&*watched, key, &content(3, 1000)).await;
+        }
+        let mut ground = Ground::new(Arc::clone(&watched) as _, kind);
+        ground.write = Write::Through;
+        let engine = ground.open(directory.path()).await;
+        for key in ["ours/a", "ours/b", "ours/c"] {
+            put(&engine, key, &content(4, 1000), Conditions::default()).await.unwrap();
+        }
+        let before = watched.asked();
+        for round in 0..3 {
+            assert_eq!(listed(&engine).await, ["ours/a", "ours/b", "ours/c", "there/a", "there/b"]);
+            for key in ["ours/a", "ours/b", "ours/c"] {
+                assert_eq!(engine.resolve(BUCKET, key).await.unwrap().record.size_bytes, 1000, "{round}");
+            }
+            assert!(engine.resolve(BUCKET, "nothing").await.is_err());
+        }
+        assert_eq!(watched.asked(), before, "{kind:?}");
+        // Of what was there before, a listing has told no headers: they are asked for once. A directory has none.
+        for round in 0..3 {
+            for key in ["there/a", "there/b"] {
+                assert_eq!(engine.resolve(BUCKET, key).await.unwrap().record.size_bytes, 1000, "{round}");
+            }
+        }
+        assert_eq!(watched.asked() - before, if kind == Kind::S3 { 2 } else { 0 }, "{kind:?}");
+    }
+}
+
+/// What others write shows once the answer that the gateway has is too old, and not before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_write_shows_after_the_ttl() {
+    for (ttl, is_long) in [(Duration::from_secs(3600), true), (Duration::from_millis(300), false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut ground = Ground::new(in_memory(), Kind::S3);
+        (ground.write, ground.consistency) = (Write::Through, Consistency::Ttl(ttl));
+        let engine = ground.open(directory.path()).await;
+        put(&engine, "a", &content(5, 1000), Conditions::default()).await.unwrap();
+        let first = engine.resolve(BUCKET, "a").await.unwrap().record.etag;
+        store(&*ground.store, "a", &content(6, 2000)).await;
+        if is_long {
+            for _ in 0..3 {
+                assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record.etag, first);
+            }
+            // A write of our own ends that.
+            put(&engine, "a", &content(7, 3000), Conditions::default()).await.unwrap();
+            assert_eq!(get(&engine, "a", None).await.unwrap(), content(7, 3000));
+            continue;
+        }
+        let begun = Instant::now();
+        while engine.resolve(BUCKET, "a").await.unwrap().record.etag == first {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it never shows");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(get(&engine, "a", None).await.unwrap(), content(6, 2000));
+    }
+}
+
+/// Whatever the store calls its own objects.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etag_stays_the_same_through_flush_copy_and_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ground = Ground::new(in_memory(), Kind::S3);
+    ground.write = Write::Back { after: Duration::from_secs(3600) };
+    let engine = ground.open(directory.path()).await;
+    let told = put(&engine, "a", &content(8, 200_000), Conditions::default()).await.unwrap().etag;
+    let etags = async |engine: &Engine| {
+        let mut found = Vec::new();
+        for key in ["a", "copy"] {
+            found.push(engine.resolve(BUCKET, key).await.unwrap().record.etag);
+        }
+        let page = engine.list(BUCKET, &ListRequest { most: 10, ..ListRequest::default() }).await.unwrap();
+        for entry in page.entries {
+            if let underlay_gateway::engine::Entry::Object(_, record) = entry {
+                found.push(record.etag);
+            }
+        }
+        found
+    };
+    let name = |key: &str| (BUCKET.to_owned(), key.to_owned());
+    let request = CopyRequest { from: name("a"), to: name("copy"), ..CopyRequest::default() };
+    assert_eq!(engine.copy(request).await.unwrap().etag, told);
+    assert_eq!(etags(&engine).await, [&*told; 4]);
+    ground.drain(&engine).await;
+    assert_eq!(etags(&engine).await, [&*told; 4]);
+    let theirs = ground.store.head(&"a".into()).await.unwrap().e_tag;
+    assert_ne!(theirs.as_deref(), Some(&*told), "the store's is no other one, so this shows nothing");
+    engine.close().await;
+    drop(engine);
+    let engine = ground.open(directory.path()).await;
+    assert_eq!(etags(&engine).await, [&*told; 4]);
+}
+
+/// Blocks that are read again and again stay in memory while something four times as long as that goes by once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_drives_out_nothing_that_is_read_often() {
+    const OBJECT_BYTES: usize = 4 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), Kind::S3);
+    let hot = content(9, 8 * BLOCK_BYTES as usize);
+    store(&*ground.store, "hot", &hot).await;
+    // The memory of the rig is 8 MiB.
+    for at in 0..8 {
+        store(&*ground.store, &format!("scan/{at}"), &content(10 + at, OBJECT_BYTES)).await;
+    }
+    let engine = ground.open(directory.path()).await;
+    for _ in 0..3 {
+        assert_eq!(get(&engine, "hot", None).await.unwrap(), hot);
+    }
+    for at in 0..8 {
+        assert_eq!(get(&engine, &format!("scan/{at}"), None).await.unwrap(), content(10 + at, OBJECT_BYTES));
+    }
+    let before = ground.mood.gets.load(Ordering::Relaxed);
+    assert_eq!(get(&engine, "hot", None).await.unwrap(), hot);
+    assert_eq!(ground.mood.gets.load(Ordering::Relaxed), before, "the hot blocks had to be fetched again");
+}
+
+/// A line for each request that says who asked for what, and nothing that could be asked with again.
+#[test]
+fn the_access_log_has_a_line_for_each_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    std::fs::create_dir_all(&objects).unwrap();
+    let log = directory.path().join("access.jsonl");
+    let mut program = Program::start_without_waiting(
+        directory.path(),
+        &format!("access_log = \"{}\"\n", log.display()),
+        &format!("[bucket.lake]\nstore = \"{}\"\n", objects.display()),
+    );
+    program.wait_ready();
+    let requests = [
+        ("PUT", "/lake/a", "PutObject", 200, 0),
+        ("GET", "/lake/a", "GetObject", 200, 5),
+        ("HEAD", "/lake/a", "HeadObject", 200, 0),
+        ("DELETE", "/lake/a", "DeleteObject", 204, 0),
+        ("GET", "/lake/a", "GetObject", 404, 1),
+    ];
+    let mut ids = Vec::new();
+    for (method, target, _, status, _) in requests {
+        let body: &[u8] = if method == "PUT" { b"bytes" } else { b"" };
+        let reply = ask(program.address, method, target, &[], body).unwrap();
+        assert_eq!(reply.status, status, "{method} {target}");
+        ids.push(reply.header("x-amz-request-id").unwrap().to_owned());
+    }
+    // Nobody knows whose this is, and what its URL has to say for itself is not written down.
+    let unsigned = "GET /lake/a?X-Amz-Signature=feed HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    let refused = crate::signed::exchange(program.address, unsigned, b"").unwrap();
+    ids.push(refused.header("x-amz-request-id").unwrap().to_owned());
+    let begun = Instant::now();
+    let mut text = String::new();
+    // A thread of its own writes it.
+    while text.lines().count() <= requests.len() || !text.ends_with('\n') {
+        assert!(begun.elapsed() < Duration::from_secs(60), "lines are missing: {text}");
+        std::thread::sleep(Duration::from_millis(10));
+        text = std::fs::read_to_string(&log).unwrap();
+    }
+    assert!(!text.contains("feed") && !text.contains("Signature"), "{text}");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // An answer is there before its line is.
+    for (id, request) in ids.iter().zip(requests.iter().map(Some).chain([None])) {
+        let line = lines.iter().find(|line| line["id"] == id.as_str()).unwrap();
+        let Some((method, target, operation, status, bytes)) = request else {
+            assert_eq!((&line["key"], &line["path"]), (&"".into(), &"/lake/a".into()), "{line}");
+            assert_eq!(line["status"], refused.status, "{line}");
+            continue;
+        };
+        assert_eq!(
+            (line["method"].as_str(), line["path"].as_str()),
+            (Some(*method), Some(*target)),
+            "{line}"
+        );
+        assert_eq!(line["operation"], *operation, "{line}");
+        assert_eq!(
+            (line["key"].as_str(), line["status"].as_u64()),
+            (Some("TESTKEY"), Some(*status as u64)),
+            "{line}"
+        );
+        let sent = line["sent_bytes"].as_u64().unwrap();
+        assert!(if *status == 404 { sent > 1 } else { sent == *bytes }, "{line}");
+        assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+        assert!(line["whole_us"].as_u64() >= line["head_us"].as_u64(), "{line}");
+    }
+    let (status, log) = program.stop();
+    assert!(status.success(), "{log}");
+}
+
+/// What the cache is good for is told for each prefix apart.
+#[test]
+fn hits_and_misses_are_told_for_each_prefix() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    for (name, bytes) in [("raw/a", 3000), ("b", 5000)] {
+        let path = objects.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content(11, bytes)).unwrap();
+    }
+    let sections = format!(
+        "[bucket.lake]\nstore = \"{}\"\n[[bucket.lake.prefix]]\nprefix = \"raw/\"\nwrite = \"back\"\n",
+        objects.display()
+    );
+    let program = Program::start(directory.path(), &sections);
+    let token = format!("Authorization: Bearer {}\r\n", program.token());
+    let figures = |prefix: &str| {
+        let text = program.ask("/metrics", &token).unwrap();
+        ["block_hits_total", "block_misses_total", "fetched_bytes_total"].map(|name| {
+            let begin = format!("underlay_gateway_{name}{{bucket=\"lake\",prefix=\"{prefix}\"}} ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&begin));
+            line.unwrap_or_else(|| panic!("{begin} is not in: {text}")).parse::<u64>().unwrap()
+        })
+    };
+    for (round, key) in ["raw/a", "raw/a", "b", "raw/a"].into_iter().enumerate() {
+        assert_eq!(
+            ask(program.address, "GET", &format!("/lake/{key}"), &[], b"").unwrap().status,
+            200,
+            "{round}"
+        );
+    }
+    assert_eq!((figures("raw/"), figures("")), ([2, 1, 3000], [0, 1, 5000]));
+    let (status, log) = program.stop();
+    assert!(status.success(), "{log}");
+}
