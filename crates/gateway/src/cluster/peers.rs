@@ -14,7 +14,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http1::SendRequest;
-use hyper::header::{CONNECTION, HOST, HeaderName, HeaderValue};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use openssl::ssl::{SslConnector, SslMethod};
@@ -95,6 +95,15 @@ fn failed(address: &str, error: impl std::fmt::Display) -> Error {
     Error::Busy("the gateway that has these keys does not answer: try again later".to_owned())
 }
 
+/// The time of the proof that a request has, what it is of, and the proof. Of several, none counts.
+pub(super) fn proof_in(headers: &HeaderMap) -> Option<(i64, &str, &str)> {
+    let mut values = headers.get_all(&PROOF).iter();
+    let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
+    let words: Vec<&str> = value.split(' ').collect();
+    let [time_ms, body, proof] = words.as_slice() else { return None };
+    Some((time_ms.parse().ok()?, body, proof))
+}
+
 impl Peers {
     pub(super) fn new(
         config: &config::Cluster,
@@ -150,14 +159,10 @@ impl Peers {
 
     /// What the proof of a request says of its body, if it is one.
     fn proven_body<B>(&self, request: &Request<B>) -> Option<String> {
-        let mut values = request.headers().get_all(&PROOF).iter();
-        let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
-        let words: Vec<&str> = value.split(' ').collect();
-        let [time_ms, body, proof] = words.as_slice() else { return None };
-        let time_ms: i64 = time_ms.parse().ok()?;
+        let (time_ms, body, proof) = proof_in(request.headers())?;
         let right = self.proof(request.method(), &target_of(request.uri()), time_ms, body)?;
         let is_right = proof.len() == right.len() && openssl::memcmp::eq(proof.as_bytes(), right.as_bytes());
-        (is_right && now_ms().abs_diff(time_ms) <= MOST_SKEW_MS.unsigned_abs()).then(|| (*body).to_owned())
+        (is_right && now_ms().abs_diff(time_ms) <= MOST_SKEW_MS.unsigned_abs()).then(|| body.to_owned())
     }
 
     /// Takes the proof off: the rest is the client's.

@@ -331,10 +331,8 @@ impl Journal {
 /// When the folder can't be read, or has segments and does not say.
 pub(crate) fn epoch_of(folder: &Folder) -> io::Result<u64> {
     match folder.read_text(EPOCH, 32) {
-        Ok(text) => text
-            .trim()
-            .parse()
-            .map_err(|_| io::Error::other(format!("{} is no number", folder.path().join(EPOCH).display()))),
+        Ok(text) => epoch_in(&text)
+            .ok_or_else(|| io::Error::other(format!("{} is no number", folder.path().join(EPOCH).display()))),
         // Segments of an older gateway, of any metadata.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Ok(u64::from(!numbers_in(folder)?.is_empty()))
@@ -359,14 +357,28 @@ fn file_name(number: u64) -> String {
 fn numbers_in(folder: &Folder) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(folder.path())? {
-        let name = entry?.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| name.strip_suffix(EXTENSION)?.strip_suffix('.'))
-            .and_then(|number| u64::from_str_radix(number, 16).ok());
-        numbers.extend(number);
+        numbers.extend(entry?.file_name().to_str().and_then(number_in));
     }
     Ok(numbers)
+}
+
+fn epoch_in(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// Of a segment, by its file's name. What is written in another way is no file of ours, and neither is one that would leave no number for the
+/// next.
+fn number_in(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_suffix(EXTENSION)?.strip_suffix('.')?, 16).ok()?;
+    (file_name(number) == name && number < u64::MAX / 2).then_some(number)
+}
+
+/// For the fuzzer: any text as what the journal's folder says.
+pub(crate) fn read_any(text: &str) {
+    let _ = epoch_in(text);
+    if let Some(number) = number_in(text) {
+        assert_eq!(file_name(number), text);
+    }
 }
 
 /// Removes what lies between the ranges and behind them.
@@ -535,5 +547,26 @@ impl Written {
     /// A commit has it: from now on the metadata decides when its room is free.
     pub(crate) fn keep(mut self) {
         self.writer.is_kept = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_its_own_are_segments() {
+        assert_eq!(number_in(&file_name(0x1f)), Some(0x1f));
+        for name in [
+            "1f.segment",
+            "+00000000000001f.segment",
+            "000000000000001F.segment",
+            "000000000000001f.segment.old",
+            "ffffffffffffffff.segment",
+            ".segment",
+            "segment",
+        ] {
+            assert_eq!(number_in(name), None, "{name}");
+        }
     }
 }

@@ -16,19 +16,49 @@ pub(crate) use access::{Note, Permissions, refused_at_once};
 pub(crate) use answers::put_right;
 pub(crate) use post::Forms;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use hyper::{HeaderMap, Uri};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::dto::*;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3, S3Request, S3Response, S3Result};
 
+use crate::config::{Key, SecretPlace};
+use crate::digests::ALGORITHMS;
 use crate::engine::Engine;
+use crate::form::Form;
+use crate::model::Checksums;
+use input::Promised;
 
 /// For the fuzzer: any text as what requests bring, as far as `s3s` leaves it to us.
 pub(crate) fn read_any(text: &str) {
     let _ = (input::tags(Some(text)), input::copied_range(text, 1 << 20), listing::position(text));
+}
+
+/// For the fuzzer: any head of a request, as far as it is looked at before an operation.
+pub(crate) fn read_any_head(headers: &HeaderMap, uri: &Uri) {
+    access::read_any(headers, uri);
+    let mut checksums = Checksums::default();
+    for algorithm in ALGORITHMS {
+        if let Some(value) = headers.get(algorithm.header()).and_then(|value| value.to_str().ok()) {
+            checksums.set(algorithm, value.to_owned());
+        }
+    }
+    if let Ok(promised) = Promised::of(headers, None, checksums, None) {
+        let _ = promised.verify()(&[0; 16], &Checksums::default());
+    }
+    let _ = input::size(None, headers);
+}
+
+/// For the fuzzer: any form.
+pub(crate) fn read_any_form(form: Form) {
+    let place = SecretPlace::Environment(String::new());
+    let key = Key { name: "a".to_owned(), id: "KEY".to_owned(), secret: place, grants: Vec::new() };
+    let secrets = HashMap::from([("KEY".to_owned(), "secret".to_owned())]);
+    post::read_any(form, &Permissions::new(&[key], &secrets));
 }
 
 /// The longest document of a request, which is read into memory as a whole. The parts of an upload, 10,000 of them, take some 250 bytes each with a

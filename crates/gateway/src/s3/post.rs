@@ -169,7 +169,7 @@ impl Forms {
         let mut incoming = Incoming { body, buffer: BytesMut::new() };
         let Ok(_place) = self.places.try_acquire() else { return Err(too_many()) };
         let form = in_time(FIELDS_IN, incoming.form(&boundary)).await?;
-        let by = self.signer(&form)?;
+        let by = signer(&self.permissions, &form)?;
         if let Some(note) = parts.extensions.get::<Note>() {
             *note.0.lock() = Noted { operation: "PostObject".to_owned(), key_id: by.access_key.clone() };
         }
@@ -191,56 +191,89 @@ impl Forms {
         let stored = self.engine.put(&bucket, &key, put, body, promised.verify()).await.map_err(error)?;
         success.answer(&bucket, &key, &stored)
     }
+}
 
-    /// Whose signature the form has. S3 takes those of version 2 here still: they cover the policy, which covers the form.
-    fn signer(&self, form: &Form) -> S3Result<Credentials> {
-        let Some(policy) = form.field("policy") else {
-            return Err(denied("the form has no policy: this gateway takes nothing from strangers"));
-        };
-        let missing = |name: &str| invalid(format!("the form has a policy, and no field `{name}`"));
-        let field = |name: &str| form.field(name).ok_or_else(|| missing(name));
-        let (id, is_right) = match form.field("x-amz-signature") {
-            Some(signature) => {
-                if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
-                    return Err(invalid("the form's x-amz-algorithm can only be AWS4-HMAC-SHA256"));
-                }
-                let credential = field("x-amz-credential")?;
-                let [id, date, region, service @ "s3", "aws4_request"] =
-                    credential.split('/').collect::<Vec<_>>()[..]
-                else {
-                    return Err(invalid(
-                        "the form's x-amz-credential is not KEY/DATE/REGION/s3/aws4_request",
-                    ));
-                };
-                if !field("x-amz-date")?.starts_with(date) || date.len() != 8 {
-                    return Err(invalid("the form's x-amz-date is another day's than its x-amz-credential"));
-                }
-                let secret = self.secret_of(id)?;
-                let mut signing = format!("AWS4{secret}").into_bytes();
-                for scope in [date, region, service, "aws4_request", policy] {
-                    signing = hmac(MessageDigest::sha256(), &signing, scope.as_bytes())?;
-                }
-                (id, is_same(&crate::digests::hex(&signing), signature))
+/// Whose signature the form has. S3 takes those of version 2 here still: they cover the policy, which covers the form.
+fn signer(permissions: &Permissions, form: &Form) -> S3Result<Credentials> {
+    let Some(policy) = form.field("policy") else {
+        return Err(denied("the form has no policy: this gateway takes nothing from strangers"));
+    };
+    let missing = |name: &str| invalid(format!("the form has a policy, and no field `{name}`"));
+    let field = |name: &str| form.field(name).ok_or_else(|| missing(name));
+    let (id, is_right) = match form.field("x-amz-signature") {
+        Some(signature) => {
+            if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
+                return Err(invalid("the form's x-amz-algorithm can only be AWS4-HMAC-SHA256"));
             }
-            None => {
-                let (id, signature) = (field("awsaccesskeyid")?, field("signature")?);
-                let wanted = hmac(MessageDigest::sha1(), self.secret_of(id)?.as_bytes(), policy.as_bytes())?;
-                (id, is_same(&STANDARD.encode(wanted), signature))
+            let credential = field("x-amz-credential")?;
+            let [id, date, region, service @ "s3", "aws4_request"] =
+                credential.split('/').collect::<Vec<_>>()[..]
+            else {
+                return Err(invalid("the form's x-amz-credential is not KEY/DATE/REGION/s3/aws4_request"));
+            };
+            if !field("x-amz-date")?.starts_with(date) || date.len() != 8 {
+                return Err(invalid("the form's x-amz-date is another day's than its x-amz-credential"));
             }
-        };
-        match is_right {
-            true => Ok(Credentials { access_key: id.to_owned(), secret_key: SecretKey::from(String::new()) }),
-            false => Err(S3Error::with_message(
-                S3ErrorCode::SignatureDoesNotMatch,
-                "the form's signature is not that of its policy",
-            )),
+            let secret = secret_of(permissions, id)?;
+            let mut signing = format!("AWS4{secret}").into_bytes();
+            for scope in [date, region, service, "aws4_request", policy] {
+                signing = hmac(MessageDigest::sha256(), &signing, scope.as_bytes())?;
+            }
+            (id, is_same(&crate::digests::hex(&signing), signature))
         }
+        None => {
+            let (id, signature) = (field("awsaccesskeyid")?, field("signature")?);
+            let wanted =
+                hmac(MessageDigest::sha1(), secret_of(permissions, id)?.as_bytes(), policy.as_bytes())?;
+            (id, is_same(&STANDARD.encode(wanted), signature))
+        }
+    };
+    match is_right {
+        true => Ok(Credentials { access_key: id.to_owned(), secret_key: SecretKey::from(String::new()) }),
+        false => Err(S3Error::with_message(
+            S3ErrorCode::SignatureDoesNotMatch,
+            "the form's signature is not that of its policy",
+        )),
     }
+}
 
-    fn secret_of(&self, id: &str) -> S3Result<&str> {
-        self.permissions.secret(id).ok_or_else(|| {
-            S3Error::with_message(S3ErrorCode::InvalidAccessKeyId, "this gateway has no such access key")
-        })
+fn secret_of<'a>(permissions: &'a Permissions, id: &str) -> S3Result<&'a str> {
+    permissions.secret(id).ok_or_else(|| {
+        S3Error::with_message(S3ErrorCode::InvalidAccessKeyId, "this gateway has no such access key")
+    })
+}
+
+/// For the fuzzer: any form, as far as it is looked at before its file. A policy in clear becomes one as browsers send it.
+pub(super) fn read_any(mut form: Form, permissions: &Permissions) {
+    for (_, value) in
+        form.fields.iter_mut().filter(|(name, value)| name == "policy" && value.starts_with('{'))
+    {
+        *value = STANDARD.encode(value.as_str());
+    }
+    let _ = signer(permissions, &form);
+    let key = form.field("key").unwrap_or_default().replace("${filename}", &form.file_name);
+    if let Ok(policy) = policy_of(form.field("policy").unwrap_or_default())
+        && check_policy(&policy, &form, "lake", &key, 0).is_ok()
+    {
+        // Who signed it wanted it to be used for this bucket.
+        let has_bucket = |condition: &PostPolicyCondition| match condition {
+            PostPolicyCondition::Eq { field, value } => field == "bucket" && value == "lake",
+            PostPolicyCondition::StartsWith { field, prefix } => {
+                field == "bucket" && "lake".starts_with(prefix.as_str())
+            }
+            PostPolicyCondition::ContentLengthRange { .. } => false,
+        };
+        assert!(policy.conditions.iter().any(has_bucket));
+        let _ = check_least(&policy, form.fields.len());
+    }
+    if let Ok((_, promised)) = put_of(&form) {
+        let _ = promised.verify()(&[0; 16], &Checksums::default());
+    }
+    let stored = Stored { etag: "e".to_owned(), checksums: Checksums::default(), modified_ms: 0 };
+    if let Ok(answer) = Success::of(&form).and_then(|success| success.answer("lake", &key, &stored))
+        && let Some(location) = answer.headers().get(LOCATION)
+    {
+        assert!(location.as_bytes().starts_with(b"http"));
     }
 }
 

@@ -91,7 +91,7 @@ impl Connections {
         });
     }
 
-    async fn serve(
+    pub(super) async fn serve(
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,

@@ -5,11 +5,13 @@ mod admin;
 mod connection;
 mod descriptors;
 mod metrics;
+mod over_pipe;
 mod request_ids;
 mod tls;
 mod top;
 
 pub(crate) use admin::token_of;
+pub(crate) use over_pipe::OverPipe;
 pub(crate) use top::top;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -250,3 +250,29 @@ fn a_gateway_whose_metadata_cannot_be_written_ends_and_the_next_start_goes_on() 
         assert_eq!((reply.status, reply.text().as_str()), (200, "kept"), "key {key}");
     }
 }
+
+/// Whoever puts a file beside the segments, under a name that looks almost like one, keeps no gateway from starting.
+#[test]
+fn a_file_that_is_no_segment_is_left_alone() {
+    runtime().block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let local = directory.path().join("local");
+        let ground = waiting();
+        let engine = ground.open(&local).await;
+        put(&engine, "a", &content(1, 1000), Conditions::default()).await.unwrap();
+        engine.close().await;
+        drop(engine);
+        let names = ["7.segment", "000000000000000A.segment", "ffffffffffffffff.segment"];
+        for name in names {
+            std::fs::write(local.join("journal").join(name), "not ours").unwrap();
+        }
+        let engine = ground.open(&local).await;
+        put(&engine, "b", &content(2, 1000), Conditions::default()).await.unwrap();
+        for (key, seed) in [("a", 1), ("b", 2)] {
+            assert_eq!(get(&engine, key, None).await.unwrap(), content(seed, 1000));
+        }
+        for name in names {
+            assert_eq!(std::fs::read(local.join("journal").join(name)).unwrap(), b"not ours");
+        }
+    });
+}
