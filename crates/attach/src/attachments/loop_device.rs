@@ -79,8 +79,6 @@ pub struct LoopDevice {
     number: u32,
     backing: PathBuf,
     queue: QueueSettings,
-    /// What was in force before it was tuned.
-    rq_affinity_before: String,
     /// Open as long as the device is ours: without a user the kernel would clear it at once.
     file: Option<File>,
 }
@@ -134,7 +132,6 @@ impl LoopDevice {
             number,
             backing: backing.to_owned(),
             queue: QueueSettings::default(),
-            rq_affinity_before: String::new(),
             file: Some(device),
         };
         let direct = fs::read_to_string(format!("/sys/block/loop{number}/loop/dio")).unwrap_or_default();
@@ -145,7 +142,6 @@ impl LoopDevice {
                 "{place} refused direct I/O, so data would be cached twice: the kernel may be too old (5.8 is the oldest that works)"
             )));
         }
-        attached.rq_affinity_before = fs::read_to_string(rq_affinity_of(number)).unwrap_or_default();
         attached.queue = tune(&format!("loop{number}"), rotational);
         Ok(attached)
     }
@@ -172,10 +168,7 @@ impl LoopDevice {
         let Some(file) = self.file.take() else {
             return if is_on(self.number, &self.backing) { Err(in_use(self.number)) } else { Ok(()) };
         };
-        // Whoever has the device next gets it as the kernel sets it up.
-        if !self.rq_affinity_before.is_empty() {
-            let _ = fs::write(rq_affinity_of(self.number), self.rq_affinity_before.trim());
-        }
+        untune(self.number);
         clear(&file);
         // Closed before waiting: our own handle counts as a user of the device.
         drop(file);
@@ -220,9 +213,11 @@ pub(crate) fn clear_on_file(backing: &Path) -> Result<Vec<PathBuf>, AttachError>
     let devices = on_file(backing);
     for path in &devices {
         let file = File::open(path).map_err(|error| AttachError::io("open", path, error))?;
+        let number = path.to_str().and_then(|name| name.strip_prefix("/dev/loop")?.parse().ok());
+        // Before it is cleared: after that it may be somebody else's.
+        number.into_iter().for_each(untune);
         clear(&file);
         drop(file);
-        let number = path.to_str().and_then(|name| name.strip_prefix("/dev/loop")?.parse().ok());
         wait_cleared(number.unwrap_or(u32::MAX), backing)?;
     }
     Ok(devices)
@@ -348,8 +343,10 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path) -> io::Res
     }
 }
 
-fn rq_affinity_of(number: u32) -> PathBuf {
-    PathBuf::from(format!("/sys/block/loop{number}/queue/rq_affinity"))
+/// Whoever has the device next has its requests complete where the kernel's default has them. Not where they did before: a run that was killed
+/// may have left that.
+fn untune(number: u32) {
+    let _ = fs::write(format!("/sys/block/loop{number}/queue/rq_affinity"), "1");
 }
 
 /// The model reorders by itself, so nothing before it may; all else stays as the kernel sets up a disk, but for where requests complete.
