@@ -176,6 +176,15 @@ impl LoopDevice {
     }
 }
 
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // Its last user clears it, and nobody then knows that it was ours.
+        if self.file.is_some() {
+            untune(self.number);
+        }
+    }
+}
+
 /// What is missing when there is no `/dev/loop-control`.
 pub(crate) fn loop_missing() -> Missing {
     Missing::new(
@@ -215,7 +224,7 @@ pub(crate) fn clear_on_file(backing: &Path) -> Result<Vec<PathBuf>, AttachError>
         let file = File::open(path).map_err(|error| AttachError::io("open", path, error))?;
         let number = path.to_str().and_then(|name| name.strip_prefix("/dev/loop")?.parse().ok());
         // Before it is cleared: after that it may be somebody else's.
-        number.into_iter().for_each(untune);
+        number.into_iter().filter(|number| is_on(*number, backing)).for_each(untune);
         clear(&file);
         drop(file);
         wait_cleared(number.unwrap_or(u32::MAX), backing)?;

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_attach::{Attachment, Filesystem};
@@ -110,15 +111,25 @@ fn files_outlive_a_restart_of_the_server_under_them() {
     for round in 0..3_u8 {
         let content = vec![round; 3 << 20];
         let (file, written) = (path.join(format!("file-{round}")), content.clone());
+        let is_back = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_back);
         let writer = std::thread::spawn(move || {
             let file = fs::File::create(file).unwrap();
-            for (index, chunk) in written.chunks(64 << 10).enumerate() {
-                file.write_all_at(chunk, index as u64 * (64 << 10)).unwrap();
-                file.sync_data().unwrap();
+            // Until the server has been away: a fast one could have everything before that.
+            loop {
+                let was_back = seen.load(Ordering::Relaxed);
+                for (index, chunk) in written.chunks(64 << 10).enumerate() {
+                    file.write_all_at(chunk, index as u64 * (64 << 10)).unwrap();
+                    file.sync_data().unwrap();
+                }
+                if was_back {
+                    break;
+                }
             }
         });
         std::thread::sleep(Duration::from_millis(20));
         server.restart();
+        is_back.store(true, Ordering::Relaxed);
         without_hanging("the writer", move || writer.join().unwrap());
         assert!(fs::read(path.join(format!("file-{round}"))).unwrap() == content);
     }

@@ -10,7 +10,7 @@ use crate::config::Consistency;
 use crate::errors::Result;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, Place, StoredRecord};
-use crate::store::{Found, Kind, bare};
+use crate::store::{Found, Kind, PATIENCE, bare};
 
 /// How far a gateway is that is being opened. Most of the time it takes goes by with listing.
 #[derive(Debug, Default)]
@@ -111,7 +111,10 @@ impl Engine {
         let mut listed = state.backend.list(&prefix.key, None).map_err(|error| failed(&error))?;
         let (mut batch, mut count) = (Vec::new(), 0_u64);
         loop {
-            let entry = listed.next().await.transpose().map_err(|error| failed(&error))?;
+            // A directory that hangs would keep the gateway from ever being open, and from saying so.
+            let next = tokio::time::timeout(PATIENCE, listed.next()).await;
+            let next = next.map_err(|_| failed(&format!("no answer for {} s", PATIENCE.as_secs())))?;
+            let entry = next.transpose().map_err(|error| failed(&error))?;
             let is_over = entry.is_none();
             if let Some((key, found)) = entry
                 && state.rule(&key).rule.prefix == prefix.key

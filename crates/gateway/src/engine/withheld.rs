@@ -6,7 +6,7 @@ use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{ContentId, ContentRecord, ObjectRecord, Place};
-use crate::store::{Found, bare};
+use crate::store::{Found, Kind, bare};
 
 /// Objects that the log speaks of, each once: behind so many it speaks of no more.
 const MOST_TOLD: usize = 10_000;
@@ -36,6 +36,23 @@ fn meaning_of(content: &ContentRecord, found: Option<&Found>) -> Meaning {
         }
         _ => Meaning::Changed,
     }
+}
+
+/// Whether a directory has the same file under another inode, as after it was moved to another disk, or mounted anew: an ETag there is
+/// inode, time of change in microseconds and size.
+fn is_same_file(content: &ContentRecord, found: &Found) -> bool {
+    let Place::Remote { etag, .. } = &content.place else { return false };
+    let without_inode = |etag: &Option<String>| Some(bare(etag.as_deref()?).split_once('-')?.1.to_owned());
+    let known = without_inode(etag);
+    found.size_bytes == content.size_bytes && known.is_some() && known == without_inode(&found.etag)
+}
+
+fn with_etag(place: &Place, found: &Found) -> Place {
+    let mut place = place.clone();
+    if let Place::Remote { etag, .. } = &mut place {
+        etag.clone_from(&found.etag);
+    }
+    place
 }
 
 impl Engine {
@@ -68,6 +85,17 @@ impl Engine {
                 let meaning = match &content {
                     Some((_, content)) => meaning_of(content, found.as_ref()),
                     None => meaning_of_empty(&record, found.as_ref()),
+                };
+                let meaning = match (&content, &found) {
+                    (Some((id, known)), Some(found))
+                        if meaning != Meaning::AsKnown
+                            && kind == Kind::Directory
+                            && is_same_file(known, found) =>
+                    {
+                        change.set_place(*id, with_etag(&known.place, found))?;
+                        Meaning::AsKnown
+                    }
+                    _ => meaning,
                 };
                 if meaning == Meaning::Changed {
                     change.set_object(&at, None)?;

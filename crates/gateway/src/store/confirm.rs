@@ -160,7 +160,12 @@ impl Backend {
                 && (!is_known || is_same(answered.as_deref(), found.etag.as_deref()))
         };
         let what = format!("has stored {}", key.escape_debug());
-        let found = self.ask_until(key, &what, |found| found.as_ref().is_ok_and(is_it)).await??;
+        let found = match self.ask_until(key, &what, |found| found.as_ref().is_ok_and(is_it)).await {
+            Ok(found) => found?,
+            Err(error) => {
+                self.under_another_etag(key, size_bytes, answered.as_deref(), made).await?.ok_or(error)?
+            }
+        };
         let found = Found { etag: found.etag.or(answered), ..found };
         if let (Some(made), Some(etag)) = (made, found.etag.as_deref().map(bare))
             && self.kind == Kind::S3
@@ -179,6 +184,36 @@ impl Backend {
             }
         }
         Ok(found)
+    }
+
+    /// What the store has where only the ETag is not the one that it answered: some give objects another one a moment later, and some file systems
+    /// a file another time when it is closed. It is asked for as long as nothing shows that it is the same: in S3 its bytes, in a directory its inode.
+    async fn under_another_etag(
+        &self,
+        key: &str,
+        size_bytes: u64,
+        answered: Option<&str>,
+        made: Option<&str>,
+    ) -> Result<Option<Found>> {
+        let found = match self.look(key).await {
+            Ok(found) if found.size_bytes == size_bytes => found,
+            _ => return Ok(None),
+        };
+        let is_it = match (self.kind, made) {
+            (Kind::Directory, _) => {
+                let inode = |etag: Option<&str>| Some(bare(etag?).split_once('-')?.0.to_owned());
+                inode(answered).is_some() && inode(answered) == inode(found.etag.as_deref())
+            }
+            (Kind::S3, Some(made)) => self.fingerprint(key, &found).await? == made,
+            (Kind::S3, None) => false,
+        };
+        if is_it {
+            tracing::info!(
+                "the store answered with one ETag and has another for the same bytes: {}",
+                key.escape_debug()
+            );
+        }
+        Ok(is_it.then_some(found))
     }
 
     fn has_etags_of_its_own(&self, etags: &AtomicU8) {
@@ -225,12 +260,12 @@ impl Backend {
         let is_s3 = self.kind == Kind::S3;
         let is_plain = is_s3 && etag.is_some_and(|etag| is_md5(bare(etag)));
         let known = self.etags.whole.load(Ordering::Relaxed);
-        // Where the copy's ETag does not say what it is a copy of, it has to be another one than is there now.
+        // Where the copy's ETag does not say what it is a copy of, it has to be another object than is there now, or of the same bytes.
         let before = match is_s3 && !(is_plain && known == OF_BYTES) {
             false => None,
             true => match self.look(to).await {
                 Err(Error::NoSuchKey) => None,
-                outcome => outcome?.etag,
+                outcome => Some(outcome?),
             },
         };
         self.copy_object(from, to, may_go_on).await?;
@@ -239,10 +274,7 @@ impl Backend {
             is_same(found, etag) || (is_s3 && is_same(found, Some(made)))
         };
         // In a directory a copy is another name of the same file, so its ETag is the source's.
-        let may_be = |found: &Found| match is_s3 {
-            true => before.is_none() || before != found.etag,
-            false => etag.is_none() || found.etag.is_none(),
-        };
+        let may_be = |found: &Found| is_s3 || etag.is_none() || found.etag.is_none();
         let is_it = |found: &Found| found.size_bytes == size_bytes && (is_of_source(found) || may_be(found));
         let what = format!("has copied {} to {}", from.escape_debug(), to.escape_debug());
         let found = self.ask_until(to, &what, |found| found.as_ref().is_ok_and(is_it)).await??;
@@ -254,12 +286,18 @@ impl Backend {
             return Ok(found);
         }
         let other = |why: &str| Error::Store(format!("the store said that it {what}, and {why}"));
-        if is_plain && known != OF_ITS_OWN && found.etag.as_deref().is_some_and(|etag| is_md5(bare(etag))) {
+        let is_as_before = before.as_ref().is_some_and(|before| {
+            is_same(before.etag.as_deref(), found.etag.as_deref()) && before.modified_ms == found.modified_ms
+        });
+        // A copy of the same bytes may have been there before, or nothing may have been copied.
+        if (is_plain && known != OF_ITS_OWN) || is_as_before {
             let source = Found { etag: etag.map(str::to_owned), ..found.clone() };
             if self.fingerprint(from, &source).await? != self.fingerprint(to, &found).await? {
                 return Err(other("has other bytes there"));
             }
-            self.has_etags_of_its_own(&self.etags.whole);
+            if is_plain && found.etag.as_deref().is_some_and(|etag| is_md5(bare(etag))) {
+                self.has_etags_of_its_own(&self.etags.whole);
+            }
             return Ok(found);
         }
         // It has copied what was there at that moment.

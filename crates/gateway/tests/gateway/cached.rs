@@ -84,13 +84,17 @@ impl ObjectStore for Watched {
         let first = BLOCK_BYTES.saturating_sub(range.start).min(bytes.len() as u64) as usize;
         let (soon, late, holds_back) =
             (bytes.slice(..first), bytes.slice(first..), Arc::clone(&self.holds_back));
+        let is_whole = late.is_empty();
         let late = futures_util::stream::once(async move {
             while holds_back.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             Ok(late)
         });
-        let payload = GetResultPayload::Stream(futures_util::stream::iter([Ok(soon)]).chain(late).boxed());
+        let soon = futures_util::stream::iter([Ok(soon)]);
+        // What is whole ends: that something is missing behind it, nobody could know.
+        let body = if is_whole { soon.boxed() } else { soon.chain(late).boxed() };
+        let payload = GetResultPayload::Stream(body);
         Ok(GetResult { payload, meta, range, attributes, extensions })
     }
 

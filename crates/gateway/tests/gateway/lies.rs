@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object_store::ObjectStoreExt as _;
-use underlay_gateway::engine::{Conditions, CopyRequest, Engine, ListRequest};
+use underlay_gateway::engine::{
+    CompletedPart, Conditions, CopyRequest, Engine, ListRequest, SourceConditions,
+};
 use underlay_gateway::errors::Error;
+use underlay_gateway::model::{Checksums, Headers};
 use underlay_gateway::store::Kind;
 
 use crate::faulty::{Etags, Lie};
@@ -316,6 +319,36 @@ async fn an_object_in_parts_gets_there_through_failures() {
     }
 }
 
+/// Neither the ETag that its client knows nor the store's says what a copy's is: where the same bytes are there already, only they do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_parts_onto_the_same_bytes_is_settled() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), Kind::S3);
+    *ground.mood.etags.lock() = Etags::Md5;
+    let engine = ground.open(&directory.path().join("local")).await;
+    let piece = content(1, 6 << 20);
+    stored(&engine, "piece", &piece).await;
+    let upload = engine.create_upload(BUCKET, "a", Headers::default(), Vec::new(), None).await.unwrap();
+    let mut parts = Vec::new();
+    for number in [1, 2] {
+        let from = (BUCKET, "piece");
+        let part =
+            engine.upload_part_copy(BUCKET, "a", &upload, number, from, SourceConditions::default(), None);
+        let etag = part.await.unwrap().etag;
+        parts.push(CompletedPart { number, etag, checksums: Checksums::default() });
+    }
+    let (conditions, checksums) = (Conditions::default(), Checksums::default());
+    engine.complete_upload(BUCKET, "a", &upload, parts, conditions, checksums, None).await.unwrap();
+    ground.drain(&engine).await;
+    let whole = [&piece[..], &piece[..]].concat();
+    for _ in 0..2 {
+        copy(&engine, "a", "b").await;
+        ground.drain(&engine).await;
+        assert!(get(&engine, "b", None).await.unwrap() == whole);
+    }
+    engine.close().await;
+}
+
 /// The whole program over a directory that is somewhere else for a while.
 #[test]
 fn a_directory_that_is_not_mounted_empties_nothing() {
@@ -346,6 +379,17 @@ fn a_directory_that_is_not_mounted_empties_nothing() {
     std::fs::rename(&away, &objects).unwrap();
     for key in ["a", "b"] {
         let reply = ask(program.address, "GET", &format!("/lake/{key}"), &[], b"").unwrap();
+        assert_eq!((reply.status, reply.text().as_str()), (200, "kept"));
+    }
+    // The same files on another disk, as a backup brings them back.
+    program.kill_and_start();
+    std::fs::rename(&objects, &away).unwrap();
+    let copied = std::process::Command::new("cp").arg("-a").args([&away, &objects]).status().unwrap();
+    assert!(copied.success());
+    for key in ["a", "b"] {
+        let read = || ask(program.address, "GET", &format!("/lake/{key}"), &[], b"").unwrap();
+        // The first one finds it out.
+        let reply = Some(read()).filter(|reply| reply.status == 200).unwrap_or_else(read);
         assert_eq!((reply.status, reply.text().as_str()), (200, "kept"));
     }
     let (_, log) = program.stop();

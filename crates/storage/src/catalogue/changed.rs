@@ -20,7 +20,7 @@ pub struct Changed {
 }
 
 /// The key of the source of what was changed.
-const SOURCE: &str = "set-by-the-study";
+pub(super) const SOURCE: &str = "set-by-the-study";
 
 /// The text of a medium of the catalogue.
 pub fn text_of(name: &str) -> Option<&'static str> {

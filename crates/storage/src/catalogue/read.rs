@@ -138,6 +138,10 @@ fn published(
             is_complete = false;
         }
     }
+    // What was published is of the device as it was: where a study has changed it, neither says anything of the other.
+    if root.has_source(super::changed::SOURCE) {
+        return Some(all);
+    }
     let place_of = |statement| match statement {
         Statement::Published(figure) => Some(places[figure].value.clone()),
         of_service => ServicePlaces::place_of(services, of_service),

@@ -149,6 +149,11 @@ impl<'a> TableReader<'a> {
         self.section.take(key).is_some()
     }
 
+    /// Whether `[sources]` has this key.
+    pub(super) fn has_source(&self, key: &str) -> bool {
+        self.ledger.sources.contains_key(key)
+    }
+
     pub(super) fn text(&mut self, key: &'static str, expected: &str) -> Option<Spanned<String>> {
         let field = self.required(key, expected)?;
         match field.as_text() {

@@ -65,22 +65,23 @@ pub fn choose(
     Ok(Some(Chosen { time, slow_motion, notice }))
 }
 
-/// What the user should know of a factor that was given: whether the fastest device answers late at it.
-///
-/// # Errors
-/// When something fails that is tried.
-pub fn weigh_devices(
-    study: &Study,
-    placement: &Placement,
-    registry: &Registry,
-) -> Result<Option<String>, AttachError> {
+/// What the user should know of a factor that was given: whether the fastest device answers late at it. The run goes on all the same, so what
+/// can't be tried is only said.
+pub fn weigh_devices(study: &Study, placement: &Placement, registry: &Registry) -> Option<String> {
     let time = study.scale.time;
-    let Some(trial) = Trial::of(study) else { return Ok(None) };
-    Ok((trial.at(time, placement, registry)? == Verdict::TooFast).then(|| {
+    let untried = |why: String| {
         format!(
-            "slow motion x{time} is too fast for this host: a first trial of the fastest device had its answers late, and cells on it are likely to be doubtful"
+            "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}"
         )
-    }))
+    };
+    match Trial::of(study)?.at(time, placement, registry) {
+        Ok(Verdict::Holds) => None,
+        Ok(Verdict::TooFast) => Some(format!(
+            "slow motion x{time} is too fast for this host: a first trial of the fastest device had its answers late, and cells on it are likely to be doubtful"
+        )),
+        Ok(Verdict::Untried(why)) => Some(untried(why)),
+        Err(error) => Some(untried(error.to_string())),
+    }
 }
 
 /// The smallest factor at which so many modelled cores fit; `None` where none is large enough.

@@ -46,34 +46,13 @@ impl Placement {
         divide(Processors::available().iter().map(|cpu| Capacity { cpu, left: 1.0 }).collect())
     }
 
-    /// The share of each of so many servers of `nodes` nodes, of a machine of so many cores each, in slow motion by `time`. Where that is a whole
-    /// number of CPUs, and there are enough, each server has CPUs of its own and no quota, which throttles nobody. Otherwise all of them
-    /// have all the CPUs, each up to its quota.
-    pub fn shares(&self, cores: u32, nodes: u32, servers: u32, time: f64) -> Vec<Share> {
+    /// The share of a server of `nodes` nodes, of a machine of so many cores each, in slow motion by `time`.
+    pub fn share(&self, cores: u32, nodes: u32, time: f64) -> Share {
         let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
         let quota_cpus = f64::from(cores) * f64::from(nodes) / time;
         let prevails = !self.is_shared();
-        let of = |cpus: Processors| Share {
-            cpu: CpuShare { cpus, quota_cpus, period, prevails },
-            modelled_cores: cores,
-        };
-        let all: Vec<u32> = self.system.iter().collect();
-        let whole = quota_cpus.round() as usize;
-        let are_whole = whole > 0 && (quota_cpus - whole as f64).abs() < 1e-9 && !self.is_shared();
-        match are_whole && whole.saturating_mul(servers as usize) <= all.len() {
-            true => {
-                let own = all.chunks(whole).take(servers as usize);
-                own.map(|cpus| of(cpus.iter().copied().collect())).collect()
-            }
-            false => vec![of(self.system.clone()); servers as usize],
-        }
-    }
-
-    /// The same, of the CPUs alone that these servers may use.
-    pub fn with_system_of(&self, shares: &[Share]) -> Placement {
-        let system: Processors = shares.iter().flat_map(|share| share.cpu.cpus.iter()).collect();
-        let part = system.len() as f64 / self.system.len().max(1) as f64;
-        Placement { system, emulation: self.emulation.clone(), system_cpus: self.system_cpus * part }
+        let cpu = CpuShare { cpus: self.system.clone(), quota_cpus, period, prevails };
+        Share { cpu, modelled_cores: cores }
     }
 
     /// CPUs' worth of time that was measured for the system, margin included.
@@ -139,32 +118,12 @@ mod tests {
     fn a_share_is_what_the_factor_leaves_of_the_cores() {
         let placement = of(&[1.0, 1.0]);
         assert_eq!(placement.fits_from(16), 16.0 / 0.85);
-        let shares = placement.shares(16, 2, 3, 64.0);
-        assert_eq!(shares.len(), 3);
-        let share = &shares[0];
+        let share = placement.share(16, 2, 64.0);
         assert_eq!((share.cpu.quota_cpus, share.modelled_cores), (0.5, 16));
         assert_eq!(share.cpu.period, Duration::from_millis(20));
-        assert_eq!(placement.shares(1, 1, 1, 1.0)[0].cpu.period, Duration::from_millis(2));
+        assert_eq!(placement.share(1, 1, 1.0).cpu.period, Duration::from_millis(2));
         // A machine smaller than this host needs no slow motion for its cores.
         assert_eq!(of(&[1.0; 64]).fits_from(16), 1.0);
-    }
-
-    #[test]
-    fn whole_cpus_are_each_servers_own() {
-        let cpus_of = |placement: &Placement, cores, servers, time| -> Vec<String> {
-            let shares = placement.shares(cores, 1, servers, time);
-            assert!(shares.iter().all(|share| share.cpu.quota_cpus == f64::from(cores) / time));
-            shares.iter().map(|share| share.cpu.cpus.to_string()).collect()
-        };
-        let eight = of(&[1.0; 8]);
-        assert_eq!(eight.system.to_string(), "0-4");
-        assert_eq!(cpus_of(&eight, 16, 2, 8.0), ["0-1", "2-3"]);
-        assert_eq!(cpus_of(&eight, 16, 3, 8.0), ["0-4"; 3], "six are not there");
-        assert_eq!(cpus_of(&eight, 16, 1, 12.0), ["0-4"], "a third of a CPU is no CPU");
-        assert_eq!(cpus_of(&of(&[1.0]), 1, 1, 1.0), ["0"], "the only one is shared");
-        let used = eight.with_system_of(&eight.shares(16, 1, 2, 8.0));
-        assert_eq!((used.system.to_string(), used.emulation.to_string()), ("0-3".into(), "5-7".into()));
-        assert!((used.system_cpus - eight.system_cpus * 0.8).abs() < 1e-9);
     }
 
     proptest! {

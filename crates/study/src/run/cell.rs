@@ -23,7 +23,7 @@ use super::attached::Storages;
 use super::cell_folder::{CellFolder, still_in_use};
 use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Callers, Evidence, OutsideOfEvents, Searching, certify};
-use super::cpu::{CpuMeter, shares_of};
+use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
 use super::directory::scratch_of;
 use super::drive::{self, Keep};
@@ -228,13 +228,8 @@ impl Bench {
     }
 
     /// What each server is held to; `None` where the study names no cores, or the system runs elsewhere.
-    fn shares(&self, plan: &CellPlan<'_>) -> Option<Vec<Share>> {
-        self.placement().and_then(|here| shares_of(plan, here))
-    }
-
-    /// The same of one of them: all have as much.
     pub(super) fn share(&self, plan: &CellPlan<'_>) -> Option<Share> {
-        self.shares(plan)?.into_iter().next()
+        self.placement().and_then(|here| share_of(plan, here))
     }
 
     pub(super) fn registry(&self) -> &Registry {
@@ -462,7 +457,6 @@ impl Bench {
         warnings: &mut Vec<String>,
         stop: &AtomicBool,
     ) -> Result<Session, CellError> {
-        let shares = self.shares(plan);
         let mut places = Vec::new();
         for server in 0..plan.system.servers as usize {
             let scratch = folder.join(scratch_of(server));
@@ -475,7 +469,7 @@ impl Bench {
                     system.name(),
                 )));
             }
-            let share = shares.as_ref().and_then(|shares| shares.get(server)).cloned();
+            let share = self.share(plan);
             places.push(Place { paths, budget_bytes: plan.budget_bytes, share });
         }
         // The memory of a cluster that runs already is its own matter.
@@ -484,8 +478,8 @@ impl Bench {
             false => Enforcement::Kernel { name: "cell", registry: &self.registry },
         };
         // Without a modelled machine the system runs where this process does.
-        let here = self.placement().zip(shares.as_deref()).map(|(here, shares)| here.with_system_of(shares));
-        storages.watch_for_programs_on(&here.map_or_else(Processors::available, |here| here.system));
+        let here = self.placement().filter(|here| share_of(plan, here).is_some());
+        storages.watch_for_programs_on(&here.map_or_else(Processors::available, |here| here.system.clone()));
         let session = Session::start(system, places, enforcement, &settings(plan), stop);
         check_stop(stop)?;
         let session = session?;

@@ -230,14 +230,16 @@ pub fn too_fast(
                             .zip(found.extent)
                             .is_some_and(|(before, now)| now > before * (1.0 - LEAST_HELP))
                 };
-                is_mended && !earlier.iter().any(was_no_help)
+                is_mended && earlier.iter().filter(|earlier| was_no_help(earlier)).count() < NO_HELP_AT_LAST
             }
         })
 }
 
-/// Slower motion that made a check fail by less than this share less was no help. The next is four times as slow as what was given up first,
-/// and a program that uses whatever CPU time is left uses it at every factor.
+/// Slower motion that made a check fail by less than this share less was no help: a program that uses whatever CPU time is left uses it at
+/// every factor.
 const LEAST_HELP: f64 = 0.1;
+/// Shares that are all of what there is look the same at half of it, so that one such motion tells nothing.
+const NO_HELP_AT_LAST: usize = 2;
 const GENERATOR_HEADROOM: &str = "generator headroom";
 const SCHEDULE_LATENESS: &str = "schedule lateness";
 /// The generator costs the same at every factor, and the slower the motion, the less of modelled time that is.

@@ -41,8 +41,7 @@ impl Counters {
 
 /// Reads the processors' counters while a cell is measured.
 pub(super) struct CpuMeter<'a> {
-    /// With the CPUs alone that the servers may use.
-    placement: Placement,
+    placement: &'a Placement,
     session: &'a Session,
     share: Share,
     servers: u32,
@@ -54,20 +53,18 @@ impl<'a> CpuMeter<'a> {
     /// `None` where the study names no cores.
     pub(super) fn of(
         plan: &CellPlan<'_>,
-        placement: Option<&Placement>,
+        placement: Option<&'a Placement>,
         session: &'a Session,
     ) -> Option<CpuMeter<'a>> {
         let placement = placement?;
-        let shares = shares_of(plan, placement)?;
-        let placement = placement.with_system_of(&shares);
-        let share = shares.into_iter().next()?;
+        let share = share_of(plan, placement)?;
         let probe = SpeedProbe::on(&placement.system);
         let waits = WaitProbe::on(&placement.emulation);
         Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe, waits })
     }
 
     pub(super) fn read(&self) -> Result<Counters, AttachError> {
-        Counters::take(&self.placement, self.session, &self.probe, &self.waits)
+        Counters::take(self.placement, self.session, &self.probe, &self.waits)
     }
 
     /// What the processors did between two readings.
@@ -129,9 +126,9 @@ fn waited(now: &CpuUsage, then: &CpuUsage) -> Option<Duration> {
 }
 
 /// What each server of the cell is held to; `None` where the study names no cores, or the system runs elsewhere.
-pub(super) fn shares_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Vec<Share>> {
+pub(super) fn share_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Share> {
     let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
-    Some(placement.shares(machine.cores, plan.system.nodes, plan.system.servers, plan.scale.time))
+    Some(placement.share(machine.cores, plan.system.nodes, plan.scale.time))
 }
 
 /// A system that uses less than this share of what it could have is not short of CPU.

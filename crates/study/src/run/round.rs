@@ -229,16 +229,7 @@ impl CellRecorder<'_> {
         if let Some(given_up) = self.too_fast(plan, &record) {
             let cell = &given_up.cell;
             self.observer.notice(&format!("measuring {cell} again, because of {}", given_up.finding));
-            match run(bench, datasets) {
-                Ok(second) => record = second,
-                // What was measured is better than nothing, and says itself that it is doubtful.
-                Err(CellError::Failed(reason)) if !stop.load(Ordering::Relaxed) => {
-                    self.observer.notice(&format!(
-                        "{cell} failed the second time, and its first, doubtful measurement is kept: {reason}"
-                    ))
-                }
-                Err(error) => return Err(error),
-            }
+            record = run(bench, datasets)?;
         }
         self.keep(plan, &record)
     }

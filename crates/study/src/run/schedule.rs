@@ -2,7 +2,7 @@
 //! time, everything begins again in slower motion.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_attach::{Awake, OwnFolder, Registry};
@@ -239,6 +239,10 @@ fn run_rounds(
             Ended::TooFast { given_up, next } => {
                 // Other programs may have come or gone, and with them the CPUs that are free.
                 placement = slow_motion::placement(study)?;
+                if stop.load(Ordering::Relaxed) {
+                    // Before anything is thrown away: a resumed run goes on with what there is.
+                    return Err(RunError::Stopped);
+                }
                 let next = slow_motion::fitting(study, next, placement.as_ref());
                 observer.notice(&slow_motion::beginning_again(&given_up, next, run));
                 paced = study.at(next);

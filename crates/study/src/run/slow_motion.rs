@@ -59,9 +59,12 @@ pub(super) fn begin(
     }
     if slow_motion.chosen_by != ChosenBy::Host
         && let Some(here) = &placement
-        && let Some(warning) = machine::weigh_devices(&study.at(time), here, registry).map_err(refused)?
+        && let Some(warning) = machine::weigh_devices(&study.at(time), here, registry)
     {
         observer.notice(&warning);
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Err(RunError::Stopped);
     }
     if slow_motion.chosen_by == ChosenBy::Host {
         observer.notice(&reason(time, &slow_motion, study.modelled_cores()));

@@ -403,10 +403,12 @@ fn what_takes_all_cpu_time_that_is_left_takes_it_at_every_factor() {
         extent: Some(extent),
     };
     let extent = busy.checks.iter().find(|check| check.name == "emulation CPU").unwrap().extent.unwrap();
-    let again = |earlier: &GivenUp| too_fast(&busy, &[], &[], 4.0, &[earlier]);
+    let again = |earlier: &GivenUp| too_fast(&busy, &[], &[], 4.0, &[earlier, earlier]);
     assert_eq!(again(&given_up(extent)), None);
     assert!(again(&given_up(extent * 1.5)).is_some(), "it fell by a third");
     assert!(again(&GivenUp { extent: None, ..given_up(extent) }).is_some(), "an older record");
+    // All of the time is all of it also where half of it would do.
+    assert!(too_fast(&busy, &[], &[], 4.0, &[&given_up(extent)]).is_some());
 }
 
 #[test]
