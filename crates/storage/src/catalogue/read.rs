@@ -144,7 +144,7 @@ fn published(
     }
     let place_of = |statement| match statement {
         Statement::Published(figure) => Some(places[figure].value.clone()),
-        of_service => ServicePlaces::place_of(services, of_service),
+        of_service => place_in(services, of_service),
     };
     for Contradiction { what, one, other } in contradictions::of_figures(&all, model) {
         if let (Some(one), Some(other)) = (place_of(one), place_of(other)) {
@@ -192,6 +192,17 @@ fn choices() -> Vec<(&'static str, MediumKind)> {
     MediumKind::ALL.iter().map(|kind| (kind.name(), *kind)).collect()
 }
 
+/// Where a statement stands, if it is one of a service.
+fn place_in(services: &[ServicePlaces], statement: Statement) -> Option<Range<usize>> {
+    let place = &services[statement.service()?];
+    match statement {
+        Statement::Latency(_) => Some(place.latency_us.clone()),
+        Statement::Iops(_) => Some(place.iops.clone()),
+        Statement::Bandwidth(_) => Some(place.mb_s.clone()),
+        Statement::Published(_) => None,
+    }
+}
+
 /// Reads the table `model`, of the file or of what lies behind a link; `services` gets where those of a measured device stand.
 fn read_model(
     parent: &mut TableReader<'_>,
@@ -213,6 +224,13 @@ fn read_model(
         }
         MediumKind::Measured => MeasuredParameters::read(&mut table, services).map(ModelParameters::Measured),
     };
+    if let Some(ModelParameters::Measured(measured)) = &parameters {
+        for Contradiction { what, one, other } in contradictions::of_services(&measured.service) {
+            if let (Some(one), Some(other)) = (place_in(services, one), place_in(services, other)) {
+                table.contradiction(&what, one, other);
+            }
+        }
+    }
     table.reject_unknown();
     for problem in parameters.iter().flat_map(ModelParameters::problems) {
         table.mistake(problem);

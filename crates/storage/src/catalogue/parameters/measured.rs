@@ -5,7 +5,6 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::{Curve, Distribution, Entry, Field, Property, Quantity};
-use crate::catalogue::contradictions::{self, Contradiction, Statement};
 use crate::catalogue::plain_number;
 use crate::catalogue::table::{Numbers, TableReader};
 
@@ -104,9 +103,9 @@ pub struct MeasuredParameters {
 
 /// Where the statements of a service stand in its file.
 pub(in crate::catalogue) struct ServicePlaces {
-    latency_us: Range<usize>,
-    iops: Range<usize>,
-    mb_s: Range<usize>,
+    pub(in crate::catalogue) latency_us: Range<usize>,
+    pub(in crate::catalogue) iops: Range<usize>,
+    pub(in crate::catalogue) mb_s: Range<usize>,
 }
 
 impl ServicePlaces {
@@ -115,20 +114,6 @@ impl ServicePlaces {
             latency_us: table.place_of("latency_us"),
             iops: table.place_of("iops"),
             mb_s: table.place_of("mb_s"),
-        }
-    }
-
-    /// Of a statement, where it is one of a service.
-    pub(in crate::catalogue) fn place_of(
-        all: &[ServicePlaces],
-        statement: Statement,
-    ) -> Option<Range<usize>> {
-        let place = &all[statement.service()?];
-        match statement {
-            Statement::Latency(_) => Some(place.latency_us.clone()),
-            Statement::Iops(_) => Some(place.iops.clone()),
-            Statement::Bandwidth(_) => Some(place.mb_s.clone()),
-            Statement::Published(_) => None,
         }
     }
 }
@@ -171,13 +156,6 @@ impl MeasuredParameters {
         }
         // A mistake in one must not look as if it were absent.
         complete.then_some(())?;
-        for Contradiction { what, one, other } in contradictions::of_services(&service) {
-            if let Some(one) = ServicePlaces::place_of(places, one)
-                && let Some(other) = ServicePlaces::place_of(places, other)
-            {
-                table.contradiction(&what, one, other);
-            }
-        }
         Some(MeasuredParameters { order: order?, device: device?, service })
     }
 
