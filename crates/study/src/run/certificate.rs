@@ -209,30 +209,28 @@ pub fn too_fast(
                 extent: failed.extent,
             }
         })
-        .find(|found| match latencies.late_us(&found.check).or(found.late_us) {
-            Some(late_us) => {
-                let was_no_help = |earlier: &&GivenUp| {
-                    earlier.check.as_ref() == Some(&found.check)
-                        && earlier.late_us.zip(found.late_us).is_some_and(|(before_us, now_us)| {
-                            waits::is_unchanged(before_us, earlier.time, now_us, time_scale)
-                        })
+        .find(|found| {
+            let mut of_it = earlier.iter().filter(|earlier| earlier.check.as_ref() == Some(&found.check));
+            let Some(late_us) = latencies.late_us(&found.check).or(found.late_us) else {
+                let was_no_help = |earlier: &&&GivenUp| {
+                    let extents = earlier.extent.zip(found.extent);
+                    extents.is_some_and(|(before, now)| now > before * (1.0 - LEAST_HELP))
                 };
-                !waits::is_stretched(paths, late_us, time_scale) && !earlier.iter().any(was_no_help)
-            }
-            None => {
-                let is_mended = latencies::is_mended(&found.check)
-                    || processors::is_mended(&found.check)
-                    || GENERATOR_CHECKS.contains(&found.check.as_str());
-                let was_no_help = |earlier: &&GivenUp| {
-                    earlier.check.as_ref() == Some(&found.check)
-                        && earlier
-                            .extent
-                            .zip(found.extent)
-                            .is_some_and(|(before, now)| now > before * (1.0 - LEAST_HELP))
-                };
-                is_mended && earlier.iter().filter(|earlier| was_no_help(earlier)).count() < NO_HELP_AT_LAST
-            }
+                return is_mended(&found.check) && of_it.filter(was_no_help).count() < NO_HELP_AT_LAST;
+            };
+            let was_no_help = |earlier: &&GivenUp| {
+                let late = earlier.late_us.zip(found.late_us);
+                late.is_some_and(|(before_us, now_us)| {
+                    waits::is_unchanged(before_us, earlier.time, now_us, time_scale)
+                })
+            };
+            !waits::is_stretched(paths, late_us, time_scale) && !of_it.any(was_no_help)
         })
+}
+
+/// Whether a slower motion can mend what fails a check of this name, which is not about how late requests are.
+fn is_mended(check: &str) -> bool {
+    latencies::is_mended(check) || processors::is_mended(check) || GENERATOR_CHECKS.contains(&check)
 }
 
 /// Slower motion that made a check fail by less than this share less was no help: a program that uses whatever CPU time is left uses it at
