@@ -45,3 +45,10 @@ pub struct Certificate {
     /// Share of the wall clock that the hypervisor took from this machine while measuring.
     pub steal_share: f64,
 }
+
+impl Certificate {
+    /// The checks that did not pass.
+    pub fn failed(&self) -> impl Iterator<Item = &Check> {
+        self.checks.iter().filter(|check| !check.passed)
+    }
+}

@@ -111,7 +111,7 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warnin
 
 fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
     for certificate in result.certificates().filter(|one| one.verdict == Verdict::Doubtful) {
-        let failed: Vec<_> = certificate.checks.iter().filter(|check| !check.passed).collect();
+        let failed: Vec<_> = certificate.failed().collect();
         if failed.is_empty() {
             found.add(
                 Warning::doubtful("The certificate calls it doubtful, but names no failed check").of(name),

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::{InputCertificate, RatePart, ReferenceTable, Verdict};
+use underlay_record::{Certificate, InputCertificate, RatePart, ReferenceTable, Verdict};
 
 use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row};
 use crate::comparison::{inputs, search};
@@ -289,11 +289,8 @@ fn cell_export(
         (_, Some(benchmark)) => benchmark.first().and_then(|figure| figure.performance),
         (None, None) => figures.and_then(|figures| figures.ratio),
     };
-    let mut failed_checks: Vec<String> = result
-        .certificates()
-        .flat_map(|certificate| certificate.checks.iter().filter(|check| !check.passed))
-        .map(|check| check.name.clone())
-        .collect();
+    let mut failed_checks: Vec<String> =
+        result.certificates().flat_map(Certificate::failed).map(|check| check.name.clone()).collect();
     failed_checks.sort();
     failed_checks.dedup();
     let requests = cell.requests();

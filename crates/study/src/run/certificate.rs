@@ -197,8 +197,8 @@ pub fn too_fast(
     earlier: &[&GivenUp],
 ) -> Option<TooFast> {
     let latencies = Latencies::of(devices, paths);
-    let failed = certificate.checks.iter().filter(|check| !check.passed);
-    failed
+    certificate
+        .failed()
         .map(|failed| {
             let check = searching::plain_name(&failed.name).to_owned();
             let late_us = latencies.missed_us(&check).or_else(|| waits::late_us(paths, &check));

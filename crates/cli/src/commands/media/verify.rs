@@ -259,8 +259,7 @@ fn row(load: &Load, modelled: &Sample, delivered: &Delivered, profile: Option<&P
     let Delivered { sample: delivered, certificate } = delivered;
     let doubts: Vec<String> = certificate
         .iter()
-        .flat_map(|certificate| &certificate.checks)
-        .filter(|check| !check.passed)
+        .flat_map(Certificate::failed)
         .map(|check| format!("{}: {}", check.name, check.finding))
         .collect();
     let distance = fit::distance(&modelled.latency, &delivered.latency)?;
