@@ -19,6 +19,7 @@ use crate::path::PathRecord;
 use crate::read_back::ReadBackRecord;
 use crate::search::SearchRecord;
 use crate::topology::TopologyRecord;
+use crate::wall::WallParts;
 
 /// A point of the matrix: one system on one storage under one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -325,6 +326,10 @@ pub struct RunRecord {
     /// RFC 3339, UTC.
     pub started_at: String,
     pub wall_s: f64,
+    /// All that was done for it on this machine's clock: `wall_s` is a part of that, which leaves out what served other cells too. Absent in
+    /// records of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall: Option<WallParts>,
     pub scale: Scale,
     pub machine: Machine,
     /// Program versions by name: `underlay`, `rocksdb`, `kernel` ...

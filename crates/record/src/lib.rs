@@ -33,6 +33,7 @@ pub mod run;
 mod schema1;
 pub mod search;
 pub mod topology;
+pub mod wall;
 
 pub use benchmark::{BenchmarkFigure, BenchmarkMark, BenchmarkRecord, Better, Dilation, FigureSample};
 pub use cache::{CacheUse, GatewayClusterStatus, GatewayPrefix, GatewayStatus};
@@ -72,6 +73,7 @@ pub use run::{
 };
 pub use search::{SearchRecord, SearchStep};
 pub use topology::{CopyRecord, ShardRecord, TopologyRecord};
+pub use wall::{WallParts, WallRecord};
 
 /// Raised by one whenever a reader of the previous version would misread a record. What former ones wrote is [read](read) as well.
 pub const SCHEMA_VERSION: u32 = 2;

@@ -7,6 +7,7 @@ use crate::cell::{Cell, RunRecord, Scale};
 use crate::cpu::SlowMotion;
 use crate::machine::Machine;
 use crate::metric::PublishedMetric;
+use crate::wall::WallRecord;
 
 /// One entry of the randomised order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -226,6 +227,9 @@ pub struct Run {
     pub versions: std::collections::BTreeMap<String, String>,
     pub plan: Vec<PlannedCell>,
     pub reference: Option<ReferenceTable>,
+    /// What each go at it was expected to take, and what it took; one that was killed has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub walls: Vec<WallRecord>,
 }
 
 impl Run {

@@ -1,86 +1,82 @@
 //! How long a study takes on this machine's clock, before it runs.
+//!
+//! What things take is from runs on two CPUs whose parts are on record (`tests/estimates.rs`); a run writes down what it estimated and
+//! what it took.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use underlay_record::Cell;
+use underlay_record::{Cell, Rate, WallParts};
 use underlay_workload::{Mix, OperationKind};
 
 use crate::spec::{Cache, Study};
 use crate::{fill, plan};
 
-/// What takes how long.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WallEstimate {
-    /// Warm-ups, measured windows, and the shortest searches.
-    pub measuring: Duration,
-    /// Batch jobs, with making what they read and checking what they leave.
-    pub jobs: Duration,
-    /// Data sets loaded once, and put on each storage.
-    pub loading: Duration,
-    /// Systems started and stopped, caches filled, images cloned.
-    pub starting: Duration,
-    /// What comes before the first cell: this machine's own overhead, and the factor of slow motion where it is open.
-    pub trying: Duration,
-}
-
-impl WallEstimate {
-    pub fn total(&self) -> Duration {
-        self.measuring + self.jobs + self.loading + self.starting + self.trying
-    }
-
-    /// Of a study at a factor that is yet to be found.
-    #[must_use]
-    pub fn with_a_trial(self) -> WallEstimate {
-        WallEstimate { trying: OWN_OVERHEAD + TRIAL, ..self }
-    }
-}
-
 /// Images are cloned and written out at about this speed where the file system can't share blocks.
 const COPY_BYTES_PER_S: f64 = 150e6;
 /// What commands load: databases with their indexes a third of it, files several times as much.
 const COMMANDS_LOAD_BYTES_PER_S: f64 = 50e6;
+/// Systems say how many records of this size they load a second; of larger ones fewer.
+const LOADED_RECORD_BYTES: f64 = 1000.0;
 /// Operations that fill caches in fast-forward, against those that load: reads of what is in memory already, where some write ...
-const FILL_TO_LOAD: f64 = 0.6;
+const FILL_TO_LOAD: f64 = 0.4;
 /// ... and where all of them read. Of replicated systems they took a half to a third of the time.
-const READS_TO_LOAD: f64 = 1.2;
+const READS_TO_LOAD: f64 = 0.9;
 /// A job of which nothing is known.
-const UNKNOWN_JOB: Duration = Duration::from_secs(25);
+const UNKNOWN_JOB_S: f64 = 25.0;
 /// Attaching, cloning, dropping caches.
-const AROUND_A_CELL: Duration = Duration::from_millis(1500);
-const OWN_OVERHEAD: Duration = Duration::from_secs(6);
+const AROUND_A_CELL_S: f64 = 1.0;
+const OWN_OVERHEAD_S: f64 = 1.0;
 /// Two or three factors of slow motion are tried.
-const TRIAL: Duration = Duration::from_secs(25);
+const TRIAL_S: f64 = 5.0;
+/// Of what a system takes to start and to stop, the start is so much, and the last operations and the stop the rest ...
+const START_SHARE: f64 = 0.7;
+/// ... but for what coming to rest takes where caches were filled.
+const SETTLE_SHARE: f64 = 0.1;
+/// Each further server of a cell, against the first: they start one after the other, and are ready together.
+const FURTHER_SERVER: f64 = 0.5;
 
 /// The estimate for these of a study's cells, each so many times. Where the study leaves the factor of slow motion open, it is tried.
-pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
-    let all = plan::expand(study).len().max(1);
-    let share = cells.len() as f64 / all as f64;
-    let mut estimate = WallEstimate {
-        // Cells of one study take about as long as each other.
-        measuring: plan::measuring_wall(study).mul_f64(share * f64::from(repetitions)),
-        trying: OWN_OVERHEAD,
-        ..WallEstimate::default()
-    };
-    if study.leaves_time_open {
-        estimate = estimate.with_a_trial();
-    }
+pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallParts {
+    let wanted: BTreeSet<&str> = cells.iter().map(|cell| cell.id.as_str()).collect();
+    let parts = counted(study, &|id| if wanted.contains(id) { repetitions } else { 0 });
+    if study.leaves_time_open { with_a_trial(parts) } else { parts }
+}
+
+/// Of a study at a factor that is yet to be found.
+#[must_use]
+pub fn with_a_trial(parts: WallParts) -> WallParts {
+    WallParts { prepare_s: OWN_OVERHEAD_S + TRIAL_S, ..parts }
+}
+
+/// The same for a study whose factor is found, of which each cell runs as often as is said of its id.
+pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallParts {
+    let mut estimate = WallParts::default();
     let mut loaded = BTreeSet::new();
     for entry in plan::entries(study) {
-        if !cells.iter().any(|cell| cell.id == entry.cell.id) {
+        let count = f64::from(count_of(&entry.cell.id));
+        if count == 0.0 {
             continue;
         }
+        estimate.prepare_s = OWN_OVERHEAD_S;
         let kind = underlay_systems::find(&entry.system.kind);
+        let settings = entry.system.with_nodes(entry.storage.settings_of(entry.system));
         // What runs already is not started.
         let started = kind.filter(|_| !entry.storage.is_elsewhere());
-        let start_and_stop = started.map_or(Duration::ZERO, |kind| kind.start_and_stop());
+        let one_server_s = started.map_or(0.0, |kind| kind.start_and_stop(&settings).as_secs_f64());
+        let further = f64::from(entry.system.servers.max(1) - 1);
+        let start_and_stop_s = one_server_s * (1.0 + FURTHER_SERVER * further);
+        let start_s = start_and_stop_s * START_SHARE + AROUND_A_CELL_S;
+        let restore_s = start_and_stop_s * (1.0 - START_SHARE);
         if let plan::CellWork::Benchmark(benchmark) = entry.asked {
-            estimate.starting += (start_and_stop + AROUND_A_CELL) * repetitions;
+            estimate.start_s += start_s * count;
+            estimate.restore_s += restore_s * count;
+            // Most are told how long to run by {warmup_s} and {duration_s}.
+            estimate.measure_s += (study.run.warmup + study.run.duration).as_secs_f64() * count;
             let is_loaded = entry.system.settings.contains_key("load");
             if is_loaded && loaded.insert(plan::dataset_key_of(study, &entry)) {
                 let bytes = study.bytes_here(benchmark.data_bytes) as f64;
-                let moving = seconds(bytes / COMMANDS_LOAD_BYTES_PER_S + bytes / COPY_BYTES_PER_S);
-                estimate.loading += start_and_stop + moving + AROUND_A_CELL;
+                let moving_s = bytes / COMMANDS_LOAD_BYTES_PER_S + bytes / COPY_BYTES_PER_S;
+                estimate.load_s += start_and_stop_s + moving_s + AROUND_A_CELL_S;
             }
             continue;
         }
@@ -88,49 +84,64 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
             // Jobs of one workload on one storage have one start in common.
             let (system, workload) = (&entry.system.name, &entry.workload.name);
             if loaded.insert(format!("jobs {workload} of {system} on {}", entry.storage.name)) {
-                estimate.starting += (start_and_stop + AROUND_A_CELL) * repetitions;
+                estimate.start_s += start_s * count;
+                estimate.restore_s += restore_s * count;
             }
-            let takes = kind.and_then(|kind| kind.job_takes(&job.name, study.bytes_here(job.data_bytes)));
-            let wall =
-                takes.map_or(UNKNOWN_JOB, |takes| takes.modelled.mul_f64(study.scale.time) + takes.around);
-            estimate.jobs += wall * repetitions;
+            let bytes = study.bytes_here(job.data_bytes);
+            match kind.and_then(|kind| kind.job_takes(&job.name, bytes, &settings)) {
+                Some(takes) => {
+                    estimate.job_s += takes.modelled.as_secs_f64() * study.scale.time * count;
+                    estimate.around_jobs_s += takes.around.as_secs_f64() * count;
+                }
+                None => estimate.job_s += UNKNOWN_JOB_S * count,
+            }
             continue;
         }
         let Some(requests) = entry.cell.requests() else { continue };
-        let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
-        let servers = u64::from(entry.system.servers);
-        let records = study.records_here(requests.records / servers.max(1)) * servers;
+        estimate.warmup_s += study.run.warmup.as_secs_f64() * count;
+        estimate.measure_s += study.run.duration.as_secs_f64() * count;
+        if let (Rate::Highest { .. }, Some(wanted)) = (&requests.rate, &entry.workload.find_rate) {
+            let shortest = wanted.shortest(study.run.duration, study.scale.time);
+            estimate.search_s += shortest.as_secs_f64() * count;
+        }
+        let servers = u64::from(entry.system.servers.max(1));
+        let of_one_server = study.records_here(requests.records / servers);
         let record_bytes = entry.workload.record_bytes();
-        let mut each = start_and_stop + AROUND_A_CELL;
+        // What a system takes a second of records of this size.
+        let larger = (record_bytes as f64 / LOADED_RECORD_BYTES).max(1.0);
+        let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
+        estimate.start_s += start_s * count;
         if study.run.cache == Cache::Warm && !matches!(requests.mix.as_str(), "load" | "delete") {
-            let of_one = records / servers.max(1);
             let sizes = fill::Sizes {
                 budget_bytes: study.budget_here(entry.system),
-                data_bytes: of_one * record_bytes,
-                records: of_one,
+                data_bytes: of_one_server * record_bytes,
+                records: of_one_server,
             };
             let of_one = fill::operations(entry.system, entry.storage, study.is_slowed(), sizes);
-            let operations = of_one * servers;
             let to_load = if only_reads(&requests.mix) { READS_TO_LOAD } else { FILL_TO_LOAD };
-            each += seconds(operations as f64 / (loads_per_s * to_load));
+            estimate.fill_s += (of_one * servers) as f64 / (loads_per_s * to_load) * count;
+            estimate.settle_s += start_and_stop_s * SETTLE_SHARE * count;
+            estimate.restore_s += (restore_s - start_and_stop_s * SETTLE_SHARE) * count;
+        } else {
+            estimate.restore_s += restore_s * count;
         }
-        estimate.starting += each * repetitions;
         if requests.mix == "load" || entry.storage.is_elsewhere() {
             continue;
         }
         let key = plan::dataset_key_of(study, &entry);
-        let bytes = (records * record_bytes) as f64;
         // A system that spreads its data over several directories or nodes is loaded on each storage; of others the files are copied.
         let is_spread =
             kind.is_some_and(|kind| plan::is_loaded_on_its_storage(kind, &entry.storage.under(entry.system)));
         let is_new_here = loaded.insert(format!("{key} on {}", entry.storage.name));
         let is_new = if is_spread { is_new_here } else { loaded.insert(key) };
         if is_new {
-            // It is settled before it is copied: what was written is compacted.
-            estimate.loading += start_and_stop + seconds(records as f64 / loads_per_s);
+            // Servers that know nothing of each other hold the same: one is loaded for all. It is settled before it is copied: what was
+            // written is compacted.
+            estimate.load_s += one_server_s + of_one_server as f64 * larger / loads_per_s;
         }
         if is_new_here {
-            estimate.loading += seconds(bytes / COPY_BYTES_PER_S) + AROUND_A_CELL;
+            let bytes = (of_one_server * servers * record_bytes) as f64;
+            estimate.load_s += bytes / COPY_BYTES_PER_S + AROUND_A_CELL_S;
         }
     }
     estimate
@@ -139,10 +150,6 @@ pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallEstimate {
 fn only_reads(mix: &str) -> bool {
     let reads = |mix: Mix| mix.share(OperationKind::Read) + mix.share(OperationKind::Scan);
     Mix::parse(mix).is_ok_and(|mix| reads(mix) > 0.999)
-}
-
-fn seconds(value: f64) -> Duration {
-    Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::ZERO)
 }
 
 #[cfg(test)]
@@ -161,14 +168,14 @@ mod tests {
         let study = Study::parse("x.toml", STUDY, false).unwrap();
         let cells = plan::expand(&study);
         let estimate = wall(&study, &cells, 1);
-        assert_eq!(estimate.measuring, Duration::from_secs(12 * 40));
-        let each = (estimate.measuring + estimate.starting).as_secs_f64() / 12.0;
+        assert_eq!((estimate.warmup_s, estimate.measure_s), (12.0 * 8.0, 12.0 * 32.0));
+        let each = (estimate.total_s() - estimate.load_s) / 12.0;
         assert!((45.5 / 1.5..45.5 * 1.5).contains(&each) && each > 42.0, "{each} s a cell");
-        assert!((20.0..80.0).contains(&estimate.loading.as_secs_f64()), "{:?}", estimate.loading);
+        assert!((20.0..80.0).contains(&estimate.load_s), "{estimate:?}");
         // Of a part only the part.
         let part = wall(&study, &cells[..1], 2);
-        assert_eq!(part.measuring, Duration::from_secs(80));
-        assert!(part.loading < estimate.loading);
+        assert_eq!(part.warmup_s + part.measure_s, 80.0);
+        assert!(part.load_s < estimate.load_s);
     }
 
     const COMMANDS: &str = "name = \"x\"\nbaseline = \"ssd\"\n[system.files]\nkind = \"command\"\nmemory = \"1 GiB\"\nversion = \"fio --version\"\n\
@@ -182,11 +189,12 @@ mod tests {
         let study = Study::parse("x.toml", COMMANDS, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let cells = plan::expand(&study);
         let estimate = wall(&study, &cells, 3);
-        assert_eq!(estimate.measuring, Duration::from_secs(2 * 3 * 5));
-        assert!(estimate.starting >= AROUND_A_CELL * 6, "{estimate:?}");
+        assert_eq!(estimate.measure_s, 2.0 * 3.0 * 5.0);
+        assert!(estimate.start_s >= AROUND_A_CELL_S * 6.0, "{estimate:?}");
         // Each storage is loaded with 3 GB.
-        assert!((100.0..300.0).contains(&estimate.loading.as_secs_f64()), "{estimate:?}");
-        assert!(estimate.with_a_trial().total() > estimate.total() + TRIAL / 2);
+        assert!((100.0..300.0).contains(&estimate.load_s), "{estimate:?}");
+        let more_s = with_a_trial(estimate).total_s() - estimate.total_s();
+        assert!((more_s - TRIAL_S).abs() < 1e-6, "{more_s}");
     }
 
     #[test]
@@ -198,7 +206,7 @@ mod tests {
         let study = Study::parse("x.toml", text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let estimate = wall(&study, &plan::expand(&study), 2);
         // A start and stop takes a minute.
-        assert!(estimate.starting < Duration::from_secs(20), "{estimate:?}");
+        assert!(estimate.start_s + estimate.restore_s < 20.0, "{estimate:?}");
     }
 
     /// In slow motion x6 the jobs of one storage took 11 min 20 s with its start.
@@ -206,7 +214,7 @@ mod tests {
     fn jobs_take_their_time_and_start_once_a_storage() {
         let text = |storages: &str| {
             format!(
-                "name = \"x\"\nbaseline = \"a\"\n[system.spark]\nmemory = \"20 GB\"\n{storages}\
+                "name = \"x\"\nbaseline = \"a\"\n[system.spark]\nmemory = \"20 GB\"\nstore = \"s3a\"\nreplication = 1\n{storages}\
                  [workload.w]\nkind = \"jobs\"\njobs = [\"terasort\", \"kmeans\", \"tpcds-few\"]\n\
                  data = {{ terasort = \"200 MB\", kmeans = \"100 MB\", tpcds-few = \"100 MB\" }}\nlimit = \"20 min\"\n\
                  [run]\nrepetitions = 1\n[scale]\ntime = 6\n"
@@ -219,8 +227,10 @@ mod tests {
             wall(&study, &plan::expand(&study), 1)
         };
         let one = of(&storage("a"));
-        assert!((680.0 / 1.5..680.0 * 1.5).contains(&one.total().as_secs_f64()), "{one:?}");
+        assert!((680.0 / 1.5..680.0 * 1.5).contains(&one.total_s()), "{one:?}");
         let two = of(&(storage("a") + &storage("b")));
-        assert_eq!((two.jobs, two.starting), (one.jobs * 2, one.starting * 2));
+        for (of_two, of_one) in [(two.job_s, one.job_s), (two.start_s, one.start_s)] {
+            assert!(of_one > 1.0 && (of_two - 2.0 * of_one).abs() < 1e-6, "{of_two} {of_one}");
+        }
     }
 }

@@ -257,15 +257,20 @@ pub trait System: Send + Sync {
     }
     /// Roughly how long it takes to start, settle and stop on a small machine, which a cell takes in addition to its measured
     /// time. Only used for estimates.
-    fn start_and_stop(&self) -> Duration {
-        Duration::from_secs(2)
+    fn start_and_stop(&self, _settings: &BTreeMap<String, String>) -> Duration {
+        Duration::from_secs(1)
     }
     /// Roughly how many records of 1 KB one server of it takes a second on two CPUs where devices take no time. Only used for estimates.
     fn loads_per_s(&self) -> f64 {
         50_000.0
     }
     /// Roughly how long a batch job over so many bytes takes. Only used for estimates; `None` where nothing is known.
-    fn job_takes(&self, _job: &str, _data_bytes: u64) -> Option<JobTakes> {
+    fn job_takes(
+        &self,
+        _job: &str,
+        _data_bytes: u64,
+        _settings: &BTreeMap<String, String>,
+    ) -> Option<JobTakes> {
         None
     }
     /// How many operations it does until it has compiled what it runs most, where that happens while it runs. Before, an operation takes

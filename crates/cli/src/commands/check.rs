@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -64,8 +63,8 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let jobs = cells.iter().filter(|cell| cell.is_job()).count();
     let runs = (cells.len() - jobs) * repetitions;
     let estimate = estimate::wall(&study, &cells, repetitions as u32);
-    let estimate = if chosen_later.is_some() { estimate.with_a_trial() } else { estimate };
-    let wall_s = estimate.measuring.as_secs_f64();
+    let estimate = if chosen_later.is_some() { estimate::with_a_trial(estimate) } else { estimate };
+    let wall_s = estimate.warmup_s + estimate.measure_s + estimate.search_s;
     let searched = cells.iter().any(|cell| cell.rate_within().is_some());
     let measuring = match searched {
         true => "measuring and searching for rates on this machine",
@@ -87,17 +86,18 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         quantity::plural(repetitions, "repetition"),
     )));
     if !cells.is_empty() {
+        let starting_s = estimate.start_s + estimate.fill_s + estimate.settle_s + estimate.restore_s;
         let parts = [
-            (estimate.measuring, "of measuring"),
-            (estimate.jobs, "of jobs and what is around them"),
-            (estimate.loading, "of loading data"),
-            (estimate.starting, "of starting systems and filling their caches"),
-            (estimate.trying, "before the first cell"),
+            (wall_s, "of measuring"),
+            (estimate.job_s + estimate.around_jobs_s, "of jobs and what is around them"),
+            (estimate.load_s, "of loading data"),
+            (starting_s, "of starting and stopping systems and filling their caches"),
+            (estimate.prepare_s, "before the first cell"),
         ];
-        let words = |part: Duration| quantity::duration(part.as_secs_f64());
-        let parts = parts.iter().filter(|(part, _)| !part.is_zero());
-        let parts: Vec<String> = parts.map(|(part, what)| format!("{} {what}", words(*part))).collect();
-        let total = words(estimate.total());
+        let parts = parts.iter().filter(|(part_s, _)| *part_s > 0.0);
+        let parts: Vec<String> =
+            parts.map(|(part_s, what)| format!("{} {what}", quantity::duration(*part_s))).collect();
+        let total = quantity::duration(estimate.total_s());
         output::print(&output::paragraph(&format!("about {total} in all: {}", parts.join(", "))));
     }
     let known = study.memory_here();

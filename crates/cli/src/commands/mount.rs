@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{AttachSpec, Attached, Filesystem, Registry, choice};
 use underlay_config::units;
-use underlay_record::LatencySummary;
+use underlay_record::{Certificate, LatencySummary};
 use underlay_report::quantity;
 use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
@@ -437,6 +437,11 @@ fn conclude(
     for device in &activity {
         let totals = &device.totals;
         let late = match (&device.modelled, &device.delivered) {
+            // What is left is this host's own: the file behind the device, and the model that keeps up with what is written.
+            (_, Some(got)) if arguments.immediate && got.count() > 0 => {
+                let here_us = got.summary_us().mean * dilation;
+                format!(", each answered by this host in {} on average", quantity::latency(here_us))
+            }
             (Some(asked), Some(got)) if asked.count() > 0 => {
                 let got = paths::waited(&paths, got);
                 format!(
@@ -471,7 +476,7 @@ fn conclude(
         true => None,
         false => certificate::certify_devices(&activity, &paths, dilation),
     };
-    for check in certificate.iter().flat_map(|found| &found.checks).filter(|check| !check.passed) {
+    for check in certificate.iter().flat_map(Certificate::failed) {
         output::say(format_args!("doubtful: {}: {}", check.name, check.finding));
     }
     if arguments.activity.is_none() {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use underlay_record::WallRecord;
 use underlay_report::quantity;
 use underlay_study::run::{RunOptions, RunOutcome};
 use underlay_study::spec::{Form, MAX_TIME, Study};
@@ -110,6 +111,9 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
         output::say(format_args!("stopped; {left}: underlay run --resume {directory}"));
         return Ok(ExitCode::from(INTERRUPTED));
     }
+    if let Some(wall) = &outcome.wall {
+        output::say(told(wall, outcome.failed + outcome.unavailable == 0));
+    }
     if outcome.failed + outcome.unavailable > 0 {
         output::say(format_args!(
             "{} failed and {} cannot run here; `underlay run --resume {directory}` tries again",
@@ -122,6 +126,24 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An estimate that is further off than this was no help.
+const GOOD_ESTIMATE: f64 = 1.5;
+
+/// `took 10 min 38 s, estimated 11 min 46 s`, with what is to blame where every cell was measured and the two are far from each other.
+fn told(wall: &WallRecord, is_complete: bool) -> String {
+    let words = quantity::duration;
+    let (took_s, estimated_s) = (wall.took.total_s(), wall.estimated.total_s());
+    let mut told = format!("took {}, estimated {}", words(took_s), words(estimated_s));
+    if wall.given_up_s > 0.0 {
+        told.push_str(&format!(", after {} in motion that was too fast", words(wall.given_up_s)));
+    }
+    if is_complete && took_s.max(estimated_s) > GOOD_ESTIMATE * took_s.min(estimated_s) {
+        let (part, took_s, estimated_s) = wall.furthest_off();
+        told.push_str(&format!(": {part} took {}, estimated {}", words(took_s), words(estimated_s)));
+    }
+    told
+}
+
 fn factor_of(time: f64) -> Result<f64, Failure> {
     if (1.0..=MAX_TIME).contains(&time) {
         return Ok(time);
@@ -132,4 +154,26 @@ fn factor_of(time: f64) -> Result<f64, Failure> {
 fn fresh_directory(name: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     PathBuf::from("runs").join(format!("{name}-{now}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_record::WallParts;
+
+    use super::*;
+
+    #[test]
+    fn a_run_tells_what_it_took_and_which_part_was_not_expected() {
+        let estimated = WallParts { load_s: 100.0, measure_s: 300.0, ..WallParts::default() };
+        let mut wall = WallRecord { estimated, took: estimated, ..WallRecord::default() };
+        assert_eq!(told(&wall, true), "took 6 min 40 s, estimated 6 min 40 s");
+        wall.took.load_s = 400.0;
+        wall.given_up_s = 60.0;
+        assert!(told(&wall, false).ends_with("in motion that was too fast"), "{}", told(&wall, false));
+        assert_eq!(
+            told(&wall, true),
+            "took 11 min 40 s, estimated 6 min 40 s, after 1 min in motion that was too fast: loading data took 6 min 40 s, estimated \
+             1 min 40 s"
+        );
+    }
 }

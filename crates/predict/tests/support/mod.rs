@@ -116,6 +116,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
         skipped: false,
         started_at: "2026-11-25T00:00:00Z".to_owned(),
         wall_s: 1.0,
+        wall: None,
         scale: Scale::default(),
         machine: Machine::default(),
         versions: BTreeMap::new(),

@@ -21,6 +21,7 @@ use super::directory::scratch_of;
 use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
 use super::kept_logs::KeptLogs;
+use super::stopwatch::Part;
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, faults};
 use crate::session::Session;
@@ -41,12 +42,15 @@ impl Bench {
         stop: &AtomicBool,
     ) -> Result<RunRecord, CellError> {
         let system = find_system(plan)?;
+        self.clock().enter(Part::Prepare);
         prepare(system, observer)?;
         self.measure_path(plan, observer)?;
+        self.clock().enter(Part::Load);
         let source = match plan.begins_empty() {
             true => None,
             false => Some(datasets.images(plan, system, observer, stop)?),
         };
+        self.clock().enter(Part::Start);
         let _confined = self.confine(plan)?;
         let folder = self.work().join("cell");
         let _folder = CellFolder::make(&folder)?;
@@ -114,6 +118,7 @@ impl Bench {
         let begun = Instant::now();
         let expected_s = (plan.study.run.warmup + plan.study.run.duration).as_secs_f64();
         let oom_kills = session.oom_kills();
+        self.clock().enter(Part::Measure);
         window.measuring_begins();
         window.window_begins(Instant::now());
         let source =
@@ -133,6 +138,7 @@ impl Bench {
         if matches!(outcome, Some(Ok(_))) {
             window.measuring_ended();
         }
+        self.clock().enter(Part::Restore);
         let steal_share = machine.until(&MachineSnapshot::take()).steal_share;
         // Whatever happened, the rest need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);

@@ -1,5 +1,6 @@
 //! One cell, once: storage attached, the system started inside its budget, driven, measured, cleared away.
 
+mod caches;
 mod inputs;
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,12 +32,11 @@ use super::events::{self, TIMELINE_PARTS};
 use super::feed::{self, CellSource};
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
+use super::stopwatch::{Part, Stopwatch};
 use super::window::{Window, WindowFigures};
-use super::{CellError, Observer, SETTLE_LIMIT, check_stop, faults, rate_search, space, storage};
-use crate::fill;
+use super::{CellError, Observer, check_stop, faults, rate_search, space, storage};
 use crate::machine::{Placement, Share};
 use crate::session::{Enforcement, Place, Session};
-use crate::spec::Cache;
 
 /// Reading back what was acknowledged may take this long; what is left is counted.
 const READ_BACK_LIMIT: Duration = Duration::from_secs(60);
@@ -53,6 +53,7 @@ pub(super) struct Bench {
     floor: Floor,
     /// The generator's highest rate on this machine, in modelled operations per second, by what is asked.
     ceilings: HashMap<String, f64>,
+    clock: Arc<Stopwatch>,
 }
 
 /// What was seen of a system and its storage while a cell was measured.
@@ -125,6 +126,7 @@ impl Bench {
         work: &Path,
         records: &Path,
         placement: Option<Placement>,
+        clock: Arc<Stopwatch>,
     ) -> Self {
         Bench {
             here,
@@ -134,6 +136,7 @@ impl Bench {
             placement,
             floor: Floor::Unmeasured,
             ceilings: HashMap::new(),
+            clock,
         }
     }
 
@@ -146,9 +149,11 @@ impl Bench {
         stop: &AtomicBool,
     ) -> Result<RunRecord, CellError> {
         let system = find_system(plan)?;
+        self.clock.enter(Part::Prepare);
         prepare(system, observer)?;
         self.measure_path(plan, observer)?;
         let modelled = plan.storage.is_modelled();
+        self.clock.enter(Part::Load);
         // Before the cell's clock starts: a data set serves many cells, and no single one pays for it.
         let source = if plan.begins_empty() {
             None
@@ -160,6 +165,7 @@ impl Bench {
         } else {
             Some(datasets.files(plan, system, observer, stop)?)
         };
+        self.clock.enter(Part::Start);
         let _confined = self.confine(plan)?;
         let folder = self.work.join("cell");
         let _folder = CellFolder::make(&folder)?;
@@ -205,6 +211,10 @@ impl Bench {
         measured.generator.ceiling_per_s = Some(ceiling_per_s);
         record.measured = Some(measured);
         Ok(record)
+    }
+
+    pub(super) fn clock(&self) -> &Stopwatch {
+        &self.clock
     }
 
     pub(super) fn work(&self) -> &Path {
@@ -280,6 +290,7 @@ impl Bench {
             skipped: false,
             started_at: timestamp(wall),
             wall_s: wall.as_secs_f64(),
+            wall: None,
             scale: plan.scale,
             machine: self.here.machine.clone(),
             versions: self.here.versions.clone(),
@@ -341,6 +352,7 @@ impl Bench {
 
         let mut spec = drive::measuring_spec(plan)?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
+        self.clock.enter(Part::Search);
         let searched = feed::sampled(observer, &source(), || {
             rate_search::watched_search(plan, &spec, &session, &storages, cpu, observer, stop)
         });
@@ -377,6 +389,7 @@ impl Bench {
         };
         let images = plan.storage.is_modelled().then_some(folder);
         let keep = Keep { raw: raw.as_deref(), writes: writes.as_ref(), timeline_parts, images };
+        self.clock.enter(Part::WarmUp);
         let driven = feed::sampled(observer, &source().measured(&window, desk.as_ref()), || {
             events::attended(desk.as_ref(), &events, &self.registry, stop, || {
                 window.sampled(plan, || {
@@ -384,6 +397,7 @@ impl Bench {
                 })
             })
         })?;
+        self.clock.measured(driven.as_ref().ok().and_then(|driven| driven.window), spec.duration);
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
         let _ = session.release_cpu();
@@ -493,44 +507,6 @@ impl Bench {
             }
         }));
         Ok(session)
-    }
-
-    /// Brings the caches to what the study asks for: empty, or as a long run of this mix would leave them. A warning
-    /// when that could not be done in full.
-    fn fill_caches(
-        &self,
-        plan: &CellPlan<'_>,
-        session: &Session,
-        storages: &Storages,
-        observer: &dyn Observer,
-        stop: &AtomicBool,
-    ) -> Result<Option<String>, CellError> {
-        // Load and delete change the data set: doing them to fill caches would use up what is measured.
-        if plan.study.run.cache == Cache::Warm && !plan.cell().visits_every_record() {
-            let sizes = fill::Sizes {
-                budget_bytes: plan.budget_bytes,
-                data_bytes: plan.data_bytes_here,
-                records: plan.records_here,
-            };
-            let each = fill::operations(plan.system, &plan.storage, plan.scale.time > 1.0, sizes);
-            let operations = each * u64::from(plan.system.servers);
-            let spec = drive::filling_spec(plan, operations)?;
-            let images = plan.storage.is_modelled().then_some(self.work.as_path());
-            let keep = Keep { images, ..Keep::default() };
-            let filled = drive::drive(&spec, session, &(), observer, stop, "filling caches", keep)?;
-            // What the fill wrote was written faster than the device could: no storage may begin with
-            // that debt.
-            session.settle(SETTLE_LIMIT, stop)?;
-            if filled.measured.operations < operations {
-                return Ok(Some(format!(
-                    "caches were filled by {} operations of {operations}: the storage was too slow for more",
-                    filled.measured.operations
-                )));
-            }
-        } else {
-            session.drop_caches(storages.servers().iter().map(|attached| attached.paths()))?;
-        }
-        Ok(None)
     }
 
     /// The generator's own highest rate in modelled operations per second, measured once for a mix and threads.

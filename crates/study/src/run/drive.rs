@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_record::Measured;
+use underlay_sync::Mutex;
 use underlay_workload::{
     AcknowledgedWrites, Aftermath, Arrivals, Beside, Control, Mix, Origin, Phase, Properties, RatePart,
     RateProfile, RunError, RunSpec, TimelineInterval, Workload,
@@ -62,6 +63,8 @@ pub(super) struct Driven {
     pub aftermath: Aftermath,
     /// Why the file of all operations that was asked for is not there.
     pub raw_problem: Option<String>,
+    /// When the measured window began.
+    pub window: Option<Instant>,
 }
 
 fn workload(plan: &CellPlan<'_>) -> Result<Workload, CellError> {
@@ -191,8 +194,12 @@ pub(super) fn drive(
     phase: &'static str,
     keep: Keep<'_>,
 ) -> Result<Driven, CellError> {
+    let window = Mutex::new(None);
     let mut control = Control::new();
-    control.on_window = Some(Box::new(|at| hooks.window_begins(at)));
+    control.on_window = Some(Box::new(|at| {
+        *window.lock() = Some(at);
+        hooks.window_begins(at);
+    }));
     control.on_measurement_started = Some(Box::new(|| hooks.measuring_begins()));
     control.on_measurement_ended = Some(Box::new(|| hooks.measuring_ended()));
     control.timeline_parts = keep.timeline_parts;
@@ -215,14 +222,19 @@ pub(super) fn drive(
     if stop.load(Ordering::Relaxed) {
         return Err(CellError::Interrupted);
     }
+    let window = *window.lock();
     match outcome {
         // What had been measured by then stays true.
         Err(_) if is_full.load(Ordering::Relaxed) => {
             Err(CellError::Failed("it was ended, since nothing more could be written".to_owned()))
         }
-        Ok(measured) => {
-            Ok(Driven { measured, timeline: control.timeline(), aftermath: control.aftermath(), raw_problem })
-        }
+        Ok(measured) => Ok(Driven {
+            measured,
+            timeline: control.timeline(),
+            aftermath: control.aftermath(),
+            raw_problem,
+            window,
+        }),
         Err(RunError::Stopped) => Err(CellError::Interrupted),
         Err(error) => Err(CellError::Failed(error.to_string())),
     }

@@ -19,6 +19,7 @@ use super::certificate::{Callers, Evidence, certify};
 use super::cpu::CpuMeter;
 use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
+use super::stopwatch::Part;
 use super::window::Window;
 use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, events, faults, storage};
 use crate::session::Session;
@@ -48,9 +49,11 @@ impl Bench {
     ) -> Result<(), CellError> {
         let Some(first) = group.first() else { return Ok(()) };
         let system = find_system(first)?;
+        self.clock().enter(Part::Prepare);
         prepare(system, observer)?;
         self.measure_path(first, observer)?;
         check_stop(stop)?;
+        self.clock().enter(Part::Start);
         observer.cell_started(first.planned, first.position as usize + 1);
         let _confined = self.confine(first)?;
         let folder = self.work().join("cell");
@@ -74,7 +77,9 @@ impl Bench {
             };
             let failed = matches!(record.status, CellStatus::Failed { .. });
             let nodes_went = record.node_events.iter().any(|event| event.away_s.is_some());
+            let record = RunRecord { wall: Some(self.clock().of_cell()), ..record };
             keep(plan, record)?;
+            self.clock().enter(Part::Settle);
             // Behind the last one nothing follows, and all of it is cleared away.
             if number + 1 < group.len() {
                 let limit = plan.job.map_or(SETTLE_LIMIT, |job| job.limit.max(SETTLE_LIMIT));
@@ -89,12 +94,15 @@ impl Bench {
                 })?;
             }
         }
+        self.clock().enter(Part::Restore);
         let Started { session, storages, .. } = started;
         // The figures are on record: what goes wrong from here on is reported, but is no finding.
         let cleared = session.finish().map(drop).map_err(CellError::from);
         if let Err(CellError::Failed(problem)) = cleared.and(storages.detach()) {
             observer.preparing(&format!("after the jobs of {}: {problem}", first.system.name));
         }
+        // Every job has its record: the run's time has this, and no later cell's.
+        let _ = self.clock().of_cell();
         Ok(())
     }
 
@@ -118,6 +126,7 @@ impl Bench {
             });
             !stop.load(Ordering::Relaxed)
         };
+        self.clock().enter(Part::AroundJobs);
         let prepared = servers.prepare_job(&request, &watch);
         check_stop(stop)?;
         prepared.map_err(|error| explain(error.to_string(), session, storages))?;
@@ -151,7 +160,9 @@ impl Bench {
                 window.sampled(plan, || {
                     window.measuring_begins();
                     window.window_begins(Instant::now());
+                    self.clock().enter(Part::Job);
                     let outcome = servers.run_job(&request, &watch);
+                    self.clock().enter(Part::AroundJobs);
                     window.measuring_ended();
                     outcome
                 })

@@ -27,6 +27,7 @@ mod round;
 mod schedule;
 mod slow_motion;
 mod space;
+mod stopwatch;
 pub mod storage;
 mod ticker;
 mod tree_copy;
@@ -42,7 +43,9 @@ use std::time::Duration;
 
 use crate::session::SessionError;
 use underlay_attach::{AttachError, Missing};
-use underlay_record::{FeedEntry, Limit, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord};
+use underlay_record::{
+    FeedEntry, Limit, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord, WallRecord,
+};
 use underlay_systems::system::SystemError;
 
 pub use directory::RunDirectory;
@@ -84,7 +87,7 @@ pub struct RunOptions {
 }
 
 /// How a run ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunOutcome {
     pub directory: PathBuf,
     pub completed: usize,
@@ -92,6 +95,8 @@ pub struct RunOutcome {
     pub unavailable: usize,
     /// Cells that were not run because the user stopped it.
     pub left: usize,
+    /// What it took and was expected to take; `None` where there was nothing to run.
+    pub wall: Option<WallRecord>,
 }
 
 /// A glance at the cell that runs.

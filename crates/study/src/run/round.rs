@@ -1,10 +1,11 @@
 //! One round through the cells of a run, in the plan's random order, until all are recorded or the motion turns out to be too fast.
 
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{CellStatus, GivenUp, PlannedCell, Run, RunRecord};
+use underlay_record::{CellStatus, GivenUp, PlannedCell, Run, RunRecord, WallParts};
 
 use super::cell::Bench;
 use super::cell_plan::CellPlan;
@@ -72,7 +73,12 @@ impl Round<'_> {
         let is_left = |group: &Range<usize>| group.clone().any(|position| positions.contains(&position));
         let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
         let left: usize = groups.iter().map(Range::len).sum();
-        let pace = Pace::guess(study);
+        let planned = groups.iter().flat_map(|group| &run.plan[group.clone()]);
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        planned.for_each(|planned| *counts.entry(&planned.cell.id).or_default() += 1);
+        let expected = estimate::counted(study, &|id| counts.get(id).copied().unwrap_or(0));
+        bench.clock().expect(expected, left);
+        let pace = Pace::of(&expected, left);
         // Jobs that run together may be more than those that are wanted.
         let wanted = run.plan.iter().filter(|planned| (self.is_wanted)(planned)).count().max(left);
         observer.planned(wanted, wanted - left, pace.remaining(left));
@@ -205,6 +211,7 @@ impl CellRecorder<'_> {
             let mut record = bench.record(plan, status.clone(), self.begun.elapsed());
             record.search = searched.take();
             record.skipped = skipped;
+            record.wall = Some(bench.clock().of_cell());
             if self.keep(plan, &record).is_err() {
                 return ControlFlow::Break(());
             }
@@ -226,10 +233,12 @@ impl CellRecorder<'_> {
             None => bench.run(plan, datasets, self.observer, stop),
         };
         let mut record = run(bench, datasets)?;
+        record.wall = Some(bench.clock().of_cell());
         if let Some(given_up) = self.too_fast(plan, &record) {
             let cell = &given_up.cell;
             self.observer.notice(&format!("measuring {cell} again, because of {}", given_up.finding));
             record = run(bench, datasets)?;
+            record.wall = Some(bench.clock().of_cell());
         }
         self.keep(plan, &record)
     }
@@ -313,12 +322,16 @@ struct Pace {
 }
 
 impl Pace {
-    fn guess(study: &Study) -> Pace {
-        let all = plan::expand(study);
-        let cells = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
-        let estimate = estimate::wall(study, &all, 1);
-        let expected = (estimate.measuring + estimate.jobs + estimate.starting) / cells;
-        Pace { expected, loading: estimate.loading, spent: Duration::ZERO, cells: 0 }
+    /// Of so many cells that are expected to take this.
+    fn of(expected: &WallParts, cells: usize) -> Pace {
+        let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX);
+        let of_cells = seconds(expected.total_s() - expected.load_s);
+        Pace {
+            expected: of_cells / u32::try_from(cells).unwrap_or(u32::MAX).max(1),
+            loading: seconds(expected.load_s),
+            spent: Duration::ZERO,
+            cells: 0,
+        }
     }
 
     fn took(&mut self, wall: Duration) {

@@ -2,11 +2,12 @@
 //! time, everything begins again in slower motion.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_attach::{Awake, OwnFolder, Registry};
-use underlay_record::{FeedEntry, Limit, PlannedCell, Run, SCHEMA_VERSION};
+use underlay_record::{FeedEntry, Limit, PlannedCell, Run, SCHEMA_VERSION, WallRecord};
 
 use super::cell::Bench;
 use super::dataset::Datasets;
@@ -16,6 +17,7 @@ use super::host::{HostInfo, timestamp};
 use super::kept_logs::KeptLogs;
 use super::round::{self, Ended, Round};
 use super::slow_motion::{self, Paced};
+use super::stopwatch::{Stopwatch, Times};
 use super::wishes::{RunControl, Wishes};
 use super::{Observer, RunError, RunOptions, RunOutcome, space};
 use crate::machine::Placement;
@@ -71,6 +73,7 @@ pub fn start(
         versions,
         plan: selections.plan(&paced),
         reference: study.reference.clone(),
+        walls: Vec::new(),
     };
     // Before the first cell: a run that is killed can then be resumed with the study it began with.
     directory.write_run(&run)?;
@@ -228,10 +231,17 @@ fn run_rounds(
     if let Some(changed) = here.changed_since(&run.machine, &run.versions) {
         observer.notice(&changed);
     }
-    let outcome = loop {
+    let (clock, started_at) = (Arc::new(Stopwatch::start()), timestamp(Duration::ZERO));
+    let mut outcome = loop {
         let slower = slow_motion::slower(study, run).filter(|_| !is_settled);
-        let bench =
-            Bench::new(here.clone(), registry.clone(), work.path(), &directory.records(), placement.clone());
+        let bench = Bench::new(
+            here.clone(),
+            registry.clone(),
+            work.path(),
+            &directory.records(),
+            placement.clone(),
+            Arc::clone(&clock),
+        );
         let round =
             Round { study: &paced, run, is_wanted: &is_wanted, directory: &directory, slower, wishes };
         match round.run(bench, &mut datasets, observer, stop)? {
@@ -249,9 +259,21 @@ fn run_rounds(
                 slow_motion::enter(run, &paced, placement.as_ref(), given_up)?;
                 directory.begin_again(run)?;
                 wishes.begin_again();
+                clock.give_up();
             }
         }
     };
+    let Times { expected: estimated, cells, took, given_up_s } = clock.all();
+    if cells > 0 {
+        let (cells, left) = (cells as u64, outcome.left as u64);
+        let wall = WallRecord { started_at, cells, left, estimated, took, given_up_s };
+        run.walls.push(wall.clone());
+        outcome.wall = Some(wall);
+        // The cells are on record, which is worth more than this.
+        if let Err(error) = directory.write_run(run) {
+            observer.notice(&error.to_string());
+        }
+    }
     // The lock outlives the folder: another process must not take over while it is being removed.
     drop(work);
     directory.remove_lock();

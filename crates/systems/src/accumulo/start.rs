@@ -120,8 +120,8 @@ impl System for Accumulo {
         12_000.0
     }
 
-    fn start_and_stop(&self) -> Duration {
-        Duration::from_secs(60)
+    fn start_and_stop(&self, _: &BTreeMap<String, String>) -> Duration {
+        Duration::from_secs(50)
     }
 
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {

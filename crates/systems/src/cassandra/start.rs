@@ -97,8 +97,10 @@ impl System for Cassandra {
         7_000.0
     }
 
-    fn start_and_stop(&self) -> Duration {
-        Duration::from_secs(60)
+    fn start_and_stop(&self, settings: &BTreeMap<String, String>) -> Duration {
+        // Nodes of a ring join it one after the other.
+        let nodes = Config::resolve(settings, None).map_or(1, |config| config.nodes);
+        Duration::from_secs(7 + 18 * nodes)
     }
 
     fn settings_for_loading(&self) -> &'static [(&'static str, &'static str)] {

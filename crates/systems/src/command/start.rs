@@ -311,7 +311,7 @@ impl System for Command {
         storage.join(FOLDER)
     }
 
-    fn start_and_stop(&self) -> Duration {
+    fn start_and_stop(&self, _: &BTreeMap<String, String>) -> Duration {
         Duration::from_secs(5)
     }
 

@@ -54,7 +54,7 @@ impl System for Je {
         20_000.0
     }
 
-    fn start_and_stop(&self) -> Duration {
+    fn start_and_stop(&self, _: &BTreeMap<String, String>) -> Duration {
         Duration::from_secs(5)
     }
 

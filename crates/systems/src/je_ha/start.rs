@@ -120,7 +120,7 @@ impl System for JeHa {
         3_000.0
     }
 
-    fn start_and_stop(&self) -> Duration {
+    fn start_and_stop(&self, _: &BTreeMap<String, String>) -> Duration {
         Duration::from_secs(20)
     }
 

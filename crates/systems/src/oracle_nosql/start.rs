@@ -88,7 +88,7 @@ impl System for OracleNosql {
         2_000.0
     }
 
-    fn start_and_stop(&self) -> Duration {
+    fn start_and_stop(&self, _: &BTreeMap<String, String>) -> Duration {
         Duration::from_secs(110)
     }
 

@@ -42,15 +42,16 @@ const MIN_GAP_S: f64 = 0.02;
 const CLOCKS_APART_S: f64 = 0.1;
 const SLEWED_SHARE: f64 = 0.001;
 
-/// Roughly what a job takes, from one run in slow motion: on 4 cores, on Ceph with the file committer, over 200 MB (the sort) and 100 MB. A part
-/// of it is the same for little data.
-pub(super) fn takes(job: &str, data_bytes: u64) -> Option<JobTakes> {
+/// Roughly what a job takes, from runs in slow motion x6 and x12 on 4 cores, over 50 to 200 MB; the queries from one, on an object store. A part of
+/// it is the same for little data. Into an object store output is copied.
+pub(super) fn takes(job: &str, data_bytes: u64, is_object_store: bool) -> Option<JobTakes> {
     let of_100_mb = data_bytes as f64 / 1e8;
+    let store = |on_hdfs: f64, in_objects: f64| if is_object_store { in_objects } else { on_hdfs };
     let (modelled_s, around_s) = match job {
-        "teragen" => (5.0 + 4.0 * of_100_mb, 5.0),
-        "terasort" => (6.0 + 7.0 * of_100_mb, 20.0 + 30.0 * of_100_mb),
-        "teravalidate" => (3.0 + 2.0 * of_100_mb, 5.0),
-        "kmeans" => (8.0 + 10.0 * of_100_mb, 5.0 + 15.0 * of_100_mb),
+        "teragen" => (1.0 + store(1.5, 4.5) * of_100_mb, 3.0),
+        "terasort" => (store(1.0, 2.0) + store(3.0, 9.0) * of_100_mb, 10.0 + store(18.0, 27.0) * of_100_mb),
+        "teravalidate" => (1.0 + 2.0 * of_100_mb, 3.0),
+        "kmeans" => (2.0 + 12.0 * of_100_mb, 4.0 + 11.0 * of_100_mb),
         "tpcds-few" => (18.0 + 8.0 * of_100_mb, 60.0 + 40.0 * of_100_mb),
         "tpcds" => (100.0 + 45.0 * of_100_mb, 60.0 + 70.0 * of_100_mb),
         _ => return None,

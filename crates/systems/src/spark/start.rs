@@ -434,12 +434,16 @@ impl System for Spark {
         }
     }
 
-    fn start_and_stop(&self) -> Duration {
-        Duration::from_secs(75)
+    fn start_and_stop(&self, settings: &BTreeMap<String, String>) -> Duration {
+        let Ok(config) = Config::resolve(settings, None, None) else { return Duration::from_secs(28) };
+        let store_s = if config.kind() == StoreKind::S3a { 44 } else { 28 };
+        let cache_s = if config.cache == Some(CacheKind::Alluxio) { 85 } else { 0 };
+        Duration::from_secs(store_s + cache_s)
     }
 
-    fn job_takes(&self, job: &str, data_bytes: u64) -> Option<JobTakes> {
-        jobs::takes(job, data_bytes)
+    fn job_takes(&self, job: &str, data_bytes: u64, settings: &BTreeMap<String, String>) -> Option<JobTakes> {
+        let kind = Config::resolve(settings, None, None).map_or(StoreKind::Hdfs, |config| config.kind());
+        jobs::takes(job, data_bytes, matches!(kind, StoreKind::S3a | StoreKind::Elsewhere))
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
