@@ -7,4 +7,5 @@ mod fixture;
 mod fuse_loop;
 mod owner_killed;
 mod path;
+mod read_ahead;
 mod remote;
