@@ -1,4 +1,4 @@
-//! A certificate for the gateway of one cluster, for clients that talk to it over TLS alone, and the files by which they trust it.
+//! Certificates that a run makes for its own servers, for clients that talk to these over TLS alone, and the files by which they trust them.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -22,37 +22,43 @@ const NAME: &str = "underlay";
 /// Of a file without secrets, which Java wants one for. It is Java's own for such files.
 const TRUST_PASSWORD: &str = "changeit";
 
-/// Where the files of a cluster are.
+/// That of one server, which is its own authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificate {
     folder: PathBuf,
+    /// DER.
+    public: Vec<u8>,
 }
 
 impl Certificate {
     /// Makes a key and a certificate for `address` in `folder`, each readable by this user alone.
-    pub(super) fn make(folder: &Path, address: Ipv4Addr) -> std::io::Result<Certificate> {
-        let certificate = Certificate { folder: folder.to_owned() };
+    pub(crate) fn make(folder: &Path, address: Ipv4Addr) -> std::io::Result<Certificate> {
         let (key, public) = signed(address)?;
+        let certificate = Certificate { folder: folder.to_owned(), public: public.to_der()? };
         let write = |path: PathBuf, bytes: &[u8]| underlay_files::replace(&path, Access::Private, bytes);
         write(certificate.key(), &key.private_key_to_pem_pkcs8()?)?;
         write(certificate.chain(), &public.to_pem()?)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        write(certificate.trusted_by_java(), &java_key_store(&public.to_der()?, now.as_millis())?)?;
         Ok(certificate)
     }
 
-    pub(super) fn key(&self) -> PathBuf {
+    pub(crate) fn key(&self) -> PathBuf {
         self.folder.join("gateway.key")
     }
 
-    /// The certificate as PEM, which is its own authority.
+    /// The certificate as PEM.
     pub(crate) fn chain(&self) -> PathBuf {
         self.folder.join("gateway.pem")
     }
+}
 
-    pub(crate) fn trusted_by_java(&self) -> PathBuf {
-        self.folder.join("gateway.jks")
+/// Writes a file by which Java trusts all of these and nobody else; `None` without any.
+pub(crate) fn trusted_by_java(file: &Path, all: &[&Certificate]) -> std::io::Result<Option<PathBuf>> {
+    if all.is_empty() {
+        return Ok(None);
     }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    underlay_files::replace(file, Access::Private, &java_key_store(all, now.as_millis())?)?;
+    Ok(Some(file.to_owned()))
 }
 
 fn signed(address: Ipv4Addr) -> Result<(PKey<Private>, X509), ErrorStack> {
@@ -78,24 +84,28 @@ fn signed(address: Ipv4Addr) -> Result<(PKey<Private>, X509), ErrorStack> {
     Ok((key, builder.build()))
 }
 
-/// A file of Java's first format with one certificate to trust. Java reads none of PEM.
-fn java_key_store(certificate: &[u8], now_ms: u128) -> Result<Vec<u8>, ErrorStack> {
+/// A file of Java's first format with certificates to trust. Java reads none of PEM.
+fn java_key_store(all: &[&Certificate], now_ms: u128) -> Result<Vec<u8>, ErrorStack> {
     const MAGIC: u32 = 0xfeed_feed;
     const VERSION: u32 = 2;
     const TRUSTED: u32 = 2;
     let mut bytes = Vec::new();
     let number = |bytes: &mut Vec<u8>, number: u32| bytes.extend(number.to_be_bytes());
+    let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     // Behind its length in two bytes.
     let text = |bytes: &mut Vec<u8>, text: &str| {
         bytes.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
         bytes.extend(text.as_bytes());
     };
-    [MAGIC, VERSION, 1, TRUSTED].into_iter().for_each(|each| number(&mut bytes, each));
-    text(&mut bytes, NAME);
-    bytes.extend(u64::try_from(now_ms).unwrap_or(u64::MAX).to_be_bytes());
-    text(&mut bytes, "X.509");
-    number(&mut bytes, u32::try_from(certificate.len()).unwrap_or(u32::MAX));
-    bytes.extend(certificate);
+    [MAGIC, VERSION, length(all.len())].into_iter().for_each(|each| number(&mut bytes, each));
+    for (at, certificate) in all.iter().enumerate() {
+        number(&mut bytes, TRUSTED);
+        text(&mut bytes, &format!("{NAME}-{at}"));
+        bytes.extend(u64::try_from(now_ms).unwrap_or(u64::MAX).to_be_bytes());
+        text(&mut bytes, "X.509");
+        number(&mut bytes, length(certificate.public.len()));
+        bytes.extend(&certificate.public);
+    }
     // Its checksum begins with the password and these words.
     let mut summed: Vec<u8> = TRUST_PASSWORD.encode_utf16().flat_map(u16::to_be_bytes).collect();
     summed.extend(b"Mighty Aphrodite");
@@ -114,18 +124,30 @@ mod tests {
     use crate::pid_namespace::program_of;
 
     #[test]
-    fn java_trusts_it_and_nobody_else_can_read_its_key() {
+    fn java_trusts_them_and_nobody_else_can_read_their_keys() {
         let folder = tempfile::TempDir::new().unwrap();
-        let certificate = Certificate::make(folder.path(), Ipv4Addr::new(10, 9, 8, 7)).unwrap();
+        let made = [("store", 7), ("between", 6)].map(|(name, last)| {
+            let own = folder.path().join(name);
+            std::fs::create_dir(&own).unwrap();
+            Certificate::make(&own, Ipv4Addr::new(10, 9, 8, last)).unwrap()
+        });
         let mode = |path: PathBuf| std::fs::metadata(path).unwrap().mode() & 0o777;
-        assert_eq!((mode(certificate.key()), mode(certificate.chain())), (0o600, 0o600));
+        for certificate in &made {
+            assert_eq!((mode(certificate.key()), mode(certificate.chain())), (0o600, 0o600));
+        }
+        let file = folder.path().join("trusted.jks");
+        assert_eq!(trusted_by_java(&file, &[]).unwrap(), None);
+        assert!(!file.exists());
+        let file = trusted_by_java(&file, &[&made[0], &made[1]]).unwrap().unwrap();
+        assert_eq!(mode(file.clone()), 0o600);
         let java = program_of("test", &Java::find("test").unwrap()).unwrap();
         let told = Command::new(java.with_file_name("keytool"))
             .args(["-list", "-v", "-storepass", TRUST_PASSWORD, "-keystore"])
-            .arg(certificate.trusted_by_java())
+            .arg(file)
             .output()
             .unwrap();
         let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        assert!(told.contains("trustedCertEntry") && told.contains("10.9.8.7"), "{told}");
+        assert_eq!(told.matches("trustedCertEntry").count(), 2, "{told}");
+        assert!(told.contains("10.9.8.7") && told.contains("10.9.8.6"), "{told}");
     }
 }

@@ -11,6 +11,7 @@ pub mod artifacts;
 pub mod benchmark;
 pub mod cassandra;
 pub mod ceph;
+mod certificate;
 pub mod child;
 pub mod command;
 mod compiled;

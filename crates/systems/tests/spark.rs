@@ -4,6 +4,7 @@
 mod ending;
 mod endpoint;
 mod parts;
+mod s3a;
 mod spark_jobs;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,6 +98,11 @@ fn each_committer_sorts_on_ceph_and_tells_of_itself() {
     let namespace = std::sync::Arc::clone(cluster.namespace().unwrap());
     Box::new(cluster).stop().unwrap();
     assert!(namespace.listeners().unwrap().is_empty());
+}
+
+#[test]
+fn a_directory_that_s3a_renames_costs_the_store_an_upload_of_each_object() {
+    s3a::rename_a_directory("3.5", 1_000);
 }
 
 /// S3A would try for minutes to reach a gateway that has died, and so would the driver.

@@ -1,12 +1,16 @@
 //! The real Spark in other forms than its own master and workers of version 3.5: with the external shuffle service, on a cluster that runs
-//! already, below YARN, as version 4.1 on Ceph, and behind each cache in each of its ways; and all of its queries. What they need must be there:
+//! already, below YARN, as version 4.1 on Ceph and behind the gateway, and behind each cache in each of its ways; all of its queries; and a
+//! large directory that S3A renames. What they need must be there:
 //! `scripts/install-packages test`. They take a quarter of an hour, and have a `make` target of their own.
 
 mod ending;
 mod parts;
+mod s3a;
 mod spark_jobs;
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -307,6 +311,72 @@ fn version_4_1_commits_to_ceph_over_tls() {
     let kmeans = run(&cluster, &job("kmeans"), &|_| true);
     assert!(kmeans.input_bytes > 0, "{kmeans:#?}");
     gone(cluster);
+}
+
+#[test]
+#[ignore = "minutes: `make spark-variants` runs it"]
+fn version_4_1_writes_through_the_gateway_over_tls() {
+    let folder = TempDir::new().unwrap();
+    let pairs = [
+        ("version", "4.1"),
+        ("store", "s3a"),
+        ("executors", "1"),
+        ("osds", "1"),
+        ("replication", "1"),
+        ("link_bandwidth", "2 Gbit/s"),
+        ("link_latency", "50 us"),
+    ];
+    let mut cluster = start(&SPARK, folder.path(), 6 << 30, &[&pairs[..], &BACK].concat());
+    nothing_is_shown_to_others(&cluster, &folder.path().join("scratch/spark/cache/gateway"));
+    let used = sort_through(&mut cluster, Committer::FileV1);
+    assert_eq!((used.kind.as_str(), used.write.as_str()), ("gateway", "back"));
+    assert!(used.avoided_uploads > Some(0), "what was renamed away was uploaded: {used:#?}");
+
+    // By the same session, whose settings and certificates were there from the beginning.
+    put(&mut cluster, &[("cache", "gateway"), ("cache_write", "through")]);
+    let used = sort_through(&mut cluster, Committer::Magic);
+    assert_eq!((used.write.as_str(), used.dirty_objects), ("through", 0), "{used:#?}");
+
+    put(&mut cluster, &BACK);
+    the_gateway_is_killed_with_what_ceph_lacks(&mut cluster, &BACK);
+    gone(cluster);
+}
+
+/// The gateway speaks TLS alone both ways, its key is nobody else's to read, and no secret is on a command line.
+fn nothing_is_shown_to_others(cluster: &Cluster, scratch: &Path) {
+    let settings = std::fs::read_to_string(scratch.join("gateway.toml")).unwrap();
+    assert!(settings.contains("endpoint = \"https://") && settings.contains("\nauthority = "), "{settings}");
+    let plain = cluster.namespace().unwrap().within(|| {
+        let mut stream = std::net::TcpStream::connect("127.0.0.1:9000").unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        // It may hang up at once.
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    });
+    assert!(!plain.unwrap().starts_with(b"HTTP"), "it answers plain HTTP");
+    let mode = |name: &str| std::fs::metadata(scratch.join(name)).unwrap().mode() & 0o777;
+    let secrets = ["gateway.key", "key.secret", "store.secret", "admin.token"];
+    assert_eq!(secrets.map(mode), [0o600; 4]);
+    for name in &secrets[1..] {
+        let secret = std::fs::read_to_string(scratch.join(name)).unwrap();
+        assert!(secret.len() >= 16);
+        for process in cluster.processes() {
+            let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            assert!(
+                !words.windows(secret.len()).any(|part| part == secret.as_bytes()),
+                "{name} of {process}"
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "minutes: `make spark-variants` runs it"]
+fn a_large_directory_that_s3a_renames_costs_the_store_an_upload_of_each_object() {
+    for version in ["3.5", "4.1"] {
+        s3a::rename_a_directory(version, 10_000);
+    }
 }
 
 #[test]

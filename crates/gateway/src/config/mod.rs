@@ -73,6 +73,8 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq)]
 pub struct S3Endpoint {
     pub url: Option<String>,
+    /// PEM of whoever signed its certificate, in place of those whom this machine trusts.
+    pub authority: Option<PathBuf>,
     pub region: String,
     pub has_virtual_hosts: bool,
     pub key_id: Option<String>,

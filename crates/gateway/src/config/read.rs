@@ -182,6 +182,7 @@ fn limits(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> Limits {
 fn s3(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> S3Endpoint {
     let mut endpoint = S3Endpoint {
         url: None,
+        authority: None,
         region: "us-east-1".to_owned(),
         has_virtual_hosts: false,
         key_id: None,
@@ -195,6 +196,15 @@ fn s3(field: Option<&Field<'_>>, findings: &mut Diagnostics) -> S3Endpoint {
         match url.value.starts_with("http://") || url.value.starts_with("https://") {
             true => endpoint.url = Some(url.value),
             false => field.invalid("expected a URL that begins with https:// or http://", findings),
+        }
+    }
+    if let Some(field) = section.take("authority") {
+        endpoint.authority = path(&field, findings);
+        if endpoint.url.as_deref().is_some_and(|url| url.starts_with("http://")) {
+            field.invalid(
+                "only a store by https:// shows a certificate: write `endpoint` so, or remove this key",
+                findings,
+            );
         }
     }
     if let Some(region) = section.take("region").and_then(|field| field.text("a region", findings)) {

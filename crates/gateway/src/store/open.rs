@@ -7,8 +7,9 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::local::LocalFileSystem;
 use object_store::prefix::PrefixStore;
-use object_store::{BackoffConfig, ClientOptions, RetryConfig};
-use underlay_files::{Access, Folder};
+use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
+use openssl::x509::X509;
+use underlay_files::{Access, Folder, read};
 
 use super::crypto::Crypto;
 use super::{Backend, Kind, PATIENCE};
@@ -18,6 +19,8 @@ use crate::config::{S3Endpoint, StorePlace};
 const RETRIES: usize = 3;
 const RETRY_FOR: Duration = Duration::from_secs(20);
 const CONNECT: Duration = Duration::from_secs(5);
+/// Of a file of certificates.
+const MOST_CERTIFICATE_BYTES: u64 = 1 << 20;
 /// What Linux takes as a path, without what the objects in it may need.
 const MOST_DIRECTORY_BYTES: usize = 1000;
 
@@ -66,10 +69,16 @@ fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
 fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, OpenError> {
     let endpoint = &reached.endpoint;
     // As long as a key's turn is held for a request: one that was given up sooner might yet be carried out over the next writer's.
-    let options = ClientOptions::new()
+    let mut options = ClientOptions::new()
         .with_timeout(PATIENCE)
         .with_connect_timeout(CONNECT)
         .with_allow_http(endpoint.url.as_deref().is_some_and(|url| url.starts_with("http://")));
+    if let Some(file) = &endpoint.authority {
+        options = options.with_no_system_certificates(true);
+        for certificate in certificates(file)? {
+            options = options.with_root_certificate(certificate);
+        }
+    }
     let retry = RetryConfig {
         max_retries: RETRIES,
         retry_timeout: RETRY_FOR,
@@ -104,6 +113,23 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
             Backend::new(Arc::new(PrefixStore::new(store, prefix)), Kind::S3).below(prefix_bytes)
         }
     })
+}
+
+/// The certificates of a file of PEM, one or more.
+fn certificates(file: &Path) -> Result<Vec<Certificate>, OpenError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        OpenError(format!("`authority` of [s3]: {}: {error}", file.display()))
+    };
+    let text = read(file, MOST_CERTIFICATE_BYTES).map_err(|error| failed(&error))?;
+    let found = X509::stack_from_pem(&text).map_err(|error| failed(&error))?;
+    if found.is_empty() {
+        return Err(failed(&"it has no certificate (PEM begins with -----BEGIN CERTIFICATE-----)"));
+    }
+    let of_store = |certificate: X509| {
+        let bytes = certificate.to_der().map_err(|error| failed(&error))?;
+        Certificate::from_der(&bytes).map_err(|error| failed(&error))
+    };
+    found.into_iter().map(of_store).collect()
 }
 
 /// The place of a bucket that a client creates, below `under`. A directory is made.

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use crate::program::{KEY, Program, SECRET};
+use crate::signed;
 
 const BOTO3: &str = "boto3==1.40.61";
 /// Of the same botocore.
@@ -266,4 +267,50 @@ fn tls_in_front() {
     run_script_at(&program, &endpoint, Some(&certificate), "lake", "find");
     let (status, log) = program.stop();
     assert!(status.success(), "{log}");
+}
+
+/// The store is another gateway. Its certificate is no authority's that this machine knows.
+#[test]
+fn a_store_by_tls_has_to_show_a_certificate_of_its_authority() {
+    let [inner, outer, other] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let objects = inner.path().join("objects");
+    std::fs::create_dir_all(&objects).unwrap();
+    let (own, key) = certificate(inner.path());
+    let store = Program::start(
+        inner.path(),
+        &format!(
+            "[tls]\ncertificate = \"{}\"\nkey = \"{}\"\n[bucket.lake]\nstore = \"{}\"\n",
+            own.display(),
+            key.display(),
+            objects.display()
+        ),
+    );
+    let secret = outer.path().join("store-secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let sections = |authority: &str| {
+        format!(
+            "[s3]\nendpoint = \"https://{}\"\nkey_id = \"{KEY}\"\nsecret_file = \"{}\"\n{authority}[bucket.lake]\nstore = \"s3://lake\"\n",
+            store.address,
+            secret.display()
+        )
+    };
+    let naming = |file: &Path| format!("authority = \"{}\"\n", file.display());
+    let nothing = other.path().join("nothing.pem");
+    std::fs::write(&nothing, "no certificate\n").unwrap();
+    for (authority, expected) in [
+        (String::new(), "certificate verify failed"),
+        (naming(&certificate(other.path()).0), "certificate verify failed"),
+        (naming(&nothing), "nothing.pem: it has no certificate"),
+        (naming(&other.path().join("missing.pem")), "missing.pem"),
+    ] {
+        let mut refused = Program::start_without_waiting(outer.path(), "", &sections(&authority));
+        let (status, log) = refused.wait_end();
+        assert!(!status.success() && log.contains(expected), "{authority}: {log}");
+        std::fs::remove_file(outer.path().join("gateway.toml.log")).unwrap();
+    }
+    let front = Program::start(outer.path(), &sections(&naming(&own)));
+    assert_eq!(signed::ask(front.address, "PUT", "/lake/a", &[], b"bytes").unwrap().status, 200);
+    assert_eq!(std::fs::read(objects.join("a")).unwrap(), b"bytes");
+    assert_eq!(signed::ask(front.address, "GET", "/lake/a", &[], b"").unwrap().body, b"bytes");
 }

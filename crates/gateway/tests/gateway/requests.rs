@@ -181,7 +181,7 @@ fn ten_thousand_connections_take_little_memory_and_shut_nobody_out() {
 fn a_mistake_in_the_configuration_is_shown_at_its_line() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("gateway.toml");
-    let text = "listen = \"localhost\"\n[local]\ndirectory = \"relative\"\njurnal = \"1 GiB\"\n[bucket.Lake]\nstore = \"s3:/x\"\nwrite = \"back\"\nconsistency = \"ttl\"\n[bucket.inner]\nstore = \"/srv/objects/a\"\n[new_buckets]\nstore = \"/srv/objects\"\n";
+    let text = "listen = \"localhost\"\n[local]\ndirectory = \"relative\"\njurnal = \"1 GiB\"\n[s3]\nendpoint = \"http://10.0.0.5\"\nauthority = \"/ca.pem\"\n[bucket.Lake]\nstore = \"s3:/x\"\nwrite = \"back\"\nconsistency = \"ttl\"\n[bucket.inner]\nstore = \"/srv/objects/a\"\n[new_buckets]\nstore = \"/srv/objects\"\n";
     std::fs::write(&config, text).unwrap();
     let output = command().arg("serve").arg(&config).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -189,6 +189,7 @@ fn a_mistake_in_the_configuration_is_shown_at_its_line() {
     for part in [
         "did you mean `journal`?",
         "absolute path",
+        "only a store by https:// shows a certificate",
         "not a valid name of a bucket",
         "gateway.toml:1:",
         "store does not have",

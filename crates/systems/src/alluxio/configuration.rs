@@ -132,6 +132,7 @@ mod tests {
         let behind = Bucket {
             name: "underlay".to_owned(),
             endpoint: "http://10.0.0.1:7480".to_owned(),
+            authority: None,
             keys: Keys { access: "ABC".to_owned(), secret: "hidden".to_owned() },
         };
         let flash = Some((PathBuf::from("/flash/alluxio"), 2 << 30));

@@ -11,11 +11,11 @@ use serde_json::Value;
 use underlay_record::{NodeRole, NodeState};
 use underlay_sync::Mutex;
 
-use super::certificate::Certificate;
 use super::configuration::{self, GATEWAY, GATEWAY_PORT, MONITOR};
 use super::plan::Plan;
 use super::programs::{Daemon, Programs, check_installed};
 use super::requests::RequestLog;
+use crate::certificate::Certificate;
 use crate::credentials::random_password;
 use crate::figures::NodeTotals;
 use crate::network_namespace::NetworkNamespace;
@@ -71,6 +71,8 @@ pub(crate) struct Bucket {
     pub name: String,
     /// `http://127.0.0.1:7480`
     pub endpoint: String,
+    /// PEM of whoever signed the store's certificate, where `endpoint` is one of https.
+    pub authority: Option<PathBuf>,
     pub keys: Keys,
 }
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use super::certificate::Certificate;
 use super::plan::Plan;
+use crate::certificate::Certificate;
 
 /// Everything of the cluster listens at this address of its namespace, except for the gateway.
 pub(super) const MONITOR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6789);

@@ -1,6 +1,5 @@
 #![doc = include_str!("docs.md")]
 
-mod certificate;
 mod cluster;
 mod configuration;
 mod parts;
@@ -8,7 +7,6 @@ mod plan;
 mod programs;
 mod requests;
 
-pub(crate) use certificate::Certificate;
 pub(crate) use cluster::{Bucket, planned_nodes};
 pub use cluster::{Ceph, Keys};
 pub(crate) use parts::parts;

@@ -7,11 +7,13 @@ use std::time::Duration;
 use underlay_config::units::format_bytes;
 
 use crate::ceph::Bucket;
+use crate::certificate::Certificate;
 
+pub(super) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Where clients find it in their network,
-pub(crate) const ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9000));
+pub(crate) const ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(HOST, 9000));
 /// and where it tells of itself.
-pub(super) const ADMIN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001));
+pub(super) const ADMIN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(HOST, 9001));
 /// Of the store that remembers where everything is.
 const METADATA_BYTES: u64 = 32 << 20;
 /// At a time. Each may hold some blocks of the cache in memory: few of them, since the budget is small.
@@ -33,6 +35,8 @@ pub(crate) struct Plan {
     pub flush_after: Option<Duration>,
     /// How long a write waits for room, or for the store.
     pub patience: Duration,
+    /// What it shows to clients, which speak TLS then; `None` where they use plain HTTP.
+    pub certificate: Option<Certificate>,
     /// The bucket as clients name it.
     pub serves: String,
     /// What is behind that: a bucket that exists.
@@ -65,11 +69,17 @@ pub(super) fn text(plan: &Plan, key_id: &str, scratch: &Path) -> String {
         0 => String::new(),
         bytes => format!("cache = \"{}\"\n", format_bytes(bytes)),
     };
+    let tls = plan.certificate.as_ref().map_or_else(String::new, |own| {
+        format!("[tls]\ncertificate = {}\nkey = {}\n\n", quoted(&own.chain()), quoted(&own.key()))
+    });
+    let authority = plan.store.authority.as_ref();
+    let authority =
+        authority.map_or_else(String::new, |file| format!("authority = {}\n", quoted(file.as_path())));
     let (bucket, behind) = (&plan.serves, &plan.store.name);
     format!(
-        "listen = \"{ADDRESS}\"\n\n\
+        "listen = \"{ADDRESS}\"\n\n{tls}\
          [local]\ndirectory = {directory}\njournal = \"{journal}\"\nmemory = \"{memory}\"\n{flash}metadata_memory = \"{metadata}\"\n\n\
-         [s3]\nendpoint = {endpoint}\nkey_id = {store_key}\nsecret_file = {store_secret}\n\n\
+         [s3]\nendpoint = {endpoint}\n{authority}key_id = {store_key}\nsecret_file = {store_secret}\n\n\
          [bucket.{bucket}]\nstore = \"s3://{behind}\"\n{write}\n\n\
          [key.jobs]\nid = {id}\nsecret_file = {key_secret}\nallow = [{{ bucket = \"{bucket}\", may = [\"read\", \"write\"] }}]\n\n\
          [limits]\nrequests = {requests}\nflushes = {flushes}\npatience = \"{patience} s\"\ndrain = \"0 s\"\n\n\
@@ -110,15 +120,18 @@ mod tests {
             sizes: Sizes { memory_bytes: 1 << 26, flash_bytes: 0, journal_bytes: 1 << 30 },
             flush_after: Some(Duration::from_millis(2500)),
             patience: Duration::from_secs(60),
+            certificate: None,
             serves: "lake".to_owned(),
             store: Bucket {
                 name: "underlay".to_owned(),
                 endpoint: "http://10.0.0.1:7480".to_owned(),
+                authority: None,
                 keys: Keys { access: "ABC".to_owned(), secret: "hidden".to_owned() },
             },
         };
         let back = text(&plan, "JOBS", Path::new("/scratch"));
         assert!(!back.contains("hidden") && !back.contains("\ncache ="), "{back}");
+        assert!(!back.contains("[tls]") && !back.contains("authority"), "{back}");
         for line in [
             "directory = \"/flash/a \\\"b\\\"/gateway\"",
             "journal = \"1 GiB\"",
@@ -131,8 +144,24 @@ mod tests {
             assert!(back.lines().any(|one| one == line), "{line} in\n{back}");
         }
         let sizes = Sizes { flash_bytes: 1 << 28, ..plan.sizes };
-        let through = text(&Plan { flush_after: None, sizes, ..plan }, "JOBS", Path::new("/scratch"));
+        let through = Plan { flush_after: None, sizes, ..plan.clone() };
+        let through = text(&through, "JOBS", Path::new("/scratch"));
         assert!(through.contains("write = \"through\"\n") && !through.contains("flush_after"), "{through}");
         assert!(through.contains("\ncache = \"256 MiB\"\n"), "{through}");
+
+        let folder = tempfile::TempDir::new().unwrap();
+        let own = Certificate::make(folder.path(), HOST).unwrap();
+        let authority = Some("/store/gateway.pem".into());
+        let store = Bucket { endpoint: "https://10.0.0.1:7480".to_owned(), authority, ..plan.store.clone() };
+        let secured = Plan { certificate: Some(own.clone()), store, ..plan };
+        let secured = text(&secured, "JOBS", Path::new("/scratch"));
+        let tls = format!(
+            "[tls]\ncertificate = \"{}\"\nkey = \"{}\"\n",
+            own.chain().display(),
+            own.key().display()
+        );
+        assert!(secured.contains(&tls), "{secured}");
+        let behind = "[s3]\nendpoint = \"https://10.0.0.1:7480\"\nauthority = \"/store/gateway.pem\"\n";
+        assert!(secured.contains(behind), "{secured}");
     }
 }

@@ -5,6 +5,6 @@ mod process;
 mod program;
 
 pub(crate) use configuration::{ADDRESS, OWN_BYTES, Plan, Sizes};
-pub(crate) use process::{Gateway, draw_keys};
+pub(crate) use process::{Gateway, draw_keys, make_certificate};
 pub use program::find;
 pub(crate) use program::trusted;

@@ -1,14 +1,16 @@
 //! Its process: started on a storage, asked what it does, waited for until the store has everything.
 
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use underlay_record::GatewayStatus;
 
-use super::configuration::{ADDRESS, ADMIN, KEY_SECRET, Plan, STORE_SECRET, TOKEN, text};
+use super::configuration::{ADDRESS, ADMIN, HOST, KEY_SECRET, Plan, STORE_SECRET, TOKEN, text};
 use crate::ceph::Keys;
+use crate::certificate::Certificate;
 use crate::child::Child;
 use crate::credentials::random_password;
 use crate::network_namespace::NetworkNamespace;
@@ -44,6 +46,14 @@ pub(crate) fn draw_keys(system: &'static str) -> Result<Keys, SystemError> {
     Ok(Keys { access: format!("UNDERLAY{}", &random()?[..12]), secret: random()? })
 }
 
+/// What a gateway shows to clients over TLS, made in `folder` before it runs: they have to be told whom to trust.
+pub(crate) fn make_certificate(system: &'static str, folder: &Path) -> Result<Certificate, SystemError> {
+    let made = std::fs::create_dir_all(folder).and_then(|()| Certificate::make(folder, HOST));
+    made.map_err(|error| {
+        SystemError::starting(system, format!("can't make a certificate in {}: {error}", folder.display()))
+    })
+}
+
 impl Gateway {
     /// Starts it in `namespace`, inside `resources`, for whoever has `keys`. When this returns, it serves.
     ///
@@ -76,6 +86,10 @@ impl Gateway {
         let mut command = Command::new(&plan.program);
         command.arg("serve").arg(&configuration).current_dir(&plan.scratch);
         command.env("MALLOC_ARENA_MAX", "2");
+        // No way leads from its network to a proxy of the host's.
+        for name in ["http_proxy", "https_proxy", "all_proxy"] {
+            command.env_remove(name).env_remove(name.to_uppercase());
+        }
         namespace.enter(&mut command);
         let log = plan.scratch.join("gateway.log");
         let child = Child::spawn_as(plan.system, "the S3 gateway", command, &log, resources)?;

@@ -15,6 +15,7 @@ use super::memory::{CacheKind, MIB};
 use crate::alluxio;
 use crate::artifacts::{ALLUXIO, ALLUXIO_CLIENT, ArtifactError};
 use crate::ceph::{Bucket, Keys, StoreRequest};
+use crate::certificate::Certificate;
 use crate::gateway::{self, Gateway};
 use crate::java::Java;
 use crate::memory_folder::MemoryFolder;
@@ -28,6 +29,8 @@ const PROGRAM_VARIABLE: &str = "UNDERLAY_GATEWAY";
 const CACHED: &str = "underlay-cache";
 /// On a storage.
 const FOLDER: &str = "spark-cache";
+/// Below that, and in the scratch directory.
+const GATEWAY: &str = "gateway";
 const POLL: Duration = Duration::from_millis(200);
 /// How late Alluxio's clients tell what they have done.
 const TOLD_AFTER: Duration = Duration::from_millis(2500);
@@ -39,6 +42,8 @@ const MAX_JOURNAL_BYTES: u64 = 256 << 30;
 pub(super) struct Caches {
     /// Of the gateway's clients.
     keys: Keys,
+    /// What the gateway shows to those, where they speak TLS.
+    certificate: Option<Certificate>,
     variable: fn(&str) -> Option<String>,
     /// The folder of a cache on a storage.
     folder: PathBuf,
@@ -153,7 +158,16 @@ impl Caches {
             None => PathBuf::new(),
         };
         let (keys, scratch) = (gateway::draw_keys(NAME)?, scratch.join("cache"));
-        Ok(Caches { keys, variable, folder, scratch, slow_motion, alluxio })
+        let certificate = match config.version.needs_tls() && config.takes_a_cache() {
+            true => Some(gateway::make_certificate(NAME, &scratch.join(GATEWAY))?),
+            false => None,
+        };
+        Ok(Caches { keys, certificate, variable, folder, scratch, slow_motion, alluxio })
+    }
+
+    /// What a session must trust besides the store, for a gateway that is put in between, now or later.
+    pub(super) fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()
     }
 
     /// Makes what those who enter `namespace` from now on must see: before Spark's processes are started.
@@ -192,18 +206,22 @@ impl Caches {
 
     /// What a session must be told to reach them, beside the store itself.
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
+        let is_secured = self.certificate.is_some();
+        let scheme = if is_secured { "https" } else { "http" };
+        // The gateway takes signatures of version 4 alone. Over TLS nothing else was asked for.
+        let signer = (!is_secured).then(|| ("signing-algorithm", "AWSS3V4SignerType".to_owned()));
         let mut settings: BTreeMap<String, String> = [
-            ("endpoint", format!("http://{}", gateway::ADDRESS)),
+            ("endpoint", format!("{scheme}://{}", gateway::ADDRESS)),
             ("endpoint.region", "us-east-1".to_owned()),
             ("path.style.access", "true".to_owned()),
-            ("connection.ssl.enabled", "false".to_owned()),
-            // The gateway takes signatures of version 4 alone.
-            ("signing-algorithm", "AWSS3V4SignerType".to_owned()),
+            ("connection.ssl.enabled", is_secured.to_string()),
             ("access.key", self.keys.access.clone()),
             ("secret.key", self.keys.secret.clone()),
         ]
+        .into_iter()
+        .chain(signer)
         .map(|(name, value)| (format!("spark.hadoop.fs.s3a.bucket.{CACHED}.{name}"), value))
-        .into();
+        .collect();
         if let Some(alluxio) = &self.alluxio {
             let mut add = |name: &str, value: &str| {
                 settings.insert(format!("spark.hadoop.{name}"), value.to_owned());
@@ -242,8 +260,8 @@ impl Caches {
                 let plan = gateway::Plan {
                     system: NAME,
                     program: program(self.variable)?,
-                    directory: self.folder.join("gateway"),
-                    scratch: self.scratch.join("gateway"),
+                    directory: self.folder.join(GATEWAY),
+                    scratch: self.scratch.join(GATEWAY),
                     sizes: gateway::Sizes {
                         memory_bytes,
                         flash_bytes,
@@ -251,6 +269,7 @@ impl Caches {
                     },
                     flush_after: config.flush_after().map(|after| after.mul_f64(self.slow_motion)),
                     patience: Duration::from_secs(60).mul_f64(self.slow_motion),
+                    certificate: self.certificate.clone(),
                     serves: CACHED.to_owned(),
                     store: behind,
                 };
@@ -513,20 +532,46 @@ mod tests {
 
     #[test]
     fn the_gateway_s_bucket_has_settings_of_its_own() {
-        let caches = Caches {
+        let mut caches = Caches {
             keys: Keys { access: "JOBS".to_owned(), secret: "hidden".to_owned() },
+            certificate: None,
             variable: |_| None,
             folder: PathBuf::new(),
             scratch: PathBuf::new(),
             slow_motion: 1.0,
             alluxio: None,
         };
-        let settings = caches.settings();
-        let of = |name: &str| settings.get(&format!("spark.hadoop.fs.s3a.{name}")).map(String::as_str);
-        assert_eq!(of("bucket.underlay-cache.endpoint"), Some("http://127.0.0.1:9000"));
-        assert_eq!(of("endpoint"), None, "the store itself stays known");
+        let of =
+            |caches: &Caches, name: &str| caches.settings().remove(&format!("spark.hadoop.fs.s3a.{name}"));
+        let of_bucket = |caches: &Caches, name: &str| of(caches, &format!("bucket.{CACHED}.{name}"));
+        assert_eq!(of_bucket(&caches, "endpoint").as_deref(), Some("http://127.0.0.1:9000"));
+        assert_eq!(of_bucket(&caches, "signing-algorithm").as_deref(), Some("AWSS3V4SignerType"));
+        assert_eq!(of(&caches, "endpoint"), None, "the store itself stays known");
         assert!(!format!("{caches:?}").contains("hidden"));
         assert!(url(CacheKind::Gateway, "a").ends_with("//underlay-cache/a"));
+
+        let folder = tempfile::TempDir::new().unwrap();
+        caches.certificate = Some(gateway::make_certificate("test", &folder.path().join("made")).unwrap());
+        assert_eq!(of_bucket(&caches, "endpoint").as_deref(), Some("https://127.0.0.1:9000"));
+        assert_eq!(of_bucket(&caches, "connection.ssl.enabled").as_deref(), Some("true"));
+        assert_eq!(of_bucket(&caches, "signing-algorithm"), None);
+    }
+
+    /// One may be put in between later, by the session that there is.
+    #[test]
+    fn a_session_that_speaks_tls_has_a_gateway_s_certificate_from_the_beginning() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let paths = StoragePaths { data: vec![folder.path().to_owned()], ..StoragePaths::default() };
+        let has_one = |pairs: &[(&str, &str)]| {
+            let values = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let config = Config::resolve(&values, Some(8 << 30), Some(1)).unwrap();
+            let caches = Caches::of(&config, &paths, folder.path(), |_| None, 1.0).unwrap();
+            caches.certificate().is_some_and(|made| made.key().is_file())
+        };
+        assert!(!has_one(&[("store", "s3a")]) && !has_one(&[("version", "4.1")]));
+        assert!(has_one(&[("store", "s3a"), ("version", "4.1")]));
+        assert!(has_one(&[("store", "s3a"), ("version", "4.1"), ("cache", "gateway")]));
+        assert!(!has_one(&[("store", "s3a"), ("version", "4.1"), ("manager", "yarn")]));
     }
 
     #[test]

@@ -8,10 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::NAME;
-use super::version::Version;
+use super::version::{VERSIONS, Version};
 use crate::artifacts::cache::{self, digest, make_once};
 use crate::child::Child;
 use crate::program::on_path;
+use crate::setting::Kind as _;
 use crate::system::{Progress, Resources, SystemError};
 
 /// What pip builds PySpark with, and then everything else.
@@ -48,6 +49,21 @@ struct Python {
 pub(super) fn environment(spark: Version, progress: &dyn Fn(&Progress)) -> Result<Environment, SystemError> {
     let cache = cache::root().map_err(|error| error.of_system(NAME))?;
     environment_in(&cache, (spark, &find_python(spark)?), progress)
+}
+
+/// The folders of jars in which a session of this version of Spark, as studies name it, has Hadoop's client and S3A.
+///
+/// # Errors
+/// When there is no such version, or what it needs is missing and can't be fetched.
+pub fn s3a_class_path(version: &str) -> Result<[PathBuf; 2], SystemError> {
+    let version = VERSIONS.read(version).map_err(|problem| SystemError::Setting {
+        system: NAME,
+        key: "version".to_owned(),
+        problem,
+    })?;
+    let own = environment(version, &|_| {})?.spark_home.join("jars");
+    let library = version.jars().directory(&|_| {}).map_err(|error| error.of_system(NAME))?;
+    Ok([own, library])
 }
 
 fn environment_in(

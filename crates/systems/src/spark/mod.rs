@@ -25,6 +25,7 @@ mod version;
 
 pub use cluster::Cluster;
 pub use committer::Committer;
+pub use environment::s3a_class_path;
 pub use event_log::{JobEvents, Stage};
 pub use start::{INSTALLED, Spark};
 

@@ -28,6 +28,7 @@ use super::store::{Given, Store};
 use super::version::{VERSIONS, Version};
 use crate::artifacts::{self, ALLUXIO, HADOOP, ICEBERG, SPARK, SPARK_4_1};
 use crate::ceph::{self, Ceph};
+use crate::certificate::{Certificate, trusted_by_java};
 use crate::hdfs;
 use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
@@ -60,6 +61,8 @@ const AWS_OF_3_5: &str = "hadoop-aws of spark 3.5";
 const AWS_OF_4_1: &str = "hadoop-aws of spark 4.1";
 /// The folder of executors on a storage.
 const LOCAL: &str = "spark-local";
+/// Whom the session trusts.
+const TRUSTED: &str = "trusted.jks";
 /// The name by which Spark looks for it.
 const SETTINGS_FILE: &str = "spark-defaults.conf";
 
@@ -194,6 +197,10 @@ impl Spark {
             }
         };
         let of_cache = caches.library().map(Path::to_owned);
+        let servers: Vec<&Certificate> =
+            store.certificate().into_iter().chain(caches.certificate()).collect();
+        let trusted = scratch.join(TRUSTED);
+        let trusted = trusted_by_java(&trusted, &servers).map_err(|error| failed(&trusted, error))?;
         let mut session = Session {
             config: &config,
             resources,
@@ -214,7 +221,7 @@ impl Spark {
                 true => store.settings(address).into_iter().chain(caches.settings()).collect(),
                 false => store.settings(address),
             },
-            trusted: store.certificate().map(|certificate| certificate.trusted_by_java()),
+            trusted,
             manager: BTreeMap::new(),
             without: &[],
         };

@@ -16,6 +16,7 @@ use super::elsewhere::Elsewhere;
 use super::master::is_s3a;
 use super::memory::StoreKind;
 use crate::ceph::{self, Bucket, Ceph};
+use crate::certificate::Certificate;
 use crate::hdfs::{Hdfs, Plan, StorageType, VolumeChoosing};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Nodes;
@@ -152,14 +153,16 @@ impl Store {
         }
     }
 
-    /// The bucket as a cache reaches it, where the store is at `address`; `None` without one that was made here, and over TLS, which no cache speaks.
+    /// The bucket as a cache reaches it, where the store is at `address`; `None` without one that was made here.
     pub(super) fn bucket(&self, address: Ipv4Addr) -> Option<Bucket> {
         let Store::Ceph(ceph) = self else { return None };
-        if ceph.certificate().is_some() {
-            return None;
-        }
-        let endpoint = format!("http://{address}:{}", ceph.gateway_port());
-        Some(Bucket { name: BUCKET.to_owned(), endpoint, keys: ceph.keys().clone() })
+        let authority = ceph.certificate().map(Certificate::chain);
+        Some(Bucket {
+            name: BUCKET.to_owned(),
+            endpoint: endpoint_of(ceph, address),
+            authority,
+            keys: ceph.keys().clone(),
+        })
     }
 
     /// What a session must be told to reach it.
@@ -176,9 +179,8 @@ impl Store {
             // By the other one, S3A signs empty objects part by part over plain HTTP, which this version of Ceph rejects.
             false => ("signing-algorithm", "S3SignerType"),
         };
-        let scheme = if is_secured { "https" } else { "http" };
         [
-            ("endpoint", format!("{scheme}://{address}:{}", ceph.gateway_port())),
+            ("endpoint", endpoint_of(ceph, address)),
             ("path.style.access", "true".to_owned()),
             ("connection.ssl.enabled", is_secured.to_string()),
             (way.0, way.1.to_owned()),
@@ -190,7 +192,7 @@ impl Store {
     }
 
     /// What its clients must trust besides the authorities that they know.
-    pub(super) fn certificate(&self) -> Option<&ceph::Certificate> {
+    pub(super) fn certificate(&self) -> Option<&Certificate> {
         match self {
             Store::Ceph(ceph) => ceph.certificate(),
             Store::Hdfs(_) | Store::Elsewhere(_) | Store::Given(_) => None,
@@ -290,4 +292,10 @@ impl Store {
             Store::Given(_) => Ok(()),
         }
     }
+}
+
+/// How clients reach it there.
+fn endpoint_of(ceph: &Ceph, address: Ipv4Addr) -> String {
+    let scheme = if ceph.certificate().is_some() { "https" } else { "http" };
+    format!("{scheme}://{address}:{}", ceph.gateway_port())
 }

@@ -1,6 +1,6 @@
 //! Small jobs of a Spark that a test starts, and caches between them and Ceph.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::{CacheUse, JobRecord};
@@ -11,13 +11,15 @@ use underlay_systems::system::{
 
 use crate::parts;
 
-/// The system, with the gateway that this workspace builds: `scripts/test` sees to it.
+/// The gateway that this workspace builds: `scripts/test` sees to it.
+pub(crate) fn gateway() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().and_then(Path::parent).unwrap().join("underlay-gateway")
+}
+
+/// The system, with this gateway.
 pub(crate) static SPARK: Spark = Spark::with_variables(|name| match name {
-    "UNDERLAY_GATEWAY" => {
-        let test = std::env::current_exe().unwrap();
-        let folder = test.parent().and_then(Path::parent).unwrap();
-        Some(folder.join("underlay-gateway").display().to_string())
-    }
+    "UNDERLAY_GATEWAY" => Some(gateway().display().to_string()),
     other => std::env::var(other).ok(),
 });
 
