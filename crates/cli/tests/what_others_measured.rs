@@ -20,7 +20,7 @@ read_ahead = "16 KiB"
 [workload.w]
 kind = "command"
 limit = "20 s"
-run = "d=$(stat -c %d {data}); b=$((d / 256)):$((d % 256)); echo device $b ahead $(cat /sys/class/bdi/$b/read_ahead_kb)"
+run = "b=$(stat -c %Hd:%Ld {data}); echo device $b ahead $(cat /sys/class/bdi/$b/read_ahead_kb)"
 [workload.w.figures.ahead]
 unit = "KiB"
 better = "lower"

@@ -54,6 +54,7 @@ impl WallParts {
 
 /// One go at a run: from where its cells were counted to its end. A run that was resumed has several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct WallRecord {
     /// RFC 3339, UTC.
     pub started_at: String,

@@ -396,8 +396,10 @@ impl Bench {
                     drive::drive(&spec, &session, &window, observer, stop, "measuring", keep)
                 })
             })
-        })?;
-        self.clock.measured(driven.as_ref().ok().and_then(|driven| driven.window), spec.duration);
+        });
+        let begun = driven.as_ref().ok().and_then(|driven| driven.as_ref().ok()?.window);
+        self.clock.measured(begun, spec.duration);
+        let driven = driven?;
         // Whatever happened, the rest is clearing away, and that need not take modelled time.
         let _ = storages.set_pace(Pace::Immediate);
         let _ = session.release_cpu();

@@ -107,6 +107,20 @@ impl RunDirectory {
         write_json(&self.folder, HEAD, run)
     }
 
+    /// What is written when a run ends. The file stays as old as it was: the newest run is the one that began last.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn write_ended_run(&self, run: &Run) -> Result<(), RunError> {
+        let modified = self.folder.file(HEAD).and_then(|head| head.metadata()?.modified());
+        self.write_run(run)?;
+        if let Ok(modified) = modified {
+            // Should that fail, commands without a name take this run for the newest.
+            let _ = self.folder.file(HEAD).and_then(|head| head.set_modified(modified));
+        }
+        Ok(())
+    }
+
     /// # Errors
     /// When it can't be read, or is not a run's head.
     pub fn read_run(&self) -> Result<Run, RunError> {

@@ -270,7 +270,7 @@ fn run_rounds(
         run.walls.push(wall.clone());
         outcome.wall = Some(wall);
         // The cells are on record, which is worth more than this.
-        if let Err(error) = directory.write_run(run) {
+        if let Err(error) = directory.write_ended_run(run) {
             observer.notice(&error.to_string());
         }
     }

@@ -2,6 +2,7 @@
 //! directory, which writes down what it is asked for.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -77,7 +78,7 @@ impl Gateway {
             let whole = text.rfind('\n').map_or("", |end| &text[..end]);
             let lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             let of = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
-            if lines.last().is_some_and(|line| line["path"] == mark.as_str()) {
+            if lines.iter().any(|line| line["path"] == mark.as_str()) {
                 assert!(lines.iter().all(|line| line["left_out"] == 0), "the log has not all of them");
                 let told =
                     lines.iter().map(|line| (of(line, "method"), of(line, "path"), of(line, "operation")));
@@ -182,6 +183,19 @@ fn write_and_rename(version: &str, objects: usize, gateway: SocketAddr, folder: 
         .env("AWS_ACCESS_KEY_ID", KEY)
         .env("AWS_SECRET_ACCESS_KEY", SECRET)
         .env_remove("AWS_SESSION_TOKEN");
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let log = folder.join("client.log");
+    command.stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+    let mut child = command.spawn().unwrap();
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if began.elapsed() > LIMIT {
+            child.kill().unwrap();
+            break child.wait().unwrap();
+        }
+        std::thread::sleep(POLL);
+    };
+    assert!(status.success(), "{}", std::fs::read_to_string(log).unwrap());
 }
