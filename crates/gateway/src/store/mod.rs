@@ -492,6 +492,16 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         object_store::Error::NotImplemented { operation, implementer } => {
             Error::NotImplemented(format!("{implementer} can't do {operation}"))
         }
-        other => Error::Store(format!("{what}: {other}")),
+        other => Error::Store(format!("{what}: {other}{}", innermost(&other))),
     }
+}
+
+/// The innermost cause says most (a refused connection, a certificate that nobody trusts), and what is around it leaves it out.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let (text, said) = (error.to_string(), cause.to_string());
+    if text.contains(&said) { String::new() } else { format!(": {said}") }
 }
