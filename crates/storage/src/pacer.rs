@@ -18,6 +18,8 @@ use crate::waker::Waker;
 /// A sleeping thread is woken this late, or less: the rest of the way to an event it spins. Measured on
 /// virtual machines, where timers are 50 us late at the median.
 const SPIN: Duration = Duration::from_micros(60);
+/// Only so much of the spin is its own: until then any other thread of its CPU goes first.
+const BY_ITSELF: Duration = Duration::from_micros(20);
 
 /// Completes the requests of its devices in real time: sleeps until shortly before the earliest event and
 /// spins for the rest. Idle devices cost nothing. Stops with the value; requests still under way are
@@ -105,6 +107,9 @@ fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
             core.run(clock.now());
         } else if wait > SPIN {
             sleep(cores, waker, next_ns, Some(wait - SPIN));
+        } else if wait > BY_ITSELF {
+            // The load generator and the daemon's other threads have the same CPU, and waited for the end of the spin. Each of their turns is short.
+            thread::yield_now();
         } else {
             std::hint::spin_loop();
         }
