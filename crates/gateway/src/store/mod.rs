@@ -329,15 +329,7 @@ impl Backend {
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 // So S3 says that there is no such object to whoever may list a part of the bucket only.
                 Err(object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
-                    let mut listed = self.store.list_with_offset(None, &before_marker()?);
-                    while let Some(meta) = listed.next().await.transpose()?
-                        && meta.location <= path
-                    {
-                        if meta.location == path {
-                            return Ok(Some("no cluster's".to_owned()));
-                        }
-                    }
-                    Ok(None)
+                    Ok(self.is_listed(&path).await?.then(|| "no cluster's".to_owned()))
                 }
                 Err(error) => Err(error),
             }
@@ -441,11 +433,6 @@ fn part_bytes(size_bytes: u64) -> u64 {
     PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS))
 }
 
-/// A path behind which the marker is listed first, if it is there.
-fn before_marker() -> object_store::Result<Path> {
-    Ok(Path::parse(&names::OWNERS[..names::OWNERS.len() - 1])?)
-}
-
 fn marker_path() -> Result<Path> {
     Path::parse(names::OWNERS).map_err(|error| Error::InvalidArgument(error.to_string()))
 }
@@ -492,6 +479,10 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         object_store::Error::NotImplemented { operation, implementer } => {
             Error::NotImplemented(format!("{implementer} can't do {operation}"))
         }
+        denied @ (object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. }) => Error::Store(format!(
+            "{what}: the store denies it to the gateway, and S3 answers so of what is not there, too, where the bucket may not be listed (s3:ListBucket): {denied}"
+        )),
         other => Error::Store(format!("{what}: {other}")),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use object_store::ObjectStoreExt as _;
+use object_store::{Attribute, Attributes, ObjectStore as _, ObjectStoreExt as _, PutOptions};
 use underlay_gateway::engine::{
     CompletedPart, Conditions, CopyRequest, Engine, ListRequest, SourceConditions,
 };
@@ -347,6 +347,69 @@ async fn a_copy_of_parts_onto_the_same_bytes_is_settled() {
         assert!(get(&engine, "b", None).await.unwrap() == whole);
     }
     engine.close().await;
+}
+
+/// An object that is there before the gateway comes.
+async fn there(ground: &Ground, key: &str, bytes: &Bytes) {
+    let attributes = Attributes::from_iter([
+        (Attribute::ContentType, "text/csv"),
+        (Attribute::Metadata("origin".into()), "elsewhere"),
+    ]);
+    let options = PutOptions { attributes, ..PutOptions::default() };
+    ground.store.put_opts(&key.into(), bytes.clone().into(), options).await.unwrap();
+}
+
+/// S3 denies what is not there to whoever may not list the bucket: neither a deletion nor an absence follows from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_denied_is_neither_there_nor_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), Kind::S3);
+    let bytes = content(1, 70_000);
+    there(&ground, "listed", &bytes).await;
+    let engine = ground.open(directory.path()).await;
+    for key in ["a", "b", "dir/c", "dir/d"] {
+        stored(&engine, key, &bytes).await;
+    }
+    ground.drain(&engine).await;
+    let engine = reopened(&ground, engine, directory.path()).await;
+
+    ground.mood.denies_all_reads.store(true, Ordering::Relaxed);
+    for key in ["listed", "a"] {
+        let read = get(&engine, key, None).await;
+        assert!(matches!(&read, Err(Error::Store(why)) if why.contains("s3:ListBucket")), "{read:?}");
+    }
+    ground.mood.be_good();
+    assert_eq!(names(&engine).await, ["a", "b", "dir/c", "dir/d", "listed"]);
+    assert_eq!(get(&engine, "listed", None).await.as_ref(), Ok(&bytes));
+    assert_eq!(get(&engine, "a", None).await.as_ref(), Ok(&bytes));
+
+    // A deletion that was not carried out: nothing says that it was.
+    ground.mood.denies_all_reads.store(true, Ordering::Relaxed);
+    ground.mood.tell(&[Lie::Delete]);
+    let deletes = || ground.mood.deletes.load(Ordering::Relaxed);
+    delete(&engine, "a").await.unwrap();
+    until("it is not asked for again", || deletes() >= 2).await;
+    assert_eq!(engine.pending().0, 1);
+    ground.drain(&engine).await;
+    assert!(!ground.stored().await.iter().any(|(key, _)| key == "a"));
+
+    // One that was carried out shows in a listing, where what is not there is denied.
+    ground.mood.denies_reads.store(true, Ordering::Relaxed);
+    for key in ["b", "dir/d"] {
+        delete(&engine, key).await.unwrap();
+    }
+    until("a listing does not show it", || engine.is_clean()).await;
+
+    // And where that is denied as well, nobody knows.
+    ground.mood.denies_lists.store(true, Ordering::Relaxed);
+    delete(&engine, "dir/c").await.unwrap();
+    until("it is not said why", || {
+        engine.last_failure().is_some_and(|(_, why)| why.contains("s3:ListBucket"))
+    })
+    .await;
+    assert_eq!(engine.pending().0, 1);
+    ground.drain(&engine).await;
+    assert_eq!(ground.stored().await, [("listed".to_owned(), bytes)]);
 }
 
 /// The whole program over a directory that is somewhere else for a while.
