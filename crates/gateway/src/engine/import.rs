@@ -28,6 +28,18 @@ impl Progress {
 /// Objects of one commit.
 pub(super) const BATCH: usize = 2_000;
 
+/// Enters an object that a listing has told of: it stays known from now on, whatever the store says of it later, unless that is newer.
+pub(super) fn enter_listed(
+    change: &mut Change<'_>,
+    name: &Name,
+    found: &Found,
+    numbers: (u64, u64),
+    kind: Kind,
+) -> Result<()> {
+    enter(change, name, found, numbers, kind)?;
+    change.confirm_content(ContentId(numbers.1), found.modified_ms)
+}
+
 /// Enters an object that is in the store and that the metadata don't have. Of one in an S3 store the headers are asked for when
 /// somebody wants them; a directory has none.
 pub(super) fn enter(
@@ -131,7 +143,7 @@ impl Engine {
                         for (name, found, numbers) in &rows {
                             // What clients did while a first attempt was under way counts more.
                             if change.object(name)?.is_none() && change.pending(name)?.is_none() {
-                                enter(change, name, found, *numbers, kind)?;
+                                enter_listed(change, name, found, *numbers, kind)?;
                             }
                         }
                         done.map_or(Ok(()), |prefix| change.set_imported(&prefix))

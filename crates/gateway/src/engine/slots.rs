@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::import::{BATCH, enter};
+use super::import::{BATCH, enter_listed};
 use crate::config::Consistency;
 use crate::errors::{Error, Result};
 use crate::meta::{Change, Metadata, Name};
@@ -344,7 +344,7 @@ impl Engine {
                     self.committer
                         .commit(Vec::new(), move |change| {
                             rows.iter().try_for_each(|(name, found, numbers)| {
-                                enter(change, name, found, *numbers, kind)
+                                enter_listed(change, name, found, *numbers, kind)
                             })
                         })
                         .await?;

@@ -359,6 +359,52 @@ async fn there(ground: &Ground, key: &str, bytes: &Bytes) {
     ground.store.put_opts(&key.into(), bytes.clone().into(), options).await.unwrap();
 }
 
+/// Whoever put it there may have been a gateway that acknowledged it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_listing_told_of_is_not_forgotten_either() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = in_directory(&directory.path().join("store"));
+    for ground in [Ground::new(in_memory(), Kind::S3), Ground::new(files, Kind::Directory)] {
+        let local = directory.path().join(format!("{:?}", ground.kind));
+        let (older, newer, theirs) = (content(1, 200_000), content(2, 200_000), content(3, 70_000));
+        for (key, bytes) in [("a", &older), ("b", &newer), ("empty", &Bytes::new())] {
+            match ground.kind {
+                Kind::S3 => there(&ground, key, bytes).await,
+                Kind::Directory => drop(ground.store.put(&key.into(), bytes.clone().into()).await.unwrap()),
+            }
+        }
+        let engine = ground.open(&local).await;
+        for _ in 0..2 {
+            ground.mood.tell(&[Lie::NotFound]);
+            for key in ["a", "b"] {
+                let read = get(&engine, key, None).await;
+                assert!(is_withheld(&read, "has nothing there"), "{key}: {read:?}");
+            }
+            // A directory has no headers that it would be asked for.
+            let is_asked = ground.kind == Kind::S3;
+            assert_eq!(engine.resolve(BUCKET, "empty").await.is_err(), is_asked);
+            ground.mood.be_good();
+        }
+        assert_eq!(names(&engine).await, ["a", "b", "empty"]);
+        for (key, bytes) in [("a", &older), ("b", &newer), ("empty", &Bytes::new())] {
+            assert_eq!(get(&engine, key, None).await.as_ref(), Ok(bytes), "{key}");
+        }
+        // One answer of another's change is not believed, and two are.
+        let engine = reopened(&ground, engine, &local).await;
+        let known = engine.resolve(BUCKET, "a").await.unwrap().record;
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        ground.store.put(&"a".into(), theirs.clone().into()).await.unwrap();
+        ground.mood.tell_once(Lie::SizeOfHead);
+        // One request: of several, each asks for itself.
+        let contradiction = get(&engine, "a", Some(0..10)).await;
+        assert!(matches!(contradiction, Err(Error::Store(_))), "{contradiction:?}");
+        assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record, known);
+        assert!(get(&engine, "a", None).await.is_err());
+        assert_eq!(get(&engine, "a", None).await, Ok(theirs));
+        engine.close().await;
+    }
+}
+
 /// S3 denies what is not there to whoever may not list the bucket: neither a deletion nor an absence follows from it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_denied_is_neither_there_nor_gone() {
