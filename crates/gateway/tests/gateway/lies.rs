@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use object_store::{Attribute, Attributes, ObjectStore as _, ObjectStoreExt as _, PutOptions};
 use underlay_gateway::engine::{
-    CompletedPart, Conditions, CopyRequest, Engine, ListRequest, SourceConditions,
+    CompletedPart, Conditions, CopyRequest, Engine, ListRequest, PutRequest, SourceConditions,
 };
 use underlay_gateway::errors::Error;
 use underlay_gateway::model::{Checksums, Headers};
@@ -16,7 +16,7 @@ use underlay_gateway::store::Kind;
 
 use crate::faulty::{Etags, Lie};
 use crate::program::Program;
-use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, delete, get, in_directory, in_memory, put};
+use crate::rig::{BLOCK_BYTES, BUCKET, Ground, body_of, content, delete, get, in_directory, in_memory, put};
 use crate::signed::ask;
 
 /// Longer than what one request takes to the store.
@@ -403,6 +403,55 @@ async fn what_only_a_listing_told_of_is_not_forgotten_either() {
         assert_eq!(get(&engine, "a", None).await, Ok(theirs));
         engine.close().await;
     }
+}
+
+/// What an answer lacks was not taken away: headers that are known stay, and those that are not are asked for twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_without_headers_takes_none_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), Kind::S3);
+    let bytes = content(1, 70_000);
+    for key in ["head", "get"] {
+        there(&ground, key, &bytes).await;
+    }
+    ground.store.put(&"none".into(), bytes.clone().into()).await.unwrap();
+    let engine = ground.open(directory.path()).await;
+    let headers = Headers {
+        content_type: Some("text/html".to_owned()),
+        user: vec![("origin".to_owned(), "here".to_owned())],
+        ..Headers::default()
+    };
+    let request =
+        PutRequest { size_bytes: bytes.len() as u64, headers: headers.clone(), ..PutRequest::default() };
+    engine.put(BUCKET, "ours", request, body_of(&bytes), Box::new(|_, _| Ok(()))).await.unwrap();
+    ground.drain(&engine).await;
+    let engine = reopened(&ground, engine, directory.path()).await;
+
+    let type_of = async |engine: &Arc<Engine>, key: &str| {
+        let record = engine.resolve(BUCKET, key).await.unwrap().record;
+        record.headers.content_type.clone().map(|kind| (kind, record.headers.user.len()))
+    };
+    let csv = Some(("text/csv".to_owned(), 1));
+    ground.mood.tell_once(Lie::Bare);
+    assert_eq!(type_of(&engine, "head").await, csv);
+    ground.mood.tell_once(Lie::Bare);
+    let read = engine.resolve_to_read(BUCKET, "get", |_| 0).await.unwrap().record;
+    assert_eq!(read.headers.content_type.as_deref(), Some("text/csv"));
+    assert_eq!(type_of(&engine, "get").await, csv);
+    // From now on none has any: what was written here, or asked for before, does not depend on it.
+    ground.mood.tell(&[Lie::Bare]);
+    for _ in 0..2 {
+        assert_eq!(get(&engine, "ours", None).await.as_ref(), Ok(&bytes));
+        assert_eq!(engine.resolve(BUCKET, "ours").await.unwrap().record.headers, headers);
+        assert_eq!(type_of(&engine, "head").await, csv);
+        assert_eq!(get(&engine, "get", None).await.as_ref(), Ok(&bytes));
+        assert_eq!(type_of(&engine, "get").await, csv);
+    }
+    ground.mood.be_good();
+    // An object that has none indeed can be read all the same.
+    assert_eq!(type_of(&engine, "none").await, None);
+    assert_eq!(get(&engine, "none", None).await.as_ref(), Ok(&bytes));
+    engine.close().await;
 }
 
 /// S3 denies what is not there to whoever may not list the bucket: neither a deletion nor an absence follows from it.
