@@ -12,6 +12,7 @@ mod expiry;
 mod flush;
 mod import;
 mod list;
+mod mounted;
 mod owners;
 mod pages;
 mod parts;
@@ -82,6 +83,8 @@ pub struct Setup {
     pub alone: Option<Alone>,
     /// What the local disk is encrypted with.
     pub at_rest: Option<Arc<AtRest>>,
+    /// A directory that has nothing of what was stored there is the right one all the same.
+    pub into_empty: bool,
 }
 
 /// See the module.
@@ -345,6 +348,7 @@ impl Engine {
             counters: Counters::default(),
         };
         engine.open_buckets().await?;
+        engine.check_mounted().await?;
         if engine.setup.alone.is_none() {
             engine.check_stores().await?;
             engine.take_over(progress).await?;
@@ -353,6 +357,7 @@ impl Engine {
         engine.start_flushing().map_err(|error| error.to_string())?;
         engine.start_expiring();
         engine.start_looking_out();
+        engine.start_watching();
         Ok(engine)
     }
 

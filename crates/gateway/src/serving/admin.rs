@@ -113,7 +113,7 @@ impl Admin {
             ),
             ("/health/live", _) => plain(StatusCode::OK, "alive\n".to_owned()),
             ("/health/ready", Some(opened)) if self.readiness.is_ready() && opened.can_serve() => {
-                plain(StatusCode::OK, "ready\n".to_owned())
+                plain(StatusCode::OK, format!("ready\n{}", opened.said_of_away()))
             }
             ("/health/ready", Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
             ("/health/ready", None) => self.not_yet(),
@@ -158,6 +158,17 @@ impl Opened {
     fn can_serve(&self) -> bool {
         let has_lease = self.cluster.as_ref().is_none_or(|(ownership, _)| ownership.has_lease());
         has_lease && !self.engine.is_broken()
+    }
+
+    /// What it has goes on being served, so it is ready all the same.
+    fn said_of_away(&self) -> String {
+        let away = self.engine.away_stores();
+        let line = |bucket: &String| {
+            format!(
+                "the directory of bucket {bucket} is not there, or is another one than was opened: is it mounted?\n"
+            )
+        };
+        away.iter().map(line).collect()
     }
 
     fn status(&self, requests: &Requests) -> GatewayStatus {

@@ -65,6 +65,7 @@ pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Shari
         sharing,
         alone: None,
         at_rest: secrets.at_rest.clone(),
+        into_empty: false,
     }
 }
 
@@ -77,29 +78,32 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens the engine and joins the cluster, if there is one. One that is `only_draining` is given no keys there.
+    /// Opens the engine for draining, also [into an empty directory](Setup::into_empty), and joins the cluster, if there is one, where it is given
+    /// no keys.
     ///
     /// # Errors
     /// When either can't be.
-    pub(crate) async fn open(
+    pub(crate) async fn to_drain(
         config: &Config,
         secrets: &Secrets,
-        only_draining: bool,
+        into_empty: bool,
     ) -> Result<Opened, String> {
         let locked = lock_directory(&config.local.directory)?;
-        Opened::open_locked(config, secrets, locked, &Progress::default(), only_draining).await
+        let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
+        let setup = Setup { into_empty, ..setup_of(config, secrets, sharing) };
+        Opened::open_locked(config, secrets, (setup, peers), locked, &Progress::default(), true).await
     }
 
     async fn open_locked(
         config: &Config,
         secrets: &Secrets,
+        (setup, peers): (Setup, Option<Arc<Peers>>),
         locked: (Folder, std::fs::File),
         progress: &Progress,
         only_draining: bool,
     ) -> Result<Opened, String> {
-        let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
-        let ownership = sharing.as_ref().map(|sharing| Arc::clone(&sharing.ownership));
-        let engine = Engine::open_locked(setup_of(config, secrets, sharing), locked, progress).await?;
+        let ownership = setup.sharing.as_ref().map(|sharing| Arc::clone(&sharing.ownership));
+        let engine = Engine::open_locked(setup, locked, progress).await?;
         let member = match &ownership {
             None => None,
             Some(ownership) => {
@@ -114,8 +118,13 @@ impl Opened {
     ///
     /// # Errors
     /// When it can't be opened.
-    pub(crate) async fn alone(config: &Config, secrets: &Secrets, alone: Alone) -> Result<Opened, String> {
-        let setup = Setup { alone: Some(alone), ..setup_of(config, secrets, None) };
+    pub(crate) async fn alone(
+        config: &Config,
+        secrets: &Secrets,
+        alone: Alone,
+        into_empty: bool,
+    ) -> Result<Opened, String> {
+        let setup = Setup { alone: Some(alone), into_empty, ..setup_of(config, secrets, None) };
         let engine = Engine::open(setup).await?;
         Ok(Opened { engine, member: None, ownership: None, peers: None })
     }
@@ -232,7 +241,9 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     // A large bucket may take hours to list: whoever supervises the gateway must not take it for dead meanwhile.
     tokio::spawn(admin::serve(admin_listener, Arc::clone(&admin)));
 
-    let opening = Opened::open_locked(&config, &secrets, locked, &admin.progress, false);
+    let (sharing, peers) = cluster::sharing_of(&config, &secrets)?.unzip();
+    let setup = setup_of(&config, &secrets, sharing);
+    let opening = Opened::open_locked(&config, &secrets, (setup, peers), locked, &admin.progress, false);
     let opened = tokio::select! {
         opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.

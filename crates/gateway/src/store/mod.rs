@@ -5,6 +5,7 @@ mod crypto;
 mod links;
 mod names;
 mod open;
+mod root;
 mod turns;
 mod unfinished;
 
@@ -12,6 +13,7 @@ pub(crate) use confirm::Fingerprint;
 pub(crate) use names::OWNERS;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use open::{Reached, create_below, open};
+pub(crate) use root::Identity;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,8 +86,8 @@ pub struct Backend {
     store: Arc<dyn ObjectStore>,
     pub kind: Kind,
     most_path_bytes: usize,
-    /// Where a directory is: there links have to be looked out for.
-    root: Option<Arc<std::path::PathBuf>>,
+    /// Of a directory: there links have to be looked out for, and that it is still mounted.
+    root: Option<Arc<root::Root>>,
     turns: turns::Turns,
     etags: Arc<confirm::Etags>,
 }
@@ -105,24 +107,53 @@ impl Backend {
         Backend { most_path_bytes: self.most_path_bytes.saturating_sub(prefix_bytes), ..self }
     }
 
-    /// The same, in a directory of this machine.
-    fn at(self, root: &std::path::Path) -> Backend {
-        Backend { root: Some(Arc::new(root.to_owned())), ..self }
+    /// The same, in a directory of this machine, which has to stay the one that it is now.
+    ///
+    /// # Errors
+    /// When it can't be opened.
+    pub fn at(self, root: &std::path::Path) -> std::io::Result<Backend> {
+        Ok(Backend { root: Some(Arc::new(root::Root::open(root)?)), ..self })
     }
 
-    /// As [`path`](Self::path), for a request to the store: one through a link is refused.
+    /// As [`path`](Self::path), for a request to the store: one through a link is refused, and one to another directory than was opened.
     async fn reach(&self, key: &str) -> Result<Path> {
         let path = self.path(key)?;
-        let Some(root) = self.root.clone() else { return Ok(path) };
         let looked_at = path.clone();
-        let look = tokio::task::spawn_blocking(move || links::check(&root, &looked_at));
-        match tokio::time::timeout(PATIENCE, look).await {
-            Ok(Ok(outcome)) => outcome.map(|()| path),
+        self.of_root(move |root| root.check().and_then(|()| links::check(root.path(), &looked_at))).await?;
+        Ok(path)
+    }
+
+    /// Looks at the store's directory, if it is one.
+    async fn of_root(&self, look: impl FnOnce(&root::Root) -> Result<()> + Send + 'static) -> Result<()> {
+        let Some(root) = self.root.clone() else { return Ok(()) };
+        match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(move || look(&root))).await {
+            Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => Err(Error::Store(format!("cannot look at the store's directory: {error}"))),
             Err(_) => {
                 Err(Error::Store(format!("the directory does not answer for {} s", PATIENCE.as_secs())))
             }
         }
+    }
+
+    /// # Errors
+    /// When the store is a directory that is not there now, or was exchanged.
+    pub(crate) async fn check_there(&self) -> Result<()> {
+        self.of_root(root::Root::check).await
+    }
+
+    /// Whether it was not there when it was last looked at.
+    pub(crate) fn is_away(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| root.is_away())
+    }
+
+    /// How often its directory has come back; `None` where it has none.
+    pub(crate) fn returns(&self) -> Option<u64> {
+        self.root.as_ref().map(|root| root.returns())
+    }
+
+    /// Where its directory is, and which one.
+    pub(crate) fn root(&self) -> Option<(&std::path::Path, Identity)> {
+        self.root.as_ref().map(|root| (root.path(), root.identity()))
     }
 
     /// Waits until nobody else of this process writes to the key.
@@ -146,14 +177,16 @@ impl Backend {
         Ok(path)
     }
 
-    /// Waits for the store, but not for ever.
+    /// Waits for the store, but not for ever. What a directory says counts only if it is still the one that was opened.
     async fn patiently<T>(
         &self,
         what: &str,
         work: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
         let patience = if matches!(what, "HEAD" | "GET") { READ_PATIENCE } else { PATIENCE };
-        match tokio::time::timeout(patience, work).await {
+        let outcome = tokio::time::timeout(patience, work).await;
+        self.check_there().await?;
+        match outcome {
             Ok(outcome) => outcome.map_err(|error| failed(what, error)),
             Err(_) => Err(Error::Store(format!("{what}: no answer for {} s", patience.as_secs()))),
         }
@@ -200,13 +233,13 @@ impl Backend {
         mut body: BoxStream<'_, Result<Bytes>>,
         may_go_on: &MayGoOn<'_>,
     ) -> Result<Option<String>> {
-        let path = self.reach(key).await?;
         let attributes = self.attributes(headers);
         if size_bytes <= PART_BYTES {
             let mut payload = Vec::new();
             while let Some(piece) = body.next().await {
                 payload.push(piece?);
             }
+            let path = self.reach(key).await?;
             let mode = match only {
                 Only::Always => PutMode::Overwrite,
                 Only::IfAbsent => PutMode::Create,
@@ -224,6 +257,7 @@ impl Backend {
             // `object_store` can't make its completion conditional; `head` before it is the best there is.
             self.check(key, only).await?;
         }
+        let path = self.reach(key).await?;
         may_go_on()?;
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let upload =
@@ -340,6 +374,7 @@ impl Backend {
     /// Writes down which gateways the store belongs to, unless that stands there already.
     pub(crate) async fn mark(&self, text: &str) -> Result<()> {
         let path = marker_path()?;
+        self.check_there().await?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = self.store.put_opts(&path, PutPayload::from(text.to_owned()), options);
         match self.patiently("PUT", async { put.await.map(drop) }).await {
@@ -378,13 +413,22 @@ impl Backend {
             }
             None => self.store.list(folder.as_ref()),
         };
+        // A directory that was unmounted meanwhile has listed a part.
+        let looked = |backend: Backend| {
+            futures_util::stream::once(async move { backend.check_there().await.err().map(Err) })
+                .filter_map(std::future::ready)
+        };
+        let (before, behind) = (looked(self.clone()), looked(self.clone()));
         let (backend, mut is_told) = (self.clone(), false);
-        Ok(listed
+        let listed = listed
             .filter_map(move |entry| {
                 let entry = entry.map_err(|error| failed("LIST", error)).map(|meta| {
                     let key = key_of(&meta.location);
                     let is_reachable = backend.path(&key).is_ok_and(|path| path == meta.location)
-                        && backend.root.as_ref().is_none_or(|root| links::check(root, &meta.location).is_ok());
+                        && backend
+                            .root
+                            .as_ref()
+                            .is_none_or(|root| links::check(root.path(), &meta.location).is_ok());
                     let is_marker = meta.location.as_ref() == names::OWNERS;
                     if !is_reachable && !is_marker && !std::mem::replace(&mut is_told, true) {
                         // Others have put it there.
@@ -396,8 +440,8 @@ impl Backend {
                     is_reachable.then(|| (key, found(&meta, &Attributes::default())))
                 });
                 std::future::ready(entry.transpose())
-            })
-            .boxed())
+            });
+        Ok(before.chain(listed).chain(behind).boxed())
     }
 
     /// Whether no key leads to anything in the store.

@@ -47,7 +47,10 @@ pub(crate) fn open(place: &StorePlace, reached: &Reached) -> Result<Backend, Ope
 fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
     let failed = |error: &dyn std::fmt::Display| OpenError(format!("{}: {error}", directory.display()));
     // Others who can write there could make the gateway write through a link of theirs.
-    let folder = Folder::open(directory).map_err(|error| failed(&error))?;
+    let folder = Folder::open(directory).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => failed(&"it is not there; is what it lies on mounted?"),
+        _ => failed(&error),
+    })?;
     let length = directory.as_os_str().len();
     if length > MOST_DIRECTORY_BYTES {
         return Err(failed(&format_args!(
@@ -60,7 +63,7 @@ fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
         .with_fsync(true)
         // An empty directory would be in the way of an object of its name.
         .with_automatic_cleanup(true);
-    Ok(Backend::new(Arc::new(store), Kind::Directory).at(folder.path()))
+    Backend::new(Arc::new(store), Kind::Directory).at(folder.path()).map_err(|error| failed(&error))
 }
 
 fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, OpenError> {

@@ -15,9 +15,7 @@ use underlay_gateway::model::{Checksums, Headers};
 use underlay_gateway::store::Kind;
 
 use crate::faulty::{Etags, Lie};
-use crate::program::Program;
 use crate::rig::{BLOCK_BYTES, BUCKET, Ground, body_of, content, delete, get, in_directory, in_memory, put};
-use crate::signed::ask;
 
 /// Longer than what one request takes to the store.
 const IN_PARTS: usize = 20 << 20;
@@ -505,51 +503,4 @@ async fn what_is_denied_is_neither_there_nor_gone() {
     assert_eq!(engine.pending().0, 1);
     ground.drain(&engine).await;
     assert_eq!(ground.stored().await, [("listed".to_owned(), bytes)]);
-}
-
-/// The whole program over a directory that is somewhere else for a while.
-#[test]
-fn a_directory_that_is_not_mounted_empties_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let (objects, away) = (directory.path().join("objects"), directory.path().join("away"));
-    std::fs::create_dir(&objects).unwrap();
-    let sections = format!("[bucket.lake]\nstore = \"{}\"\nwrite = \"through\"\n", objects.display());
-    let mut program = Program::start(directory.path(), &sections);
-    for key in ["a", "b"] {
-        assert_eq!(ask(program.address, "PUT", &format!("/lake/{key}"), &[], b"kept").unwrap().status, 200);
-    }
-    // The cache has them: the next start has not.
-    program.kill_and_start();
-    std::fs::rename(&objects, &away).unwrap();
-    std::fs::create_dir(&objects).unwrap();
-    for _ in 0..2 {
-        let reply = ask(program.address, "GET", "/lake/a", &[], b"").unwrap();
-        assert_eq!(reply.status, 503, "{reply:?}");
-        assert!(reply.text().contains("it stays known"), "{}", reply.text());
-    }
-    assert_eq!(ask(program.address, "HEAD", "/lake/a", &[], b"").unwrap().status, 200);
-    let listed = ask(program.address, "GET", "/lake?list-type=2", &[], b"").unwrap();
-    assert_eq!(crate::signed::tags(&listed.text(), "Key"), ["a", "b"]);
-    let header = format!("Authorization: Bearer {}\r\n", program.token());
-    let metrics = program.ask("/metrics", &header).unwrap();
-    assert!(metrics.contains("\nunderlay_gateway_withheld_by_store_total 2\n"), "{metrics}");
-    std::fs::remove_dir(&objects).unwrap();
-    std::fs::rename(&away, &objects).unwrap();
-    for key in ["a", "b"] {
-        let reply = ask(program.address, "GET", &format!("/lake/{key}"), &[], b"").unwrap();
-        assert_eq!((reply.status, reply.text().as_str()), (200, "kept"));
-    }
-    // The same files on another disk, as a backup brings them back.
-    program.kill_and_start();
-    std::fs::rename(&objects, &away).unwrap();
-    let copied = std::process::Command::new("cp").arg("-a").args([&away, &objects]).status().unwrap();
-    assert!(copied.success());
-    for key in ["a", "b"] {
-        let read = || ask(program.address, "GET", &format!("/lake/{key}"), &[], b"").unwrap();
-        // The first one finds it out.
-        let reply = Some(read()).filter(|reply| reply.status == 200).unwrap_or_else(read);
-        assert_eq!((reply.status, reply.text().as_str()), (200, "kept"));
-    }
-    let (_, log) = program.stop();
-    assert_eq!(log.matches("what to do: see that the store is the right one").count(), 1, "{log}");
 }
