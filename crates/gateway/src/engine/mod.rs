@@ -51,8 +51,8 @@ use crate::at_rest::AtRest;
 use crate::blocks::{Blocks, Counts, Whose};
 use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
 use crate::errors::{Error, Result};
-use crate::journal::Journal;
 use crate::journal::frame::Framing;
+use crate::journal::{Commits, Journal};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
@@ -276,6 +276,7 @@ impl Engine {
             underlay_files::remove_tree(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
         }
         let framing = Framing::new(setup.at_rest.clone());
+        let commits = Commits::open(&journal_folder).map_err(|error| error.to_string())?;
         let journal = recover(&metadata, journal_folder, setup.local.journal_bytes, framing)
             .map_err(|error| error.to_string())?;
         let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
@@ -286,6 +287,7 @@ impl Engine {
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
             Committer::start(metadata.database(), move |effects| {
+                commits.note(effects.commits);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
                 journal.release(effects.released);
             })

@@ -139,6 +139,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::journal::Noted;
     use crate::meta::{Committer, Metadata};
     use crate::model::StoredRecord;
     use crate::store::Kind;
@@ -146,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_recorded_is_looked_for() {
         let (local, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let metadata = Metadata::open(&local.path().join("metadata"), 1 << 20, 0).unwrap();
+        let metadata = Metadata::open(&local.path().join("metadata"), 1 << 20, Noted::default()).unwrap();
         let committer = Committer::start(metadata.database(), |_| {}).unwrap();
         let name = |bucket: &str, key: &str| Name::new(bucket, key);
         let enter = committer.commit(Vec::new(), move |change| {
