@@ -40,8 +40,8 @@ pub use upload::{MOST_PARTS, PartSummary};
 pub use write::{PutRequest, Stored, Verify};
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use underlay_files::{Access, Folder};
@@ -105,6 +105,10 @@ pub struct Engine {
     /// Slots that others have, where this one is [alone](Setup::alone).
     others: HashSet<u16>,
     next_number: AtomicU64,
+    /// The directory below which clients make buckets, where it is one that is there.
+    under: OnceLock<Backend>,
+    /// Buckets are made and removed one at a time.
+    making: tokio::sync::Mutex<()>,
     /// Contents of which the log has said that the store withholds them.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
@@ -160,6 +164,8 @@ pub(crate) struct BucketState {
     /// The longest prefix first.
     pub(crate) rules: Vec<RuleState>,
     pub(crate) looked: Mutex<owners::Looked>,
+    /// Whether what its store has is still to be listed, as soon as it is mounted. Nothing is answered before.
+    pub(crate) is_unlisted: AtomicBool,
 }
 
 pub(crate) struct RuleState {
@@ -345,6 +351,8 @@ impl Engine {
             sealed_by,
             others,
             next_number,
+            under: OnceLock::new(),
+            making: tokio::sync::Mutex::default(),
             told: Mutex::default(),
             _lock: lock,
             counters: Counters::default(),

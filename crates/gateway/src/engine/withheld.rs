@@ -21,6 +21,8 @@ enum Meaning {
     AsKnown,
     /// Somebody else has changed or deleted it.
     Changed,
+    /// It has nothing there, where only a listing told of something that nobody has asked for since: that listing may have been behind.
+    Unseen,
     /// It was stored there, and the store says something that nobody else's change would explain.
     Withheld(&'static str),
 }
@@ -49,7 +51,7 @@ fn is_alike(one: &Found, other: &Found) -> bool {
 
 /// Whether a directory has the same file under another inode, as after it was moved to another disk, or mounted anew: an ETag there is
 /// inode, time of change in microseconds and size.
-fn is_same_file(content: &ContentRecord, found: &Found) -> bool {
+pub(super) fn is_same_file(content: &ContentRecord, found: &Found) -> bool {
     let Place::Remote { etag, .. } = &content.place else { return false };
     let without_inode = |etag: &Option<String>| Some(bare(etag.as_deref()?).split_once('-')?.1.to_owned());
     let known = without_inode(etag);
@@ -67,12 +69,12 @@ fn with_etag(place: &Place, found: &Found) -> Place {
 impl Engine {
     /// The store does not give what the metadata have of this version of an object. If others have changed it, it is taken as it is now, once the
     /// store has said so twice. Where the store has nothing, or what is older, it stays known, however: to forget it since a store is not mounted,
-    /// is another one, or is a little behind, would lose it for good.
+    /// is another one, or is a little behind, would lose it for good. What only a listing has ever told of is forgotten if another listing has it not.
     ///
     /// # Errors
     /// When it is withheld, or the store does not say what it has.
     pub(super) async fn refresh(&self, state: &BucketState, name: &Name, version: u64) -> Result<()> {
-        let mut before: Option<Found> = None;
+        let (mut before, mut is_missed): (Option<Found>, bool) = (None, false);
         loop {
             let found = match state.backend.head(&name.key).await {
                 Ok(found) => Some(found),
@@ -82,6 +84,13 @@ impl Engine {
             let is_sure = matches!((&before, &found), (Some(before), Some(found)) if is_alike(before, found));
             let (content, meaning) = self.compare(state, name, version, found.clone(), is_sure).await?;
             match meaning {
+                Meaning::Unseen if !std::mem::replace(&mut is_missed, true) => {
+                    tokio::time::sleep(BETWEEN).await;
+                }
+                Meaning::Unseen if state.backend.lists(&name.key).await? => {
+                    return Err(self.withheld(name, content, "has nothing there"));
+                }
+                Meaning::Unseen => return self.forget_unseen(name, version).await,
                 Meaning::AsKnown => return Ok(()),
                 Meaning::Changed if is_sure => {
                     self.counters.strangers.fetch_add(1, Ordering::Relaxed);
@@ -131,6 +140,7 @@ impl Engine {
                     None => meaning_of_empty(&record, found.as_ref()),
                 };
                 let meaning = match (&content, &found) {
+                    (_, None) if record.only_listed && meaning != Meaning::AsKnown => Meaning::Unseen,
                     (Some((id, known)), Some(found))
                         if meaning != Meaning::AsKnown
                             && kind == Kind::Directory
@@ -151,6 +161,24 @@ impl Engine {
                 Ok((content.map(|(id, _)| id), meaning))
             })
             .await
+    }
+
+    /// Neither a HEAD nor a listing has it now: so it was deleted before a listing that was behind told of it.
+    async fn forget_unseen(&self, name: &Name, version: u64) -> Result<()> {
+        let at = name.clone();
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let known = change.object(&at)?.filter(|known| known.version == version && known.only_listed);
+                if known.is_none() || change.pending(&at)?.is_some() {
+                    return Ok(());
+                }
+                change.set_object(&at, None)?;
+                change.set_stored(&at, None)
+            })
+            .await?;
+        self.counters.strangers.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!("{name} was listed once, and is neither listed now nor there: it is forgotten");
+        Ok(())
     }
 
     fn withheld(&self, name: &Name, content: Option<ContentId>, why: &str) -> Error {

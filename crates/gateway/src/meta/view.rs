@@ -187,10 +187,14 @@ impl View {
     }
 
     /// Those of a bucket, as long as `take` wants more of them.
-    pub(crate) fn stored_in(&self, bucket: &str, mut take: impl FnMut(&Name) -> Result<bool>) -> Result<()> {
+    pub(crate) fn stored_in(
+        &self,
+        bucket: &str,
+        mut take: impl FnMut(&Name, StoredRecord) -> Result<bool>,
+    ) -> Result<()> {
         let start = Name::new(bucket, "").to_bytes();
-        scan(&self.open(STORED)?, Bound::Included(&start), |key, _| match Name::from_bytes(key) {
-            Some(name) if name.bucket == bucket => take(&name),
+        scan(&self.open(STORED)?, Bound::Included(&start), |key, value| match Name::from_bytes(key) {
+            Some(name) if name.bucket == bucket => take(&name, decode(value)?),
             _ => Ok(false),
         })
     }

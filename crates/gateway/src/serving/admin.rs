@@ -160,15 +160,14 @@ impl Opened {
         has_lease && !self.engine.is_broken()
     }
 
-    /// What it has goes on being served, so it is ready all the same.
+    /// What it has goes on being served, so it is ready all the same. Anybody may ask, so it names no bucket.
     fn said_of_away(&self) -> String {
-        let away = self.engine.away_stores();
-        let line = |bucket: &String| {
-            format!(
-                "the directory of bucket {bucket} is not there, or is another one than was opened: is it mounted?\n"
-            )
-        };
-        away.iter().map(line).collect()
+        match self.engine.away_stores().len() {
+            0 => String::new(),
+            count => format!(
+                "{count} stores are directories that are not there, or are not the ones that are expected: are they mounted? /status names the buckets\n"
+            ),
+        }
     }
 
     fn status(&self, requests: &Requests) -> GatewayStatus {

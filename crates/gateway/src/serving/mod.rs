@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use underlay_files::Folder;
 
 use crate::cluster::{self, Member, Peers};
-use crate::config::{Config, Secrets};
+use crate::config::{Config, Secrets, StorePlace};
 use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
 use crate::ownership::Ownership;
 use crate::s3::{Forms, Permissions, service};
@@ -215,7 +215,9 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     // Other gateways have as many places as clients, and what is sent on to them takes a connection for each request.
     let of_gateways =
         config.cluster.as_ref().map_or(0, |_| config.limits.connections + config.limits.requests);
-    descriptors::make_room_for(config.limits.connections, of_gateways)?;
+    let is_directory = |place: &StorePlace| matches!(place, StorePlace::Directory(_));
+    let directories = config.buckets.iter().filter(|bucket| is_directory(&bucket.store)).count();
+    descriptors::make_room_for(config.limits.connections, of_gateways, directories)?;
     let secrets = Secrets::read(&config)?;
     let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
     // Both are taken before the work begins: a port that is in use shows at once.
@@ -251,6 +253,11 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         _ = interrupt.recv() => return Ok(()),
     };
     let engine = Arc::clone(&opened.engine);
+    // With those that clients have made.
+    let directories = engine.count_directories();
+    if let Err(why) = descriptors::make_room_for(config.limits.connections, of_gateways, directories) {
+        tracing::warn!("{why}");
+    }
     admin.opens(Arc::clone(&engine), opened.ownership.clone().zip(opened.peers.clone()));
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
     let access_log = Arc::new(access_log);

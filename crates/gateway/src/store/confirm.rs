@@ -343,6 +343,15 @@ impl Backend {
         Ok(found(&answer.meta, &answer.attributes))
     }
 
+    /// Whether a listing has this key.
+    ///
+    /// # Errors
+    /// When the store can't be listed.
+    pub(crate) async fn lists(&self, key: &str) -> Result<bool> {
+        let path = self.path(key)?;
+        self.patiently("LIST", self.is_listed(&path)).await
+    }
+
     /// Whether a listing has something at this path.
     pub(super) async fn is_listed(&self, path: &Path) -> object_store::Result<bool> {
         let folder = path.as_ref().rfind('/').map(|end| Path::parse(&path.as_ref()[..end])).transpose()?;

@@ -44,6 +44,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// A read that goes on for longer is given up: nothing can come of it late.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
 
+/// A look at a directory itself is short, unless what it lies on hangs.
+const LOOK_PATIENCE: Duration = Duration::from_secs(10);
+
 const MOST_MARKER_BYTES: u64 = 1024;
 
 /// S3's own limit, with the prefix of the bucket's objects.
@@ -123,14 +126,38 @@ impl Backend {
         Ok(path)
     }
 
-    /// Looks at the store's directory, if it is one.
+    /// Looks at the store's directory, if it is one. Where a mount hangs, each look would keep a thread, and they would soon be all there are.
     async fn of_root(&self, look: impl FnOnce(&root::Root) -> Result<()> + Send + 'static) -> Result<()> {
+        match &self.root {
+            Some(root) if root.hangs() => Err(root::not_there()),
+            Some(_) => self.look_at_root(look).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn look_at_root(
+        &self,
+        look: impl FnOnce(&root::Root) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
         let Some(root) = self.root.clone() else { return Ok(()) };
-        match tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(move || look(&root))).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(error)) => Err(Error::Store(format!("cannot look at the store's directory: {error}"))),
+        let looking = async {
+            let place = Arc::clone(&root.looks).acquire_owned().await;
+            let root = Arc::clone(&root);
+            let looked = tokio::task::spawn_blocking(move || {
+                let outcome = look(&root);
+                root.note_answer();
+                drop(place);
+                outcome
+            });
+            looked
+                .await
+                .map_err(|error| Error::Store(format!("cannot look at the store's directory: {error}")))?
+        };
+        match tokio::time::timeout(LOOK_PATIENCE, looking).await {
+            Ok(outcome) => outcome,
             Err(_) => {
-                Err(Error::Store(format!("the directory does not answer for {} s", PATIENCE.as_secs())))
+                root.note_hanging();
+                Err(root::not_there())
             }
         }
     }
@@ -139,6 +166,31 @@ impl Backend {
     /// When the store is a directory that is not there now, or was exchanged.
     pub(crate) async fn check_there(&self) -> Result<()> {
         self.of_root(root::Root::check).await
+    }
+
+    /// The same for who looks now and then: also at one that hangs, since the thread that does may never come back.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn watch(&self) -> Result<()> {
+        self.look_at_root(root::Root::check).await
+    }
+
+    /// The directory that was opened is not the one that is expected: it counts as away until [`accept`](Self::accept).
+    pub(crate) fn await_another(&self) {
+        self.root.iter().for_each(|root| root.await_another());
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| root.is_awaited())
+    }
+
+    /// Blocks.
+    ///
+    /// # Errors
+    /// When the path does not name this one.
+    pub(crate) fn accept(&self, identity: Identity) -> std::io::Result<()> {
+        self.root.as_ref().map_or(Ok(()), |root| root.accept(identity))
     }
 
     /// Whether it was not there when it was last looked at.

@@ -403,6 +403,34 @@ async fn what_only_a_listing_told_of_is_not_forgotten_either() {
     }
 }
 
+/// Else what was deleted before it would be back for good. What somebody has read stays known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_listing_that_was_behind_told_of_is_forgotten() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ground, local) = (Ground::new(in_memory(), Kind::S3), directory.path().join("local"));
+    let bytes = content(1, 70_000);
+    for key in ["gone", "read", "unsaid"] {
+        there(&ground, key, &bytes).await;
+    }
+    there(&ground, "empty", &Bytes::new()).await;
+    let engine = ground.open(&local).await;
+    assert_eq!(get(&engine, "read", None).await.as_ref(), Ok(&bytes));
+    let engine = reopened(&ground, engine, &local).await;
+    for key in ["gone", "read", "empty"] {
+        ground.store.delete(&key.into()).await.unwrap();
+    }
+    // As long as the store can't be listed it may be anything.
+    ground.mood.denies_lists.store(true, Ordering::Relaxed);
+    assert!(matches!(get(&engine, "gone", None).await, Err(Error::Store(_))));
+    ground.mood.be_good();
+    for key in ["gone", "empty"] {
+        assert_eq!(get(&engine, key, None).await, Err(Error::NoSuchKey), "{key}");
+    }
+    assert!(is_withheld(&get(&engine, "read", None).await, "has nothing there"));
+    assert_eq!(names(&engine).await, ["read", "unsaid"]);
+    engine.close().await;
+}
+
 /// What an answer lacks was not taken away: headers that are known stay, and those that are not are asked for twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_without_headers_takes_none_away() {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use underlay_gateway::engine::Conditions;
+use underlay_gateway::engine::{Conditions, Engine};
 use underlay_gateway::errors::Error;
 use underlay_gateway::store::Kind;
 
@@ -127,7 +127,11 @@ fn nothing_is_stored_in_the_place_of_a_directory_that_is_away() {
         assert_eq!(ask(program.address, "DELETE", "/lake/c", &[], b"").unwrap().status, 204);
         wait_for("it does not say so", || {
             let ready = program.ask("/health/ready", "").unwrap();
-            metrics(&program).contains("_away_stores 1\n") && ready.contains("bucket lake is not there")
+            // Anybody may ask, so it names no bucket.
+            metrics(&program).contains("_away_stores 1\n")
+                && ready.starts_with("HTTP/1.1 200")
+                && ready.contains("1 stores are directories that are not there")
+                && !ready.contains("lake")
         });
         wait_for("nothing is tried", || !metrics(&program).contains("_flush_failures_total 0\n"));
         for _ in 0..2 {
@@ -166,10 +170,16 @@ async fn what_was_stored_when_it_went_is_confirmed_where_it_is() {
     ground.root = Some(disk.objects.clone());
     let engine = ground.open(&local).await;
     let bytes = content(1, 70_000);
+    // What is stored there tells it from any other.
+    put(&engine, "z", &bytes, Conditions::default()).await.unwrap();
+    while !engine.is_clean() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let (puts, gets) = (&ground.mood.puts, &ground.mood.gets);
     ground.mood.holds_puts.store(true, Ordering::Relaxed);
+    let before = puts.load(Ordering::Relaxed);
     put(&engine, "a", &bytes, Conditions::default()).await.unwrap();
-    while puts.load(Ordering::Relaxed) == 0 {
+    while puts.load(Ordering::Relaxed) == before {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // The store has it, and the answer to whether it has is on its way.
@@ -181,32 +191,26 @@ async fn what_was_stored_when_it_went_is_confirmed_where_it_is() {
     }
     disk.take_away();
     ground.mood.holds_answers.store(false, Ordering::Relaxed);
-    let begun = Instant::now();
-    while !engine.last_failure().is_some_and(|(_, why)| why.contains("is it mounted?")) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", engine.last_failure());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_it_says(&engine, "is it mounted?").await;
     assert_eq!((engine.pending().0, get(&engine, "a", None).await.as_ref()), (1, Ok(&bytes)));
     engine.close().await;
     drop(engine);
-    let refused = |tried: Result<_, String>| tried.map(drop).unwrap_err();
-    let mut why = refused(ground.try_open(&local).await);
-    for _ in 0..400 {
-        // The engine before may still be letting go.
-        if why.contains("is it mounted?") {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        why = refused(ground.try_open(&local).await);
-    }
-    assert!(why.contains("1 objects are recorded in") && why.contains("is empty"), "{why}");
-    assert_eq!((Disk::files(&disk.objects), Disk::files(&disk.away)), (Vec::new(), vec!["a".to_owned()]));
+    // A start over what is in its place sends it nothing, and goes on once it is back.
+    let engine = ground.open(&local).await;
+    until_it_says(&engine, "is it mounted?").await;
+    assert_eq!((engine.pending().0, get(&engine, "a", None).await.as_ref()), (1, Ok(&bytes)));
+    engine.close().await;
+    drop(engine);
+    assert_eq!(
+        (Disk::files(&disk.objects), Disk::files(&disk.away)),
+        (Vec::new(), vec!["a".to_owned(), "z".to_owned()])
+    );
 
     disk.bring_back();
     let engine = ground.open(&local).await;
     ground.drain(&engine).await;
     assert_eq!(get(&engine, "a", None).await.as_ref(), Ok(&bytes));
-    assert_eq!(ground.stored().await, [("a".to_owned(), bytes)]);
+    assert_eq!(ground.stored().await, [("a".to_owned(), bytes.clone()), ("z".to_owned(), bytes.clone())]);
     // And where a deletion is under way.
     ground.mood.holds_answers.store(true, Ordering::Relaxed);
     let before = gets.load(Ordering::Relaxed);
@@ -220,106 +224,183 @@ async fn what_was_stored_when_it_went_is_confirmed_where_it_is() {
     assert_eq!((engine.pending().0, get(&engine, "a", None).await), (1, Err(Error::NoSuchKey)));
     disk.bring_back();
     ground.drain(&engine).await;
-    assert!(ground.stored().await.is_empty());
+    assert_eq!(ground.stored().await, [("z".to_owned(), bytes)]);
     engine.close().await;
 }
 
-#[test]
-fn a_start_over_a_directory_without_what_was_stored_there_is_refused() {
-    for is_mounted in ways() {
-        let directory = tempfile::tempdir().unwrap();
-        let disk = Disk::new(directory.path(), is_mounted);
-        let mut program =
-            Program::start(directory.path(), &sections(&disk, "write = \"back\"\nflush_after = \"0 s\""));
-        for key in ["a", "b"] {
-            assert_eq!(
-                ask(program.address, "PUT", &format!("/lake/{key}"), &[], b"kept").unwrap().status,
-                200
-            );
-        }
-        wait_for("they are not stored", || metrics(&program).contains("_pending_objects 0\n"));
-        program.kill();
-        disk.take_away();
-        let log = program.start_in_vain();
-        assert!(
-            log.contains("2 objects are recorded in")
-                && log.contains("the directory is empty: is it mounted?"),
-            "{log}"
-        );
-        assert!(log.contains("what to do: mount it"), "{log}");
-        // Something else that lies there makes it no other case.
-        std::fs::write(disk.objects.join("README"), "the disk is mounted here").unwrap();
-        let log = program.start_in_vain();
-        assert!(log.contains("the directory has none of them: is it mounted?"), "{log}");
-        std::fs::remove_file(disk.objects.join("README")).unwrap();
-
-        disk.bring_back();
-        program.start_again();
-        for key in ["a", "b"] {
-            is_readable(&program, key, "kept");
-        }
-        // All of it is to be deleted, and that would come to nothing where nothing is.
-        let config = std::fs::read_to_string(program.config()).unwrap();
-        program.kill();
-        std::fs::write(program.config(), config.replace("\"0 s\"", "\"1 h\"")).unwrap();
-        program.start_again();
-        for key in ["a", "b"] {
-            assert_eq!(
-                ask(program.address, "DELETE", &format!("/lake/{key}"), &[], b"").unwrap().status,
-                204
-            );
-        }
-        assert_eq!(ask(program.address, "PUT", "/lake/c", &[], b"new").unwrap().status, 200);
-        program.kill();
-        disk.take_away();
-        let log = program.start_in_vain();
-        assert_eq!(log.matches("2 objects are recorded in").count(), 3, "{log}");
-        disk.bring_back();
-        program.start_again();
-        let (status, log) = program.stop();
-        assert!(status.success(), "{log}");
-        assert_eq!(Disk::files(&disk.objects), ["c"]);
+async fn until_it_says(engine: &Engine, what: &str) {
+    let begun = Instant::now();
+    while !engine.last_failure().is_some_and(|(_, why)| why.contains(what)) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", engine.last_failure());
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Nothing tells of that at the first start; at the next one it shows.
+fn write(program: &Program, method: &str, path: &str, body: &[u8]) {
+    let reply = ask(program.address, method, path, &[], body).unwrap();
+    assert!(reply.status == 200 || reply.status == 204, "{method} {path}: {reply:?}");
+}
+
+fn is_stored(program: &Program) {
+    wait_for("it is not stored", || metrics(program).contains("_pending_objects 0\n"));
+}
+
+/// Another delay of writes, from the next start on.
+fn flush_after(program: &Program, from: &str, to: &str) {
+    let config = std::fs::read_to_string(program.config()).unwrap();
+    assert!(config.contains(from));
+    std::fs::write(program.config(), config.replace(from, to)).unwrap();
+}
+
+#[test]
+fn a_bucket_whose_directory_is_away_at_the_start_is_there_once_it_is_mounted() {
+    for is_mounted in ways() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::new(directory.path(), is_mounted);
+        let other = directory.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        let sections = format!(
+            "{}[bucket.other]\nstore = \"{}\"\nwrite = \"through\"\n",
+            sections(&disk, "write = \"back\"\nflush_after = \"0 s\""),
+            other.display()
+        );
+        let mut program = Program::start(directory.path(), &sections);
+        for key in ["a", "b", "c"] {
+            write(&program, "PUT", &format!("/lake/{key}"), b"kept");
+        }
+        is_stored(&program);
+        program.kill();
+        disk.take_away();
+        // Something else that lies there makes it no other case.
+        for readme in [false, true] {
+            if readme {
+                std::fs::write(disk.objects.join("README"), "the disk is mounted here").unwrap();
+            }
+            program.start_again();
+            assert!(metrics(&program).contains("_away_stores 1\n"));
+            let reply = ask(program.address, "GET", "/lake/a", &[], b"").unwrap();
+            assert!(reply.status == 503 && reply.text().contains("is it mounted?"), "{reply:?}");
+            write(&program, "PUT", "/lake/d", b"new");
+            is_readable(&program, "d", "new");
+            // The others are none the worse for it.
+            write(&program, "PUT", "/other/x", b"y");
+            assert_eq!(Disk::files(&other), ["x"]);
+            if !readme {
+                program.kill();
+            }
+        }
+        write(&program, "DELETE", "/lake/c", b"");
+        wait_for("nothing is tried", || !metrics(&program).contains("_flush_failures_total 0\n"));
+        assert_eq!(Disk::files(&disk.objects), ["README"]);
+        assert_eq!(Disk::files(&disk.away), ["a", "b", "c"]);
+        std::fs::remove_file(disk.objects.join("README")).unwrap();
+
+        disk.bring_back();
+        is_stored(&program);
+        assert!(metrics(&program).contains("_away_stores 0\n"));
+        assert_eq!(Disk::files(&disk.objects), ["a", "b", "d"]);
+        for (key, text) in [("a", "kept"), ("b", "kept"), ("d", "new")] {
+            is_readable(&program, key, text);
+        }
+        // And the next start knows it at once.
+        program.kill_and_start();
+        assert!(metrics(&program).contains("_away_stores 0\n"));
+        let (_, log) = program.stop();
+        for said in
+            ["lake/a is recorded in", "the directory is empty: is it mounted?", "what to do: mount it"]
+        {
+            assert!(log.contains(said), "{said} is not in {log}");
+        }
+        assert!(log.contains("has nothing of what was stored there: is it mounted?"), "{log}");
+    }
+}
+
+/// What others delete is withheld one by one; it is no reason to take the directory for another one.
+#[test]
+fn a_directory_that_others_have_emptied_is_the_same_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::new(directory.path(), false);
+    let mut program =
+        Program::start(directory.path(), &sections(&disk, "write = \"back\"\nflush_after = \"0 s\""));
+    write(&program, "PUT", "/lake/a", b"kept");
+    is_stored(&program);
+    program.kill();
+    std::fs::remove_file(disk.objects.join("a")).unwrap();
+    program.start_again();
+    assert!(metrics(&program).contains("_away_stores 0\n"));
+    write(&program, "PUT", "/lake/b", b"new");
+    is_stored(&program);
+    assert_eq!(Disk::files(&disk.objects), ["b"]);
+    let reply = ask(program.address, "GET", "/lake/a", &[], b"").unwrap();
+    assert!(reply.status == 503 && reply.text().contains("it stays known"), "{reply:?}");
+}
+
+/// Nothing tells of that at the first start; at the next one it shows. What was done before counts more, and gets there: a deletion as well.
 #[test]
 fn what_an_empty_directory_is_exchanged_for_is_listed() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::new(directory.path(), false);
-    for key in ["a", "b"] {
+    for key in ["a", "b", "c"] {
         std::fs::write(disk.objects.join(key), "there").unwrap();
     }
     disk.take_away();
     let mut program =
         Program::start(directory.path(), &sections(&disk, "write = \"back\"\nflush_after = \"1 h\""));
-    assert_eq!(ask(program.address, "PUT", "/lake/b", &[], b"new").unwrap().status, 200);
+    for key in ["b", "c"] {
+        write(&program, "PUT", &format!("/lake/{key}"), b"new");
+    }
     program.kill();
     disk.bring_back();
     program.start_again();
+    assert!(metrics(&program).contains("_away_stores 0\n"));
     is_readable(&program, "a", "there");
     is_readable(&program, "b", "new");
+    write(&program, "DELETE", "/lake/c", b"");
+    program.kill();
+    flush_after(&program, "\"1 h\"", "\"0 s\"");
+    program.start_again();
+    is_stored(&program);
+    assert_eq!(Disk::files(&disk.objects), ["a", "b"]);
+    assert_eq!(std::fs::read_to_string(disk.objects.join("b")).unwrap(), "new");
     // And from then on it is the one that is expected.
     program.kill();
     disk.take_away();
-    let log = program.start_in_vain();
-    assert!(log.contains("1 objects are recorded in"), "{log}");
+    program.start_again();
+    assert!(metrics(&program).contains("_away_stores 1\n"));
 }
 
-/// What is lost for good keeps nobody from what is in the journal.
+/// A name alone makes no other directory the one that is recorded: what it has besides would never be known.
 #[test]
-fn a_drain_into_an_empty_directory_stores_what_is_left() {
+fn a_directory_with_another_file_of_the_same_name_is_listed() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Disk::new(directory.path(), false);
     let mut program =
         Program::start(directory.path(), &sections(&disk, "write = \"back\"\nflush_after = \"0 s\""));
-    assert_eq!(ask(program.address, "PUT", "/lake/lost", &[], b"kept").unwrap().status, 200);
-    wait_for("it is not stored", || metrics(&program).contains("_pending_objects 0\n"));
+    write(&program, "PUT", "/lake/a", b"kept");
+    is_stored(&program);
     program.kill();
-    let config = std::fs::read_to_string(program.config()).unwrap();
-    std::fs::write(program.config(), config.replace("\"0 s\"", "\"1 h\"")).unwrap();
+    disk.take_away();
+    for (key, text) in [("a", "another one"), ("z", "there")] {
+        std::fs::write(disk.objects.join(key), text).unwrap();
+    }
     program.start_again();
-    assert_eq!(ask(program.address, "PUT", "/lake/left", &[], b"new").unwrap().status, 200);
+    assert!(metrics(&program).contains("_away_stores 0\n"));
+    is_readable(&program, "z", "there");
+}
+
+/// What is lost for good keeps nobody from what is in the journal, and from going on with the directory as it is.
+#[test]
+fn a_drain_into_an_empty_directory_takes_it_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::new(directory.path(), false);
+    let mut program =
+        Program::start(directory.path(), &sections(&disk, "write = \"back\"\nflush_after = \"0 s\""));
+    write(&program, "PUT", "/lake/lost", b"kept");
+    is_stored(&program);
+    program.kill();
+    flush_after(&program, "\"0 s\"", "\"1 h\"");
+    program.start_again();
+    write(&program, "PUT", "/lake/left", b"new");
     program.kill();
     disk.take_away();
     let drain = |arguments: &[&str]| {
@@ -332,17 +413,45 @@ fn a_drain_into_an_empty_directory_stores_what_is_left() {
         let output = output.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = drain(&[]);
-    assert!(code == Some(4) && said.contains("is it mounted?"), "{code:?} {said}");
+    let (code, said) = drain(&["--timeout", "5"]);
+    assert!(code == Some(1) && said.contains("is it mounted?"), "{code:?} {said}");
     assert_eq!(Disk::files(&disk.objects), [""; 0]);
     let (code, said) = drain(&["--into-empty"]);
-    assert!(code == Some(0) && said.contains("1 objects are recorded in"), "{code:?} {said}");
+    assert!(code == Some(0) && said.contains("lake/lost is recorded in"), "{code:?} {said}");
     assert_eq!(Disk::files(&disk.objects), ["left"]);
-    // With a local directory that knows nothing of the lost one, it is not there.
-    std::fs::rename(directory.path().join("local"), directory.path().join("former")).unwrap();
     program.start_again();
+    assert!(metrics(&program).contains("_away_stores 0\n"));
     is_readable(&program, "left", "new");
+    let reply = ask(program.address, "GET", "/lake/lost", &[], b"").unwrap();
+    assert!(reply.status == 503 && reply.text().contains("it stays known"), "{reply:?}");
+    write(&program, "DELETE", "/lake/lost", b"");
     assert_eq!(ask(program.address, "GET", "/lake/lost", &[], b"").unwrap().status, 404);
+}
+
+/// It would be made on what lies below.
+#[test]
+fn no_bucket_is_made_while_the_directory_above_is_away() {
+    for is_mounted in ways() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::new(directory.path(), is_mounted);
+        let program = Program::start(
+            directory.path(),
+            &format!("[new_buckets]\nstore = \"{}\"\nwrite = \"back\"\n", disk.objects.display()),
+        );
+        write(&program, "PUT", "/first", b"");
+        disk.take_away();
+        let reply = ask(program.address, "PUT", "/second", &[], b"").unwrap();
+        assert!(reply.status == 503 && reply.text().contains("is it mounted?"), "{reply:?}");
+        assert_eq!(Disk::files(&disk.objects), [""; 0]);
+        // Nor is one made that is not there at all.
+        std::fs::remove_dir(&disk.objects).unwrap();
+        assert_eq!(ask(program.address, "PUT", "/second", &[], b"").unwrap().status, 503);
+        assert!(!disk.objects.exists());
+        std::fs::create_dir(&disk.objects).unwrap();
+        disk.bring_back();
+        write(&program, "PUT", "/second", b"");
+        assert_eq!(Disk::files(&disk.objects), ["first", "second"]);
+    }
 }
 
 /// Below the gateway, while it is stopped: the same files on another disk, as a backup brings them back, and single ones that are lost.
