@@ -111,6 +111,7 @@ fn setup(directory: &Path, count: u64) -> Setup {
         sharing: None,
         alone: None,
         at_rest: None,
+        into_empty: false,
     }
 }
 

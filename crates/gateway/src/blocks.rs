@@ -1,6 +1,8 @@
 //! The cache: blocks of objects in memory and on flash. A block is known by whose bytes it has and its number, so another
 //! version's is never taken for it. Whoever misses a block that is already on its way waits for that one.
 
+mod admission;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -22,6 +24,7 @@ use crate::at_rest::{AtRest, Purpose, SEAL_BYTES};
 use crate::bypass::Bypass;
 use crate::errors::{Error, Result};
 use crate::store::{Backend, Found, failed};
+use admission::Admission;
 
 /// Missing blocks that stand beside each other are fetched by one request of this size at most.
 const MOST_FETCH_BYTES: u64 = 8 << 20;
@@ -150,6 +153,8 @@ type Outcome = Option<Result<Bytes>>;
 pub(crate) struct Blocks {
     cache: HybridCache<u128, Cached>,
     has_flash: bool,
+    /// Nothing where there is no flash.
+    admission: Option<Mutex<Admission>>,
     at_rest: Option<Arc<AtRest>>,
     bypass: Mutex<Bypass>,
     /// Blocks that were not looked for on flash.
@@ -178,6 +183,11 @@ impl Blocks {
             .with_weighter(|_: &u128, block: &Cached| block.len() + ENTRY_BYTES)
             .storage();
         let has_flash = flash.is_some();
+        // An entry has to fit one of foyer's own blocks.
+        let region = (block_bytes as usize * 4).max(16 << 20);
+        let admission = flash.map(|(directory, bytes)| {
+            Mutex::new(Admission::new(directory, bytes, region as u64, block_bytes))
+        });
         let built = match flash {
             None => builder.build().await,
             Some((directory, bytes)) => {
@@ -185,8 +195,6 @@ impl Blocks {
                     .with_capacity(bytes as usize)
                     .build()
                     .map_err(|error| format!("the cache in {}: {error}", directory.display()))?;
-                // An entry has to fit one of foyer's own blocks.
-                let region = (block_bytes as usize * 4).max(16 << 20);
                 builder
                     .with_io_engine_config(PsyncIoEngineConfig::new())
                     .with_engine_config(BlockEngineConfig::new(device).with_block_size(region))
@@ -198,6 +206,7 @@ impl Blocks {
         Ok(Blocks {
             cache,
             has_flash,
+            admission,
             at_rest,
             bypass: Mutex::default(),
             passed_by: AtomicU64::new(0),
@@ -221,11 +230,13 @@ impl Blocks {
     }
 
     fn keep(&self, id: u128, block: Bytes) {
-        // What is not read from flash need not be written there.
-        let location = match self.has_flash && self.bypass.lock().is_on() {
-            true => Location::InMem,
-            false => Location::Default,
+        let is_admitted = match &self.admission {
+            // What is not read from flash need not be written there.
+            Some(_) if self.bypass.lock().is_on() => false,
+            Some(admission) => admission.lock().admits(id, block.len() as u64),
+            None => false,
         };
+        let location = if is_admitted { Location::Default } else { Location::InMem };
         self.keep_at(id, block, location);
     }
 

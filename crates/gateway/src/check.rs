@@ -143,8 +143,8 @@ fn existing(directory: &Path) -> Result<(underlay_files::Folder, std::fs::File),
 
 fn open(folder: &underlay_files::Folder, at_rest: Option<&AtRest>) -> Result<Metadata, String> {
     let journal = folder.make_inner(JOURNAL, Access::Private).map_err(|error| error.to_string())?;
-    let epoch = crate::journal::epoch_of(&journal).map_err(|error| error.to_string())?;
-    let metadata = Metadata::open(&folder.path().join(crate::meta::FILE), METADATA_CACHE_BYTES, epoch)
+    let noted = crate::journal::noted(&journal).map_err(|error| error.to_string())?;
+    let metadata = Metadata::open(&folder.path().join(crate::meta::FILE), METADATA_CACHE_BYTES, noted)
         .map_err(|error| error.to_string())?;
     // By another key, all of it would look damaged.
     check_seal(&metadata, sealed_by(at_rest)?, folder.path())?;

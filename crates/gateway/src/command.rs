@@ -88,6 +88,9 @@ enum Command {
         /// With --without-etcd, where etcd can't say it: you know that `abandon` has not given this gateway's keys to others
         #[arg(long, requires = "without_etcd")]
         not_abandoned: bool,
+        /// Also where a directory has nothing of what was stored there: you know that it is mounted, and that those objects are lost
+        #[arg(long)]
+        into_empty: bool,
     },
     /// Show which gateways of a cluster are there, and which keys they have
     Members {
@@ -221,7 +224,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             say(&text);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Drain { config, timeout, without_etcd, not_abandoned } => {
+        Command::Drain { config, timeout, without_etcd, not_abandoned, into_empty } => {
             let config = read_config(&config)?;
             let is_clean = runtime()?.block_on(async {
                 let secrets = Secrets::read(&config)?;
@@ -230,10 +233,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                 let opened = match without_etcd {
                     true => {
                         let alone = cluster::alone(&config, not_abandoned).await?;
-                        Opened::alone(&config, &secrets, alone).await?
+                        Opened::alone(&config, &secrets, alone, into_empty).await?
                     }
                     // In a cluster it waits for etcd, and may do so for ever.
-                    false => match tokio::time::timeout(limit, Opened::open(&config, &secrets, true)).await {
+                    false => match tokio::time::timeout(limit, Opened::to_drain(&config, &secrets, into_empty)).await {
                         Ok(opened) => opened?,
                         Err(_) => return Err(format!("the gateway was not ready within {timeout} s, and nothing was stored: do its store and, with [cluster], etcd answer?")),
                     },

@@ -98,8 +98,8 @@ pub struct ContentRecord {
     /// Extents of objects and of parts that use it.
     pub references: u64,
     pub place: Place,
-    /// Of what this gateway has stored, and has looked that the store has it: since when, by the store's own clock (since 1970). What only a listing
-    /// told of has none, nor has what an earlier version wrote: the field is the last one, and such a row ends before it.
+    /// Of what this gateway has stored, and has looked that the store has it, or has found in a listing: since when, by the store's own clock (since
+    /// 1970). What was changed by others has none, nor has what an earlier version wrote: the field is the last one, and such a row ends before it.
     #[serde(deserialize_with = "or_none")]
     pub confirmed_ms: Option<i64>,
 }

@@ -80,6 +80,9 @@ pub struct GatewayStatus {
     pub changed_by_others: u64,
     /// Reads of what the gateway has stored and the store does not give.
     pub withheld_by_store: u64,
+    /// Buckets whose directory is not there, or is another one than was opened.
+    #[serde(default)]
+    pub away_stores: Vec<String>,
     pub sent_bytes: u64,
     pub requests: u64,
     pub failed_requests: u64,

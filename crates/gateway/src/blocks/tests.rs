@@ -1,4 +1,4 @@
-//! What lies on flash, sealed and in clear.
+//! What lies on flash, sealed and in clear, and what stays there.
 
 use super::*;
 
@@ -49,4 +49,48 @@ async fn nothing_clear_is_on_flash_beside_sealed_blocks() {
         assert_eq!(clear, 0, "of {} bytes", bytes.len());
     }
     assert!(written_bytes > 64 * 2500 * SECRET.len() / 2, "{written_bytes}");
+}
+
+/// Blocks of an object that are in memory or on flash.
+async fn hits(blocks: &Blocks, whose: Whose, count: u64) -> u64 {
+    let mut hits = 0;
+    for number in 0..count {
+        hits += u64::from(blocks.look(whose.block(number)).await.is_some());
+    }
+    hits
+}
+
+/// As they come from the store, no faster than flash takes them.
+async fn come(blocks: &Blocks, whose: Whose, numbers: Range<u64>) {
+    for number in numbers {
+        blocks.insert(whose, number, Bytes::from(vec![number as u8; 64 << 10]));
+        if number % 64 == 63 {
+            blocks.cache.storage().wait().await;
+        }
+    }
+}
+
+/// Blocks that are read again and again stay on flash while something ten times as long goes by once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_drives_out_nothing_from_flash() {
+    const FLASH_BYTES: u64 = 128 << 20;
+    let folder = tempfile::TempDir::new().unwrap();
+    let blocks = Blocks::open(64 << 10, 1 << 20, Some((folder.path(), FLASH_BYTES)), None).await.unwrap();
+    let (hot, scan, late) = (Whose::new(&[b"hot"]), Whose::new(&[b"scan"]), Whose::new(&[b"late"]));
+    let count = 256;
+    come(&blocks, hot, 0..count).await;
+    // Behind this, memory has none of it.
+    come(&blocks, scan, 0..64).await;
+    let before = hits(&blocks, hot, count).await;
+    assert!(before > count * 9 / 10, "{before} of {count} blocks got to flash, so this shows nothing");
+    come(&blocks, scan, 64..10 * FLASH_BYTES / (64 << 10)).await;
+    let after = hits(&blocks, hot, count).await;
+    assert!(after >= before * 9 / 10, "{after} of {before}");
+    // What is asked for again gets there all the same.
+    for round in 0..2_u64 {
+        come(&blocks, late, 0..64).await;
+        come(&blocks, Whose::new(&[b"between", &round.to_le_bytes()]), 0..128).await;
+        assert_eq!(hits(&blocks, late, 64).await > 32, round == 1, "round {round}");
+    }
+    blocks.close().await;
 }

@@ -558,6 +558,28 @@ async fn another_s_object_that_was_replaced_is_not_looked_for_here() {
     assert!(matches!(&body[..], [Err(Error::Store(why))] if why.contains("was replaced")), "{body:?}");
 }
 
+/// Only a listing has told the next owner of it, and neither a HEAD nor another listing bears that out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_with_a_slot_and_is_nowhere_now_is_forgotten() {
+    let site = Site::new();
+    let mut a = site.start("a").await.unwrap();
+    a.pass_until(|a| a.served() == SLOTS as usize).await;
+    assert!(a.put("t/1", "value").await);
+    a.flushed().await;
+    let mut b = site.start("b").await.unwrap();
+    a.control.is_leaving = true;
+    let begun = tokio::time::Instant::now();
+    while b.served() < SLOTS as usize {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} {}", a.served(), b.served());
+        let _ = (a.control.pass().await, b.control.pass().await);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    site.store.delete(&"t/1".into()).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(b.get("t/1").await, Ok(None));
+    }
+}
+
 impl Site {
     /// Everybody looks until all slots are served, or nothing changes any more.
     async fn settle(gateways: &mut [&mut Gateway]) {

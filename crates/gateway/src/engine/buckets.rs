@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 
 use super::{BucketState, Engine, RuleState};
@@ -39,12 +41,14 @@ impl Engine {
             place: place.clone(),
             rules,
             looked: Mutex::default(),
+            is_unlisted: AtomicBool::new(false),
         })
     }
 
     pub(super) async fn open_buckets(&self) -> std::result::Result<(), String> {
         let known =
             self.metadata.view().and_then(|view| view.all_buckets()).map_err(|error| error.to_string())?;
+        self.open_under(known.iter().any(|(_, record)| record.is_created));
         let mut states = HashMap::new();
         for bucket in &self.setup.buckets {
             let place = bucket.store.to_string();
@@ -95,6 +99,35 @@ impl Engine {
         Ok(())
     }
 
+    /// Opens the directory below which clients make buckets. It is made only where nothing was made in it yet: later it is one to be mounted.
+    fn open_under(&self, has_created: bool) {
+        let Some(new) = &self.setup.new_buckets else { return };
+        let StorePlace::Directory(directory) = &new.under else { return };
+        if !has_created && let Err(error) = Folder::make(directory, Access::Private) {
+            tracing::debug!("{}: {error}", directory.display());
+        }
+        match (self.setup.open_store)(&new.under) {
+            // It is opened once.
+            Ok(backend) => drop(self.under.set(backend)),
+            Err(why) => tracing::warn!(
+                "clients can make no buckets, since the directory of [new_buckets] can't be used: {why}\n  what to do: mount it, or make it, and start the gateway again"
+            ),
+        }
+    }
+
+    /// # Errors
+    /// When the directory below which clients make buckets is not there now.
+    async fn check_under(&self, under: &StorePlace) -> Result<()> {
+        match (under, self.under.get()) {
+            (StorePlace::S3 { .. }, _) => Ok(()),
+            (StorePlace::Directory(_), Some(under)) => under.check_there().await,
+            (StorePlace::Directory(_), None) => Err(Error::Store(
+                "the directory for new buckets was not there when the gateway started: is it mounted?"
+                    .to_owned(),
+            )),
+        }
+    }
+
     /// A bucket that the configuration no longer has may be left out only when its store has everything.
     fn check_left_out(&self, bucket: &str) -> std::result::Result<(), String> {
         let view = self.metadata.view().map_err(|error| error.to_string())?;
@@ -115,6 +148,12 @@ impl Engine {
 
     pub(crate) fn bucket(&self, name: &str) -> Result<Arc<BucketState>> {
         let state = self.served.buckets.read().get(name).cloned().ok_or(Error::NoSuchBucket)?;
+        if state.is_unlisted.load(Ordering::Relaxed) {
+            return Err(Error::Store(
+                "what the bucket's directory has is not known before it is there and listed: is it mounted?"
+                    .to_owned(),
+            ));
+        }
         state.check_ours().map(|()| state)
     }
 
@@ -143,6 +182,7 @@ impl Engine {
     /// # Errors
     /// When it exists, or the configuration has no place for new ones.
     pub async fn create_bucket(&self, name: &str) -> Result<()> {
+        let _turn = self.making.lock().await;
         if self.served.buckets.read().contains_key(name) {
             return Err(Error::BucketExists);
         }
@@ -151,7 +191,9 @@ impl Engine {
                 "this gateway has no place for new buckets: its configuration needs [new_buckets]".to_owned(),
             ));
         };
+        self.check_under(&new.under).await?;
         let place = (self.setup.create_place)(&new.under, name).map_err(Error::Store)?;
+        self.check_under(&new.under).await?;
         let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
         let state =
             self.state_of(name, &place, std::slice::from_ref(&new.rule), &record).map_err(Error::Store)?;
@@ -202,6 +244,8 @@ impl Engine {
         self.queue.hasten_bucket(name);
         for _ in 0..100 {
             let bucket = name.to_owned();
+            // Nobody makes it anew, in the directory that goes, before it has gone.
+            let turn = self.making.lock().await;
             let is_empty = self.committer.commit(Vec::new(), move |change| {
                 if change.bucket_has_rows(&bucket)? {
                     return Err(Error::BucketNotEmpty);
@@ -210,13 +254,17 @@ impl Engine {
             });
             match is_empty.await {
                 Ok(()) => {
-                    self.served.buckets.write().remove(name);
-                    if let StorePlace::Directory(directory) = &state.place {
+                    // One that is not mounted is left to whoever mounts it.
+                    if let StorePlace::Directory(directory) = &state.place
+                        && state.backend.check_there().await.is_ok()
+                    {
                         remove_empty(directory);
                     }
+                    self.served.buckets.write().remove(name);
                     return Ok(());
                 }
                 Err(Error::BucketNotEmpty) if !self.has_objects(name)? && !self.has_uploads(name)? => {
+                    drop(turn);
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 Err(error) => return Err(error),

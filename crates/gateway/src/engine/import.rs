@@ -10,7 +10,7 @@ use crate::config::Consistency;
 use crate::errors::Result;
 use crate::meta::{Change, Name};
 use crate::model::{Checksums, ContentId, Extent, Headers, ObjectRecord, Place, StoredRecord};
-use crate::store::{Found, Kind, PATIENCE, bare};
+use crate::store::{Backend, Found, Kind, PATIENCE, bare};
 
 /// How far a gateway is that is being opened. Most of the time it takes goes by with listing.
 #[derive(Debug, Default)]
@@ -27,6 +27,18 @@ impl Progress {
 
 /// Objects of one commit.
 pub(super) const BATCH: usize = 2_000;
+
+/// Enters an object that a listing has told of: it stays known from now on, whatever the store says of it later, unless that is newer.
+pub(super) fn enter_listed(
+    change: &mut Change<'_>,
+    name: &Name,
+    found: &Found,
+    numbers: (u64, u64),
+    kind: Kind,
+) -> Result<()> {
+    enter(change, name, found, numbers, kind)?;
+    change.confirm_content(ContentId(numbers.1), found.modified_ms)
+}
 
 /// Enters an object that is in the store and that the metadata don't have. Of one in an S3 store the headers are asked for when
 /// somebody wants them; a directory has none.
@@ -88,8 +100,12 @@ impl Engine {
                             self.committer.commit(Vec::new(), move |change| change.forget_imported(&prefix));
                         forgotten.await.map_err(|error| error.to_string())?;
                     }
+                    // What it has is not known before it is mounted.
+                    (true, false) if self.setup.sharing.is_none() && state.backend.is_awaited() => {
+                        state.is_unlisted.store(true, Ordering::Relaxed);
+                    }
                     (true, false) if self.setup.sharing.is_none() => {
-                        self.import(&state, &prefix, progress).await?
+                        self.import(&state, &state.backend, &prefix, progress).await?
                     }
                     (true, _) => {}
                 }
@@ -98,17 +114,34 @@ impl Engine {
         Ok(())
     }
 
+    /// Of a bucket that was away until now: lists in `backend` what is not known of it.
+    pub(super) async fn import_late(
+        &self,
+        state: &BucketState,
+        backend: &Backend,
+    ) -> std::result::Result<(), String> {
+        for rule in state.rules.iter().filter(|rule| rule.rule.consistency == Consistency::Exclusive) {
+            let prefix = Name::new(&state.name, &rule.rule.prefix);
+            let is_imported = self.metadata.view().and_then(|view| view.is_imported(&prefix));
+            if !is_imported.map_err(|error| error.to_string())? {
+                self.import(state, backend, &prefix, &Progress::default()).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn import(
         &self,
         state: &BucketState,
+        backend: &Backend,
         prefix: &Name,
         progress: &Progress,
     ) -> std::result::Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| {
             format!("cannot list what is in the store of bucket {}: {error}", state.name)
         };
-        self.check_whose(state).await.map_err(|error| failed(&error))?;
-        let mut listed = state.backend.list(&prefix.key, None).map_err(|error| failed(&error))?;
+        self.check_whose_at(state, backend).await.map_err(|error| failed(&error))?;
+        let mut listed = backend.list(&prefix.key, None).map_err(|error| failed(&error))?;
         let (mut batch, mut count) = (Vec::new(), 0_u64);
         loop {
             // A directory that hangs would keep the gateway from ever being open, and from saying so.
@@ -129,9 +162,12 @@ impl Engine {
                 self.committer
                     .commit(Vec::new(), move |change| {
                         for (name, found, numbers) in &rows {
-                            // What clients did while a first attempt was under way counts more.
+                            // What clients did before it was listed counts more, and has to get there: also a deletion.
                             if change.object(name)?.is_none() && change.pending(name)?.is_none() {
-                                enter(change, name, found, *numbers, kind)?;
+                                enter_listed(change, name, found, *numbers, kind)?;
+                            } else if change.stored(name)?.is_none() {
+                                change.set_stored(name, Some(&StoredRecord { content: None }))?;
+                                change.mark_pending(name)?;
                             }
                         }
                         done.map_or(Ok(()), |prefix| change.set_imported(&prefix))

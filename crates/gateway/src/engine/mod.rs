@@ -12,6 +12,7 @@ mod expiry;
 mod flush;
 mod import;
 mod list;
+mod mounted;
 mod owners;
 mod pages;
 mod parts;
@@ -39,8 +40,8 @@ pub use upload::{MOST_PARTS, PartSummary};
 pub use write::{PutRequest, Stored, Verify};
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use underlay_files::{Access, Folder};
@@ -50,8 +51,8 @@ use crate::at_rest::AtRest;
 use crate::blocks::{Blocks, Counts, Whose};
 use crate::config::{Bucket, Consistency, Local, NewBuckets, Rule, StorePlace, Write};
 use crate::errors::{Error, Result};
-use crate::journal::Journal;
 use crate::journal::frame::Framing;
+use crate::journal::{Commits, Journal};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
@@ -82,6 +83,8 @@ pub struct Setup {
     pub alone: Option<Alone>,
     /// What the local disk is encrypted with.
     pub at_rest: Option<Arc<AtRest>>,
+    /// A directory that has nothing of what was stored there is the right one all the same.
+    pub into_empty: bool,
 }
 
 /// See the module.
@@ -102,6 +105,10 @@ pub struct Engine {
     /// Slots that others have, where this one is [alone](Setup::alone).
     others: HashSet<u16>,
     next_number: AtomicU64,
+    /// The directory below which clients make buckets, where it is one that is there.
+    under: OnceLock<Backend>,
+    /// Buckets are made and removed one at a time.
+    making: tokio::sync::Mutex<()>,
     /// Contents of which the log has said that the store withholds them.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
@@ -157,6 +164,8 @@ pub(crate) struct BucketState {
     /// The longest prefix first.
     pub(crate) rules: Vec<RuleState>,
     pub(crate) looked: Mutex<owners::Looked>,
+    /// Whether what its store has is still to be listed, as soon as it is mounted. Nothing is answered before.
+    pub(crate) is_unlisted: AtomicBool,
 }
 
 pub(crate) struct RuleState {
@@ -273,6 +282,7 @@ impl Engine {
             underlay_files::remove_tree(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
         }
         let framing = Framing::new(setup.at_rest.clone());
+        let commits = Commits::open(&journal_folder).map_err(|error| error.to_string())?;
         let journal = recover(&metadata, journal_folder, setup.local.journal_bytes, framing)
             .map_err(|error| error.to_string())?;
         let cache_folder = folder.make_inner(CACHE, Access::Private).map_err(|error| error.to_string())?;
@@ -283,6 +293,7 @@ impl Engine {
         let committer = {
             let (journal, queue, served) = (Arc::clone(&journal), Arc::clone(&queue), Arc::clone(&served));
             Committer::start(metadata.database(), move |effects| {
+                commits.note(effects.commits);
                 queue.apply(effects.queued, &effects.unblocked, |name| served.delay_of(name));
                 journal.release(effects.released);
             })
@@ -340,11 +351,14 @@ impl Engine {
             sealed_by,
             others,
             next_number,
+            under: OnceLock::new(),
+            making: tokio::sync::Mutex::default(),
             told: Mutex::default(),
             _lock: lock,
             counters: Counters::default(),
         };
         engine.open_buckets().await?;
+        engine.check_mounted().await?;
         if engine.setup.alone.is_none() {
             engine.check_stores().await?;
             engine.take_over(progress).await?;
@@ -353,6 +367,7 @@ impl Engine {
         engine.start_flushing().map_err(|error| error.to_string())?;
         engine.start_expiring();
         engine.start_looking_out();
+        engine.start_watching();
         Ok(engine)
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{BucketState, Engine};
 use crate::config::Consistency;
 use crate::errors::{Error, Result};
-use crate::store::OWNERS;
+use crate::store::{Backend, OWNERS};
 
 /// Nothing is flushed by a look that is older.
 const GOOD_FOR: Duration = Duration::from_secs(30);
@@ -49,9 +49,9 @@ impl Engine {
         is_exclusive && self.setup.sharing.is_none() && self.setup.alone.is_none()
     }
 
-    async fn look_whose(&self, state: &BucketState) -> Result<()> {
+    async fn look_whose(&self, state: &BucketState, backend: &Backend) -> Result<()> {
         let asked = Instant::now();
-        let marker = state.backend.marker().await?;
+        let marker = backend.marker().await?;
         {
             let mut looked = state.looked.lock();
             looked.at = Some(asked);
@@ -70,10 +70,18 @@ impl Engine {
     /// # Errors
     /// When it is not ours, or does not say whose it is.
     pub(super) async fn check_whose(&self, state: &BucketState) -> Result<()> {
+        self.check_whose_at(state, &state.backend).await
+    }
+
+    /// The same, asked of a backend that the bucket is to have.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn check_whose_at(&self, state: &BucketState, backend: &Backend) -> Result<()> {
         let is_known = state.looked.lock().at.is_some_and(|at| at.elapsed() < GOOD_FOR);
         match is_known || !self.has_to_look(state) {
             true => state.check_ours(),
-            false => self.look_whose(state).await,
+            false => self.look_whose(state, backend).await,
         }
     }
 
@@ -100,7 +108,7 @@ impl Engine {
     /// Looks at every store once more.
     pub(crate) async fn look_out(&self) {
         for state in self.bucket_states().iter().filter(|state| self.has_to_look(state)) {
-            if let Err(error) = self.look_whose(state).await {
+            if let Err(error) = self.look_whose(state, &state.backend).await {
                 tracing::debug!("bucket {}: {error}", state.name);
             }
         }

@@ -132,7 +132,9 @@ impl Engine {
             outcome => outcome?,
         };
         origin.missed = found.is_some().then_some(at / self.blocks.block_bytes());
-        Ok(found.filter(|found| is_as_listed(found, &resolved.record)).map(|found| found.headers))
+        let headers = found.filter(|found| is_as_listed(found, &resolved.record)).map(|found| found.headers);
+        // An answer without any is asked for again.
+        Ok(headers.filter(|headers| *headers != Headers::default()))
     }
 
     async fn resolve_here(&self, bucket: &str, key: &str) -> Result<Resolved> {
@@ -249,6 +251,20 @@ impl Engine {
         name: &Name,
         record: &ObjectRecord,
     ) -> Result<Option<Headers>> {
+        let headers = self.ask_headers_once(state, name, record).await?;
+        match headers == Some(Headers::default()) {
+            // S3 gives every object a content type: one answer without any header is not kept for good.
+            true => self.ask_headers_once(state, name, record).await,
+            false => Ok(headers),
+        }
+    }
+
+    async fn ask_headers_once(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        record: &ObjectRecord,
+    ) -> Result<Option<Headers>> {
         let found = match state.backend.head(&name.key).await {
             Err(Error::NoSuchKey) => {
                 return self.refresh(state, name, record.version).await.map(|()| None);
@@ -261,11 +277,14 @@ impl Engine {
         Ok(Some(found.headers))
     }
 
+    /// What is known already, since it was written here or asked for before, is not replaced.
     async fn keep_headers(&self, name: &Name, version: u64, headers: Headers) -> Result<()> {
         let at = name.clone();
         self.committer
             .commit(Vec::new(), move |change| {
-                let Some(mut record) = change.object(&at)?.filter(|record| record.version == version) else {
+                let known = change.object(&at)?;
+                let Some(mut record) = known.filter(|known| known.version == version && known.only_listed)
+                else {
                     return Ok(());
                 };
                 record.headers = headers;

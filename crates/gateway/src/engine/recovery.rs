@@ -21,16 +21,16 @@ pub(super) fn open_metadata(
 ) -> std::result::Result<Metadata, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.path().display());
     let path: PathBuf = folder.path().join(crate::meta::FILE);
-    let journal_epoch = crate::journal::epoch_of(journal).map_err(failed)?;
+    let noted = crate::journal::noted(journal).map_err(failed)?;
     // Made by us, for us alone: the metadata store itself would go by the umask.
     let is_new = folder.file(crate::meta::FILE).and_then(|file| file.metadata()).map_err(failed)?.len() == 0;
-    if is_new && journal_epoch > 0 {
+    if is_new && noted.epoch > 0 {
         return Err(format!(
             "{} is missing or empty, and there is a journal beside it, which is worth nothing without it\n  what to do: bring the metadata back; if they are lost, move the whole directory away and begin with an empty one",
             path.display()
         ));
     }
-    let metadata = Metadata::open(&path, cache_bytes, journal_epoch).map_err(|error| error.to_string())?;
+    let metadata = Metadata::open(&path, cache_bytes, noted).map_err(|error| error.to_string())?;
     if is_new {
         // Their names have to be as durable as what will be in them.
         let above = folder.path().parent().unwrap_or(folder.path());

@@ -7,13 +7,13 @@ use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::import::{BATCH, enter};
+use super::import::{BATCH, enter_listed};
 use crate::config::Consistency;
 use crate::errors::{Error, Result};
 use crate::meta::{Change, Metadata, Name};
 use crate::ownership::Pass;
 use crate::placement::SLOTS;
-use crate::store::PATIENCE;
+use crate::store::{Kind, OWNERS, PATIENCE};
 
 /// Under which the metadata have the cluster that the local directory belongs to.
 const CLUSTER: &[u8] = b"cluster";
@@ -217,13 +217,27 @@ impl Engine {
         Ok(markers)
     }
 
-    /// Has each store that says nothing of a cluster say that it belongs to this one.
+    /// Has each store that says nothing of a cluster say that it belongs to this one. A directory that has said so to this gateway before
+    /// and does not any more is not the one that it was.
     ///
     /// # Errors
     /// When a store does not take it.
     pub(crate) async fn mark_stores(&self, text: &str) -> Result<()> {
         for state in self.bucket_states() {
+            let key = format!("marked {}", state.name).into_bytes();
+            let was_marked = self.metadata.view()?.state::<String>(&key)?.is_some_and(|was| was == text);
+            if was_marked && state.backend.kind == Kind::Directory && state.backend.marker().await?.is_none()
+            {
+                return Err(Error::Store(format!(
+                    "the directory of bucket {} no longer says which cluster it belongs to ({OWNERS} is not there): is it mounted?",
+                    state.name
+                )));
+            }
             state.backend.mark(text).await?;
+            if !was_marked {
+                let text = text.to_owned();
+                self.committer.commit(Vec::new(), move |change| change.set_state(&key, &text)).await?;
+            }
         }
         Ok(())
     }
@@ -344,7 +358,7 @@ impl Engine {
                     self.committer
                         .commit(Vec::new(), move |change| {
                             rows.iter().try_for_each(|(name, found, numbers)| {
-                                enter(change, name, found, *numbers, kind)
+                                enter_listed(change, name, found, *numbers, kind)
                             })
                         })
                         .await?;

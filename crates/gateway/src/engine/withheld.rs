@@ -1,6 +1,7 @@
 //! What the store does not give as the metadata have it, below a prefix that is ours alone: changed by others, or withheld.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
@@ -10,6 +11,8 @@ use crate::store::{Found, Kind, bare};
 
 /// Objects that the log speaks of, each once: behind so many it speaks of no more.
 const MOST_TOLD: usize = 10_000;
+/// Before the store is asked a second time of what it says is another's change.
+const BETWEEN: Duration = Duration::from_millis(50);
 
 /// What the store's word about an object means.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +21,9 @@ enum Meaning {
     AsKnown,
     /// Somebody else has changed or deleted it.
     Changed,
-    /// This gateway has stored it, and the store says something that nobody else's change would explain.
+    /// It has nothing there, where only a listing told of something that nobody has asked for since: that listing may have been behind.
+    Unseen,
+    /// It was stored there, and the store says something that nobody else's change would explain.
     Withheld(&'static str),
 }
 
@@ -29,7 +34,8 @@ fn meaning_of(content: &ContentRecord, found: Option<&Found>) -> Meaning {
     });
     match (is_as_known, content.confirmed_ms, found) {
         (true, ..) => Meaning::AsKnown,
-        (false, Some(_), None) => Meaning::Withheld("has nothing there"),
+        // Also where only a listing told of it: nobody else deletes here, and what is forgotten is lost for good.
+        (false, _, None) => Meaning::Withheld("has nothing there"),
         // Whoever has written there since has done so later.
         (false, Some(confirmed_ms), Some(found)) if found.modified_ms <= confirmed_ms => {
             Meaning::Withheld("has an older version there")
@@ -38,9 +44,14 @@ fn meaning_of(content: &ContentRecord, found: Option<&Found>) -> Meaning {
     }
 }
 
+/// Whether the store has said the same twice.
+fn is_alike(one: &Found, other: &Found) -> bool {
+    (one.size_bytes, &one.etag, one.modified_ms) == (other.size_bytes, &other.etag, other.modified_ms)
+}
+
 /// Whether a directory has the same file under another inode, as after it was moved to another disk, or mounted anew: an ETag there is
 /// inode, time of change in microseconds and size.
-fn is_same_file(content: &ContentRecord, found: &Found) -> bool {
+pub(super) fn is_same_file(content: &ContentRecord, found: &Found) -> bool {
     let Place::Remote { etag, .. } = &content.place else { return false };
     let without_inode = |etag: &Option<String>| Some(bare(etag.as_deref()?).split_once('-')?.1.to_owned());
     let known = without_inode(etag);
@@ -56,21 +67,63 @@ fn with_etag(place: &Place, found: &Found) -> Place {
 }
 
 impl Engine {
-    /// The store does not give what the metadata have of this version of an object. If others have changed it, it is taken as it is now, and so it
-    /// is where only a listing told of it. What this gateway has stored there stays known, however: to forget it since a store is not mounted, is
-    /// another one, or is a little behind, would lose it for good.
+    /// The store does not give what the metadata have of this version of an object. If others have changed it, it is taken as it is now, once the
+    /// store has said so twice. Where the store has nothing, or what is older, it stays known, however: to forget it since a store is not mounted,
+    /// is another one, or is a little behind, would lose it for good. What only a listing has ever told of is forgotten if another listing has it not.
     ///
     /// # Errors
     /// When it is withheld, or the store does not say what it has.
     pub(super) async fn refresh(&self, state: &BucketState, name: &Name, version: u64) -> Result<()> {
-        let found = match state.backend.head(&name.key).await {
-            Ok(found) => Some(found),
-            Err(Error::NoSuchKey) => None,
-            Err(error) => return Err(error),
-        };
+        let (mut before, mut is_missed): (Option<Found>, bool) = (None, false);
+        loop {
+            let found = match state.backend.head(&name.key).await {
+                Ok(found) => Some(found),
+                Err(Error::NoSuchKey) => None,
+                Err(error) => return Err(error),
+            };
+            let is_sure = matches!((&before, &found), (Some(before), Some(found)) if is_alike(before, found));
+            let (content, meaning) = self.compare(state, name, version, found.clone(), is_sure).await?;
+            match meaning {
+                Meaning::Unseen if !std::mem::replace(&mut is_missed, true) => {
+                    tokio::time::sleep(BETWEEN).await;
+                }
+                Meaning::Unseen if state.backend.lists(&name.key).await? => {
+                    return Err(self.withheld(name, content, "has nothing there"));
+                }
+                Meaning::Unseen => return self.forget_unseen(name, version).await,
+                Meaning::AsKnown => return Ok(()),
+                Meaning::Changed if is_sure => {
+                    self.counters.strangers.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(
+                        "{name} was changed in the store behind the gateway's back: taking it as it is now"
+                    );
+                    return Ok(());
+                }
+                Meaning::Changed if before.is_some() => {
+                    return Err(Error::Store(format!(
+                        "the store says now this and now that of {name}: it stays as it is known here"
+                    )));
+                }
+                Meaning::Changed => {
+                    before = found;
+                    tokio::time::sleep(BETWEEN).await;
+                }
+                Meaning::Withheld(why) => return Err(self.withheld(name, content, why)),
+            }
+        }
+    }
+
+    /// What the store's word means, which is carried out if it `is_sure`.
+    async fn compare(
+        &self,
+        state: &BucketState,
+        name: &Name,
+        version: u64,
+        found: Option<Found>,
+        is_sure: bool,
+    ) -> Result<(Option<ContentId>, Meaning)> {
         let (at, numbers, kind) = (name.clone(), (self.number(), self.number()), state.backend.kind);
-        let (content, meaning) = self
-            .committer
+        self.committer
             .commit(Vec::new(), move |change| {
                 let record = change.object(&at)?.filter(|record| record.version == version);
                 let record = match record {
@@ -87,6 +140,7 @@ impl Engine {
                     None => meaning_of_empty(&record, found.as_ref()),
                 };
                 let meaning = match (&content, &found) {
+                    (_, None) if record.only_listed && meaning != Meaning::AsKnown => Meaning::Unseen,
                     (Some((id, known)), Some(found))
                         if meaning != Meaning::AsKnown
                             && kind == Kind::Directory
@@ -97,7 +151,7 @@ impl Engine {
                     }
                     _ => meaning,
                 };
-                if meaning == Meaning::Changed {
+                if meaning == Meaning::Changed && is_sure {
                     change.set_object(&at, None)?;
                     change.set_stored(&at, None)?;
                     if let Some(found) = &found {
@@ -106,18 +160,25 @@ impl Engine {
                 }
                 Ok((content.map(|(id, _)| id), meaning))
             })
+            .await
+    }
+
+    /// Neither a HEAD nor a listing has it now: so it was deleted before a listing that was behind told of it.
+    async fn forget_unseen(&self, name: &Name, version: u64) -> Result<()> {
+        let at = name.clone();
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let known = change.object(&at)?.filter(|known| known.version == version && known.only_listed);
+                if known.is_none() || change.pending(&at)?.is_some() {
+                    return Ok(());
+                }
+                change.set_object(&at, None)?;
+                change.set_stored(&at, None)
+            })
             .await?;
-        match meaning {
-            Meaning::AsKnown => Ok(()),
-            Meaning::Changed => {
-                self.counters.strangers.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(
-                    "{name} was changed in the store behind the gateway's back: taking it as it is now"
-                );
-                Ok(())
-            }
-            Meaning::Withheld(why) => Err(self.withheld(name, content, why)),
-        }
+        self.counters.strangers.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!("{name} was listed once, and is neither listed now nor there: it is forgotten");
+        Ok(())
     }
 
     fn withheld(&self, name: &Name, content: Option<ContentId>, why: &str) -> Error {
@@ -128,7 +189,7 @@ impl Engine {
         };
         if is_new {
             tracing::warn!(
-                "{name} is known here and can't be read: this gateway has stored it, and the store {why}\n  what to do: see that the store is the right one, mounted and whole; if the object is lost, delete it through the gateway"
+                "{name} is known here and can't be read: it was stored there, and the store {why}\n  what to do: see that the store is the right one, mounted and whole; if the object is lost, delete it through the gateway"
             );
         }
         Error::Store(format!(
@@ -143,7 +204,12 @@ fn meaning_of_empty(record: &ObjectRecord, found: Option<&Found>) -> Meaning {
         Some(found) if found.size_bytes == 0 && found.etag.as_deref().map_or("", bare) == record.etag => {
             Meaning::AsKnown
         }
-        _ => Meaning::Changed,
+        None => Meaning::Withheld("has nothing there"),
+        // Its time is the store's.
+        Some(found) if found.modified_ms < record.modified_ms => {
+            Meaning::Withheld("has an older version there")
+        }
+        Some(_) => Meaning::Changed,
     }
 }
 
@@ -172,14 +238,18 @@ mod tests {
             modified_ms,
             headers: Headers::default(),
         };
-        let (ours, listed) = (content(Some(1000)), content(None));
-        for content in [&ours, &listed] {
+        let (ours, earlier) = (content(Some(1000)), content(None));
+        for content in [&ours, &earlier] {
             assert_eq!(meaning_of(content, Some(&found(5, "e", 1))), Meaning::AsKnown);
             assert_eq!(meaning_of(content, Some(&found(5, "f", 1001))), Meaning::Changed);
         }
-        for other in [None, Some(found(5, "f", 1000)), Some(found(6, "e", 999))] {
-            assert!(matches!(meaning_of(&ours, other.as_ref()), Meaning::Withheld(_)));
-            assert_eq!(meaning_of(&listed, other.as_ref()), Meaning::Changed);
+        for other in [found(5, "f", 1000), found(6, "e", 999)] {
+            assert!(matches!(meaning_of(&ours, Some(&other)), Meaning::Withheld(_)));
+            // Of what earlier gateways took over, nobody knows since when it was there.
+            assert_eq!(meaning_of(&earlier, Some(&other)), Meaning::Changed);
+        }
+        for content in [&ours, &earlier] {
+            assert!(matches!(meaning_of(content, None), Meaning::Withheld(_)));
         }
     }
 }

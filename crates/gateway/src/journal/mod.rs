@@ -3,9 +3,11 @@
 //! It holds bytes only. What is in it is said by the metadata, and nothing else: a content counts from the commit that
 //! enters it, which comes after its bytes are durable. So a torn tail is what no commit speaks of, and is cut off at the next start.
 
+mod commits;
 pub mod frame;
 mod segment;
 
+pub(crate) use commits::Commits;
 pub(crate) use segment::Segment;
 
 use std::collections::{BTreeMap, HashMap};
@@ -325,14 +327,29 @@ impl Journal {
     }
 }
 
-/// How often the metadata were opened before the journal in this folder was opened last: 0 if none is there.
-///
+/// What the metadata have to have got to at least: less is an older copy, or one that has lost something that clients were told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    pub(crate) epoch: u64,
+    pub(crate) commits: u64,
+}
+
 /// # Errors
 /// When the folder can't be read, or has segments and does not say.
-pub(crate) fn epoch_of(folder: &Folder) -> io::Result<u64> {
+pub(crate) fn noted(folder: &Folder) -> io::Result<Noted> {
+    Ok(Noted { epoch: epoch_of(folder)?, commits: commits::noted(folder)? })
+}
+
+/// How often the metadata were opened before the journal in this folder was opened last: 0 if none is there.
+fn epoch_of(folder: &Folder) -> io::Result<u64> {
     match folder.read_text(EPOCH, 32) {
-        Ok(text) => epoch_in(&text)
-            .ok_or_else(|| io::Error::other(format!("{} is no number", folder.path().join(EPOCH).display()))),
+        Ok(text) => epoch_in(&text).ok_or_else(|| {
+            let path = folder.path().join(EPOCH);
+            io::Error::other(format!(
+                "{} is damaged, which says how often the metadata had been opened\n  what to do: bring back the whole local directory from a copy; if the metadata beside it are certainly the newest, remove this file",
+                path.display()
+            ))
+        }),
         // Segments of an older gateway, of any metadata.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Ok(u64::from(!numbers_in(folder)?.is_empty()))
@@ -375,7 +392,7 @@ fn number_in(name: &str) -> Option<u64> {
 
 /// For the fuzzer: any text as what the journal's folder says.
 pub(crate) fn read_any(text: &str) {
-    let _ = epoch_in(text);
+    let _ = (epoch_in(text), commits::count_in(text));
     if let Some(number) = number_in(text) {
         assert_eq!(file_name(number), text);
     }

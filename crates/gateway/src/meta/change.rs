@@ -186,7 +186,7 @@ impl<'t> Change<'t> {
         put(&mut self.contents, &id.0.to_be_bytes(), &record)
     }
 
-    /// The store has said itself that it has these bytes, which this gateway has stored there: since then, by its clock.
+    /// The store has said itself that it has these bytes, asked for them or in a listing: since then, by its clock.
     pub(crate) fn confirm_content(&mut self, id: ContentId, since_ms: i64) -> Result<()> {
         let Some(mut record) = self.content(id)? else { return Ok(()) };
         self.is_changed = true;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use redb::{Database, Durability};
 use tokio::sync::oneshot;
 
+use super::COMMITS_KEY;
 use super::change::Change;
 use super::tables::Name;
 use crate::errors::{Error, Result};
@@ -23,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// What a commit means for the rest of the gateway.
 #[derive(Default)]
 pub(crate) struct Effects {
+    /// How many there have been, with this one.
+    pub(crate) commits: u64,
     pub(crate) released: Vec<Released>,
     pub(crate) queued: Vec<(Name, Option<i64>)>,
     /// Names at which the store has bytes that no object consists of any more, and which those are.
@@ -227,6 +230,11 @@ fn carry_out(
         let mut change = Change::begin(&transaction).map_err(Outcome::Over)?;
         for job in jobs {
             finishes.push((job.run)(&mut change));
+        }
+        let commits = change.number(COMMITS_KEY).map_err(Outcome::Over)?.unwrap_or(0);
+        effects.commits = commits + u64::from(change.is_changed);
+        if change.is_changed {
+            change.set_number(COMMITS_KEY, effects.commits).map_err(Outcome::Over)?;
         }
         effects.released = std::mem::take(&mut change.released);
         effects.queued = std::mem::take(&mut change.queued);

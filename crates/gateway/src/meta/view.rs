@@ -186,6 +186,19 @@ impl View {
         })
     }
 
+    /// Those of a bucket, as long as `take` wants more of them.
+    pub(crate) fn stored_in(
+        &self,
+        bucket: &str,
+        mut take: impl FnMut(&Name, StoredRecord) -> Result<bool>,
+    ) -> Result<()> {
+        let start = Name::new(bucket, "").to_bytes();
+        scan(&self.open(STORED)?, Bound::Included(&start), |key, value| match Name::from_bytes(key) {
+            Some(name) if name.bucket == bucket => take(&name, decode(value)?),
+            _ => Ok(false),
+        })
+    }
+
     fn each(&self, table: Table, mut take: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
         scan(&self.open(table)?, Bound::Unbounded, |key, value| take(key, value).map(|()| true))
     }

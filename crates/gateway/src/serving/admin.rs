@@ -113,7 +113,7 @@ impl Admin {
             ),
             ("/health/live", _) => plain(StatusCode::OK, "alive\n".to_owned()),
             ("/health/ready", Some(opened)) if self.readiness.is_ready() && opened.can_serve() => {
-                plain(StatusCode::OK, "ready\n".to_owned())
+                plain(StatusCode::OK, format!("ready\n{}", opened.said_of_away()))
             }
             ("/health/ready", Some(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
             ("/health/ready", None) => self.not_yet(),
@@ -158,6 +158,16 @@ impl Opened {
     fn can_serve(&self) -> bool {
         let has_lease = self.cluster.as_ref().is_none_or(|(ownership, _)| ownership.has_lease());
         has_lease && !self.engine.is_broken()
+    }
+
+    /// What it has goes on being served, so it is ready all the same. Anybody may ask, so it names no bucket.
+    fn said_of_away(&self) -> String {
+        match self.engine.away_stores().len() {
+            0 => String::new(),
+            count => format!(
+                "{count} stores are directories that are not there, or are not the ones that are expected: are they mounted? /status names the buckets\n"
+            ),
+        }
     }
 
     fn status(&self, requests: &Requests) -> GatewayStatus {

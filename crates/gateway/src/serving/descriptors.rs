@@ -5,20 +5,24 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The journal, the metadata, the cache, and connections to the store.
 const OTHERS: u64 = 512;
 
-/// Takes as many as the process may have: for connections of clients, and for those from and to other gateways.
+/// Takes as many as the process may have: for connections of clients, for those from and to other gateways, and for directories that are stores.
 ///
 /// # Errors
 /// When that is less than the connections that are configured: a client would be refused without a word.
-pub(super) fn make_room_for(connections: usize, of_gateways: usize) -> Result<(), String> {
+pub(super) fn make_room_for(
+    connections: usize,
+    of_gateways: usize,
+    directories: usize,
+) -> Result<(), String> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = (connections + of_gateways) as u64 + OTHERS;
+    let wanted = (connections + of_gateways + directories) as u64 + OTHERS;
     if current.is_some_and(|current| current < wanted) {
         // Whoever can't have more keeps what there is; which is told below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
     match getrlimit(Resource::Nofile).current {
         Some(current) if current < wanted => Err(format!(
-            "{connections} connections ([limits] connections) need {wanted} open files, and this process may have {current}\n  what to do: raise the limit (`ulimit -n`, or LimitNOFILE= of the service), or lower `connections`"
+            "{connections} connections ([limits] connections) and {directories} directories need {wanted} open files, and this process may have {current}\n  what to do: raise the limit (`ulimit -n`, or LimitNOFILE= of the service), or lower `connections`"
         )),
         _ => Ok(()),
     }

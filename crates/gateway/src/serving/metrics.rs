@@ -104,6 +104,7 @@ pub(crate) fn status(engine: &Engine, requests: &Requests) -> GatewayStatus {
         expired_uploads: of(&engine.counters.expired_uploads),
         changed_by_others: of(&engine.counters.strangers),
         withheld_by_store: of(&engine.counters.withheld),
+        away_stores: engine.away_stores(),
         sent_bytes: requests.sent_bytes.load(Ordering::Relaxed),
         requests: count,
         failed_requests: failed,
@@ -240,6 +241,12 @@ pub(crate) fn text(status: &GatewayStatus, requests: &Requests) -> String {
         "counter",
         "Reads that failed since the store has not, or has an older version of, what this gateway stored there.",
         status.withheld_by_store as f64,
+    );
+    figure(
+        "away_stores",
+        "gauge",
+        "Buckets whose directory is not there, or is another one than was opened.",
+        status.away_stores.len() as f64,
     );
     figure("sent_bytes_total", "counter", "Bytes of answers.", status.sent_bytes as f64);
     if let Some(cluster) = &status.cluster {

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use underlay_files::Folder;
 
 use crate::cluster::{self, Member, Peers};
-use crate::config::{Config, Secrets};
+use crate::config::{Config, Secrets, StorePlace};
 use crate::engine::{Alone, Engine, Progress, Setup, Sharing, lock_directory};
 use crate::ownership::Ownership;
 use crate::s3::{Forms, Permissions, service};
@@ -65,6 +65,7 @@ pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Shari
         sharing,
         alone: None,
         at_rest: secrets.at_rest.clone(),
+        into_empty: false,
     }
 }
 
@@ -77,29 +78,32 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens the engine and joins the cluster, if there is one. One that is `only_draining` is given no keys there.
+    /// Opens the engine for draining, also [into an empty directory](Setup::into_empty), and joins the cluster, if there is one, where it is given
+    /// no keys.
     ///
     /// # Errors
     /// When either can't be.
-    pub(crate) async fn open(
+    pub(crate) async fn to_drain(
         config: &Config,
         secrets: &Secrets,
-        only_draining: bool,
+        into_empty: bool,
     ) -> Result<Opened, String> {
         let locked = lock_directory(&config.local.directory)?;
-        Opened::open_locked(config, secrets, locked, &Progress::default(), only_draining).await
+        let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
+        let setup = Setup { into_empty, ..setup_of(config, secrets, sharing) };
+        Opened::open_locked(config, secrets, (setup, peers), locked, &Progress::default(), true).await
     }
 
     async fn open_locked(
         config: &Config,
         secrets: &Secrets,
+        (setup, peers): (Setup, Option<Arc<Peers>>),
         locked: (Folder, std::fs::File),
         progress: &Progress,
         only_draining: bool,
     ) -> Result<Opened, String> {
-        let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
-        let ownership = sharing.as_ref().map(|sharing| Arc::clone(&sharing.ownership));
-        let engine = Engine::open_locked(setup_of(config, secrets, sharing), locked, progress).await?;
+        let ownership = setup.sharing.as_ref().map(|sharing| Arc::clone(&sharing.ownership));
+        let engine = Engine::open_locked(setup, locked, progress).await?;
         let member = match &ownership {
             None => None,
             Some(ownership) => {
@@ -114,8 +118,13 @@ impl Opened {
     ///
     /// # Errors
     /// When it can't be opened.
-    pub(crate) async fn alone(config: &Config, secrets: &Secrets, alone: Alone) -> Result<Opened, String> {
-        let setup = Setup { alone: Some(alone), ..setup_of(config, secrets, None) };
+    pub(crate) async fn alone(
+        config: &Config,
+        secrets: &Secrets,
+        alone: Alone,
+        into_empty: bool,
+    ) -> Result<Opened, String> {
+        let setup = Setup { alone: Some(alone), into_empty, ..setup_of(config, secrets, None) };
         let engine = Engine::open(setup).await?;
         Ok(Opened { engine, member: None, ownership: None, peers: None })
     }
@@ -206,7 +215,9 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     // Other gateways have as many places as clients, and what is sent on to them takes a connection for each request.
     let of_gateways =
         config.cluster.as_ref().map_or(0, |_| config.limits.connections + config.limits.requests);
-    descriptors::make_room_for(config.limits.connections, of_gateways)?;
+    let is_directory = |place: &StorePlace| matches!(place, StorePlace::Directory(_));
+    let directories = config.buckets.iter().filter(|bucket| is_directory(&bucket.store)).count();
+    descriptors::make_room_for(config.limits.connections, of_gateways, directories)?;
     let secrets = Secrets::read(&config)?;
     let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
     // Both are taken before the work begins: a port that is in use shows at once.
@@ -232,7 +243,9 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
     // A large bucket may take hours to list: whoever supervises the gateway must not take it for dead meanwhile.
     tokio::spawn(admin::serve(admin_listener, Arc::clone(&admin)));
 
-    let opening = Opened::open_locked(&config, &secrets, locked, &admin.progress, false);
+    let (sharing, peers) = cluster::sharing_of(&config, &secrets)?.unzip();
+    let setup = setup_of(&config, &secrets, sharing);
+    let opening = Opened::open_locked(&config, &secrets, (setup, peers), locked, &admin.progress, false);
     let opened = tokio::select! {
         opened = opening => opened?,
         // What was taken over by then stays, and the next start goes on.
@@ -240,6 +253,11 @@ pub(crate) async fn serve(config: Config) -> Result<(), String> {
         _ = interrupt.recv() => return Ok(()),
     };
     let engine = Arc::clone(&opened.engine);
+    // With those that clients have made.
+    let directories = engine.count_directories();
+    if let Err(why) = descriptors::make_room_for(config.limits.connections, of_gateways, directories) {
+        tracing::warn!("{why}");
+    }
     admin.opens(Arc::clone(&engine), opened.ownership.clone().zip(opened.peers.clone()));
     let permissions = Arc::new(Permissions::new(&config.keys, &secrets.of_clients));
     let access_log = Arc::new(access_log);

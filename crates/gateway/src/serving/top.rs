@@ -102,6 +102,11 @@ fn shown(status: &GatewayStatus, former: Option<&GatewayStatus>) -> String {
             status.withheld_by_store
         ));
     }
+    for bucket in &status.away_stores {
+        text.push_str(&format!(
+            "          the directory of bucket {bucket} is not there, or is another one than was opened\n"
+        ));
+    }
     if let Some(cluster) = &status.cluster {
         text.push_str(&format!(
             "cluster   {} slots here, {} of them dirty; {} nowhere; {} requests forwarded; lease for {:.1} s\n",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use object_store::GetOptions;
+use object_store::path::Path;
 use openssl::hash::{Hasher, MessageDigest};
 
 use super::{Backend, Found, Kind, MayGoOn, PART_BYTES, bare, failed, found, part_bytes};
@@ -318,14 +319,22 @@ impl Backend {
         self.ask_until(key, &what, is_gone).await.map(drop)
     }
 
+    /// What the store has at a key. Where it denies to say so, that is no word about the object.
     async fn look(&self, key: &str) -> Result<Found> {
         let options = GetOptions { head: true, ..GetOptions::default() };
         let path = self.reach(key).await?;
         let asked = async {
             match self.store.get_opts(&path, options).await {
-                // So S3 says that there is nothing to whoever may not list the whole bucket.
-                Err(object_store::Error::PermissionDenied { path, source }) if self.kind == Kind::S3 => {
-                    Err(object_store::Error::NotFound { path, source })
+                // So S3 answers of what is not there to whoever may not list the whole bucket, and so of what is there to whoever may not
+                // read it. Where the part of the bucket that it is in may be listed, that tells which; elsewhere nobody knows.
+                Err(denied @ object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
+                    match self.is_listed(&path).await {
+                        Ok(false) => Err(object_store::Error::NotFound {
+                            path: path.to_string(),
+                            source: Box::new(denied),
+                        }),
+                        _ => Err(denied),
+                    }
                 }
                 outcome => outcome,
             }
@@ -333,6 +342,41 @@ impl Backend {
         let answer = self.patiently("HEAD", asked).await?;
         Ok(found(&answer.meta, &answer.attributes))
     }
+
+    /// Whether a listing has this key.
+    ///
+    /// # Errors
+    /// When the store can't be listed.
+    pub(crate) async fn lists(&self, key: &str) -> Result<bool> {
+        let path = self.path(key)?;
+        self.patiently("LIST", self.is_listed(&path)).await
+    }
+
+    /// Whether a listing has something at this path.
+    pub(super) async fn is_listed(&self, path: &Path) -> object_store::Result<bool> {
+        let folder = path.as_ref().rfind('/').map(|end| Path::parse(&path.as_ref()[..end])).transpose()?;
+        let mut listed = self.store.list_with_offset(folder.as_ref(), &before(path)?);
+        while let Some(meta) = listed.next().await.transpose()?
+            && meta.location <= *path
+        {
+            if meta.location == *path {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// A path behind which a listing soon comes to this one, if it is there.
+fn before(path: &Path) -> object_store::Result<Path> {
+    let text = path.as_ref();
+    let Some(last) = text.chars().next_back() else { return Ok(Path::ROOT) };
+    let rest = &text[..text.len() - last.len_utf8()];
+    let former = u32::from(last).checked_sub(1).and_then(char::from_u32);
+    // What no path can have is left out: then the listing has some more before it.
+    let former = former.filter(|former| !former.is_ascii_control() && *former != '/');
+    let before = former.map_or_else(|| rest.to_owned(), |former| format!("{rest}{former}~~"));
+    Ok(Path::parse(before)?)
 }
 
 #[cfg(test)]
@@ -356,6 +400,23 @@ mod tests {
             assert_eq!(of(2 * part + rest, step), expected);
         }
         assert!(expected.ends_with("-3") && of(2 * part, part).ends_with("-2"));
+    }
+
+    #[test]
+    fn a_listing_begins_shortly_before_what_is_looked_for() {
+        for (path, expected) in [
+            ("a/b/c", "a/b/b~~"),
+            ("%underlay-cluster", "%underlay-clusteq~~"),
+            ("a/b0", "a/b"),
+            ("a/0", "a"),
+            ("0", ""),
+            ("a/\u{e9}", "a/\u{e8}~~"),
+            ("a/\u{80}", "a"),
+        ] {
+            let path = Path::parse(path).unwrap();
+            let begin = before(&path).unwrap();
+            assert!(begin.as_ref() == expected && begin < path, "{begin}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod crypto;
 mod links;
 mod names;
 mod open;
+mod root;
 mod turns;
 mod unfinished;
 
@@ -12,6 +13,7 @@ pub(crate) use confirm::Fingerprint;
 pub(crate) use names::OWNERS;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use open::{Reached, create_below, open};
+pub(crate) use root::Identity;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,6 +43,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A read that goes on for longer is given up: nothing can come of it late.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A look at a directory itself is short, unless what it lies on hangs.
+const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 
 const MOST_MARKER_BYTES: u64 = 1024;
 
@@ -84,8 +89,8 @@ pub struct Backend {
     store: Arc<dyn ObjectStore>,
     pub kind: Kind,
     most_path_bytes: usize,
-    /// Where a directory is: there links have to be looked out for.
-    root: Option<Arc<std::path::PathBuf>>,
+    /// Of a directory: there links have to be looked out for, and that it is still mounted.
+    root: Option<Arc<root::Root>>,
     turns: turns::Turns,
     etags: Arc<confirm::Etags>,
 }
@@ -105,24 +110,102 @@ impl Backend {
         Backend { most_path_bytes: self.most_path_bytes.saturating_sub(prefix_bytes), ..self }
     }
 
-    /// The same, in a directory of this machine.
-    fn at(self, root: &std::path::Path) -> Backend {
-        Backend { root: Some(Arc::new(root.to_owned())), ..self }
+    /// The same, in a directory of this machine, which has to stay the one that it is now.
+    ///
+    /// # Errors
+    /// When it can't be opened.
+    pub fn at(self, root: &std::path::Path) -> std::io::Result<Backend> {
+        Ok(Backend { root: Some(Arc::new(root::Root::open(root)?)), ..self })
     }
 
-    /// As [`path`](Self::path), for a request to the store: one through a link is refused.
+    /// As [`path`](Self::path), for a request to the store: one through a link is refused, and one to another directory than was opened.
     async fn reach(&self, key: &str) -> Result<Path> {
         let path = self.path(key)?;
-        let Some(root) = self.root.clone() else { return Ok(path) };
         let looked_at = path.clone();
-        let look = tokio::task::spawn_blocking(move || links::check(&root, &looked_at));
-        match tokio::time::timeout(PATIENCE, look).await {
-            Ok(Ok(outcome)) => outcome.map(|()| path),
-            Ok(Err(error)) => Err(Error::Store(format!("cannot look at the store's directory: {error}"))),
+        self.of_root(move |root| root.check().and_then(|()| links::check(root.path(), &looked_at))).await?;
+        Ok(path)
+    }
+
+    /// Looks at the store's directory, if it is one. Where a mount hangs, each look would keep a thread, and they would soon be all there are.
+    async fn of_root(&self, look: impl FnOnce(&root::Root) -> Result<()> + Send + 'static) -> Result<()> {
+        match &self.root {
+            Some(root) if root.hangs() => Err(root::not_there()),
+            Some(_) => self.look_at_root(look).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn look_at_root(
+        &self,
+        look: impl FnOnce(&root::Root) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let Some(root) = self.root.clone() else { return Ok(()) };
+        let looking = async {
+            let place = Arc::clone(&root.looks).acquire_owned().await;
+            let root = Arc::clone(&root);
+            let looked = tokio::task::spawn_blocking(move || {
+                let outcome = look(&root);
+                root.note_answer();
+                drop(place);
+                outcome
+            });
+            looked
+                .await
+                .map_err(|error| Error::Store(format!("cannot look at the store's directory: {error}")))?
+        };
+        match tokio::time::timeout(LOOK_PATIENCE, looking).await {
+            Ok(outcome) => outcome,
             Err(_) => {
-                Err(Error::Store(format!("the directory does not answer for {} s", PATIENCE.as_secs())))
+                root.note_hanging();
+                Err(root::not_there())
             }
         }
+    }
+
+    /// # Errors
+    /// When the store is a directory that is not there now, or was exchanged.
+    pub(crate) async fn check_there(&self) -> Result<()> {
+        self.of_root(root::Root::check).await
+    }
+
+    /// The same for who looks now and then: also at one that hangs, since the thread that does may never come back.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn watch(&self) -> Result<()> {
+        self.look_at_root(root::Root::check).await
+    }
+
+    /// The directory that was opened is not the one that is expected: it counts as away until [`accept`](Self::accept).
+    pub(crate) fn await_another(&self) {
+        self.root.iter().for_each(|root| root.await_another());
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| root.is_awaited())
+    }
+
+    /// Blocks.
+    ///
+    /// # Errors
+    /// When the path does not name this one.
+    pub(crate) fn accept(&self, identity: Identity) -> std::io::Result<()> {
+        self.root.as_ref().map_or(Ok(()), |root| root.accept(identity))
+    }
+
+    /// Whether it was not there when it was last looked at.
+    pub(crate) fn is_away(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| root.is_away())
+    }
+
+    /// How often its directory has come back; `None` where it has none.
+    pub(crate) fn returns(&self) -> Option<u64> {
+        self.root.as_ref().map(|root| root.returns())
+    }
+
+    /// Where its directory is, and which one.
+    pub(crate) fn root(&self) -> Option<(&std::path::Path, Identity)> {
+        self.root.as_ref().map(|root| (root.path(), root.identity()))
     }
 
     /// Waits until nobody else of this process writes to the key.
@@ -146,14 +229,16 @@ impl Backend {
         Ok(path)
     }
 
-    /// Waits for the store, but not for ever.
+    /// Waits for the store, but not for ever. What a directory says counts only if it is still the one that was opened.
     async fn patiently<T>(
         &self,
         what: &str,
         work: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
         let patience = if matches!(what, "HEAD" | "GET") { READ_PATIENCE } else { PATIENCE };
-        match tokio::time::timeout(patience, work).await {
+        let outcome = tokio::time::timeout(patience, work).await;
+        self.check_there().await?;
+        match outcome {
             Ok(outcome) => outcome.map_err(|error| failed(what, error)),
             Err(_) => Err(Error::Store(format!("{what}: no answer for {} s", patience.as_secs()))),
         }
@@ -200,13 +285,13 @@ impl Backend {
         mut body: BoxStream<'_, Result<Bytes>>,
         may_go_on: &MayGoOn<'_>,
     ) -> Result<Option<String>> {
-        let path = self.reach(key).await?;
         let attributes = self.attributes(headers);
         if size_bytes <= PART_BYTES {
             let mut payload = Vec::new();
             while let Some(piece) = body.next().await {
                 payload.push(piece?);
             }
+            let path = self.reach(key).await?;
             let mode = match only {
                 Only::Always => PutMode::Overwrite,
                 Only::IfAbsent => PutMode::Create,
@@ -224,6 +309,7 @@ impl Backend {
             // `object_store` can't make its completion conditional; `head` before it is the best there is.
             self.check(key, only).await?;
         }
+        let path = self.reach(key).await?;
         may_go_on()?;
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let upload =
@@ -329,15 +415,7 @@ impl Backend {
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 // So S3 says that there is no such object to whoever may list a part of the bucket only.
                 Err(object_store::Error::PermissionDenied { .. }) if self.kind == Kind::S3 => {
-                    let mut listed = self.store.list_with_offset(None, &before_marker()?);
-                    while let Some(meta) = listed.next().await.transpose()?
-                        && meta.location <= path
-                    {
-                        if meta.location == path {
-                            return Ok(Some("no cluster's".to_owned()));
-                        }
-                    }
-                    Ok(None)
+                    Ok(self.is_listed(&path).await?.then(|| "no cluster's".to_owned()))
                 }
                 Err(error) => Err(error),
             }
@@ -348,6 +426,7 @@ impl Backend {
     /// Writes down which gateways the store belongs to, unless that stands there already.
     pub(crate) async fn mark(&self, text: &str) -> Result<()> {
         let path = marker_path()?;
+        self.check_there().await?;
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = self.store.put_opts(&path, PutPayload::from(text.to_owned()), options);
         match self.patiently("PUT", async { put.await.map(drop) }).await {
@@ -386,13 +465,22 @@ impl Backend {
             }
             None => self.store.list(folder.as_ref()),
         };
+        // A directory that was unmounted meanwhile has listed a part.
+        let looked = |backend: Backend| {
+            futures_util::stream::once(async move { backend.check_there().await.err().map(Err) })
+                .filter_map(std::future::ready)
+        };
+        let (before, behind) = (looked(self.clone()), looked(self.clone()));
         let (backend, mut is_told) = (self.clone(), false);
-        Ok(listed
+        let listed = listed
             .filter_map(move |entry| {
                 let entry = entry.map_err(|error| failed("LIST", error)).map(|meta| {
                     let key = key_of(&meta.location);
                     let is_reachable = backend.path(&key).is_ok_and(|path| path == meta.location)
-                        && backend.root.as_ref().is_none_or(|root| links::check(root, &meta.location).is_ok());
+                        && backend
+                            .root
+                            .as_ref()
+                            .is_none_or(|root| links::check(root.path(), &meta.location).is_ok());
                     let is_marker = meta.location.as_ref() == names::OWNERS;
                     if !is_reachable && !is_marker && !std::mem::replace(&mut is_told, true) {
                         // Others have put it there.
@@ -404,8 +492,8 @@ impl Backend {
                     is_reachable.then(|| (key, found(&meta, &Attributes::default())))
                 });
                 std::future::ready(entry.transpose())
-            })
-            .boxed())
+            });
+        Ok(before.chain(listed).chain(behind).boxed())
     }
 
     /// Whether no key leads to anything in the store.
@@ -439,11 +527,6 @@ impl Backend {
 /// Of an object that is sent in parts.
 fn part_bytes(size_bytes: u64) -> u64 {
     PART_BYTES.max(size_bytes.div_ceil(MOST_PARTS))
-}
-
-/// A path behind which the marker is listed first, if it is there.
-fn before_marker() -> object_store::Result<Path> {
-    Ok(Path::parse(&names::OWNERS[..names::OWNERS.len() - 1])?)
 }
 
 fn marker_path() -> Result<Path> {
@@ -492,6 +575,10 @@ pub(crate) fn failed(what: &str, error: object_store::Error) -> Error {
         object_store::Error::NotImplemented { operation, implementer } => {
             Error::NotImplemented(format!("{implementer} can't do {operation}"))
         }
+        denied @ (object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. }) => Error::Store(format!(
+            "{what}: the store denies it to the gateway, and S3 answers so of what is not there, too, where the bucket may not be listed (s3:ListBucket): {denied}"
+        )),
         other => Error::Store(format!("{what}: {other}{}", innermost(&other))),
     }
 }

@@ -1,6 +1,6 @@
 //! From what the configuration says of a bucket's store to the store itself.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +50,10 @@ pub(crate) fn open(place: &StorePlace, reached: &Reached) -> Result<Backend, Ope
 fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
     let failed = |error: &dyn std::fmt::Display| OpenError(format!("{}: {error}", directory.display()));
     // Others who can write there could make the gateway write through a link of theirs.
-    let folder = Folder::open(directory).map_err(|error| failed(&error))?;
+    let folder = Folder::open(directory).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => failed(&"it is not there; is what it lies on mounted?"),
+        _ => failed(&error),
+    })?;
     let length = directory.as_os_str().len();
     if length > MOST_DIRECTORY_BYTES {
         return Err(failed(&format_args!(
@@ -63,7 +66,7 @@ fn open_directory(directory: &Path) -> Result<Backend, OpenError> {
         .with_fsync(true)
         // An empty directory would be in the way of an object of its name.
         .with_automatic_cleanup(true);
-    Ok(Backend::new(Arc::new(store), Kind::Directory).at(folder.path()))
+    Backend::new(Arc::new(store), Kind::Directory).at(folder.path()).map_err(|error| failed(&error))
 }
 
 fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, OpenError> {
@@ -132,7 +135,7 @@ fn certificates(file: &Path) -> Result<Vec<Certificate>, OpenError> {
     found.into_iter().map(of_store).collect()
 }
 
-/// The place of a bucket that a client creates, below `under`. A directory is made.
+/// The place of a bucket that a client creates, below `under`. A directory is made, and none above it: one that is missing may have to be mounted.
 ///
 /// # Errors
 /// When it can't be.
@@ -143,10 +146,10 @@ pub(crate) fn create_below(under: &StorePlace, bucket: &str) -> Result<StorePlac
             Ok(StorePlace::S3 { bucket: outer.clone(), prefix: prefix.trim_matches('/').to_owned() })
         }
         StorePlace::Directory(directory) => {
-            let directory: PathBuf = directory.join(bucket);
-            Folder::make(&directory, Access::Private)
+            Folder::open(directory)
+                .and_then(|above| above.make_inner(bucket, Access::Private))
                 .map_err(|error| OpenError(format!("{}: {error}", directory.display())))?;
-            Ok(StorePlace::Directory(directory))
+            Ok(StorePlace::Directory(directory.join(bucket)))
         }
     }
 }
@@ -185,6 +188,23 @@ mod tests {
         let below = Backend::new(Arc::new(object_store::memory::InMemory::new()), Kind::S3).below(100);
         assert!(below.path(&"k".repeat(924)).is_ok());
         assert!(matches!(below.path(&"k".repeat(925)), Err(Error::KeyTooLong(_))));
+    }
+
+    /// Threads that hang in it would soon be all there are.
+    #[tokio::test]
+    async fn a_directory_that_does_not_answer_is_away_at_once() {
+        let (_directory, backend) = directory();
+        let root = backend.root.clone().unwrap();
+        let all = root.looks.available_permits() as u32;
+        let hanging = root.looks.acquire_many(all).await.unwrap();
+        assert!(backend.check_there().await.is_err() && backend.is_away());
+        // From now on nobody waits for it.
+        let asked = futures_util::FutureExt::now_or_never(backend.check_there());
+        assert!(matches!(asked, Some(Err(Error::Store(why))) if why.contains("is it mounted?")));
+        drop(hanging);
+        backend.watch().await.unwrap();
+        assert!(backend.check_there().await.is_ok() && !backend.is_away());
+        assert_eq!(backend.returns(), Some(1));
     }
 
     #[tokio::test]

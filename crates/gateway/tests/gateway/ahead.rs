@@ -4,9 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use object_store::{Attribute, Attributes, ObjectStore as _, ObjectStoreExt as _, PutOptions, PutPayload};
+use underlay_gateway::errors::Error;
 use underlay_gateway::store::Kind;
 
 use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, in_memory};
+
+/// S3 gives every object a content type.
+fn text() -> Attributes {
+    Attributes::from_iter([(Attribute::ContentType, "text/plain")])
+}
 
 #[test]
 fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
@@ -16,7 +22,8 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
         let store = in_memory();
         let (size, blocks) = (4 << 20, (4 << 20) / BLOCK_BYTES);
         for key in ["scan", "short", "footer", "jumps"] {
-            store.put(&key.into(), PutPayload::from_bytes(content(1, size))).await.unwrap();
+            let options = PutOptions { attributes: text(), ..PutOptions::default() };
+            store.put_opts(&key.into(), PutPayload::from_bytes(content(1, size)), options).await.unwrap();
         }
         let ground = Ground::new(store, Kind::S3);
         let engine = ground.open(&directory.path().join("local")).await;
@@ -82,10 +89,9 @@ fn a_scan_by_ranges_and_a_footer_are_read_ahead() {
 async fn a_first_read_of_a_listed_object_has_its_headers_and_its_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = in_memory();
-    let attributes = Attributes::from_iter([(Attribute::ContentType, "text/plain")]);
     let size = 3 * BLOCK_BYTES as usize;
     for key in ["a", "b", "c"] {
-        let options = PutOptions { attributes: attributes.clone(), ..PutOptions::default() };
+        let options = PutOptions { attributes: text(), ..PutOptions::default() };
         store.put_opts(&key.into(), PutPayload::from_bytes(content(1, size)), options).await.unwrap();
     }
     let ground = Ground::new(std::sync::Arc::clone(&store), Kind::S3);
@@ -104,11 +110,12 @@ async fn a_first_read_of_a_listed_object_has_its_headers_and_its_bytes() {
             }
         }
     }
-    // Somebody has replaced one behind the gateway's back, and deleted another.
+    // Somebody has replaced one behind the gateway's back, and deleted another that nobody has ever read here.
+    tokio::time::sleep(Duration::from_millis(3)).await;
     store.put(&"b".into(), PutPayload::from_bytes(content(2, 100))).await.unwrap();
     store.delete(&"c".into()).await.unwrap();
     let resolved = engine.resolve_to_read(BUCKET, "b", |_| 0).await.unwrap();
     assert_eq!(engine.read(BUCKET, "b", &resolved, 0..100).await.unwrap(), content(2, 100));
     let gone = engine.resolve_to_read(BUCKET, "c", |_| 0).await.map(drop);
-    assert_eq!(gone, Err(underlay_gateway::errors::Error::NoSuchKey));
+    assert_eq!(gone, Err(Error::NoSuchKey));
 }

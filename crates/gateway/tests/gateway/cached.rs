@@ -11,8 +11,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attribute, Attributes, CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
 };
 use underlay_gateway::config::{Consistency, Write};
 use underlay_gateway::engine::{Conditions, CopyRequest, Engine, ListRequest};
@@ -128,9 +129,11 @@ impl ObjectStore for Watched {
     }
 }
 
-/// An object that is in the store before the gateway comes.
+/// An object that is in the store before the gateway comes. S3 gives every one a content type.
 async fn store(store: &dyn ObjectStore, key: &str, bytes: &Bytes) {
-    store.put(&key.into(), PutPayload::from_bytes(bytes.clone())).await.unwrap();
+    let attributes = Attributes::from_iter([(Attribute::ContentType, "text/plain")]);
+    let options = PutOptions { attributes, ..PutOptions::default() };
+    store.put_opts(&key.into(), PutPayload::from_bytes(bytes.clone()), options).await.unwrap();
 }
 
 /// Of a page with everything.

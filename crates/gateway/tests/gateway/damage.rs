@@ -34,8 +34,8 @@ fn segments(local: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// `check` or `repair`, and whether everything is in order afterwards.
-fn offline(directory: &Path, arguments: &[&str]) -> (bool, String) {
+/// `check` or `repair`: the exit code, and what was said.
+fn offline_code(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let config = directory.join("gateway.toml");
     let text = format!(
         "listen = \"127.0.0.1:0\"\n[local]\ndirectory = \"{}\"\n[bucket.lake]\nstore = \"/nowhere\"\n\
@@ -49,13 +49,18 @@ fn offline(directory: &Path, arguments: &[&str]) -> (bool, String) {
         let output = command().args(arguments).arg(&config).output().unwrap();
         said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         if !said.contains("another gateway is using") && !said.contains("already open") {
-            let is_refused = said.contains("older than the journal");
-            assert!(is_refused || matches!(output.status.code(), Some(0 | 1)), "{said}");
-            return (output.status.success(), said);
+            return (output.status.code(), said);
         }
         std::thread::sleep(Duration::from_millis(50));
     }
     panic!("{said}");
+}
+
+/// `check` or `repair`, and whether everything is in order afterwards.
+fn offline(directory: &Path, arguments: &[&str]) -> (bool, String) {
+    let (code, said) = offline_code(directory, arguments);
+    assert!(said.contains("older than the journal") || matches!(code, Some(0 | 1)), "{said}");
+    (code == Some(0), said)
 }
 
 #[test]
@@ -161,6 +166,191 @@ fn metadata_that_do_not_fit_the_journal_are_refused() {
             assert_eq!(get(&engine, &format!("key{key}"), None).await.unwrap(), content(key, 200_000));
         }
     });
+}
+
+/// What becomes of a file on a disk that fails.
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    CutAt(u64),
+    /// A page of it has nothing but zeros.
+    Zeroed(u64),
+    /// One bit of this byte.
+    Flipped(u64),
+}
+
+const PAGE_BYTES: u64 = 4096;
+
+impl Harm {
+    fn do_to(self, path: &Path) {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        match self {
+            Harm::CutAt(length) => file.set_len(length).unwrap(),
+            Harm::Zeroed(page) => file.write_all_at(&[0; PAGE_BYTES as usize], page * PAGE_BYTES).unwrap(),
+            Harm::Flipped(at) => {
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, at).unwrap();
+                file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+            }
+        }
+    }
+
+    /// Of everything that the file is made of: its head closely, every page with something in it, and its end.
+    fn of(path: &Path) -> Vec<Harm> {
+        let bytes = std::fs::read(path).unwrap();
+        let length = bytes.len() as u64;
+        let mut harms: Vec<Harm> =
+            [1, PAGE_BYTES - 1, PAGE_BYTES, length / 2, length - PAGE_BYTES, length - 1]
+                .map(Harm::CutAt)
+                .into();
+        harms.extend((0..320).step_by(7).map(Harm::Flipped));
+        for (page, bytes) in bytes.chunks(PAGE_BYTES as usize).enumerate() {
+            let begin = page as u64 * PAGE_BYTES;
+            let used: Vec<u64> =
+                (begin..).zip(bytes).filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
+            if !used.is_empty() {
+                harms.push(Harm::Zeroed(page as u64));
+                harms.extend([0, used.len() / 2, used.len() - 1].map(|at| Harm::Flipped(used[at])));
+            }
+        }
+        harms
+    }
+}
+
+/// Whatever is wrong with it, also where the journal beside it is torn as well: it is said with what to do, or everything is there.
+#[test]
+fn metadata_that_were_altered_are_refused_or_harmless() {
+    const OBJECTS: u64 = 24;
+    let directory = tempfile::tempdir().unwrap();
+    let local = directory.path().join("local");
+    let copy = |from: &Path, to: &Path| {
+        assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+    };
+    let ground = waiting();
+    // As a stop leaves it, and as a kill does.
+    let (stopped, killed) = (directory.path().join("stopped"), directory.path().join("killed"));
+    let runtime_before = runtime();
+    runtime_before.block_on(async {
+        let engine = ground.open(&local).await;
+        for key in 0..OBJECTS {
+            put(&engine, &format!("key{key}"), &content(key, 3_000), Conditions::default()).await.unwrap();
+        }
+        copy(&local, &killed);
+        engine.close().await;
+    });
+    drop(runtime_before);
+    // Who has it open has let it go once it can be looked at; that changes nothing of this copy.
+    offline(directory.path(), &["check"]);
+    copy(&local, &stopped);
+
+    let (mut refused, mut harmless) = (0, 0);
+    for (is_killed, whole) in [(false, &stopped), (true, &killed)] {
+        for (at, harm) in Harm::of(&whole.join("metadata.redb")).into_iter().enumerate() {
+            std::fs::remove_dir_all(&local).unwrap();
+            copy(whole, &local);
+            harm.do_to(&local.join("metadata.redb"));
+            let is_torn = at % 4 == 3;
+            let before = segments(&local);
+            if is_torn {
+                let length = std::fs::metadata(&before[0]).unwrap().len();
+                Harm::CutAt(length / 2).do_to(&before[0]);
+            }
+            let (code, said) = offline_code(directory.path(), &["check"]);
+            let what = format!("{harm:?}, killed: {is_killed}, torn: {is_torn}: {code:?} {said}");
+            let tried = runtime().block_on(async {
+                let engine = ground.try_open(&local).await?;
+                let mut lost = 0;
+                for key in 0..OBJECTS {
+                    match get(&engine, &format!("key{key}"), None).await {
+                        Ok(bytes) => assert!(bytes == content(key, 3_000), "other bytes: {what}"),
+                        Err(Error::Local(_)) if is_torn => lost += 1,
+                        Err(error) => panic!("{key}: {error}; {what}"),
+                    }
+                }
+                engine.close().await;
+                Ok::<u64, String>(lost)
+            });
+            match tried {
+                Err(why) => {
+                    assert!(why.contains("metadata.redb") && why.contains("what to do"), "{why}; {what}");
+                    assert!(code == Some(4) && said.contains("what to do"), "{what}");
+                    assert_eq!(segments(&local), before, "{what}");
+                    refused += 1;
+                }
+                Ok(lost) => {
+                    assert_eq!(code, Some(i32::from(is_torn)), "{what}");
+                    assert_eq!(said.matches("damaged: object lake/key").count() as u64, lost, "{what}");
+                    assert_eq!(lost > 0, is_torn, "{what}");
+                    harmless += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 50 && harmless > 5, "{refused} were refused, and {harmless} harmless");
+}
+
+/// Also one of the same start, and one whose end the disk has altered, so that it looks as a power cut would leave it.
+#[test]
+fn metadata_without_the_last_commit_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (local, kept) = (directory.path().join("local"), directory.path().join("kept"));
+    let ground = waiting();
+    let runtime_before = runtime();
+    runtime_before.block_on(async {
+        let engine = ground.open(&local).await;
+        put(&engine, "first", &content(1, 1000), Conditions::default()).await.unwrap();
+        std::fs::copy(local.join("metadata.redb"), &kept).unwrap();
+        put(&engine, "last", &content(2, 1000), Conditions::default()).await.unwrap();
+        engine.close().await;
+    });
+    drop(runtime_before);
+    offline(directory.path(), &["check"]);
+    std::fs::copy(&kept, local.join("metadata.redb")).unwrap();
+    for _ in 0..2 {
+        let (code, said) = offline_code(directory.path(), &["check"]);
+        assert!(code == Some(4) && said.contains("lacks 1 commits"), "{code:?} {said}");
+        let why = runtime().block_on(async { ground.try_open(&local).await.map(drop) }).unwrap_err();
+        assert!(why.contains("lacks 1 commits") && why.contains("remove the file `commits`"), "{why}");
+    }
+    std::fs::remove_file(local.join("journal/commits")).unwrap();
+    runtime().block_on(async {
+        let engine = ground.open(&local).await;
+        assert_eq!(get(&engine, "first", None).await.unwrap(), content(1, 1000));
+        assert_eq!(get(&engine, "last", None).await, Err(Error::NoSuchKey));
+        put(&engine, "last", &content(2, 1000), Conditions::default()).await.unwrap();
+        engine.close().await;
+    });
+}
+
+/// As it ends where something is wrong.
+#[test]
+fn a_gateway_over_altered_metadata_ends_and_says_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("objects")).unwrap();
+    let sections = format!(
+        "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\nflush_after = \"1 h\"\n",
+        directory.path().join("objects").display()
+    );
+    let mut program = Program::start(directory.path(), &sections);
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"kept").unwrap().status, 200);
+    program.kill();
+    let (metadata, kept) = (directory.path().join("local/metadata.redb"), directory.path().join("kept"));
+    std::fs::copy(&metadata, &kept).unwrap();
+    for harm in [Harm::CutAt(PAGE_BYTES * 2), Harm::Zeroed(0), Harm::Flipped(3)] {
+        std::fs::copy(&kept, &metadata).unwrap();
+        harm.do_to(&metadata);
+        // Also when whatever supervises it tries again.
+        for _ in 0..2 {
+            let log = program.start_in_vain();
+            let last = log.lines().rev().take(3).collect::<Vec<_>>().join("\n");
+            assert!(
+                last.contains("metadata.redb") && last.contains("what to do: bring back"),
+                "{harm:?}: {log}"
+            );
+        }
+    }
+    std::fs::copy(&kept, &metadata).unwrap();
+    program.start_again();
+    assert_eq!(ask(program.address, "GET", "/lake/a", &[], b"").unwrap().text(), "kept");
 }
 
 /// A small disk of memory, which is gone with the test.

@@ -44,7 +44,14 @@ pub(crate) enum Lie {
     /// A body that ends early, or goes on.
     Short,
     Long,
+    /// An answer has none of an object's headers.
+    Bare,
+    /// As [`Size`](Lie::Size), where only headers are asked for.
+    SizeOfHead,
 }
+
+/// Where a store says which gateways it belongs to.
+const MARKER: &str = "%underlay-cluster";
 
 /// What an ETag is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +75,8 @@ pub(crate) struct Mood {
     pub(crate) lying: AtomicU32,
     /// Lies that are told each time.
     pub(crate) always: Mutex<HashSet<Lie>>,
+    /// Lies that are told the next time, and no more.
+    pub(crate) once: Mutex<HashSet<Lie>>,
     pub(crate) etags: Mutex<Etags>,
     /// Every PUT is done, and its answer lost.
     pub(crate) loses_answers: AtomicBool,
@@ -77,6 +86,10 @@ pub(crate) struct Mood {
     pub(crate) holds_answers: AtomicBool,
     /// The cluster's marker may not be read, nor what is not there: so S3 answers where not the whole bucket may be listed.
     pub(crate) denies_reads: AtomicBool,
+    /// What is there may not be read either.
+    pub(crate) denies_all_reads: AtomicBool,
+    /// Nothing may be listed.
+    pub(crate) denies_lists: AtomicBool,
     pub(crate) puts: AtomicU64,
     pub(crate) copies: AtomicU64,
     pub(crate) deletes: AtomicU64,
@@ -101,10 +114,18 @@ impl Mood {
             share.store(0, Ordering::Relaxed);
         }
         self.always.lock().clear();
+        self.once.lock().clear();
+        for denies in [&self.denies_reads, &self.denies_all_reads, &self.denies_lists] {
+            denies.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn tell(&self, lies: &[Lie]) {
         self.always.lock().extend(lies);
+    }
+
+    pub(crate) fn tell_once(&self, lie: Lie) {
+        self.once.lock().insert(lie);
     }
 
     /// SplitMix64 of a counter.
@@ -129,6 +150,11 @@ enum Fate {
     Fine,
     FailsBefore,
     FailsAfter,
+}
+
+fn denied(location: &Path) -> object_store::Error {
+    let (path, source) = (location.to_string(), "as the test wants it".into());
+    object_store::Error::PermissionDenied { path, source }
 }
 
 fn failure() -> object_store::Error {
@@ -186,9 +212,8 @@ impl Faulty {
     /// The lie of these that is told now. Of those that come by chance two are left out, since nobody could see them: a lost part where ETags say
     /// nothing of bytes, and a second lie that bears out a first one, as that nothing is where something should have been deleted.
     fn untrue(&self, location: &Path, lies: &[Lie]) -> Option<Lie> {
-        let always = lies.iter().find(|lie| self.mood.always.lock().contains(lie));
-        let told = match always {
-            Some(lie) => Some(*lie),
+        let told = match self.wanted(location, lies) {
+            Some(lie) => Some(lie),
             None if self.mood.happens(&self.mood.lying) => {
                 let lie = lies[(self.mood.draw() % lies.len() as u64) as usize];
                 let is_seen = match lie {
@@ -205,6 +230,14 @@ impl Faulty {
         }
         self.mood.lies.fetch_add(u64::from(told.is_some()), Ordering::Relaxed);
         told
+    }
+
+    /// The lie of these that the test wants now.
+    fn wanted(&self, location: &Path, lies: &[Lie]) -> Option<Lie> {
+        let is_wanted =
+            |lie: &Lie| self.mood.always.lock().contains(lie) || self.mood.once.lock().remove(lie);
+        // The cluster's marker is looked for now and then, which is not what a test is about.
+        lies.iter().copied().filter(|_| location.as_ref() != MARKER).find(is_wanted)
     }
 
     /// Another write is going to be carried out: what is there is what was there before it.
@@ -269,6 +302,7 @@ impl Faulty {
             true => &[Lie::Older, Lie::NotFound, Lie::Size],
             false => &[Lie::Older, Lie::NotFound, Lie::Size, Lie::Short, Lie::Long],
         };
+        let is_bare = self.wanted(location, &[Lie::Bare]).is_some();
         let lie = self.untrue(location, lies);
         let former = self.mood.former.lock().get(location).cloned();
         match (lie, former) {
@@ -289,6 +323,12 @@ impl Faulty {
         let if_match = wanted.clone().filter(|_| knows);
         let mut answer = self.inner.get_opts(location, GetOptions { if_match, ..options }).await?;
         answer.meta = self.shown(answer.meta);
+        if is_head && self.wanted(location, &[Lie::SizeOfHead]).is_some() {
+            answer.meta.size += 1;
+        }
+        if is_bare {
+            answer.attributes = Attributes::default();
+        }
         if wanted.is_some() && wanted != answer.meta.e_tag {
             let (path, source) = (location.to_string(), "another version".into());
             return Err(object_store::Error::Precondition { path, source });
@@ -344,6 +384,9 @@ impl Faulty {
         &self,
         listed: BoxStream<'static, Result<ObjectMeta>>,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
+        if self.mood.denies_lists.load(Ordering::Relaxed) {
+            return futures_util::stream::iter([Err(denied(&Path::ROOT))]).boxed();
+        }
         let faulty = self.clone();
         let listed = listed.map(move |meta| meta.map(|meta| faulty.shown(meta)));
         if !self.mood.happens(&self.mood.failing) {
@@ -387,13 +430,10 @@ impl ObjectStore for Faulty {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let denied = || object_store::Error::PermissionDenied {
-            path: location.to_string(),
-            source: "as the test wants it".into(),
-        };
         let denies = self.mood.denies_reads.load(Ordering::Relaxed);
-        if denies && location.as_ref() == "%underlay-cluster" {
-            return Err(denied());
+        let denies_all = self.mood.denies_all_reads.load(Ordering::Relaxed);
+        if denies_all || (denies && location.as_ref() == MARKER) {
+            return Err(denied(location));
         }
         let is_head = options.head;
         let answer = self.done(self.get(location, options)).await;
@@ -403,7 +443,7 @@ impl ObjectStore for Faulty {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         match answer {
-            Err(object_store::Error::NotFound { .. }) if denies => Err(denied()),
+            Err(object_store::Error::NotFound { .. }) if denies => Err(denied(location)),
             answer => answer,
         }
     }

@@ -6,18 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use object_store::ObjectStoreExt as _;
+use object_store::{Attribute, Attributes, ObjectStore as _, ObjectStoreExt as _, PutOptions};
 use underlay_gateway::engine::{
-    CompletedPart, Conditions, CopyRequest, Engine, ListRequest, SourceConditions,
+    CompletedPart, Conditions, CopyRequest, Engine, ListRequest, PutRequest, SourceConditions,
 };
 use underlay_gateway::errors::Error;
 use underlay_gateway::model::{Checksums, Headers};
 use underlay_gateway::store::Kind;
 
 use crate::faulty::{Etags, Lie};
-use crate::program::Program;
-use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, delete, get, in_directory, in_memory, put};
-use crate::signed::ask;
+use crate::rig::{BLOCK_BYTES, BUCKET, Ground, body_of, content, delete, get, in_directory, in_memory, put};
 
 /// Longer than what one request takes to the store.
 const IN_PARTS: usize = 20 << 20;
@@ -349,49 +347,188 @@ async fn a_copy_of_parts_onto_the_same_bytes_is_settled() {
     engine.close().await;
 }
 
-/// The whole program over a directory that is somewhere else for a while.
-#[test]
-fn a_directory_that_is_not_mounted_empties_nothing() {
+/// An object that is there before the gateway comes.
+async fn there(ground: &Ground, key: &str, bytes: &Bytes) {
+    let attributes = Attributes::from_iter([
+        (Attribute::ContentType, "text/csv"),
+        (Attribute::Metadata("origin".into()), "elsewhere"),
+    ]);
+    let options = PutOptions { attributes, ..PutOptions::default() };
+    ground.store.put_opts(&key.into(), bytes.clone().into(), options).await.unwrap();
+}
+
+/// Whoever put it there may have been a gateway that acknowledged it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_listing_told_of_is_not_forgotten_either() {
     let directory = tempfile::tempdir().unwrap();
-    let (objects, away) = (directory.path().join("objects"), directory.path().join("away"));
-    std::fs::create_dir(&objects).unwrap();
-    let sections = format!("[bucket.lake]\nstore = \"{}\"\nwrite = \"through\"\n", objects.display());
-    let mut program = Program::start(directory.path(), &sections);
-    for key in ["a", "b"] {
-        assert_eq!(ask(program.address, "PUT", &format!("/lake/{key}"), &[], b"kept").unwrap().status, 200);
+    let files = in_directory(&directory.path().join("store"));
+    for ground in [Ground::new(in_memory(), Kind::S3), Ground::new(files, Kind::Directory)] {
+        let local = directory.path().join(format!("{:?}", ground.kind));
+        let (older, newer, theirs) = (content(1, 200_000), content(2, 200_000), content(3, 70_000));
+        for (key, bytes) in [("a", &older), ("b", &newer), ("empty", &Bytes::new())] {
+            match ground.kind {
+                Kind::S3 => there(&ground, key, bytes).await,
+                Kind::Directory => drop(ground.store.put(&key.into(), bytes.clone().into()).await.unwrap()),
+            }
+        }
+        let engine = ground.open(&local).await;
+        for _ in 0..2 {
+            ground.mood.tell(&[Lie::NotFound]);
+            for key in ["a", "b"] {
+                let read = get(&engine, key, None).await;
+                assert!(is_withheld(&read, "has nothing there"), "{key}: {read:?}");
+            }
+            // A directory has no headers that it would be asked for.
+            let is_asked = ground.kind == Kind::S3;
+            assert_eq!(engine.resolve(BUCKET, "empty").await.is_err(), is_asked);
+            ground.mood.be_good();
+        }
+        assert_eq!(names(&engine).await, ["a", "b", "empty"]);
+        for (key, bytes) in [("a", &older), ("b", &newer), ("empty", &Bytes::new())] {
+            assert_eq!(get(&engine, key, None).await.as_ref(), Ok(bytes), "{key}");
+        }
+        // One answer of another's change is not believed, and two are.
+        let engine = reopened(&ground, engine, &local).await;
+        let known = engine.resolve(BUCKET, "a").await.unwrap().record;
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        ground.store.put(&"a".into(), theirs.clone().into()).await.unwrap();
+        ground.mood.tell_once(Lie::SizeOfHead);
+        // One request: of several, each asks for itself.
+        let contradiction = get(&engine, "a", Some(0..10)).await;
+        assert!(matches!(contradiction, Err(Error::Store(_))), "{contradiction:?}");
+        assert_eq!(engine.resolve(BUCKET, "a").await.unwrap().record, known);
+        assert!(get(&engine, "a", None).await.is_err());
+        assert_eq!(get(&engine, "a", None).await, Ok(theirs));
+        engine.close().await;
     }
-    // The cache has them: the next start has not.
-    program.kill_and_start();
-    std::fs::rename(&objects, &away).unwrap();
-    std::fs::create_dir(&objects).unwrap();
+}
+
+/// Else what was deleted before it would be back for good. What somebody has read stays known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_listing_that_was_behind_told_of_is_forgotten() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ground, local) = (Ground::new(in_memory(), Kind::S3), directory.path().join("local"));
+    let bytes = content(1, 70_000);
+    for key in ["gone", "read", "unsaid"] {
+        there(&ground, key, &bytes).await;
+    }
+    there(&ground, "empty", &Bytes::new()).await;
+    let engine = ground.open(&local).await;
+    assert_eq!(get(&engine, "read", None).await.as_ref(), Ok(&bytes));
+    let engine = reopened(&ground, engine, &local).await;
+    for key in ["gone", "read", "empty"] {
+        ground.store.delete(&key.into()).await.unwrap();
+    }
+    // As long as the store can't be listed it may be anything.
+    ground.mood.denies_lists.store(true, Ordering::Relaxed);
+    assert!(matches!(get(&engine, "gone", None).await, Err(Error::Store(_))));
+    ground.mood.be_good();
+    for key in ["gone", "empty"] {
+        assert_eq!(get(&engine, key, None).await, Err(Error::NoSuchKey), "{key}");
+    }
+    assert!(is_withheld(&get(&engine, "read", None).await, "has nothing there"));
+    assert_eq!(names(&engine).await, ["read", "unsaid"]);
+    engine.close().await;
+}
+
+/// What an answer lacks was not taken away: headers that are known stay, and those that are not are asked for twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_without_headers_takes_none_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), Kind::S3);
+    let bytes = content(1, 70_000);
+    for key in ["head", "get"] {
+        there(&ground, key, &bytes).await;
+    }
+    ground.store.put(&"none".into(), bytes.clone().into()).await.unwrap();
+    let engine = ground.open(directory.path()).await;
+    let headers = Headers {
+        content_type: Some("text/html".to_owned()),
+        user: vec![("origin".to_owned(), "here".to_owned())],
+        ..Headers::default()
+    };
+    let request =
+        PutRequest { size_bytes: bytes.len() as u64, headers: headers.clone(), ..PutRequest::default() };
+    engine.put(BUCKET, "ours", request, body_of(&bytes), Box::new(|_, _| Ok(()))).await.unwrap();
+    ground.drain(&engine).await;
+    let engine = reopened(&ground, engine, directory.path()).await;
+
+    let type_of = async |engine: &Arc<Engine>, key: &str| {
+        let record = engine.resolve(BUCKET, key).await.unwrap().record;
+        record.headers.content_type.clone().map(|kind| (kind, record.headers.user.len()))
+    };
+    let csv = Some(("text/csv".to_owned(), 1));
+    ground.mood.tell_once(Lie::Bare);
+    assert_eq!(type_of(&engine, "head").await, csv);
+    ground.mood.tell_once(Lie::Bare);
+    let read = engine.resolve_to_read(BUCKET, "get", |_| 0).await.unwrap().record;
+    assert_eq!(read.headers.content_type.as_deref(), Some("text/csv"));
+    assert_eq!(type_of(&engine, "get").await, csv);
+    // From now on none has any: what was written here, or asked for before, does not depend on it.
+    ground.mood.tell(&[Lie::Bare]);
     for _ in 0..2 {
-        let reply = ask(program.address, "GET", "/lake/a", &[], b"").unwrap();
-        assert_eq!(reply.status, 503, "{reply:?}");
-        assert!(reply.text().contains("it stays known"), "{}", reply.text());
+        assert_eq!(get(&engine, "ours", None).await.as_ref(), Ok(&bytes));
+        assert_eq!(engine.resolve(BUCKET, "ours").await.unwrap().record.headers, headers);
+        assert_eq!(type_of(&engine, "head").await, csv);
+        assert_eq!(get(&engine, "get", None).await.as_ref(), Ok(&bytes));
+        assert_eq!(type_of(&engine, "get").await, csv);
     }
-    assert_eq!(ask(program.address, "HEAD", "/lake/a", &[], b"").unwrap().status, 200);
-    let listed = ask(program.address, "GET", "/lake?list-type=2", &[], b"").unwrap();
-    assert_eq!(crate::signed::tags(&listed.text(), "Key"), ["a", "b"]);
-    let header = format!("Authorization: Bearer {}\r\n", program.token());
-    let metrics = program.ask("/metrics", &header).unwrap();
-    assert!(metrics.contains("\nunderlay_gateway_withheld_by_store_total 2\n"), "{metrics}");
-    std::fs::remove_dir(&objects).unwrap();
-    std::fs::rename(&away, &objects).unwrap();
-    for key in ["a", "b"] {
-        let reply = ask(program.address, "GET", &format!("/lake/{key}"), &[], b"").unwrap();
-        assert_eq!((reply.status, reply.text().as_str()), (200, "kept"));
+    ground.mood.be_good();
+    // An object that has none indeed can be read all the same.
+    assert_eq!(type_of(&engine, "none").await, None);
+    assert_eq!(get(&engine, "none", None).await.as_ref(), Ok(&bytes));
+    engine.close().await;
+}
+
+/// S3 denies what is not there to whoever may not list the bucket: neither a deletion nor an absence follows from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_denied_is_neither_there_nor_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), Kind::S3);
+    let bytes = content(1, 70_000);
+    there(&ground, "listed", &bytes).await;
+    let engine = ground.open(directory.path()).await;
+    for key in ["a", "b", "dir/c", "dir/d"] {
+        stored(&engine, key, &bytes).await;
     }
-    // The same files on another disk, as a backup brings them back.
-    program.kill_and_start();
-    std::fs::rename(&objects, &away).unwrap();
-    let copied = std::process::Command::new("cp").arg("-a").args([&away, &objects]).status().unwrap();
-    assert!(copied.success());
-    for key in ["a", "b"] {
-        let read = || ask(program.address, "GET", &format!("/lake/{key}"), &[], b"").unwrap();
-        // The first one finds it out.
-        let reply = Some(read()).filter(|reply| reply.status == 200).unwrap_or_else(read);
-        assert_eq!((reply.status, reply.text().as_str()), (200, "kept"));
+    ground.drain(&engine).await;
+    let engine = reopened(&ground, engine, directory.path()).await;
+
+    ground.mood.denies_all_reads.store(true, Ordering::Relaxed);
+    for key in ["listed", "a"] {
+        let read = get(&engine, key, None).await;
+        assert!(matches!(&read, Err(Error::Store(why)) if why.contains("s3:ListBucket")), "{read:?}");
     }
-    let (_, log) = program.stop();
-    assert_eq!(log.matches("what to do: see that the store is the right one").count(), 1, "{log}");
+    ground.mood.be_good();
+    assert_eq!(names(&engine).await, ["a", "b", "dir/c", "dir/d", "listed"]);
+    assert_eq!(get(&engine, "listed", None).await.as_ref(), Ok(&bytes));
+    assert_eq!(get(&engine, "a", None).await.as_ref(), Ok(&bytes));
+
+    // A deletion that was not carried out: nothing says that it was.
+    ground.mood.denies_all_reads.store(true, Ordering::Relaxed);
+    ground.mood.tell(&[Lie::Delete]);
+    let deletes = || ground.mood.deletes.load(Ordering::Relaxed);
+    delete(&engine, "a").await.unwrap();
+    until("it is not asked for again", || deletes() >= 2).await;
+    assert_eq!(engine.pending().0, 1);
+    ground.drain(&engine).await;
+    assert!(!ground.stored().await.iter().any(|(key, _)| key == "a"));
+
+    // One that was carried out shows in a listing, where what is not there is denied.
+    ground.mood.denies_reads.store(true, Ordering::Relaxed);
+    for key in ["b", "dir/d"] {
+        delete(&engine, key).await.unwrap();
+    }
+    until("a listing does not show it", || engine.is_clean()).await;
+
+    // And where that is denied as well, nobody knows.
+    ground.mood.denies_lists.store(true, Ordering::Relaxed);
+    delete(&engine, "dir/c").await.unwrap();
+    until("it is not said why", || {
+        engine.last_failure().is_some_and(|(_, why)| why.contains("s3:ListBucket"))
+    })
+    .await;
+    assert_eq!(engine.pending().0, 1);
+    ground.drain(&engine).await;
+    assert_eq!(ground.stored().await, [("listed".to_owned(), bytes)]);
 }

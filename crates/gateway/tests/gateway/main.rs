@@ -20,4 +20,5 @@ mod program;
 mod requests;
 mod rig;
 mod signed;
+mod unmounted;
 mod uploads;

@@ -1,6 +1,6 @@
 //! An engine over a store of the test's, and what tests do with it again and again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,8 @@ pub(crate) struct Ground {
     pub(crate) flash_bytes: u64,
     /// Of prefixes that differ.
     pub(crate) rules: Vec<Rule>,
+    /// Where the store is, if it is a directory that is looked at.
+    pub(crate) root: Option<PathBuf>,
 }
 
 impl Ground {
@@ -52,6 +54,7 @@ impl Ground {
             at_rest: None,
             flash_bytes: 0,
             rules: Vec::new(),
+            root: None,
         }
     }
 
@@ -59,6 +62,8 @@ impl Ground {
         let rule = Rule { prefix: String::new(), write: self.write, consistency: self.consistency };
         let store = Arc::new(Faulty::new(Arc::clone(&self.store), Arc::clone(&self.mood)));
         let backend = Backend::new(store, self.kind);
+        let root = self.root.clone();
+        let place = root.clone().unwrap_or_else(|| "/the/store/of/the/test".into());
         Setup {
             local: Local {
                 directory: directory.to_owned(),
@@ -74,15 +79,19 @@ impl Ground {
             uploads_expire: self.uploads_expire,
             buckets: vec![Bucket {
                 name: BUCKET.to_owned(),
-                store: StorePlace::Directory("/the/store/of/the/test".into()),
+                store: StorePlace::Directory(place),
                 rules: self.rules.iter().cloned().chain([rule]).collect(),
             }],
             new_buckets: None,
-            open_store: Box::new(move |_| Ok(backend.clone())),
+            open_store: Box::new(move |_| match &root {
+                None => Ok(backend.clone()),
+                Some(root) => backend.clone().at(root).map_err(|error| error.to_string()),
+            }),
             create_place: Box::new(|_, _| Err("not here".to_owned())),
             sharing: None,
             alone: None,
             at_rest: self.at_rest.clone(),
+            into_empty: false,
         }
     }
 

@@ -1,0 +1,401 @@
+//! Directories as stores: whether one is mounted that should be. While the gateway runs, the store itself looks ([`Backend::check_there`]);
+//! here it is looked at the start, and for one that comes back.
+
+use std::collections::HashMap;
+use std::fs::Metadata as FileMetadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::withheld::is_same_file;
+use super::{BucketState, Engine};
+use crate::config::Consistency;
+use crate::errors::Error;
+use crate::meta::{Name, View};
+use crate::model::Headers;
+use crate::store::{Backend, Found, Identity, OWNERS, PATIENCE};
+
+/// How often it is looked whether a directory is there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What takes long to look at is looked at less often: a pause is so many times as long as the look, and no longer than this.
+const PAUSE_BY: u32 = 10;
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// Files that are looked for in a directory before it is no longer asked for more.
+const MOST_LOOKED_FOR: usize = 100_000;
+
+/// What the metadata say that a store has, held against it.
+#[derive(Debug, Default)]
+struct Recorded {
+    /// A name at which it has an object for sure: what is pending may never have got there.
+    example: Option<Name>,
+    /// Whether a file is what is recorded, by its size and time.
+    fits: bool,
+    /// Whether there is a file at one of the names at all.
+    has_name: bool,
+    /// Whether more are recorded than were looked for.
+    is_cut: bool,
+    is_empty: bool,
+}
+
+/// What follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It is what the metadata speak of, as far as anybody can say.
+    Known,
+    /// It is another one, and not one that something is to be mounted on: what it has is listed anew.
+    Another,
+    /// It has nothing of what was stored there: is it mounted?
+    Away,
+}
+
+impl Recorded {
+    /// `is_listed_anyway`: of several gateways each lists what it takes from another, and what is recorded may be older than what is there.
+    fn verdict(&self, former: Option<Identity>, is_listed_anyway: bool) -> Verdict {
+        let exchanged = match former.is_some() && !is_listed_anyway {
+            true => Verdict::Another,
+            false => Verdict::Known,
+        };
+        match self {
+            Recorded { fits: true, .. } => Verdict::Known,
+            // Nothing was stored in it, so nobody knows what it has.
+            Recorded { example: None, .. } | Recorded { has_name: true, .. } => exchanged,
+            Recorded { is_cut: true, is_empty: false, .. } => exchanged,
+            _ => Verdict::Away,
+        }
+    }
+}
+
+/// Under which the metadata have the directory that a bucket was over last.
+fn key_of(bucket: &str) -> Vec<u8> {
+    format!("root {bucket}").into_bytes()
+}
+
+/// As the store would speak of the file.
+fn found_of(file: &FileMetadata) -> Found {
+    let since = file.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let since = since.unwrap_or_default();
+    Found {
+        size_bytes: file.len(),
+        etag: Some(format!("{:x}-{:x}-{:x}", file.ino(), since.as_micros(), file.len())),
+        modified_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        headers: Headers::default(),
+    }
+}
+
+/// Blocks. Objects without bytes are not looked for: any empty file would fit.
+fn look(
+    view: &View,
+    bucket: &str,
+    is_exclusive: impl Fn(&str) -> bool,
+    backend: &Backend,
+    root: &Path,
+) -> Result<Recorded, Error> {
+    let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes() == OWNERS.as_bytes())
+    };
+    let is_empty = std::fs::read_dir(root).is_ok_and(|mut entries| entries.all(is_ours));
+    let (mut recorded, mut looked_for) = (Recorded { is_empty, ..Recorded::default() }, 0);
+    view.stored_in(bucket, |name, stored| {
+        let Some(content) = stored.content else { return Ok(true) };
+        if !is_exclusive(&name.key) || view.pending(name)?.is_some() {
+            return Ok(true);
+        }
+        recorded.example.get_or_insert_with(|| name.clone());
+        if is_empty {
+            return Ok(false);
+        }
+        if looked_for == MOST_LOOKED_FOR {
+            recorded.is_cut = true;
+            return Ok(false);
+        }
+        looked_for += 1;
+        let file =
+            backend.path(&name.key).ok().and_then(|path| root.join(path.as_ref()).symlink_metadata().ok());
+        if let Some(file) = file.filter(FileMetadata::is_file)
+            && let Some(content) = view.content(content)?
+        {
+            recorded.has_name = true;
+            recorded.fits = is_same_file(&content, &found_of(&file));
+        }
+        Ok(!recorded.fits)
+    })?;
+    Ok(recorded)
+}
+
+impl Engine {
+    /// At the start: a directory with nothing of what was stored there is most likely one that something has to be mounted on. To go on would
+    /// store into it, and take what is deleted meanwhile for deleted there. So its bucket is away until it is mounted, unless
+    /// [`Setup::into_empty`](super::Setup::into_empty) says that it is right; the others are none the worse for it.
+    ///
+    /// # Errors
+    /// When the metadata can't be read or written.
+    pub(super) async fn check_mounted(&self) -> Result<(), String> {
+        for state in self.bucket_states() {
+            let said = |why: String| format!("the store of bucket {}: {why}", state.name);
+            let Some((root, identity)) = state.backend.root() else { continue };
+            let looked = tokio::time::timeout(PATIENCE, self.verdict_of(&state, &state.backend)).await;
+            let Ok(looked) = looked else {
+                state.backend.await_another();
+                tracing::warn!(
+                    "{} does not say what it has: its bucket, {}, counts as not mounted until it does",
+                    root.display(),
+                    state.name
+                );
+                continue;
+            };
+            let (verdict, recorded) = looked.map_err(said)?;
+            if verdict == Verdict::Away && recorded.example.is_none() {
+                state.backend.await_another();
+                continue;
+            }
+            if let (Verdict::Away, Some(name)) = (verdict, &recorded.example) {
+                let root = root.display();
+                let what =
+                    if recorded.is_empty { "is empty" } else { "has nothing of what was stored there" };
+                let why = format!("{name} is recorded in {root}, for example, and the directory {what}");
+                if !self.setup.into_empty {
+                    state.backend.await_another();
+                    tracing::warn!(
+                        "{why}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty`, which takes the directory as it is from then on: see \"A directory that is not mounted\" in docs/gateway.md"
+                    );
+                    continue;
+                }
+                tracing::warn!("{why}: it is the right one all the same, as --into-empty says");
+            }
+            self.enter_root(&state, identity, verdict).await.map_err(said)?;
+        }
+        Ok(())
+    }
+
+    async fn verdict_of(
+        &self,
+        state: &Arc<BucketState>,
+        backend: &Backend,
+    ) -> Result<(Verdict, Recorded), String> {
+        let failed = |error: Error| error.to_string();
+        let Some((root, identity)) = backend.root() else { return Ok((Verdict::Known, Recorded::default())) };
+        let view = self.metadata.view().map_err(failed)?;
+        let former: Option<Identity> = view.state(&key_of(&state.name)).map_err(failed)?;
+        if former == Some(identity) {
+            // Whatever was deleted there by others.
+            return Ok((Verdict::Known, Recorded::default()));
+        }
+        let (of, at, place) = (Arc::clone(state), backend.clone(), root.to_owned());
+        let looked = tokio::task::spawn_blocking(move || {
+            look(&view, &of.name, |key| of.is_exclusive(key), &at, &place)
+        });
+        let recorded = looked.await.map_err(|error| error.to_string())?.map_err(failed)?;
+        // What it has looked at may not be the one that was opened, and is looked at again then.
+        if backend.check_there().await.is_err() {
+            return Ok((Verdict::Away, Recorded::default()));
+        }
+        Ok((recorded.verdict(former, self.setup.sharing.is_some()), recorded))
+    }
+
+    /// From now on this is the one that is expected.
+    async fn enter_root(
+        &self,
+        state: &BucketState,
+        identity: Identity,
+        verdict: Verdict,
+    ) -> Result<(), String> {
+        let key = key_of(&state.name);
+        let prefixes = state.rules.iter().map(|rule| Name::new(&state.name, &rule.rule.prefix));
+        let unlisted: Vec<Name> = prefixes.filter(|_| verdict == Verdict::Another).collect();
+        self.committer
+            .commit(Vec::new(), move |change| {
+                if change.state(&key)? == Some(identity) {
+                    return Ok(());
+                }
+                unlisted.iter().try_for_each(|prefix| change.forget_imported(prefix))?;
+                change.set_state(&key, &identity)
+            })
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    /// Buckets whose directory is not there, or is another one than was opened.
+    pub(crate) fn away_stores(&self) -> Vec<String> {
+        let states = self.bucket_states();
+        states.iter().filter(|state| state.backend.is_away()).map(|state| state.name.clone()).collect()
+    }
+
+    pub(crate) fn count_directories(&self) -> usize {
+        self.bucket_states().iter().filter(|state| state.backend.root().is_some()).count()
+    }
+
+    /// Looks once more at a directory that was not the one that is expected. Returns whether it is now.
+    async fn look_again(self: &Arc<Self>, state: &Arc<BucketState>) -> Result<bool, String> {
+        let (engine, place) = (Arc::clone(self), state.place.clone());
+        // As at the start: that nobody else can write there has to be seen as well.
+        let opened = tokio::task::spawn_blocking(move || (engine.setup.open_store)(&place));
+        let backend = opened.await.map_err(|error| error.to_string())??;
+        let Some((_, identity)) = backend.root() else { return Ok(false) };
+        let (verdict, _) = self.verdict_of(state, &backend).await?;
+        if verdict == Verdict::Away {
+            return Ok(false);
+        }
+        // It is listed before anything of the bucket goes there or comes from there: what is deleted meanwhile would come back.
+        if verdict == Verdict::Another
+            && state.rules.iter().any(|rule| rule.rule.consistency == Consistency::Exclusive)
+        {
+            state.is_unlisted.store(true, Ordering::Relaxed);
+        }
+        self.enter_root(state, identity, verdict).await?;
+        if self.setup.sharing.is_none() && self.setup.alone.is_none() {
+            self.import_late(state, &backend).await?;
+        }
+        let of = Arc::clone(state);
+        let accepted = tokio::task::spawn_blocking(move || of.backend.accept(identity)).await;
+        accepted.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        state.is_unlisted.store(false, Ordering::Relaxed);
+        tracing::info!("the directory of bucket {} is there", state.name);
+        self.queue.hasten_bucket(&state.name);
+        Ok(true)
+    }
+
+    fn start_waiting_for(self: &Arc<Self>, state: Arc<BucketState>) {
+        let engine = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let (mut pause, mut told) = (LOOK_EVERY, String::new());
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(engine) = engine.upgrade() else { return };
+                let begun = Instant::now();
+                match engine.look_again(&state).await {
+                    Ok(true) => return,
+                    Ok(false) => {}
+                    Err(why) if why != told => {
+                        tracing::warn!("the directory of bucket {} can't be used yet: {why}", state.name);
+                        told = why;
+                    }
+                    Err(_) => {}
+                }
+                pause = (begun.elapsed() * PAUSE_BY).clamp(LOOK_EVERY, LONGEST_PAUSE);
+            }
+        });
+    }
+
+    /// Looks at each directory now and then, for as long as the engine lives. What waits for one that has come back goes there at once.
+    pub(super) fn start_watching(self: &Arc<Self>) {
+        for state in self.bucket_states().into_iter().filter(|state| state.backend.is_awaited()) {
+            self.start_waiting_for(state);
+        }
+        let engine = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut returns: HashMap<String, u64> = HashMap::new();
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                let Some(engine) = engine.upgrade() else { return };
+                for state in engine.bucket_states() {
+                    // Its log says what became of it.
+                    let _ = state.backend.watch().await;
+                    let Some(now) = state.backend.returns() else { continue };
+                    if returns.insert(state.name.clone(), now).unwrap_or(0) != now {
+                        engine.queue.hasten_bucket(&state.name);
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::journal::Noted;
+    use crate::meta::{Committer, Metadata};
+    use crate::model::{ContentId, Extent, ObjectRecord, Place, StoredRecord};
+    use crate::store::Kind;
+
+    fn object(content: ContentId) -> ObjectRecord {
+        ObjectRecord {
+            version: content.0,
+            size_bytes: 1,
+            etag: "e".to_owned(),
+            modified_ms: 1,
+            extents: vec![Extent { content, offset_bytes: 0, length_bytes: 1 }],
+            headers: Headers::default(),
+            tags: Vec::new(),
+            checksums: crate::model::Checksums::default(),
+            part_sizes_bytes: Vec::new(),
+            part_checksums: Vec::new(),
+            only_listed: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_recorded_is_looked_for() {
+        let (local, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let metadata = Metadata::open(&local.path().join("metadata"), 1 << 20, Noted::default()).unwrap();
+        let committer = Committer::start(metadata.database(), |_| {}).unwrap();
+        std::fs::create_dir(root.path().join("dir")).unwrap();
+        std::fs::write(root.path().join("dir/b"), "b").unwrap();
+        let etag = found_of(&root.path().join("dir/b").metadata().unwrap()).etag;
+        let enter = committer.commit(Vec::new(), move |change| {
+            let keys =
+                [("lake", "a"), ("lake", "dir/b"), ("lake", "pending"), ("lake", "theirs/c"), ("new", "d")];
+            for (number, (bucket, key)) in keys.into_iter().enumerate() {
+                let (name, id) = (Name::new(bucket, key), ContentId(number as u64 + 1));
+                let (bucket, key) = (bucket.to_owned(), key.to_owned());
+                let place =
+                    Place::Remote { bucket, key, etag: etag.clone(), headers_hash: None, cached_as: id };
+                change.add_content(id, 1, place)?;
+                change.set_object(&name, Some(&object(id)))?;
+                change.set_stored(&name, Some(&StoredRecord { content: Some(id) }))?;
+            }
+            // One without bytes is no sign of anything.
+            change.set_stored(&Name::new("lake", "0"), Some(&StoredRecord { content: None }))?;
+            change.mark_pending(&Name::new("new", "d"))?;
+            change.mark_pending(&Name::new("lake", "pending"))
+        });
+        enter.await.unwrap();
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let backend = Backend::new(store, Kind::Directory).at(root.path()).unwrap();
+        let is_exclusive = |key: &str| !key.starts_with("theirs/");
+        let look = |bucket: &str| {
+            look(&metadata.view().unwrap(), bucket, is_exclusive, &backend, root.path()).unwrap()
+        };
+        let verdicts = |bucket: &str| {
+            let recorded = look(bucket);
+            (
+                recorded.verdict(Some((1, 1)), false),
+                recorded.verdict(None, false),
+                recorded.verdict(Some((1, 1)), true),
+            )
+        };
+        use Verdict::{Another, Away, Known};
+        assert_eq!(verdicts("lake"), (Known, Known, Known));
+        // Pending rows alone say nothing.
+        assert_eq!(verdicts("new"), (Another, Known, Known));
+        // A file of that name alone is not the one that is recorded.
+        std::fs::write(root.path().join("dir/b"), "another").unwrap();
+        assert_eq!(verdicts("lake"), (Another, Known, Known));
+        std::fs::remove_file(root.path().join("dir/b")).unwrap();
+        for key in ["pending", "theirs", "README"] {
+            std::fs::write(root.path().join(key), "x").unwrap();
+        }
+        assert_eq!(verdicts("lake"), (Away, Away, Away));
+        assert!(!look("lake").is_empty && look("lake").example == Some(Name::new("lake", "a")));
+        for key in ["pending", "theirs", "README"] {
+            std::fs::remove_file(root.path().join(key)).unwrap();
+        }
+        std::fs::remove_dir(root.path().join("dir")).unwrap();
+        // Nor does the marker of a cluster make it the right one.
+        std::fs::write(root.path().join(OWNERS), "a cluster").unwrap();
+        assert!(look("lake").is_empty);
+        assert_eq!((verdicts("lake"), verdicts("none")), ((Away, Away, Away), (Another, Known, Known)));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_to_its_end_is_listed() {
+        let example = Some(Name::new("lake", "a"));
+        let cut = Recorded { example, is_cut: true, ..Recorded::default() };
+        assert_eq!(cut.verdict(Some((1, 1)), false), Verdict::Another);
+        assert_eq!(Recorded { is_empty: true, ..cut }.verdict(Some((1, 1)), false), Verdict::Away);
+    }
+}

@@ -1,0 +1,208 @@
+//! The directory that a store is. Where it was unmounted, its path leads to the empty one below; so before and behind each request it is
+//! looked whether the path still names what was opened.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::Semaphore;
+use underlay_sync::Mutex;
+
+use crate::errors::{Error, Result};
+
+/// What tells one directory from another: device and inode.
+pub(crate) type Identity = (u64, u64);
+
+/// Looks at one directory at the same time. Each takes a thread, and where a mount hangs, for as long as it does.
+const MOST_LOOKS: usize = 64;
+
+#[derive(Debug)]
+struct Opened {
+    identity: Identity,
+    /// Held open, so that its inode is given to no other one, and that nobody unmounts it by mistake.
+    _file: File,
+}
+
+impl Opened {
+    fn of(path: &Path) -> io::Result<Opened> {
+        let file = File::open(path)?;
+        Ok(Opened { identity: identity_of(&file.metadata()?), _file: file })
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Root {
+    path: PathBuf,
+    opened: Mutex<Opened>,
+    /// What was opened is not what is expected there, so all of it counts as away until another one [is accepted](Self::accept).
+    is_awaited: AtomicBool,
+    is_away: AtomicBool,
+    /// Whether a look at it has not come back in time, and none has since.
+    hangs: AtomicBool,
+    pub(super) looks: Arc<Semaphore>,
+    /// How often it has come back.
+    returns: AtomicU64,
+}
+
+fn identity_of(found: &Metadata) -> Identity {
+    (found.dev(), found.ino())
+}
+
+impl Root {
+    pub(super) fn open(path: &Path) -> io::Result<Root> {
+        Ok(Root {
+            path: path.to_owned(),
+            opened: Mutex::new(Opened::of(path)?),
+            is_awaited: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
+            looks: Arc::new(Semaphore::new(MOST_LOOKS)),
+            returns: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        self.opened.lock().identity
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed) || self.hangs()
+    }
+
+    pub(super) fn hangs(&self) -> bool {
+        self.hangs.load(Ordering::Relaxed)
+    }
+
+    /// A look has not come back in time.
+    pub(super) fn note_hanging(&self) {
+        if !self.hangs.swap(true, Ordering::Relaxed) {
+            tracing::warn!("{} does not answer: it counts as not mounted until it does", self.path.display());
+        }
+    }
+
+    /// One has.
+    pub(super) fn note_answer(&self) {
+        if self.hangs.swap(false, Ordering::Relaxed) {
+            self.returns.fetch_add(1, Ordering::Relaxed);
+            tracing::info!("{} answers again", self.path.display());
+        }
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Relaxed)
+    }
+
+    /// What is there is not what is expected: it is away until [`accept`](Self::accept).
+    pub(super) fn await_another(&self) {
+        self.is_awaited.store(true, Ordering::Relaxed);
+        self.is_away.store(true, Ordering::Relaxed);
+    }
+
+    /// What is there now is what was awaited, if it is this one. Blocks.
+    ///
+    /// # Errors
+    /// When it is not, or can't be opened.
+    pub(super) fn accept(&self, identity: Identity) -> io::Result<()> {
+        let opened = Opened::of(&self.path)?;
+        if opened.identity != identity {
+            return Err(io::Error::other("it was exchanged again meanwhile"));
+        }
+        *self.opened.lock() = opened;
+        self.is_awaited.store(false, Ordering::Relaxed);
+        self.is_away.store(false, Ordering::Relaxed);
+        self.returns.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn returns(&self) -> u64 {
+        self.returns.load(Ordering::Relaxed)
+    }
+
+    /// Blocks.
+    ///
+    /// # Errors
+    /// When the path names nothing, or another directory.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_awaited() {
+            return Err(not_there());
+        }
+        let identity = self.identity();
+        let why = match std::fs::metadata(&self.path) {
+            Ok(found) if identity_of(&found) == identity => {
+                if self.is_away.swap(false, Ordering::Relaxed) {
+                    self.returns.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!("{} is there again", self.path.display());
+                }
+                return Ok(());
+            }
+            Ok(_) => "it is another directory than the one that was opened".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if !self.is_away.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "{}: {why}; nothing is read from there or stored there before the one that was opened is back\n  what to do: mount it again; if another one is to take its place, start the gateway again",
+                self.path.display()
+            );
+        }
+        Err(not_there())
+    }
+}
+
+/// Where the store is, is not for clients.
+pub(super) fn not_there() -> Error {
+    Error::Store(
+        "the directory behind the bucket is not there, or is another one than was opened: is it mounted?"
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_in_the_place_of_another_is_not_taken_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, away) = (directory.path().join("store"), directory.path().join("away"));
+        std::fs::create_dir(&path).unwrap();
+        let root = Root::open(&path).unwrap();
+        assert!(root.check().is_ok() && !root.is_away());
+        std::fs::rename(&path, &away).unwrap();
+        assert!(root.check().is_err() && root.is_away());
+        std::fs::create_dir(&path).unwrap();
+        assert!(root.check().is_err() && root.is_away());
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(&away, &path).unwrap();
+        assert!(root.check().is_ok() && root.check().is_ok() && !root.is_away());
+        assert_eq!(root.returns(), 1);
+        // An inode that was given back at once would be another directory under the same number.
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(root.check().is_err());
+    }
+
+    #[test]
+    fn one_that_is_awaited_is_away_until_it_is_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        std::fs::create_dir(&path).unwrap();
+        let root = Root::open(&path).unwrap();
+        let below = root.identity();
+        root.await_another();
+        assert!(root.check().is_err() && root.is_away());
+        std::fs::rename(&path, directory.path().join("below")).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(root.check().is_err() && root.accept(below).is_err() && root.is_away());
+        root.accept(Root::open(&path).unwrap().identity()).unwrap();
+        assert!(root.check().is_ok() && !root.is_away() && root.identity() != below);
+        assert_eq!(root.returns(), 1);
+    }
+}
