@@ -560,7 +560,7 @@ async fn another_s_object_that_was_replaced_is_not_looked_for_here() {
 
 /// Only a listing has told the next owner of it, and neither a HEAD nor another listing bears that out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_came_with_a_slot_and_is_nowhere_now_is_forgotten() {
+async fn what_came_with_a_slot_and_is_nowhere_now_is_not_there() {
     let site = Site::new();
     let mut a = site.start("a").await.unwrap();
     a.pass_until(|a| a.served() == SLOTS as usize).await;

@@ -254,13 +254,13 @@ impl Engine {
             });
             match is_empty.await {
                 Ok(()) => {
+                    self.served.buckets.write().remove(name);
                     // One that is not mounted is left to whoever mounts it.
                     if let StorePlace::Directory(directory) = &state.place
                         && state.backend.check_there().await.is_ok()
                     {
                         remove_empty(directory);
                     }
-                    self.served.buckets.write().remove(name);
                     return Ok(());
                 }
                 Err(Error::BucketNotEmpty) if !self.has_objects(name)? && !self.has_uploads(name)? => {

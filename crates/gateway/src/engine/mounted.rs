@@ -13,7 +13,7 @@ use super::withheld::is_same_file;
 use super::{BucketState, Engine};
 use crate::config::Consistency;
 use crate::errors::Error;
-use crate::meta::{Name, View};
+use crate::meta::{Change, Name, View};
 use crate::model::Headers;
 use crate::store::{Backend, Found, Identity, OWNERS, PATIENCE};
 
@@ -34,8 +34,6 @@ struct Recorded {
     fits: bool,
     /// Whether there is a file at one of the names at all.
     has_name: bool,
-    /// Whether more are recorded than were looked for.
-    is_cut: bool,
     is_empty: bool,
 }
 
@@ -61,7 +59,6 @@ impl Recorded {
             Recorded { fits: true, .. } => Verdict::Known,
             // Nothing was stored in it, so nobody knows what it has.
             Recorded { example: None, .. } | Recorded { has_name: true, .. } => exchanged,
-            Recorded { is_cut: true, is_empty: false, .. } => exchanged,
             _ => Verdict::Away,
         }
     }
@@ -107,7 +104,6 @@ fn look(
             return Ok(false);
         }
         if looked_for == MOST_LOOKED_FOR {
-            recorded.is_cut = true;
             return Ok(false);
         }
         looked_for += 1;
@@ -135,6 +131,12 @@ impl Engine {
         for state in self.bucket_states() {
             let said = |why: String| format!("the store of bucket {}: {why}", state.name);
             let Some((root, identity)) = state.backend.root() else { continue };
+            if self.setup.into_empty {
+                // A cluster marks it anew then.
+                let key = format!("marked {}", state.name).into_bytes();
+                let forgotten = move |change: &mut Change<'_>| change.set_state(&key, &String::new());
+                self.committer.commit(Vec::new(), forgotten).await.map_err(|error| error.to_string())?;
+            }
             let looked = tokio::time::timeout(PATIENCE, self.verdict_of(&state, &state.backend)).await;
             let Ok(looked) = looked else {
                 state.backend.await_another();
@@ -158,7 +160,7 @@ impl Engine {
                 if !self.setup.into_empty {
                     state.backend.await_another();
                     tracing::warn!(
-                        "{why}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty`, which takes the directory as it is from then on: see \"A directory that is not mounted\" in docs/gateway.md"
+                        "{why}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty`, which takes each directory that is away as it is from then on, so mount the others first: see \"A directory that is not mounted\" in docs/gateway.md"
                     );
                     continue;
                 }
@@ -389,13 +391,5 @@ mod tests {
         std::fs::write(root.path().join(OWNERS), "a cluster").unwrap();
         assert!(look("lake").is_empty);
         assert_eq!((verdicts("lake"), verdicts("none")), ((Away, Away, Away), (Another, Known, Known)));
-    }
-
-    #[test]
-    fn what_was_not_looked_at_to_its_end_is_listed() {
-        let example = Some(Name::new("lake", "a"));
-        let cut = Recorded { example, is_cut: true, ..Recorded::default() };
-        assert_eq!(cut.verdict(Some((1, 1)), false), Verdict::Another);
-        assert_eq!(Recorded { is_empty: true, ..cut }.verdict(Some((1, 1)), false), Verdict::Away);
     }
 }

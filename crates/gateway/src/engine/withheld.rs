@@ -69,7 +69,7 @@ fn with_etag(place: &Place, found: &Found) -> Place {
 impl Engine {
     /// The store does not give what the metadata have of this version of an object. If others have changed it, it is taken as it is now, once the
     /// store has said so twice. Where the store has nothing, or what is older, it stays known, however: to forget it since a store is not mounted,
-    /// is another one, or is a little behind, would lose it for good. What only a listing has ever told of is forgotten if another listing has it not.
+    /// is another one, or is a little behind, would lose it for good. What only a listing has ever told of is answered as not there where another listing has it not.
     ///
     /// # Errors
     /// When it is withheld, or the store does not say what it has.
@@ -90,7 +90,8 @@ impl Engine {
                 Meaning::Unseen if state.backend.lists(&name.key).await? => {
                     return Err(self.withheld(name, content, "has nothing there"));
                 }
-                Meaning::Unseen => return self.forget_unseen(name, version).await,
+                // It stays known: a store that is behind may have it again, and a deletion through the gateway takes it away.
+                Meaning::Unseen => return Err(Error::NoSuchKey),
                 Meaning::AsKnown => return Ok(()),
                 Meaning::Changed if is_sure => {
                     self.counters.strangers.fetch_add(1, Ordering::Relaxed);
@@ -161,24 +162,6 @@ impl Engine {
                 Ok((content.map(|(id, _)| id), meaning))
             })
             .await
-    }
-
-    /// Neither a HEAD nor a listing has it now: so it was deleted before a listing that was behind told of it.
-    async fn forget_unseen(&self, name: &Name, version: u64) -> Result<()> {
-        let at = name.clone();
-        self.committer
-            .commit(Vec::new(), move |change| {
-                let known = change.object(&at)?.filter(|known| known.version == version && known.only_listed);
-                if known.is_none() || change.pending(&at)?.is_some() {
-                    return Ok(());
-                }
-                change.set_object(&at, None)?;
-                change.set_stored(&at, None)
-            })
-            .await?;
-        self.counters.strangers.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!("{name} was listed once, and is neither listed now nor there: it is forgotten");
-        Ok(())
     }
 
     fn withheld(&self, name: &Name, content: Option<ContentId>, why: &str) -> Error {

@@ -4,6 +4,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The journal, the metadata, the cache, and connections to the store.
 const OTHERS: u64 = 512;
+/// Of those, what is needed beside directories that are stores.
+const BESIDE_DIRECTORIES: u64 = 256;
 
 /// Takes as many as the process may have: for connections of clients, for those from and to other gateways, and for directories that are stores.
 ///
@@ -15,7 +17,7 @@ pub(super) fn make_room_for(
     directories: usize,
 ) -> Result<(), String> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = (connections + of_gateways + directories) as u64 + OTHERS;
+    let wanted = (connections + of_gateways) as u64 + OTHERS.max(directories as u64 + BESIDE_DIRECTORIES);
     if current.is_some_and(|current| current < wanted) {
         // Whoever can't have more keeps what there is; which is told below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });

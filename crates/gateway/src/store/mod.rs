@@ -405,6 +405,10 @@ impl Backend {
 
     /// What [`mark`](Self::mark) has left here.
     pub(crate) async fn marker(&self) -> Result<Option<String>> {
+        // One that hangs is not asked: the thread that does would not come back.
+        if self.root.as_ref().is_some_and(|root| root.hangs()) {
+            return Err(root::not_there());
+        }
         let path = marker_path()?;
         let read = async {
             match self.store.get(&path).await {

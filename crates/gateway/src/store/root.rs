@@ -17,7 +17,7 @@ use crate::errors::{Error, Result};
 pub(crate) type Identity = (u64, u64);
 
 /// Looks at one directory at the same time. Each takes a thread, and where a mount hangs, for as long as it does.
-const MOST_LOOKS: usize = 64;
+const MOST_LOOKS: usize = 16;
 
 #[derive(Debug)]
 struct Opened {
