@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::withheld::is_same_file;
-use super::{BucketState, Engine};
+use super::{BucketState, Engine, slots};
 use crate::config::Consistency;
 use crate::errors::Error;
 use crate::meta::{Change, Name, View};
@@ -100,10 +100,7 @@ fn look(
             return Ok(true);
         }
         recorded.example.get_or_insert_with(|| name.clone());
-        if is_empty {
-            return Ok(false);
-        }
-        if looked_for == MOST_LOOKED_FOR {
+        if is_empty || looked_for == MOST_LOOKED_FOR {
             return Ok(false);
         }
         looked_for += 1;
@@ -133,7 +130,7 @@ impl Engine {
             let Some((root, identity)) = state.backend.root() else { continue };
             if self.setup.into_empty {
                 // A cluster marks it anew then.
-                let key = format!("marked {}", state.name).into_bytes();
+                let key = slots::marked_key(&state.name);
                 let forgotten = move |change: &mut Change<'_>| change.set_state(&key, &String::new());
                 self.committer.commit(Vec::new(), forgotten).await.map_err(|error| error.to_string())?;
             }

@@ -97,6 +97,11 @@ impl Fence {
     }
 }
 
+/// Under which the metadata have the cluster that a bucket's store was marked for.
+pub(super) fn marked_key(bucket: &str) -> Vec<u8> {
+    format!("marked {bucket}").into_bytes()
+}
+
 impl Engine {
     /// The cluster that the local directory belongs to.
     ///
@@ -224,7 +229,7 @@ impl Engine {
     /// When a store does not take it.
     pub(crate) async fn mark_stores(&self, text: &str) -> Result<()> {
         for state in self.bucket_states() {
-            let key = format!("marked {}", state.name).into_bytes();
+            let key = marked_key(&state.name);
             let was_marked = self.metadata.view()?.state::<String>(&key)?.is_some_and(|was| was == text);
             if was_marked && state.backend.kind == Kind::Directory && state.backend.marker().await?.is_none()
             {
