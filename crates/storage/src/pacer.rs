@@ -1,5 +1,7 @@
 //! The one thread that waits for all devices of a stack.
 
+mod lead;
+
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -14,12 +16,10 @@ use crate::device::DeviceError;
 use crate::paced::{Core, NEVER, Paced};
 use crate::time::Time;
 use crate::waker::Waker;
+use lead::Lead;
 
-/// A sleeping thread is woken this late, or less: the rest of the way to an event it spins. Measured on
-/// virtual machines, where timers are 50 us late at the median.
-const SPIN: Duration = Duration::from_micros(60);
 /// Only so much of the spin is its own: until then any other thread of its CPU goes first.
-const BY_ITSELF: Duration = Duration::from_micros(20);
+const BY_ITSELF: Duration = Duration::from_micros(5);
 
 /// Completes the requests of its devices in real time: sleeps until shortly before the earliest event and
 /// spins for the rest. Idle devices cost nothing. Stops with the value; requests still under way are
@@ -96,6 +96,7 @@ fn pace_or_close(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
 
 fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
     narrow_timer_slack();
+    let mut lead = Lead::default();
     while !waker.stop.load(Ordering::SeqCst) {
         let (next_ns, core) = earliest(cores);
         let Some(core) = core else {
@@ -105,8 +106,13 @@ fn pace(cores: &[Arc<Core>], clock: &dyn Clock, waker: &Waker) {
         let wait = clock.wall_until(Time::from_ns(next_ns));
         if wait.is_zero() {
             core.run(clock.now());
-        } else if wait > SPIN {
-            sleep(cores, waker, next_ns, Some(wait - SPIN));
+        } else if wait > lead.time() {
+            sleep(cores, waker, next_ns, Some(wait - lead.time()));
+            let left = clock.wall_until(Time::from_ns(next_ns));
+            // More is left where a new request ended the sleep.
+            if left <= lead.time() {
+                lead.woke(left > BY_ITSELF);
+            }
         } else if wait > BY_ITSELF {
             // The load generator and the daemon's other threads have the same CPU, and waited for the end of the spin. Each of their turns is short.
             thread::yield_now();

@@ -223,14 +223,20 @@ impl Session {
         Ok(self.budgets.iter().try_for_each(Budget::release_cpu)?)
     }
 
-    /// Who holds the servers to their CPUs, if anyone does.
+    /// Who holds all servers to their CPUs, if anyone does.
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
-        self.budgets.first().and_then(Budget::cpu_enforced_by)
+        let first = self.budgets.first().and_then(Budget::cpu_enforced_by)?;
+        self.budgets.iter().all(|budget| budget.cpu_enforced_by() == Some(first)).then_some(first)
     }
 
-    /// What the servers used until now, each by itself; empty where nobody counts it.
+    /// What the servers used until now, each by itself and in their order; empty where nobody counts it.
     pub fn cpu_usage(&self) -> Vec<CpuUsage> {
-        self.budgets.iter().filter_map(Budget::cpu_usage).collect()
+        let counted: Vec<Option<CpuUsage>> = self.budgets.iter().map(Budget::cpu_usage).collect();
+        match counted.iter().any(Option::is_some) {
+            // One that can't be read must not have the others take its place.
+            true => counted.into_iter().map(Option::unwrap_or_default).collect(),
+            false => Vec::new(),
+        }
     }
 
     /// Who holds the servers to their budgets, if anyone does.

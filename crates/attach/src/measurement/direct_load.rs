@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_record::Histogram;
-use underlay_storage::stack::StackSpec;
+
+use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachments::block_attachment::BlockAttachment;
 use crate::attachments::block_volumes::BlockVolumes;
@@ -88,6 +89,8 @@ fn run(volumes: &BlockVolumes, dilation: f64, load: &DirectLoad) -> Result<Direc
         std::thread::sleep(load.duration);
         let devices = volumes.end_measurement();
         over.store(true, Ordering::Relaxed);
+        // What is under way is not waited for in slow motion. A daemon that has died has answered all of it.
+        let _ = volumes.set_pace(Pace::Immediate);
         let mut latencies = DirectLatencies::default();
         for thread in threads {
             latencies.waited.merge(&thread.join().expect("a thread of the trial panicked")?);

@@ -222,6 +222,6 @@ fn write_files(directory: PathBuf, round: u32) -> Vec<String> {
 /// Where the kernel schedules sessions against each other.
 fn goes_before_other_sessions(daemon: u32) {
     if let Ok(group) = fs::read_to_string(format!("/proc/{daemon}/autogroup")) {
-        assert!(group.trim_end().ends_with("nice -10"), "{group}");
+        assert!(group.trim_end().ends_with("nice -5"), "{group}");
     }
 }

@@ -122,7 +122,12 @@ impl Trial {
     ) -> Result<Verdict, AttachError> {
         let mut untried = None;
         for &load in &self.loads {
-            match self.verdict(load, time, placement, registry)? {
+            let mut found = self.verdict(load, time, placement, registry)?;
+            if found == Verdict::TooFast {
+                // A hypervisor that was away for some milliseconds makes a hundredth of so few requests late. As with cells, twice is no chance.
+                found = self.verdict(load, time, placement, registry)?;
+            }
+            match found {
                 Verdict::Holds => {}
                 Verdict::TooFast => return Ok(Verdict::TooFast),
                 Verdict::Untried(why) => untried = Some(why),

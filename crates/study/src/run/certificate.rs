@@ -6,9 +6,11 @@ mod processors;
 mod searching;
 mod waits;
 
+use std::collections::BTreeMap;
+
 use underlay_record::{
-    Certificate, Check, CpuRecord, DeviceActivity, Generator, GivenUp, IntegrityRecord, Measured, PathRecord,
-    ReadBackRecord,
+    Certificate, Check, CpuRecord, DeviceActivity, Generator, GivenUp, IntegrityRecord, Measured,
+    OperationStats, PathRecord, ReadBackRecord,
 };
 use underlay_workload::Aftermath;
 
@@ -105,14 +107,16 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
     latencies.certificate(checks, evidence.floor_us, steal)
 }
 
-/// How many operations were under way on average, by Little's law: from when each was really sent.
+/// How many operations were under way on average, by Little's law: from when each was really sent. Those beside the measured ones are
+/// clients' too.
 fn in_flight(measured: &Measured) -> f64 {
-    served_us(measured) / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
+    let beside_us = measured.beside.as_ref().map_or(0.0, |beside| served_us(&beside.by_operation));
+    (served_us(&measured.by_operation) + beside_us) / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
 }
 
 /// The service times of all operations together.
-fn served_us(measured: &Measured) -> f64 {
-    measured.by_operation.values().map(|one| one.count as f64 * one.service.us.mean).sum()
+fn served_us(by_operation: &BTreeMap<String, OperationStats>) -> f64 {
+    by_operation.values().map(|one| one.count as f64 * one.service.us.mean).sum()
 }
 
 /// Operations that take longer than the time in which they are counted: most of them began before it, and what it shows is chance.
@@ -122,7 +126,7 @@ fn window_check(measured: &Measured) -> Option<Check> {
     if window_us <= 0.0 || operations == 0 {
         return None;
     }
-    let mean_us = served_us(measured) / operations as f64;
+    let mean_us = served_us(&measured.by_operation) / operations as f64;
     let passed = mean_us <= window_us;
     Some(Check {
         name: "window".into(),

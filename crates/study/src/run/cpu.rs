@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, CpuTimes, CpuUsage};
+use underlay_attach::{AttachError, CpuTimes, CpuUsage, Processors};
 use underlay_record::CpuRecord;
 
 use super::cell_plan::CellPlan;
@@ -59,7 +59,9 @@ impl<'a> CpuMeter<'a> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
         let probe = SpeedProbe::on(&placement.system);
-        let waits = WaitProbe::on(&placement.emulation);
+        // On a single CPU nothing tells the system's processes from the daemons: then clients' waits alone count.
+        let none = Processors::default();
+        let waits = WaitProbe::on(if placement.is_shared() { &none } else { &placement.emulation });
         Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe, waits })
     }
 
@@ -90,6 +92,7 @@ impl<'a> CpuMeter<'a> {
         // On a single CPU, what the system used is not the emulation's.
         let of_system_s = if self.placement.is_shared() { used_s } else { 0.0 };
         let emulation_busy = emulation.busy.saturating_sub(Duration::from_secs_f64(of_system_s));
+        let throttled_share = if periods > 0 { throttled as f64 / periods as f64 } else { 0.0 };
         let on_the_cpus = OnTheCpus {
             measured_cpus: self.placement.measured_cpus(),
             cpus: cpus as f64,
@@ -104,9 +107,9 @@ impl<'a> CpuMeter<'a> {
             held_to_cpus: due_cpus.min(cpus as f64),
             enforced_by: self.session.cpu_enforced_by().unwrap_or("none").to_owned(),
             used_cpus: on_the_cpus.used_cpus,
-            throttled_share: if periods > 0 { throttled as f64 / periods as f64 } else { 0.0 },
+            throttled_share,
             waited_share,
-            lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers)),
+            lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers), throttled_share),
             system_cpus: self.placement.system.to_string(),
             system_stolen_share: share(system.stolen, cpus),
             emulation_cpus: self.placement.emulation.to_string(),
@@ -150,8 +153,21 @@ struct OnTheCpus {
 
 impl OnTheCpus {
     /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only as far as
-    /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none.
-    fn lost_of(&self, due_cpus: f64) -> f64 {
+    /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none. `throttled_share` is how many of its
+    /// quota's periods ran out.
+    fn lost_of(&self, due_cpus: f64, throttled_share: f64) -> f64 {
+        self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, throttled_share))
+    }
+
+    /// A hypervisor takes a CPU for 10 ms and more at a time, and what a quota's shorter period has left at its end is gone: that there is
+    /// enough on average mends nothing. Of what was stolen, the part that the system wanted is as large as the part of all periods that it
+    /// could have used more of.
+    fn lost_in_bursts(&self, due_cpus: f64, throttled_share: f64) -> f64 {
+        let short_cpus = (due_cpus - self.used_cpus).max(0.0);
+        (short_cpus.min(self.stolen_cpus * throttled_share) / due_cpus.max(f64::MIN_POSITIVE)).min(1.0)
+    }
+
+    fn lost_on_average(&self, due_cpus: f64) -> f64 {
         // A program that is never idle uses what the system leaves: where waiting for others is counted by itself, they took nothing here.
         let others = if self.waits_are_counted { 0.0 } else { (self.busy_cpus - self.used_cpus).max(0.0) };
         let available = (self.cpus - self.stolen_cpus - others).max(0.0);
@@ -176,7 +192,29 @@ mod tests {
 
     fn lost(cpus: f64, busy_cpus: f64, stolen_cpus: f64, used_cpus: f64, granted: f64) -> f64 {
         OnTheCpus { cpus, busy_cpus, stolen_cpus, used_cpus, measured_cpus: cpus, waits_are_counted: false }
-            .lost_of(granted)
+            .lost_of(granted, 0.0)
+    }
+
+    #[test]
+    fn what_is_stolen_in_bursts_is_lost_although_there_is_enough_on_average() {
+        let of = |used_cpus: f64, stolen_cpus: f64, throttled_share: f64| {
+            OnTheCpus {
+                cpus: 1.0,
+                busy_cpus: used_cpus,
+                stolen_cpus,
+                used_cpus,
+                measured_cpus: 1.0,
+                waits_are_counted: true,
+            }
+            .lost_of(0.5, throttled_share)
+        };
+        // 40 % of a CPU is stolen for 30 ms at a time, and a program that computes all the time uses up each period of 20 ms that it has.
+        assert!((of(0.3, 0.4, 0.6) - 0.4).abs() < 1e-9);
+        // One that waits for its disk never does.
+        assert_eq!(of(0.3, 0.4, 0.0), 0.0);
+        // It got what it was due all the same.
+        assert_eq!(of(0.5, 0.4, 0.6), 0.0);
+        assert!(of(0.45, 0.02, 0.5) < 0.05, "the usual noise");
     }
 
     #[test]
@@ -204,10 +242,10 @@ mod tests {
             measured_cpus: 0.5,
             waits_are_counted,
         };
-        assert_eq!(beside(true, 0.0).lost_of(0.12), 0.0);
-        assert!(beside(false, 0.0).lost_of(0.12) > 0.08);
+        assert_eq!(beside(true, 0.0).lost_of(0.12, 0.0), 0.0);
+        assert!(beside(false, 0.0).lost_of(0.12, 0.0) > 0.08);
         // A hypervisor's part is no wait of the kernel's.
-        assert!(beside(true, 0.89).lost_of(0.12) > 0.08);
+        assert!(beside(true, 0.89).lost_of(0.12, 0.0) > 0.08);
     }
 
     #[test]
@@ -233,8 +271,8 @@ mod tests {
             measured_cpus: 1.5,
             ..OnTheCpus::default()
         };
-        assert!((confined.lost_of(4.0) - 0.625).abs() < 1e-9);
-        assert_eq!(confined.lost_of(1.2), 0.0);
+        assert!((confined.lost_of(4.0, 0.0) - 0.625).abs() < 1e-9);
+        assert_eq!(confined.lost_of(1.2, 0.0), 0.0);
     }
 
     proptest! {

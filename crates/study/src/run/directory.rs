@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -78,10 +79,15 @@ impl RunDirectory {
     }
 
     fn lock(folder: Folder, cells: Folder) -> Result<Self, RunError> {
-        let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        let is_locked = || {
             RunError::Mistake(format!("another process is running the study in {}", folder.path().display()))
-        })?;
+        };
+        let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| is_locked())?;
+        // Whoever had it may have removed the file in between, and a third process may have the lock of a new one.
+        if !is_at(&lock, &folder.path().join(LOCK)) {
+            return Err(is_locked());
+        }
         // Of a process that was killed while it wrote them: raw logs may be long.
         cells.remove_parts().map_err(|error| cannot("tidy", cells.path(), &error))?;
         Ok(RunDirectory { folder, cells, _lock: lock })
@@ -208,6 +214,12 @@ impl RunDirectory {
     }
 }
 
+/// Whether the file is still the one of this name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(there)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
+    (open.dev(), open.ino()) == (there.dev(), there.ino())
+}
+
 fn open_run(path: &Path) -> Result<Folder, RunError> {
     if !path.join(HEAD).exists() {
         return Err(RunError::Mistake(format!("{} contains no run: it has no run.json", path.display())));
@@ -237,4 +249,24 @@ fn write_json<T: Serialize>(folder: &Folder, name: &str, value: &T) -> Result<()
     folder.replace(name, Access::Readable, text.as_bytes()).map_err(|error| {
         RunError::Failed(format!("cannot write {}: {error}", folder.path().join(name).display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_a_file_that_was_removed_is_none() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = Folder::open(scratch.path()).unwrap();
+        let path = scratch.path().join(LOCK);
+        let opened = folder.file(LOCK).unwrap();
+        assert!(is_at(&opened, &path));
+        folder.remove_file(LOCK).unwrap();
+        assert!(!is_at(&opened, &path));
+        // A third process has made its own.
+        let theirs = folder.file(LOCK).unwrap();
+        assert!(!is_at(&opened, &path));
+        assert!(is_at(&theirs, &path));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use super::group::Group;
@@ -103,14 +104,30 @@ const PROGRAMS: u64 = 8;
 
 /// Has our groups prevail over other programs that want the same CPUs, or no longer. As one group among the host's programs they would have no
 /// more of a CPU than any of these, and less on many CPUs, since the kernel divides a group's weight among the CPUs that it runs on. The
-/// weight is that of the parent, which all groups of ours share. Where it can't be set, the system waits longer, which is counted.
+/// weight is that of the parent, which all groups of ours share, those of other runs on this host too: it stays while they live. Where it can't be
+/// set, the system waits longer, which is counted.
 pub(super) fn prevail(group: &Group, cpus: usize, does: bool) {
     let weight = group.version().weight();
     if let Some(parent) = group.directory().parent() {
+        if !does && has_another_run(parent) {
+            return;
+        }
         let programs = if does { PROGRAMS * cpus.max(1) as u64 } else { 1 };
         let wanted = weight.of_a_program.saturating_mul(programs).min(weight.largest);
         let _ = fs::write(parent.join(weight.file), wanted.to_string());
     }
+}
+
+/// Whether another process that lives has groups in it; `Budget` names them `what-process-number`.
+fn has_another_run(parent: &Path) -> bool {
+    let groups = fs::read_dir(parent).into_iter().flatten().flatten();
+    groups
+        .filter_map(|entry| process_of(entry.file_name().to_str()?))
+        .any(|process| process != std::process::id() && Path::new("/proc").join(process.to_string()).exists())
+}
+
+fn process_of(group: &str) -> Option<u32> {
+    group.rsplit('-').nth(1)?.parse().ok()
 }
 
 /// What the group has used; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the one of version 2 that has

@@ -242,8 +242,18 @@ fn version_2_has_all_controllers_in_one_group() {
     assert_eq!(budget.cpu_usage(), Some(used));
     let parent = host.path("sys/fs/cgroup/underlay");
     assert_eq!(read(&parent, "cpu.weight"), "3200");
+    // Another run on this host holds its servers: this process's parent lives. One that was killed does not.
+    let another = parent.join(format!("rocksdb-0-{}-1", std::os::unix::process::parent_id()));
+    let killed = parent.join(format!("rocksdb-0-{}-1", u32::MAX));
+    for directory in [&another, &killed] {
+        fs::create_dir(directory).unwrap();
+    }
+    budget.release_cpu().unwrap();
+    assert_eq!(read(&parent, "cpu.weight"), "3200");
+    fs::remove_dir(another).unwrap();
     budget.release_cpu().unwrap();
     assert_eq!(read(&parent, "cpu.weight"), "100");
+    fs::remove_dir(killed).unwrap();
     assert_eq!(read(directory, "cpu.max"), "max");
     host.remove(budget);
 }
