@@ -63,6 +63,8 @@ struct State {
     is_hurried: bool,
     /// Set once: where the system under test runs.
     system: Option<Processors>,
+    /// The probing thread has to queue behind the system's own threads, as it must not.
+    is_queued: bool,
     probed: Probed,
     recent_woken_us: VecDeque<f64>,
 }
@@ -111,7 +113,7 @@ impl PathProbes {
     /// How long a program takes at this moment to run again after its request is done, by this machine's clock: the middle of the last
     /// probes, since a bad moment is nothing to date back by.
     pub(crate) fn woken_now_us(&self) -> f64 {
-        median(self.shared.lock().recent_woken_us.iter().copied().collect())
+        self.shared.lock().woken_now_us()
     }
 
     fn rouse(&self) {
@@ -167,7 +169,7 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>
             // Where that is refused it goes on as it is: on other CPUs, or behind other programs.
             let confined = Confined::to(&system).ok();
             if confined.is_some() {
-                let _ = slices::run_at_once();
+                shared.lock().is_queued = slices::run_at_once().is_err();
             }
             on_system = Some(confined);
         }
@@ -175,6 +177,11 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>
 }
 
 impl State {
+    /// What a probe waits for other threads of the system is the system's own affair, and devices must not answer early for it.
+    fn woken_now_us(&self) -> f64 {
+        if self.is_queued { 0.0 } else { median(self.recent_woken_us.iter().copied().collect()) }
+    }
+
     fn add(&mut self, answered: &Answered, dilation: f64) {
         let woken_us = answered.woken.as_secs_f64() * 1e6;
         if self.recent_woken_us.len() == RECENT {
@@ -249,13 +256,15 @@ mod tests {
             took: Duration::from_micros(2 * woken_us),
             woken: Duration::from_micros(woken_us),
         };
-        let now_us = |state: &State| median(state.recent_woken_us.iter().copied().collect());
-        assert_eq!(now_us(&state), 0.0);
+        assert_eq!(state.woken_now_us(), 0.0);
         for _ in 0..RECENT {
             state.add(&answered(40), 2.0);
         }
         state.add(&answered(9000), 2.0);
-        assert_eq!((now_us(&state), state.recent_woken_us.len()), (40.0, RECENT));
+        assert_eq!((state.woken_now_us(), state.recent_woken_us.len()), (40.0, RECENT));
+        // Refused what keeps it from queueing, as groups without real-time time refuse it.
+        state.is_queued = true;
+        assert_eq!(state.woken_now_us(), 0.0);
         // Nothing was being measured.
         assert_eq!((state.probed.took.count(), state.probed.woken_mean_us()), (0, None));
 
