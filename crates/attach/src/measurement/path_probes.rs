@@ -163,9 +163,9 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>
                 shared.lock().add(&answered, dilation);
             }
         }
-        if on_system.is_none()
-            && let Some(system) = shared.lock().system.clone()
-        {
+        // The lock must be free again before it is taken below.
+        let system = if on_system.is_none() { shared.lock().system.clone() } else { None };
+        if let Some(system) = system {
             // Where that is refused it goes on as it is: on other CPUs, or behind other programs.
             let confined = Confined::to(&system).ok();
             if confined.is_some() {
