@@ -13,6 +13,9 @@ use super::processors::Processors;
 
 /// More threads than a load has here; a longer listing is not read to its end.
 const MAX_THREADS: usize = 16_384;
+/// Threads of helpers that nobody's operation waits for, by how their names begin: the one that paces devices gives way on purpose, and its lateness
+/// is the devices', which have checks of their own; Java compiles and collects beside what it runs.
+const IN_THE_BACKGROUND: [&str; 6] = ["pacer", "C1 Comp", "C2 Comp", "G1 ", "GC Thread", "VM "];
 
 /// What the threads that stand for clients, and the processes that serve them on the same CPUs, have waited so far.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +51,11 @@ impl CpuWaits {
         for pid in children.into_iter().filter(is_confined) {
             let directory = Path::new("/proc").join(pid.to_string()).join("task");
             for thread in threads(&directory) {
+                let name =
+                    fs::read_to_string(directory.join(thread.to_string()).join("comm")).unwrap_or_default();
+                if IN_THE_BACKGROUND.iter().any(|background| name.starts_with(background)) {
+                    continue;
+                }
                 if let Some(waited) = waited(&directory.join(thread.to_string())) {
                     waits.helpers.insert(thread, waited);
                 }

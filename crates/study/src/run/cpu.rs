@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, CpuTimes, CpuUsage, Processors};
+use underlay_attach::{AttachError, CpuTimes, CpuUsage};
 use underlay_record::CpuRecord;
 
 use super::cell_plan::CellPlan;
@@ -59,9 +59,7 @@ impl<'a> CpuMeter<'a> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
         let probe = SpeedProbe::on(&placement.system);
-        // On a single CPU nothing tells the system's processes from the daemons: then clients' waits alone count.
-        let none = Processors::default();
-        let waits = WaitProbe::on(if placement.is_shared() { &none } else { &placement.emulation });
+        let waits = WaitProbe::on(&placement.emulation);
         Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe, waits })
     }
 
@@ -71,6 +69,11 @@ impl<'a> CpuMeter<'a> {
 
     /// What the processors did between two readings.
     pub(super) fn between(&self, began: &Counters, ended: &Counters) -> CpuRecord {
+        // On a single CPU clients wait for the system itself, and nothing tells its processes from the daemons.
+        let waiting_threads = match self.placement.is_shared() {
+            true => None,
+            false => ended.waited.threads_since(began.waited, ended.at - began.at),
+        };
         let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
         let system = ended.system.since(began.system);
         let emulation = ended.emulation.since(began.emulation);
@@ -82,7 +85,7 @@ impl<'a> CpuMeter<'a> {
             used_s += now.used.saturating_sub(then.used).as_secs_f64();
             periods += now.periods.saturating_sub(then.periods);
             throttled += now.throttled_periods.saturating_sub(then.throttled_periods);
-            if let Some(waited) = waited(now, then).filter(|_| alone) {
+            if let Some(waited) = waited(now, then, self.placement.system.len()).filter(|_| alone) {
                 waited_share = Some((waited.as_secs_f64() / wall_s).min(1.0));
             }
         }
@@ -115,17 +118,19 @@ impl<'a> CpuMeter<'a> {
             emulation_cpus: self.placement.emulation.to_string(),
             emulation_busy_share: share(emulation_busy, self.placement.emulation.len()),
             emulation_stolen_share: share(emulation.stolen, self.placement.emulation.len()),
-            emulation_waiting_threads: ended.waited.threads_since(began.waited, ended.at - began.at),
+            emulation_waiting_threads: waiting_threads,
             speed_probe_us: ended.speed.mean_since_us(began.speed),
         }
     }
 }
 
-/// How long a server had something to run and no CPU, other than for its quota. Throttled time is summed over CPUs, so that no more than
-/// this is left for others: a server that used up its quota had what it was due.
-fn waited(now: &CpuUsage, then: &CpuUsage) -> Option<Duration> {
+/// How long a server had something to run and no CPU, other than for its quota. Throttled time is summed over CPUs: on several, all but a
+/// little of it hides what others took, and then nobody knows.
+fn waited(now: &CpuUsage, then: &CpuUsage, cpus: usize) -> Option<Duration> {
     let stalled = now.stalled?.saturating_sub(then.stalled?);
-    Some(stalled.saturating_sub(now.throttled.saturating_sub(then.throttled)))
+    let throttled = now.throttled.saturating_sub(then.throttled);
+    let is_clear = cpus == 1 || throttled <= stalled / 20;
+    is_clear.then(|| stalled.saturating_sub(throttled))
 }
 
 /// What each server of the cell is held to; `None` where the study names no cores, or the system runs elsewhere.
@@ -255,10 +260,11 @@ mod tests {
             throttled: Duration::from_millis(throttled_ms),
             ..CpuUsage::default()
         };
-        assert_eq!(waited(&usage(500, 380), &usage(100, 80)), Some(Duration::from_millis(100)));
-        // On two CPUs, throttled time is twice the time.
-        assert_eq!(waited(&usage(500, 900), &usage(100, 80)), Some(Duration::ZERO));
-        assert_eq!(waited(&CpuUsage::default(), &usage(100, 80)), None);
+        assert_eq!(waited(&usage(500, 380), &usage(100, 80), 1), Some(Duration::from_millis(100)));
+        // On two CPUs, throttled time is up to twice the time, and hides what others took.
+        assert_eq!(waited(&usage(500, 900), &usage(100, 80), 2), None);
+        assert_eq!(waited(&usage(500, 90), &usage(100, 80), 2), Some(Duration::from_millis(390)));
+        assert_eq!(waited(&CpuUsage::default(), &usage(100, 80), 1), None);
     }
 
     #[test]

@@ -17,6 +17,8 @@ const STOLEN_TOLERANCE: f64 = 0.05;
 /// So much of the time the system may wait for CPUs that others have, as devices may be late by so much on average. A quiet host has 1 to
 /// 4 % of it: the kernel's own work on the devices is others' too.
 const WAITED_TOLERANCE: f64 = 0.10;
+/// With fewer operations under way than this, most who wait for the emulation's CPUs hold up none of them.
+const FEW_OPERATIONS: f64 = 0.5;
 const SYSTEM_CPU: &str = "system CPU";
 const WAIT: &str = "wait for CPU";
 const EMULATION_CPU: &str = "emulation CPU";
@@ -63,7 +65,7 @@ pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> V
 fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
     let taken = cpu.emulation_busy_share + cpu.emulation_stolen_share;
     let has_room = taken <= EMULATION_LIMIT;
-    let in_flight = in_flight.filter(|operations| *operations > 0.0);
+    let in_flight = in_flight.filter(|operations| *operations >= FEW_OPERATIONS);
     let held_up =
         cpu.emulation_waiting_threads.zip(in_flight).map(|(threads, operations)| threads / operations);
     let passed = match held_up {
@@ -96,11 +98,17 @@ fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
             STOLEN_TOLERANCE * 100.0
         );
     }
+    // What a slower motion has to lower.
+    let extent = match held_up {
+        Some(share) if !passed && share <= EMULATION_WAITED_TOLERANCE => cpu.emulation_stolen_share,
+        Some(share) => share,
+        None => taken,
+    };
     Check {
         name: EMULATION_CPU.into(),
         passed,
         finding,
-        extent: Some(held_up.unwrap_or(taken)),
+        extent: Some(extent),
         remedy: (!passed).then(|| slower.to_owned()),
     }
 }
