@@ -34,9 +34,10 @@ impl CpuWaits {
         let mut children = Vec::new();
         for thread in threads(own) {
             let directory = own.join(thread.to_string());
-            let name = fs::read_to_string(directory.join("comm")).unwrap_or_default();
             // It may have ended since it was listed.
-            if let Some(waited) = name.starts_with(client_prefix).then(|| waited(&directory)).flatten() {
+            if let Some(waited) =
+                name_of(&directory).starts_with(client_prefix).then(|| waited(&directory)).flatten()
+            {
                 waits.clients.insert(thread, waited);
             }
             // Absent from kernels without CONFIG_PROC_CHILDREN: then only the clients are seen.
@@ -51,12 +52,12 @@ impl CpuWaits {
         for pid in children.into_iter().filter(is_confined) {
             let directory = Path::new("/proc").join(pid.to_string()).join("task");
             for thread in threads(&directory) {
-                let name =
-                    fs::read_to_string(directory.join(thread.to_string()).join("comm")).unwrap_or_default();
+                let directory = directory.join(thread.to_string());
+                let name = name_of(&directory);
                 if IN_THE_BACKGROUND.iter().any(|background| name.starts_with(background)) {
                     continue;
                 }
-                if let Some(waited) = waited(&directory.join(thread.to_string())) {
+                if let Some(waited) = waited(&directory) {
                     waits.helpers.insert(thread, waited);
                 }
             }
@@ -79,6 +80,11 @@ impl CpuWaits {
 fn threads(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.take(MAX_THREADS).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Empty where it has ended.
+fn name_of(thread: &Path) -> String {
+    fs::read_to_string(thread.join("comm")).unwrap_or_default()
 }
 
 fn waited(thread: &Path) -> Option<Duration> {

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_record::Histogram;
-
 use underlay_storage::stack::{Pace, StackSpec};
 
 use crate::attachments::block_attachment::BlockAttachment;

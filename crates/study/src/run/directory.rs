@@ -79,14 +79,14 @@ impl RunDirectory {
     }
 
     fn lock(folder: Folder, cells: Folder) -> Result<Self, RunError> {
-        let is_locked = || {
+        let taken = || {
             RunError::Mistake(format!("another process is running the study in {}", folder.path().display()))
         };
         let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| is_locked())?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| taken())?;
         // Whoever had it may have removed the file in between, and a third process may have the lock of a new one.
         if !is_at(&lock, &folder.path().join(LOCK)) {
-            return Err(is_locked());
+            return Err(taken());
         }
         // Of a process that was killed while it wrote them: raw logs may be long.
         cells.remove_parts().map_err(|error| cannot("tidy", cells.path(), &error))?;
