@@ -209,7 +209,8 @@ pub(crate) struct RunArguments {
     /// Store disk images here during the run [default: below the run]
     #[arg(long, value_name = "DIR")]
     pub work: Option<PathBuf>,
-    /// Slow motion by this factor, whatever the study says [default: the study's, or the smallest that this host keeps up with]
+    /// Slow motion by this factor, whatever the study says; `warmup` and `duration` stay what they are in the study, modelled time
+    /// or wall time [default: the study's, or the smallest that this host keeps up with]
     #[arg(long, value_name = "FACTOR", conflicts_with = "resume")]
     pub time: Option<f64>,
     /// No live progress
@@ -426,4 +427,9 @@ pub(crate) enum MediaCommand {
     /// A bare modelled device for scripts: prints its path; `begin` and `end` on its input frame a measurement
     #[command(hide = true)]
     Serve(ServeArguments),
+}
+
+/// A number of the command line in a message: hundreds of digits are written as they were typed.
+pub(crate) fn as_typed(number: f64) -> String {
+    if number.is_finite() && number.abs() >= 1e9 { format!("{number:e}") } else { number.to_string() }
 }

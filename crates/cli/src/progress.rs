@@ -120,6 +120,17 @@ impl Observer for Terminal {
         }
     }
 
+    fn slowed(&self, reason: &str, expected: Duration) {
+        self.notice(&format!("{reason}; about {}", quantity::duration(expected.as_secs_f64())));
+    }
+
+    fn delayed(&self, remaining: Duration) {
+        let mut state = self.lock();
+        state.expect(remaining);
+        let left = quantity::duration(remaining.as_secs_f64());
+        state.say(&format!("about {left} left"));
+    }
+
     fn cell_started(&self, planned: &PlannedCell, number: usize) {
         let mut state = self.lock();
         state.whole.set_position(number.saturating_sub(1) as u64);

@@ -160,8 +160,9 @@ fn one_is_not_many() {
 #[test]
 fn a_negative_number_is_judged_by_whoever_takes_it() {
     let playground = Playground::new();
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["mount", "ssd-sata", "here", "--time", "-1"], "--time is -1: expected a factor"),
+        (&["mount", "ssd-sata", "here", "--time", "1e308"], "--time is 1e308: expected a factor"),
         (&["mount", "ssd-sata", "here", "--size", "-1"], "--size -1:"),
         (&["media", "verify", "ssd-sata", "--time", "-2"], "-2"),
         (&["ycsb", "run", "null", "--threads", "-3"], "invalid value '-3' for '--threads"),

@@ -304,9 +304,20 @@ fn real_paths_are_used_in_a_folder_of_their_own() {
         .replace("[storage.flash]\ndevices = [{ medium = \"ssd-sata\", count = 2, capacity = \"512 MiB\" }]\nlayout = \"stripe\"\n", "")
         .replace("devices = [{ medium = \"hdd-7200-sata\", capacity = \"1 GiB\" }]", &format!("paths = [\"{}\"]", disk.display()))
         .replace("time = 2", "time = 1");
-    playground.write("tiny.toml", &study);
+    playground.write("tiny.toml", &(study + "[machine]\ncores = 1\n"));
     let output = playground.output(&["run", "tiny.toml", "--out", "out"]);
     assert!(output.status.success(), "{}\n{}", stderr(&output), stdout(&output));
+    for record in records(&playground.path("out")) {
+        // Real storage goes its own pace, and the system has its cores all the same.
+        let cpu = record.cpu.as_ref().unwrap();
+        assert_eq!((record.scale.time, cpu.modelled_cores), (1.0, 1), "{cpu:?}");
+        let is_held = cpu.enforced_by != "none" && cpu.held_to_cpus <= 1.0;
+        assert!(is_held || !can_mount(), "{cpu:?}");
+    }
+    let slower = playground.output(&["run", "tiny.toml", "--out", "slow", "--time", "2"]);
+    assert_eq!(slower.status.code(), Some(2), "{}", stderr(&slower));
+    assert!(stderr(&slower).contains("which --time 2 can't slow down"), "{}", stderr(&slower));
+    assert!(!playground.path("slow").exists(), "what is refused leaves nothing");
     let left: Vec<_> = std::fs::read_dir(&disk).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["mine"]);
     assert!(records(&playground.path("out")).iter().all(|record| record.storage.attachment == "directory"));

@@ -135,6 +135,13 @@ impl Folder {
         statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
+    /// Whether the open file is still the one of this name: it may have been removed, and another made.
+    pub fn holds(&self, name: &str, open: &File) -> bool {
+        let there = statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+        let (Ok(open), Ok(there)) = (fstat(open), there) else { return false };
+        (open.st_dev, open.st_ino) == (there.st_dev, there.st_ino)
+    }
+
     /// The file of this name, for reading and writing, made where it is not there: for this user alone, never emptied.
     ///
     /// # Errors
@@ -216,6 +223,14 @@ impl Folder {
     /// When it is there and can't be removed.
     pub fn remove_file(&self, name: &str) -> io::Result<()> {
         write::unlink(self.descriptor.as_fd(), OsStr::new(name))
+    }
+
+    /// Removes the folder of this name, which must be empty.
+    ///
+    /// # Errors
+    /// When it is not there, holds something or can't be removed.
+    pub fn remove_empty(&self, name: &str) -> io::Result<()> {
+        rustix::fs::unlinkat(&self.descriptor, name, AtFlags::REMOVEDIR).map_err(io::Error::from)
     }
 
     /// Removes a file of that name, if there is one.

@@ -2,6 +2,7 @@
 //! version's is never taken for it. Whoever misses a block that is already on its way waits for that one.
 
 mod admission;
+mod arriving;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,14 +18,16 @@ use foyer::{
 };
 use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use underlay_sync::Mutex;
 
 use crate::at_rest::{AtRest, Purpose, SEAL_BYTES};
 use crate::bypass::Bypass;
 use crate::errors::{Error, Result};
-use crate::store::{Backend, Found, failed};
+use crate::store::{Backend, failed};
 use admission::Admission;
+pub(crate) use arriving::Arriving;
+use arriving::{HandedOn, Teller};
 
 /// Missing blocks that stand beside each other are fetched by one request of this size at most.
 const MOST_FETCH_BYTES: u64 = 8 << 20;
@@ -327,19 +330,25 @@ impl Blocks {
         }
     }
 
-    /// Has the block come that this byte is in, and hands on what the store says of the object before its bytes. `None` if the block is here
-    /// or on its way already.
+    /// Has the block come that this byte is in, and hands it on as soon as it begins to come. `None` if the block is here or on its way already.
     ///
     /// # Errors
     /// What the store said.
-    pub(crate) async fn fetch_first(self: &Arc<Self>, origin: &Origin, at: u64) -> Result<Option<Found>> {
+    pub(crate) async fn fetch_first(self: &Arc<Self>, origin: &Origin, at: u64) -> Result<Option<Arriving>> {
         let number = at / self.block_bytes;
         if at >= origin.size_bytes || self.cache.contains(&origin.whose.block(number)) {
             return Ok(None);
         }
-        let (teller, told) = oneshot::channel();
-        self.claim(origin, &[number], Some(teller));
-        told.await.ok().transpose()
+        let (found, told) = oneshot::channel();
+        let (sender, pieces) = mpsc::unbounded_channel();
+        self.claim(origin, &[number], Some(Teller { found, pieces: sender }));
+        let found = told.await.ok().transpose()?;
+        Ok(found.map(|found| Arriving { found, begins: number * self.block_bytes, pieces }))
+    }
+
+    /// Whether the block that this byte is in can be had without asking anybody.
+    pub(crate) fn is_in_memory(&self, origin: &Origin, at: u64) -> bool {
+        self.cache.memory().contains(&origin.whose.block(at / self.block_bytes))
     }
 
     /// A range of an object, from the cache and where need be from the store.
@@ -399,13 +408,13 @@ impl Blocks {
         Ok(answer)
     }
 
-    /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of which says by `teller`
-    /// what the store says of the object.
+    /// For each missing block somebody who will have it: a request that is under way, or one of ours, the first of which tells `teller`
+    /// what the store says of the object and hands on the first block as it comes.
     fn claim(
         self: &Arc<Self>,
         origin: &Origin,
         missing: &[u64],
-        mut teller: Option<oneshot::Sender<Result<Found>>>,
+        mut teller: Option<Teller>,
     ) -> Vec<(u64, watch::Receiver<Outcome>)> {
         let mut receivers = Vec::new();
         let mut ours: Vec<(u64, watch::Sender<Outcome>)> = Vec::new();
@@ -457,7 +466,7 @@ impl Blocks {
         self: &Arc<Self>,
         origin: &Origin,
         run: Vec<(u64, watch::Sender<Outcome>)>,
-        mut teller: Option<oneshot::Sender<Result<Found>>>,
+        mut teller: Option<Teller>,
     ) {
         let (blocks, origin) = (Arc::clone(self), origin.clone());
         tokio::spawn(async move {
@@ -465,7 +474,7 @@ impl Blocks {
             let outcome = blocks.fetch(&origin, &mut left, &mut teller).await;
             let error = outcome.err().unwrap_or_else(|| wrong_length(&origin, "shorter"));
             if let Some(teller) = teller {
-                let _ = teller.send(Err(error.clone()));
+                let _ = teller.found.send(Err(error.clone()));
             }
             let mut under_way = blocks.under_way.lock();
             for (number, sender) in left {
@@ -479,7 +488,7 @@ impl Blocks {
         &self,
         origin: &Origin,
         left: &mut std::collections::VecDeque<(u64, watch::Sender<Outcome>)>,
-        teller: &mut Option<oneshot::Sender<Result<Found>>>,
+        teller: &mut Option<Teller>,
     ) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (left.front(), left.back()) else { return Ok(()) };
         let (first, last) = (*first, *last);
@@ -490,13 +499,17 @@ impl Blocks {
         let asked = begin..end;
         let (found, mut body) =
             origin.backend.get(&origin.key, origin.etag.as_deref(), origin.size_bytes, asked).await?;
-        if let Some(teller) = teller.take() {
-            // Who asked may have gone.
-            let _ = teller.send(Ok(found));
-        }
+        // Who asked may have gone.
+        let mut first_block = teller.take().map(|teller| {
+            let _ = teller.found.send(Ok(found));
+            HandedOn::to(teller.pieces)
+        });
         let mut gathered = BytesMut::with_capacity(self.block_bytes as usize);
         let mut at = begin;
-        let mut publish = |block: Bytes| {
+        let mut publish = |block: Bytes, handed_on: Option<HandedOn>| {
+            if let Some(handed_on) = handed_on {
+                handed_on.end();
+            }
             let Some((number, sender)) = left.pop_front() else { return };
             let key = origin.whose.block(number);
             self.keep(key, block.clone());
@@ -519,10 +532,14 @@ impl Blocks {
                     is_longer = true;
                     break;
                 }
-                gathered.extend_from_slice(&piece.split_to(wanted.min(piece.len())));
+                let part = piece.split_to(wanted.min(piece.len()));
+                gathered.extend_from_slice(&part);
+                if let Some(handed_on) = &mut first_block {
+                    handed_on.next(part);
+                }
                 if gathered.len() as u64 == self.block_bytes && at + self.block_bytes < end {
                     at += self.block_bytes;
-                    publish(gathered.split().freeze());
+                    publish(gathered.split().freeze(), first_block.take());
                 }
             }
             if is_longer {
@@ -534,7 +551,7 @@ impl Blocks {
             (first..at / self.block_bytes).for_each(|number| self.cache.remove(&origin.whose.block(number)));
             return Err(wrong_length(origin, if is_longer { "longer" } else { "shorter" }));
         }
-        publish(gathered.freeze());
+        publish(gathered.freeze(), first_block.take());
         drop(permit);
         Ok(())
     }

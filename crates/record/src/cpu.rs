@@ -80,8 +80,8 @@ pub struct CpuRecord {
     /// The share of what all servers were due that they wanted and could not have, because this host has too few CPUs or the
     /// hypervisor or other programs had them.
     pub lost_share: f64,
-    /// The share of the time in which the server had something to run and nothing of it ran, because other programs had its CPUs: the kernel's
-    /// pressure stall information less what it waited for its quota. Absent where that can't be told: the kernel doesn't count it, several
+    /// The share of the time in which the server had something to run and nothing of it ran, because other programs or a hypervisor had its CPUs:
+    /// the kernel's pressure stall information less what it waited for its quota, and its part of what was stolen there. Absent where that can't be told: the kernel doesn't count it, several
     /// servers share CPUs, or there is one CPU for everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_share: Option<f64>,

@@ -229,14 +229,9 @@ impl Session {
         self.budgets.iter().all(|budget| budget.cpu_enforced_by() == Some(first)).then_some(first)
     }
 
-    /// What the servers used until now, each by itself and in their order; empty where nobody counts it.
-    pub fn cpu_usage(&self) -> Vec<CpuUsage> {
-        let counted: Vec<Option<CpuUsage>> = self.budgets.iter().map(Budget::cpu_usage).collect();
-        match counted.iter().any(Option::is_some) {
-            // One that can't be read must not have the others take its place.
-            true => counted.into_iter().map(Option::unwrap_or_default).collect(),
-            false => Vec::new(),
-        }
+    /// What the servers used until now, each by itself and in their order, as far as it can be read.
+    pub fn cpu_usage(&self) -> Vec<Option<CpuUsage>> {
+        self.budgets.iter().map(Budget::cpu_usage).collect()
     }
 
     /// Who holds the servers to their budgets, if anyone does.

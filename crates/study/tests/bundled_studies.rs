@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use underlay_record::Cell;
-use underlay_study::plan;
 use underlay_study::spec::{Cache, Form, Layout, StorageSource, Study};
+use underlay_study::{machine, plan};
 
 fn bundled() -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../studies");
@@ -63,10 +63,34 @@ fn all_state_their_machine_and_nothing_about_the_host() {
                 .unwrap_or_else(|mistakes| panic!("{mistakes}"));
             assert!(study.machine.is_some() && study.leaves_time_open, "{name}");
         }
-        for word in ["slow motion x", "this host", "CPUs"] {
+        for word in ["slow motion x", "this host", "this machine", "small host", "CPUs"] {
             assert!(!text.contains(word), "{name} speaks of a host: '{word}'");
         }
     }
+}
+
+/// What a large factor does to clocks that don't follow it.
+#[test]
+fn what_slow_motion_breaks_is_told() {
+    for (name, time, told) in [
+        ("mapreduce-ssd.toml", 64.0, "a heartbeat every"),
+        ("accumulo-flash.toml", 2000.0, "sessions can't be stretched"),
+        ("spark-object-store.toml", 64.0, "executors send heartbeats"),
+        ("oracle-nosql-flash.toml", 64.0, "look after their processes"),
+        ("oracle-nosql-flash-je-ha.toml", 64.0, "members send heartbeats"),
+    ] {
+        let study = study(name, false);
+        let at = |time| machine::left_at_wall_time(&study.at(time)).join(" ");
+        assert!(at(time).contains(told), "{name} at x{time}: {}", at(time));
+        assert_eq!(at(1.0), "", "{name} at its own pace");
+    }
+    // A ring of Cassandra's takes a node for down after a silence by this host's clock.
+    let ring = "name = \"x\"\nbaseline = \"a\"\n[system.ring]\nkind = \"cassandra\"\nmemory = \"8 GiB\"\nnodes = 3\n\
+                [storage.a]\ndevices = [{ medium = \"ssd-sata\" }]\nper = \"node\"\n\
+                [workload.w]\nmixes = [\"c\"]\nrecords = 1000\nthreads = 4\n[machine]\ncores = 16\n";
+    let ring = Study::parse("ring.toml", ring, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let told = machine::left_at_wall_time(&ring.at(64.0)).join(" ");
+    assert!(told.contains("counts as down"), "{told}");
 }
 
 #[test]

@@ -234,6 +234,11 @@ impl BlockVolumes {
         Ok(())
     }
 
+    /// Fast-forward, for whoever needs nothing of what is under way any more: a daemon that does not manage that within `limit` is killed, and this says no.
+    pub(crate) fn hurry_or_kill(&self, limit: Duration) -> bool {
+        self.daemon.as_ref().is_some_and(|daemon| daemon.hurry_or_kill(limit))
+    }
+
     pub(crate) fn kill_daemon(&self) {
         if let Some(daemon) = &self.daemon {
             daemon.kill();

@@ -373,6 +373,8 @@ pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
     // The kernel takes every loop device for solid-state.
     let _ = fs::write(queue.join("rotational"), if rotational { "1" } else { "0" });
     let _ = fs::write(queue.join("rq_affinity"), "2");
+    // What requests wait is judged by this account, which an administrator may have turned off.
+    let _ = fs::write(queue.join("iostats"), "1");
     let largest_kb = read_number("max_hw_sectors_kb").min(1024);
     let _ = fs::write(queue.join("max_sectors_kb"), largest_kb.to_string());
     QueueSettings {

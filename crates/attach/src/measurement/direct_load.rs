@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_record::Histogram;
-use underlay_storage::stack::{Pace, StackSpec};
+use underlay_storage::stack::StackSpec;
 
 use crate::attachments::block_attachment::BlockAttachment;
 use crate::attachments::block_volumes::BlockVolumes;
@@ -22,6 +22,8 @@ const BLOCK_BYTES: u64 = 4096;
 const STRIDE: u64 = 100_003;
 /// The shortest interval that a daemon samples its devices at, in modelled time.
 const MIN_INTERVAL_S: f64 = 0.001;
+/// Of ten requests of a mixed load.
+const MIXED_WRITES: u64 = 3;
 /// Caches and the daemon's threads warm up.
 const WARM_UP: Duration = Duration::from_millis(150);
 
@@ -29,6 +31,8 @@ const WARM_UP: Duration = Duration::from_millis(150);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requests {
     RandomReads,
+    /// Three of ten are writes.
+    Mixed,
     /// One after the other, with a flush behind each, as a log is written.
     SyncedWrites,
 }
@@ -52,8 +56,13 @@ pub struct DirectLatencies {
     pub waited: Histogram,
 }
 
+/// Requests that are under way at the end are waited for no longer than this.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// How soon a user who stops it is heard.
+const LISTENS_EVERY: Duration = Duration::from_millis(50);
+
 /// Attaches the first volume of the stack as a block device, and makes requests of it. The devices' backing should be
-/// [`Null`](underlay_storage::stack::BackingSpec::Null), so that nothing but the path and the models takes time.
+/// [`Null`](underlay_storage::stack::BackingSpec::Null), so that nothing but the path and the models takes time. `None` if `stop` was raised.
 ///
 /// # Errors
 /// When the device can't be attached, which [`AttachError::Missing`] explains, or a request fails.
@@ -61,15 +70,39 @@ pub fn measure(
     stack: &StackSpec,
     load: &DirectLoad,
     registry: &Registry,
-) -> Result<DirectLatencies, AttachError> {
+    stop: &AtomicBool,
+) -> Result<Option<DirectLatencies>, AttachError> {
+    if stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
     let mut volumes = BlockAttachment::best()?.attach_devices(stack, registry)?;
-    let measured = run(&volumes, stack.dilation, load);
+    let measured = run(&volumes, stack.dilation, load, stop);
     let detached = volumes.detach();
-    let latencies = measured?;
-    detached.map(|()| latencies)
+    let (latencies, is_whole) = measured?;
+    // Nothing is lost with devices that hold nothing.
+    if is_whole {
+        detached?;
+    }
+    Ok((!stop.load(Ordering::Relaxed)).then_some(latencies))
 }
 
-fn run(volumes: &BlockVolumes, dilation: f64, load: &DirectLoad) -> Result<DirectLatencies, AttachError> {
+/// Sleeps, but no longer than until `stop` is raised.
+fn sleep(duration: Duration, stop: &AtomicBool) {
+    let ends = Instant::now() + duration;
+    while !stop.load(Ordering::Relaxed) {
+        match ends.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => break,
+            left => std::thread::sleep(left.min(LISTENS_EVERY)),
+        }
+    }
+}
+
+fn run(
+    volumes: &BlockVolumes,
+    dilation: f64,
+    load: &DirectLoad,
+    stop: &AtomicBool,
+) -> Result<(DirectLatencies, bool), AttachError> {
     let path = &volumes.paths()[0];
     let (counts, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -82,14 +115,14 @@ fn run(volumes: &BlockVolumes, dilation: f64, load: &DirectLoad) -> Result<Direc
                 })
             })
             .collect();
-        std::thread::sleep(WARM_UP);
+        sleep(WARM_UP, stop);
         let begun = volumes.begin_measurement((load.duration.as_secs_f64() / dilation).max(MIN_INTERVAL_S));
         counts.store(true, Ordering::Relaxed);
-        std::thread::sleep(load.duration);
+        sleep(load.duration, stop);
         let devices = volumes.end_measurement();
         over.store(true, Ordering::Relaxed);
-        // What is under way is not waited for in slow motion. A daemon that has died has answered all of it.
-        let _ = volumes.set_pace(Pace::Immediate);
+        // What is under way may take minutes in slow motion.
+        let is_whole = volumes.hurry_or_kill(DRAIN_LIMIT);
         let mut latencies = DirectLatencies::default();
         for thread in threads {
             latencies.waited.merge(&thread.join().expect("a thread of the trial panicked")?);
@@ -98,7 +131,7 @@ fn run(volumes: &BlockVolumes, dilation: f64, load: &DirectLoad) -> Result<Direc
         devices?.iter().filter_map(|device| device.modelled.as_ref()).for_each(|modelled| {
             latencies.modelled.merge(modelled);
         });
-        Ok(latencies)
+        Ok((latencies, is_whole))
     })
 }
 
@@ -113,7 +146,7 @@ fn request_until(
     let cannot = |what: &str, error| AttachError::io(what, path, error);
     let file = File::options()
         .read(true)
-        .write(requests == Requests::SyncedWrites)
+        .write(requests != Requests::RandomReads)
         .custom_flags(libc::O_DIRECT)
         .open(path)
         .map_err(|error| cannot("open", error))?;
@@ -124,11 +157,18 @@ fn request_until(
     // Threads begin far apart.
     let mut block = thread * STRIDE * STRIDE % blocks;
     let mut waited = Histogram::default();
-    while !over.load(Ordering::Relaxed) {
+    for number in 0u64.. {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
         let is_counted = counts.load(Ordering::Relaxed);
         let mut timed = |request: &mut dyn FnMut() -> Result<(), AttachError>| {
             let begun = Instant::now();
-            request()?;
+            match request() {
+                // Those that were under way when the daemon was killed.
+                Err(_) if over.load(Ordering::Relaxed) => return Ok(()),
+                outcome => outcome?,
+            }
             // One that began within the measured time and ended after it would be missing among the modelled ones.
             if is_counted && !over.load(Ordering::Relaxed) {
                 waited.record_ns((begun.elapsed().as_secs_f64() * 1e9 / dilation) as u64);
@@ -136,7 +176,14 @@ fn request_until(
             Ok::<(), AttachError>(())
         };
         match requests {
-            Requests::RandomReads => {
+            Requests::Mixed if number * MIXED_WRITES % 10 < MIXED_WRITES => {
+                block = (block + STRIDE) % blocks;
+                timed(&mut || {
+                    let written = file.write_all_at(buffer.bytes(), block * BLOCK_BYTES);
+                    written.map_err(|error| cannot("write", error))
+                })?;
+            }
+            Requests::RandomReads | Requests::Mixed => {
                 block = (block + STRIDE) % blocks;
                 timed(&mut || {
                     let read = file.read_exact_at(buffer.bytes(), block * BLOCK_BYTES);

@@ -63,8 +63,6 @@ struct State {
     is_hurried: bool,
     /// Set once: where the system under test runs.
     system: Option<Processors>,
-    /// The probing thread has to queue behind the system's own threads, as it must not.
-    is_queued: bool,
     probed: Probed,
     recent_woken_us: VecDeque<f64>,
 }
@@ -166,20 +164,16 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<State>, woken: &Receiver<()>
         // The lock must be free again before it is taken below.
         let system = if on_system.is_none() { shared.lock().system.clone() } else { None };
         if let Some(system) = system {
-            // Where that is refused it goes on as it is: on other CPUs, or behind other programs.
-            let confined = Confined::to(&system).ok();
-            if confined.is_some() {
-                shared.lock().is_queued = slices::run_at_once().is_err();
-            }
-            on_system = Some(confined);
+            // Where either is refused it goes on as it is, on other CPUs: there it would wait for the system's own threads, which is the system's own
+            // affair and no part of the way.
+            on_system = Some(Confined::to(&system).ok().filter(|_| slices::run_at_once().is_ok()));
         }
     }
 }
 
 impl State {
-    /// What a probe waits for other threads of the system is the system's own affair, and devices must not answer early for it.
     fn woken_now_us(&self) -> f64 {
-        if self.is_queued { 0.0 } else { median(self.recent_woken_us.iter().copied().collect()) }
+        median(self.recent_woken_us.iter().copied().collect())
     }
 
     fn add(&mut self, answered: &Answered, dilation: f64) {
@@ -262,9 +256,6 @@ mod tests {
         }
         state.add(&answered(9000), 2.0);
         assert_eq!((state.woken_now_us(), state.recent_woken_us.len()), (40.0, RECENT));
-        // Refused what keeps it from queueing, as groups without real-time time refuse it.
-        state.is_queued = true;
-        assert_eq!(state.woken_now_us(), 0.0);
         // Nothing was being measured.
         assert_eq!((state.probed.took.count(), state.probed.woken_mean_us()), (0, None));
 

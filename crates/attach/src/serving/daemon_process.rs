@@ -307,8 +307,8 @@ impl DaemonProcess {
     }
 
     /// Fast-forward before everything is taken away. A daemon that does not manage that within `limit` is killed:
-    /// what waits for it then gets an error instead of hanging for good.
-    pub(crate) fn hurry_or_kill(&self, limit: Duration) {
+    /// what waits for it then gets an error instead of hanging for good, and this says no.
+    pub(crate) fn hurry_or_kill(&self, limit: Duration) -> bool {
         let hurried = self.connection.as_ref().is_some_and(|connection| {
             let mut connection = connection.lock();
             // A device that a fault makes slow would not be hurried before it is through with what it has.
@@ -322,6 +322,7 @@ impl DaemonProcess {
         if !hurried {
             self.kill();
         }
+        hurried
     }
 
     /// Ends it at once; one that has ended already is left alone.

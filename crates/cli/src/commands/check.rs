@@ -98,7 +98,9 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         let parts: Vec<String> =
             parts.map(|(part_s, what)| format!("{} {what}", quantity::duration(*part_s))).collect();
         let total = quantity::duration(estimate.total_s());
-        output::print(&output::paragraph(&format!("about {total} in all: {}", parts.join(", "))));
+        // A busy host takes slower motion, and each cell as many times longer.
+        let about = if chosen_later.is_some() { "if nothing else runs here, about" } else { "about" };
+        output::print(&output::paragraph(&format!("{about} {total} in all: {}", parts.join(", "))));
     }
     let known = study.memory_here();
     for system in &study.systems {

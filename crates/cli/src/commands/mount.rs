@@ -54,6 +54,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if let Some(time) = arguments.time
         && !(1.0..=1e6).contains(&time)
     {
+        let time = crate::arguments::as_typed(time);
         return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")));
     }
     if let Some(name) = &arguments.attachment
@@ -221,8 +222,7 @@ fn storage_of_study(
 /// The factor of slow motion that a run of the study would have here.
 fn factor_here(study: &Study, registry: &Registry, stop: &AtomicBool) -> Result<f64, Failure> {
     let placement = Placement::measure()?;
-    let goes_on = &mut |_| !stop.load(Ordering::Relaxed);
-    let chosen = machine::choose(study, &placement, registry, goes_on)?
+    let chosen = machine::choose(study, &placement, registry, stop, &mut |_| {})?
         .ok_or_else(|| Failure::Stopped("stopped: nothing is mounted".to_owned()))?;
     let time = chosen.time;
     output::say(format_args!(

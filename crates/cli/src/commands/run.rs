@@ -148,6 +148,7 @@ fn factor_of(time: f64) -> Result<f64, Failure> {
     if (1.0..=MAX_TIME).contains(&time) {
         return Ok(time);
     }
+    let time = crate::arguments::as_typed(time);
     Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")))
 }
 

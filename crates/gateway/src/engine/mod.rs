@@ -4,6 +4,7 @@ mod ahead;
 mod alone;
 mod answering;
 mod buckets;
+mod coming;
 mod completed;
 mod conditions;
 mod copy;
@@ -28,6 +29,7 @@ mod write;
 
 pub use alone::Alone;
 pub(crate) use alone::Recorded;
+pub use coming::Short;
 pub use conditions::Conditions;
 pub use copy::{CopyRequest, SourceConditions};
 pub use elsewhere::{Answer, Elsewhere, Question, Sharing};

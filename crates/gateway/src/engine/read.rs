@@ -10,7 +10,7 @@ use futures_util::stream::BoxStream;
 use super::elsewhere::{Answer, Question, confused};
 use super::shared::record_of;
 use super::{BucketState, Engine};
-use crate::blocks::{Origin, joined};
+use crate::blocks::{Arriving, Origin, joined};
 use crate::errors::{Error, Result};
 use crate::journal::Pins;
 use crate::meta::{Name, View};
@@ -57,7 +57,9 @@ pub(super) struct Run {
 /// An object and where its bytes are, which stay there while this lives.
 pub struct Resolved {
     pub record: ObjectRecord,
-    runs: Vec<Run>,
+    pub(super) runs: Vec<Run>,
+    /// The block that its headers came with.
+    pub(super) arriving: Option<Arriving>,
     _pins: Option<Pins>,
 }
 
@@ -127,12 +129,14 @@ impl Engine {
             return Ok(None);
         };
         let at = range.start.saturating_add(from);
-        let found = match self.blocks.fetch_first(origin, at).await {
+        let arriving = match self.blocks.fetch_first(origin, at).await {
             Err(Error::PreconditionFailed | Error::NoSuchKey) => None,
             outcome => outcome?,
         };
-        origin.missed = found.is_some().then_some(at / self.blocks.block_bytes());
-        let headers = found.filter(|found| is_as_listed(found, &resolved.record)).map(|found| found.headers);
+        origin.missed = arriving.is_some().then_some(at / self.blocks.block_bytes());
+        let arriving = arriving.filter(|arriving| is_as_listed(&arriving.found, &resolved.record));
+        let headers = arriving.as_ref().map(|arriving| arriving.found.headers.clone());
+        resolved.arriving = arriving;
         // An answer without any is asked for again.
         Ok(headers.filter(|headers| *headers != Headers::default()))
     }
@@ -157,7 +161,7 @@ impl Engine {
             let found = self.head_shared(&state, key).await?;
             let origin = self.shared_origin(&state, key, &found);
             let runs = vec![Run { range: 0..found.size_bytes, source: Source::Remote(origin) }];
-            return Ok(LookedUp::Whole(Resolved { record: record_of(&found), runs, _pins: None }));
+            return Ok(LookedUp::Whole(Resolved::elsewhere(record_of(&found), runs)));
         }
         let name = Name::new(bucket, key);
         let resolved = self.resolve_ours(&state, &name)?.ok_or(Error::NoSuchKey)?;
@@ -175,7 +179,7 @@ impl Engine {
             let contents = record.extents.iter().map(|extent| extent.content).collect();
             Ok((contents, Some((record, runs))))
         })?;
-        Ok(found.map(|(record, runs)| Resolved { record, runs, _pins: Some(pins) }))
+        Ok(found.map(|(record, runs)| Resolved { record, runs, arriving: None, _pins: Some(pins) }))
     }
 
     /// An object that is to be copied, wherever it is.
@@ -330,21 +334,6 @@ impl Engine {
         range.end - range.start <= self.blocks.block_bytes()
     }
 
-    /// The bytes of a short range.
-    ///
-    /// # Errors
-    /// When they can't be had, or have been replaced meanwhile.
-    pub async fn read(
-        &self,
-        bucket: &str,
-        key: &str,
-        resolved: &Resolved,
-        range: Range<u64>,
-    ) -> Result<Bytes> {
-        self.read_ahead(bucket, key, resolved, &range);
-        self.piece(&Name::new(bucket, key), resolved, range).await
-    }
-
     pub(super) async fn piece(&self, name: &Name, resolved: &Resolved, range: Range<u64>) -> Result<Bytes> {
         Ok(joined(self.piece_apart(name, resolved, range).await?))
     }
@@ -432,7 +421,7 @@ impl Engine {
 
 impl Resolved {
     pub(super) fn elsewhere(record: ObjectRecord, runs: Vec<Run>) -> Resolved {
-        Resolved { record, runs, _pins: None }
+        Resolved { record, runs, arriving: None, _pins: None }
     }
 
     pub(super) fn runs(&self) -> &[Run] {

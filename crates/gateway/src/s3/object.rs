@@ -10,7 +10,7 @@ use super::answers::{checksums_of, coverage, error, etag, ms, refuse_unknown, ti
 use super::input::{self, Promised, check_version, conditions, etag_text};
 use super::{Front, acl};
 use crate::digests::ALGORITHMS;
-use crate::engine::{Conditions, CopyRequest, PutRequest, SourceConditions};
+use crate::engine::{self, Conditions, CopyRequest, PutRequest, Short, SourceConditions};
 use crate::errors::Error;
 use crate::model::ObjectRecord;
 
@@ -201,15 +201,16 @@ pub(super) async fn get(front: &Front, request: S3Request<GetObjectInput>) -> An
         output.checksum_type = coverage(&checksums);
     }
     output.tag_count = i32::try_from(record.tags.len()).ok().filter(|count| *count > 0);
+    let streamed = |body: engine::Body| {
+        Body::http_body_unsync(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
+    };
     let body = match front.engine.is_short(&range) {
-        // With a status that tells how it went.
-        true => {
-            Body::from(front.engine.read(&input.bucket, &input.key, &resolved, range).await.map_err(error)?)
-        }
-        false => {
-            let body = front.engine.body(&input.bucket, &input.key, resolved, range);
-            Body::http_body_unsync(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
-        }
+        true => match front.engine.read(&input.bucket, &input.key, resolved, range).await.map_err(error)? {
+            // With a status that tells how it went.
+            Short::Whole(bytes) => Body::from(bytes),
+            Short::Coming(body) => streamed(body),
+        },
+        false => streamed(front.engine.body(&input.bucket, &input.key, resolved, range)),
     };
     output.body = Some(StreamingBlob::from(body));
     Ok(S3Response::with_status(output, status(is_part)))

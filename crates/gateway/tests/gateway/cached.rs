@@ -16,11 +16,11 @@ use object_store::{
     Result,
 };
 use underlay_gateway::config::{Consistency, Write};
-use underlay_gateway::engine::{Conditions, CopyRequest, Engine, ListRequest};
+use underlay_gateway::engine::{Conditions, CopyRequest, Engine, ListRequest, Short};
 use underlay_gateway::store::Kind;
 
 use crate::program::Program;
-use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, in_memory, put};
+use crate::rig::{BLOCK_BYTES, BUCKET, Ground, content, get, get_short, in_memory, put};
 use crate::signed::ask;
 
 /// Where a store says which gateways it belongs to: they look now and then.
@@ -32,11 +32,21 @@ struct Watched {
     inner: Arc<dyn ObjectStore>,
     asked: AtomicU64,
     holds_back: Arc<AtomicBool>,
+    /// What is not held back of an object: its beginning of so many bytes, in two pieces.
+    soon_bytes: AtomicU64,
+    /// The answer that is held back breaks off, once.
+    breaks_off: Arc<AtomicBool>,
 }
 
 impl Watched {
     fn over(inner: Arc<dyn ObjectStore>) -> Arc<Watched> {
-        Arc::new(Watched { inner, asked: AtomicU64::new(0), holds_back: Arc::default() })
+        Arc::new(Watched {
+            inner,
+            asked: AtomicU64::new(0),
+            holds_back: Arc::default(),
+            soon_bytes: AtomicU64::new(BLOCK_BYTES),
+            breaks_off: Arc::default(),
+        })
     }
 
     fn asked(&self) -> u64 {
@@ -82,17 +92,25 @@ impl ObjectStore for Watched {
         let (meta, range) = (found.meta.clone(), found.range.clone());
         let (attributes, extensions) = (found.attributes.clone(), found.extensions.clone());
         let bytes = found.bytes().await?;
-        let first = BLOCK_BYTES.saturating_sub(range.start).min(bytes.len() as u64) as usize;
-        let (soon, late, holds_back) =
-            (bytes.slice(..first), bytes.slice(first..), Arc::clone(&self.holds_back));
+        let soon_bytes = self.soon_bytes.load(Ordering::Relaxed);
+        let first = soon_bytes.saturating_sub(range.start).min(bytes.len() as u64) as usize;
+        let (soon, late) = (bytes.slice(..first), bytes.slice(first..));
+        let (holds_back, breaks_off) = (Arc::clone(&self.holds_back), Arc::clone(&self.breaks_off));
         let is_whole = late.is_empty();
         let late = futures_util::stream::once(async move {
             while holds_back.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            Ok(late)
+            match breaks_off.swap(false, Ordering::Relaxed) {
+                true => Err(object_store::Error::Generic {
+                    store: "watched",
+                    source: "the connection was reset".into(),
+                }),
+                false => Ok(late),
+            }
         });
-        let soon = futures_util::stream::iter([Ok(soon)]);
+        let half = soon.len() / 2;
+        let soon = futures_util::stream::iter([Ok(soon.slice(..half)), Ok(soon.slice(half..))]);
         // What is whole ends: that something is missing behind it, nobody could know.
         let body = if is_whole { soon.boxed() } else { soon.chain(late).boxed() };
         let payload = GetResultPayload::Stream(body);
@@ -190,6 +208,51 @@ async fn an_answer_begins_before_the_store_has_sent_all_of_it() {
         read.extend_from_slice(&piece.unwrap());
     }
     assert_eq!(read, bytes);
+}
+
+/// A client that wants the beginning of a block need not wait for the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_answer_comes_as_its_block_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let watched = Watched::over(in_memory());
+    let bytes = content(2, BLOCK_BYTES as usize);
+    let soon_bytes = BLOCK_BYTES / 2;
+    watched.soon_bytes.store(soon_bytes, Ordering::Relaxed);
+    for key in ["a", "b", "c"] {
+        store(&*watched, key, &bytes).await;
+    }
+    let engine = Ground::new(Arc::clone(&watched) as _, Kind::S3).open(directory.path()).await;
+    for (key, breaks_off) in [("a", false), ("b", true)] {
+        watched.holds_back.store(true, Ordering::Relaxed);
+        watched.breaks_off.store(breaks_off, Ordering::Relaxed);
+        let asked = watched.asked();
+        let resolved = engine.resolve_to_read(BUCKET, key, |_| 0).await.unwrap();
+        let range = 10..BLOCK_BYTES - 10;
+        let Short::Coming(mut body) = engine.read(BUCKET, key, resolved, range.clone()).await.unwrap() else {
+            panic!("it waited for the whole block");
+        };
+        let mut read = body.next().await.unwrap().unwrap().to_vec();
+        assert_eq!(read.len() as u64, soon_bytes / 2 - 10, "all that came but the last piece");
+        watched.holds_back.store(false, Ordering::Relaxed);
+        while let Some(piece) = body.next().await {
+            read.extend_from_slice(&piece.unwrap());
+        }
+        assert_eq!(read, bytes.slice(range.start as usize..range.end as usize));
+        let again = u64::from(breaks_off);
+        assert_eq!(watched.asked() - asked, 1 + again, "what breaks off is asked for again");
+    }
+    // What ends too early at every attempt is an error, and no shorter object.
+    watched.holds_back.store(true, Ordering::Relaxed);
+    watched.breaks_off.store(true, Ordering::Relaxed);
+    let resolved = engine.resolve_to_read(BUCKET, "c", |_| 0).await.unwrap();
+    let reading = tokio::spawn({
+        let engine = Arc::clone(&engine);
+        async move { get_short(&engine, "c", resolved, 0..BLOCK_BYTES).await }
+    });
+    let gone = watched.inner.delete(&"c".into()).await;
+    assert!(gone.is_ok(), "{gone:?}");
+    watched.holds_back.store(false, Ordering::Relaxed);
+    assert!(reading.await.unwrap().is_err());
 }
 
 /// Metadata are local where a prefix is ours alone.

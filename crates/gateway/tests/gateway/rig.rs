@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 use underlay_gateway::at_rest::AtRest;
 use underlay_gateway::config::{Bucket, Consistency, Local, Rule, StorePlace, Write};
-use underlay_gateway::engine::{Conditions, Engine, PutRequest, Setup, Stored};
+use underlay_gateway::engine::{Body, Conditions, Engine, PutRequest, Resolved, Setup, Short, Stored};
 use underlay_gateway::errors::Error;
 use underlay_gateway::store::{Backend, Kind, key_of};
 
@@ -192,12 +192,28 @@ pub(crate) async fn get(
 ) -> Result<Bytes, Error> {
     let resolved = engine.resolve(BUCKET, key).await?;
     let range = range.unwrap_or(0..resolved.record.size_bytes);
-    let mut body = engine.body(BUCKET, key, resolved, range);
+    whole(engine.body(BUCKET, key, resolved, range)).await
+}
+
+async fn whole(mut body: Body) -> Result<Bytes, Error> {
     let mut bytes = Vec::new();
     while let Some(piece) = body.next().await {
         bytes.extend_from_slice(&piece?);
     }
     Ok(Bytes::from(bytes))
+}
+
+/// A range that is no longer than a block, as the front reads it.
+pub(crate) async fn get_short(
+    engine: &Arc<Engine>,
+    key: &str,
+    resolved: Resolved,
+    range: std::ops::Range<u64>,
+) -> Result<Bytes, Error> {
+    match engine.read(BUCKET, key, resolved, range).await? {
+        Short::Whole(bytes) => Ok(bytes),
+        Short::Coming(body) => whole(body).await,
+    }
 }
 
 pub(crate) async fn delete(engine: &Arc<Engine>, key: &str) -> Result<(), Error> {

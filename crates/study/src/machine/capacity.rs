@@ -18,6 +18,31 @@ pub(super) struct Capacity {
     pub left: f64,
 }
 
+/// With less than this share left of all CPUs, others are at work.
+const QUIET: f64 = 0.9;
+/// Looks at a host where others are at work: an odd number.
+const LOOKS: usize = 3;
+
+/// What CPUs have left over some seconds: the median of several looks where the first one finds others at work, since what lasts a moment is no
+/// reason for hours of a slower motion.
+pub(super) fn steady(
+    look: &mut dyn FnMut() -> Result<Vec<Capacity>, AttachError>,
+) -> Result<Vec<Capacity>, AttachError> {
+    let mut looks = vec![look()?];
+    let left: f64 = looks[0].iter().map(|one| one.left).sum();
+    if left < QUIET * looks[0].len() as f64 {
+        while looks.len() < LOOKS {
+            looks.push(look()?);
+        }
+    }
+    let median = |at: usize| {
+        let mut of_one: Vec<Capacity> = looks.iter().filter_map(|look| look.get(at).copied()).collect();
+        of_one.sort_by(|a, b| a.left.total_cmp(&b.left));
+        of_one[of_one.len() / 2]
+    };
+    Ok((0..looks[0].len()).map(median).collect())
+}
+
 /// Measures all of them at the same time, since a hypervisor takes more from those that ask for more.
 pub(super) fn measure(cpus: &Processors) -> Result<Vec<Capacity>, AttachError> {
     std::thread::scope(|scope| {
@@ -47,4 +72,26 @@ fn capacity_of(cpu: u32) -> Result<Capacity, AttachError> {
 pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steady_of(looks: &[[f64; 2]]) -> (Vec<f64>, usize) {
+        let mut used = 0;
+        let found = steady(&mut || {
+            used += 1;
+            let [first, second] = looks[used - 1];
+            Ok(vec![Capacity { cpu: 0, left: first }, Capacity { cpu: 1, left: second }])
+        });
+        (found.unwrap().iter().map(|one| one.left).collect(), used)
+    }
+
+    #[test]
+    fn a_moment_of_others_does_not_count() {
+        assert_eq!(steady_of(&[[1.0, 0.9]]), (vec![1.0, 0.9], 1), "a quiet host is looked at once");
+        assert_eq!(steady_of(&[[0.2, 0.9], [1.0, 0.8], [0.9, 0.95]]), (vec![0.9, 0.9], 3));
+        assert_eq!(steady_of(&[[0.5, 1.0], [0.5, 1.0], [0.4, 0.9]]), (vec![0.5, 1.0], 3));
+    }
 }

@@ -1,5 +1,7 @@
 //! The factor of slow motion: the smallest at which this host keeps up.
 
+use std::sync::atomic::AtomicBool;
+
 use underlay_attach::{AttachError, Missing, Registry};
 use underlay_record::{ChosenBy, SlowMotion};
 
@@ -21,7 +23,7 @@ pub struct Chosen {
 }
 
 /// Finds the smallest factor for a study that leaves it open: the modelled cores must fit on this host's CPUs, and the fastest
-/// device keep its latencies. `goes_on` is told each factor that is tried; `None` if it says no.
+/// device keep its latencies. `trying` is told each factor that is tried. `None` if `stop` was raised.
 ///
 /// # Errors
 /// When no factor is large enough, or something fails that is tried.
@@ -29,28 +31,25 @@ pub fn choose(
     study: &Study,
     placement: &Placement,
     registry: &Registry,
-    goes_on: &mut dyn FnMut(f64) -> bool,
+    stop: &AtomicBool,
+    trying: &mut dyn FnMut(f64),
 ) -> Result<Option<Chosen>, AttachError> {
     let cores_need = study.modelled_cores().map(|cores| placement.fits_from(cores));
     let mut time = smallest_from(cores_need.unwrap_or(1.0)).ok_or_else(too_slow)?;
     let (mut devices_need, mut notice) = (None, None);
     if let Some(trial) = Trial::of(study) {
-        loop {
-            if !goes_on(time) {
-                return Ok(None);
-            }
-            match trial.at(time, placement, registry)? {
-                Verdict::Holds => {
-                    devices_need = Some(time);
-                    break;
-                }
-                Verdict::Untried(why) => {
-                    notice = Some(format!(
-                        "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}. The first cells will tell"
-                    ));
-                    break;
-                }
-                Verdict::TooFast => time = next_factor(time).ok_or_else(too_slow)?,
+        let found = smallest_that_holds(time, &mut |time| {
+            trying(time);
+            trial.at(time, placement, registry, stop)
+        });
+        let Some(found) = found? else { return Ok(None) };
+        time = found.time;
+        match found.untried {
+            None => devices_need = Some(time),
+            Some(why) => {
+                notice = Some(format!(
+                    "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}. The first cells will tell"
+                ));
             }
         }
     }
@@ -65,21 +64,63 @@ pub fn choose(
     Ok(Some(Chosen { time, slow_motion, notice }))
 }
 
+/// A factor that the fastest device was tried at, or why it could not be.
+#[derive(Debug, PartialEq)]
+struct Tried {
+    time: f64,
+    untried: Option<String>,
+}
+
+/// A trial that ends at this many times the factor that it began with is made once more.
+const FAR: f64 = 2.0;
+
+/// The smallest factor from `first` on that holds. A host may have been busy for the moments of a trial, which is no reason for hours of a
+/// much slower motion: where the end is far from `first`, what lies between is tried again.
+fn smallest_that_holds(
+    first: f64,
+    verdict: &mut dyn FnMut(f64) -> Result<Option<Verdict>, AttachError>,
+) -> Result<Option<Tried>, AttachError> {
+    let mut from_first = |most: f64| {
+        let mut time = first;
+        loop {
+            match verdict(time)? {
+                None => return Ok(None),
+                Some(Verdict::Holds) => return Ok(Some(Tried { time, untried: None })),
+                Some(Verdict::Untried(why)) => return Ok(Some(Tried { time, untried: Some(why) })),
+                Some(Verdict::TooFast) => time = next_factor(time).ok_or_else(too_slow)?,
+            }
+            if time >= most {
+                return Ok(Some(Tried { time: most, untried: None }));
+            }
+        }
+    };
+    let found = from_first(f64::INFINITY)?;
+    match found {
+        Some(Tried { time, untried: None }) if time >= FAR * first => from_first(time),
+        other => Ok(other),
+    }
+}
+
 /// What the user should know of a factor that was given: whether the fastest device answers late at it. The run goes on all the same, so what
 /// can't be tried is only said.
-pub fn weigh_devices(study: &Study, placement: &Placement, registry: &Registry) -> Option<String> {
+pub fn weigh_devices(
+    study: &Study,
+    placement: &Placement,
+    registry: &Registry,
+    stop: &AtomicBool,
+) -> Option<String> {
     let time = study.scale.time;
     let untried = |why: String| {
         format!(
             "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}"
         )
     };
-    match Trial::of(study)?.at(time, placement, registry) {
-        Ok(Verdict::Holds) => None,
-        Ok(Verdict::TooFast) => Some(format!(
+    match Trial::of(study)?.at(time, placement, registry, stop) {
+        Ok(None | Some(Verdict::Holds)) => None,
+        Ok(Some(Verdict::TooFast)) => Some(format!(
             "slow motion x{time} is too fast for this host: a first trial of the fastest device had its answers late, and cells on it are likely to be doubtful"
         )),
-        Ok(Verdict::Untried(why)) => Some(untried(why)),
+        Ok(Some(Verdict::Untried(why))) => Some(untried(why)),
         Err(error) => Some(untried(error.to_string())),
     }
 }
@@ -100,12 +141,7 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
     let time = study.scale.time;
     let cores_need = study.modelled_cores().zip(placement).map(|(cores, here)| here.fits_from(cores));
     let is_real = !study.storages.iter().all(|storage| storage.is_modelled());
-    let notice = cores_need.filter(|&needed| needed > time).map(|needed| {
-        if is_real {
-            return "this host has too few idle CPUs for the cores of [machine], and real storage can't be slowed down: its cells will \
-                    be doubtful. Run on a larger host, or name fewer `cores`"
-                .to_owned();
-        }
+    let notice = cores_need.filter(|&needed| needed > time && !is_real).map(|needed| {
         let named = match chosen_by {
             ChosenBy::CommandLine => format!("--time {time}"),
             ChosenBy::Study => format!("[scale] time = {time}"),
@@ -117,6 +153,8 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
             "{named} is too small for the modelled cores on this host, and its cells will be doubtful{smallest}"
         )
     });
+    let of_real = || too_many_cores(study.modelled_cores()?, placement?);
+    let notice = if is_real { of_real() } else { notice };
     let slow_motion = SlowMotion {
         chosen_by,
         times_are_modelled: study.stretch != 1.0,
@@ -127,6 +165,36 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
     };
     Chosen { time, slow_motion, notice }
 }
+
+/// What a certificate lets a system lack of its cores: real storage can't be slowed down, so the margin that a factor leaves is no question.
+const LACKING: f64 = 0.05;
+
+/// That so many cores of real machines are more than this host has idle.
+fn too_many_cores(cores: u32, here: &Placement) -> Option<String> {
+    let cpus = here.measured_cpus();
+    if f64::from(cores) * (1.0 - LACKING) <= cpus {
+        return None;
+    }
+    let fewer = if cores > 1 { ", or name fewer `cores`" } else { "" };
+    Some(format!(
+        "the cores of [machine] are {cores} and this host has {cpus:.2} idle CPUs for them; real storage can't be slowed down, so cells \
+         that use their CPUs fully will be doubtful. Run when this host is less busy, or on a larger one{fewer}"
+    ))
+}
+
+/// That other programs, or a hypervisor, have a good part of what the system would get on this host.
+pub fn busy_with_others(placement: &Placement) -> Option<String> {
+    let share = 1.0 - placement.system_cpus / Placement::of_an_idle_host().system_cpus;
+    (share > BUSY).then(|| {
+        format!(
+            "this host is busy: other programs or its hypervisor have {:.0} % of the CPU time that the system would get",
+            share * 100.0
+        )
+    })
+}
+
+/// Less than this share of others is usual.
+const BUSY: f64 = 0.15;
 
 /// What slow motion changes at the study's factor since clocks of its systems can't follow. A sentence each.
 pub fn left_at_wall_time(study: &Study) -> Vec<String> {
@@ -173,5 +241,47 @@ mod tests {
         assert_eq!(next_factor(20.0), Some(24.0));
         assert_eq!(next_factor(24.0), Some(32.0));
         assert_eq!(smallest_from(1e9), None);
+    }
+
+    /// What a host says, one trial after the other, which must be all of them.
+    fn chosen(first: f64, script: &[(f64, Option<Verdict>)]) -> Option<Tried> {
+        let mut script = script.iter();
+        let found = smallest_that_holds(first, &mut |time| {
+            let (expected, verdict) = script.next().unwrap_or_else(|| panic!("x{time} is tried too"));
+            assert_eq!(time, *expected);
+            Ok(verdict.clone())
+        });
+        assert_eq!(script.next(), None);
+        found.unwrap()
+    }
+
+    #[test]
+    fn a_busy_moment_is_no_reason_for_a_much_slower_motion() {
+        use Verdict::{Holds, TooFast};
+        let at = |time| Some(Tried { time, untried: None });
+        assert_eq!(chosen(8.0, &[(8.0, Some(Holds))]), at(8.0));
+        assert_eq!(chosen(8.0, &[(8.0, Some(TooFast)), (12.0, Some(Holds))]), at(12.0), "near enough");
+        let busy = [(8.0, Some(TooFast)), (12.0, Some(TooFast)), (16.0, Some(Holds))];
+        let with = |more: &[(f64, Option<Verdict>)]| chosen(8.0, &[&busy[..], more].concat());
+        assert_eq!(with(&[(8.0, Some(TooFast)), (12.0, Some(Holds))]), at(12.0));
+        // It was no moment: what held once is not tried again.
+        assert_eq!(with(&[(8.0, Some(TooFast)), (12.0, Some(TooFast))]), at(16.0));
+        assert_eq!(with(&[(8.0, None)]), None);
+        let why = Some(Verdict::Untried("no loop devices".to_owned()));
+        let untried = Tried { time: 8.0, untried: Some("no loop devices".to_owned()) };
+        assert_eq!(chosen(8.0, &[(8.0, why)]), Some(untried));
+    }
+
+    #[test]
+    fn real_cores_need_no_margin() {
+        let of = |system_cpus: f64| {
+            let one: underlay_attach::Processors = [0].into_iter().collect();
+            Placement { system: one.clone(), emulation: one, system_cpus, by_room: vec![0] }
+        };
+        // An idle CPU, of which the margin is taken off.
+        assert_eq!(too_many_cores(1, &of(0.99 * 0.85)), None);
+        let told = too_many_cores(1, &of(0.5 * 0.85)).unwrap();
+        assert!(told.contains("0.50 idle CPUs") && !told.contains("fewer"), "{told}");
+        assert!(too_many_cores(2, &of(0.99 * 0.85)).unwrap().ends_with("or name fewer `cores`"));
     }
 }

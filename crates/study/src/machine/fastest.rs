@@ -1,5 +1,6 @@
 //! A trial of the fastest storage of a study, by reads at the study's concurrency and by what a log does, from devices that hold nothing.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use underlay_attach::direct_load::{self, DirectLoad, Requests};
@@ -7,6 +8,7 @@ use underlay_attach::{AttachError, Confined, Registry};
 use underlay_storage::catalogue::Medium;
 use underlay_storage::predict::{self, ClosedLoop, Pattern};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
+use underlay_workload::{Mix, OperationKind};
 
 use super::placement::Placement;
 use crate::fio_job::waits_for_writes;
@@ -20,6 +22,8 @@ const READ_BYTES: u64 = 4096;
 const DEVICE_BYTES: u64 = 1 << 30;
 const STRIPE_BYTES: u64 = 64 << 10;
 const DURATION: Duration = Duration::from_millis(600);
+/// With a larger share of reads, writes decide nothing.
+const MOSTLY_READS: f64 = 0.9;
 /// Half of what a cell's certificate allows: the load generator will need its part of the emulation's CPUs too.
 const MEAN_TOLERANCE: f64 = 0.05;
 const P99_TOLERANCE: f64 = 0.10;
@@ -63,6 +67,11 @@ impl Load {
         Load { requests: Requests::RandomReads, threads, p99_tolerance: Some(P99_TOLERANCE) }
     }
 
+    /// Tails of writes are those of the medium's own work, which strikes the few of a trial by chance.
+    fn mixed(threads: u32) -> Load {
+        Load { requests: Requests::Mixed, threads, p99_tolerance: None }
+    }
+
     fn log(p99_tolerance: Option<f64>) -> Load {
         Load { requests: Requests::SyncedWrites, threads: 1, p99_tolerance }
     }
@@ -77,6 +86,10 @@ impl Trial {
         let has_benchmark = benchmarks().next().is_some();
         let threads = known.or(has_benchmark.then_some(1))?;
         let mut loads = vec![Load::reads(threads.min(MAX_THREADS))];
+        let mut mixes = study.workloads.iter().flat_map(|workload| &workload.mixes);
+        if mixes.any(|mix| writes(mix)) {
+            loads.push(Load::mixed(threads.min(MAX_THREADS)));
+        }
         if has_benchmark {
             // The slow requests of a database that writes a log are the reads beside it. fio may write nothing but the log.
             let is_all = benchmarks().any(|one| one.plan.job.as_deref().is_some_and(waits_for_writes));
@@ -113,29 +126,32 @@ impl Trial {
     }
 
     /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to find out
-    /// by its first cells.
+    /// by its first cells. `None` if `stop` was raised.
     pub(super) fn at(
         &self,
         time: f64,
         placement: &Placement,
         registry: &Registry,
-    ) -> Result<Verdict, AttachError> {
+        stop: &AtomicBool,
+    ) -> Result<Option<Verdict>, AttachError> {
         let mut untried = None;
         for &load in &self.loads {
-            let mut found = self.verdict(load, time, placement, registry)?;
+            let try_it = || self.verdict(load, time, placement, registry, stop);
+            let Some(mut found) = try_it()? else { return Ok(None) };
             if found == Verdict::TooFast {
                 // A hypervisor that was away for some milliseconds makes a hundredth of so few requests late. As with cells, twice is no chance.
-                if self.verdict(load, time, placement, registry)? == Verdict::Holds {
+                let Some(again) = try_it()? else { return Ok(None) };
+                if again == Verdict::Holds {
                     found = Verdict::Holds;
                 }
             }
             match found {
                 Verdict::Holds => {}
-                Verdict::TooFast => return Ok(Verdict::TooFast),
+                Verdict::TooFast => return Ok(Some(Verdict::TooFast)),
                 Verdict::Untried(why) => untried = Some(why),
             }
         }
-        Ok(untried.map_or(Verdict::Holds, Verdict::Untried))
+        Ok(Some(untried.map_or(Verdict::Holds, Verdict::Untried)))
     }
 
     /// Long enough for requests to tell something by.
@@ -150,34 +166,41 @@ impl Trial {
         time: f64,
         placement: &Placement,
         registry: &Registry,
-    ) -> Result<Verdict, AttachError> {
+        stop: &AtomicBool,
+    ) -> Result<Option<Verdict>, AttachError> {
         let Load { requests, threads, p99_tolerance } = tried;
         let stack = StackSpec { volumes: vec![self.volume.clone()], dilation: time, seed: self.seed };
         // The daemon goes where a cell's goes.
         let _confined = Confined::to(&placement.emulation)?;
         let duration = self.duration(time);
         let load = DirectLoad { requests, threads, cpus: placement.system.clone(), duration };
-        let found = match direct_load::measure(&stack, &load, registry) {
+        let found = match direct_load::measure(&stack, &load, registry, stop) {
             Err(AttachError::Missing(missing)) => {
-                return Ok(Verdict::Untried(format!("{} is missing ({})", missing.what, missing.remedy)));
+                let why = format!("{} is missing ({})", missing.what, missing.remedy);
+                return Ok(Some(Verdict::Untried(why)));
             }
             other => other?,
         };
+        let Some(found) = found else { return Ok(None) };
         let answered = found.waited.count();
         if answered < MIN_FOR_A_MEAN {
             let seconds = duration.as_secs_f64();
-            return Ok(Verdict::Untried(format!(
+            return Ok(Some(Verdict::Untried(format!(
                 "in x{time} they answered {answered} requests in {seconds:.1} s, too few to tell"
-            )));
+            ))));
         }
         let late = |asked: f64, got: f64| got / asked.max(f64::MIN_POSITIVE) - 1.0;
         let p99_late = late(found.modelled.quantile_us(0.99), found.waited.quantile_us(0.99));
         let p99_holds = answered < MIN_REQUESTS || p99_tolerance.is_none_or(|most| p99_late <= most);
-        Ok(match p99_holds && late(found.modelled.mean_us(), found.waited.mean_us()) <= MEAN_TOLERANCE {
-            true => Verdict::Holds,
-            false => Verdict::TooFast,
-        })
+        let holds = p99_holds && late(found.modelled.mean_us(), found.waited.mean_us()) <= MEAN_TOLERANCE;
+        Ok(Some(if holds { Verdict::Holds } else { Verdict::TooFast }))
     }
+}
+
+/// Whether a mix changes a good part of what it touches.
+fn writes(mix: &str) -> bool {
+    let reads = |mix: Mix| mix.share(OperationKind::Read) + mix.share(OperationKind::Scan);
+    Mix::parse(mix).is_ok_and(|mix| reads(mix) < MOSTLY_READS)
 }
 
 fn fastest_medium(storage: &StorageSpec) -> Option<&Medium> {
@@ -221,6 +244,9 @@ mod tests {
         );
         let trial = Trial::of(&study).unwrap();
         assert_eq!(trial.loads, [Load::reads(20)]);
+        let mut updates = study.clone();
+        updates.workloads[0].mixes = vec!["a".to_owned()];
+        assert_eq!(Trial::of(&updates).unwrap().loads, [Load::reads(20), Load::mixed(20)]);
         let devices = trial.volume.devices();
         assert_eq!(devices.len(), 1);
         assert_eq!(devices[0].medium.as_ref().map(|medium| medium.name.as_str()), Some("nvme-9300-max"));

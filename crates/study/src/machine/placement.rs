@@ -22,6 +22,8 @@ pub struct Placement {
     pub emulation: Processors,
     /// CPUs' worth of time that the system can have, the margin taken off already.
     pub system_cpus: f64,
+    /// The system's CPUs, those first that have most left.
+    pub(super) by_room: Vec<u32>,
 }
 
 /// What one server is held to.
@@ -38,7 +40,7 @@ impl Placement {
     /// # Errors
     /// When it can't be measured.
     pub fn measure() -> Result<Placement, AttachError> {
-        Ok(divide(capacity::measure(&Processors::available())?))
+        Ok(divide(capacity::steady(&mut || capacity::measure(&Processors::available()))?))
     }
 
     /// As it would be if nothing else ran here.
@@ -46,12 +48,18 @@ impl Placement {
         divide(Processors::available().iter().map(|cpu| Capacity { cpu, left: 1.0 }).collect())
     }
 
-    /// The share of a server of `nodes` nodes, of a machine of so many cores each, in slow motion by `time`.
-    pub fn share(&self, cores: u32, nodes: u32, time: f64) -> Share {
+    /// The share of each of `servers` servers of `nodes` nodes, of a machine of so many cores each, in slow motion by `time`. A server that has this
+    /// host to itself gets whole CPUs as such: they hold it without a quota.
+    pub fn share(&self, cores: u32, nodes: u32, servers: u32, time: f64) -> Share {
         let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
         let quota_cpus = f64::from(cores) * f64::from(nodes) / time;
         let prevails = !self.is_shared();
-        let cpu = CpuShare { cpus: self.system.clone(), quota_cpus, period, prevails };
+        let is_whole = quota_cpus >= 1.0 && quota_cpus.fract() == 0.0;
+        let cpus = match is_whole && servers == 1 && quota_cpus < self.by_room.len() as f64 {
+            true => self.by_room.iter().copied().take(quota_cpus as usize).collect(),
+            false => self.system.clone(),
+        };
+        let cpu = CpuShare { cpus, quota_cpus, period, prevails };
         Share { cpu, modelled_cores: cores }
     }
 
@@ -81,10 +89,12 @@ fn divide(mut found: Vec<Capacity>) -> Placement {
     if let [only] = found.as_slice() {
         let both = set(&[*only]);
         let system_cpus = left(&found) * SHARE_OF_A_SINGLE_CPU;
-        return Placement { system: both.clone(), emulation: both, system_cpus };
+        let by_room = vec![only.cpu];
+        return Placement { system: both.clone(), emulation: both, system_cpus, by_room };
     }
     let (emulation, system) = found.split_at(found.len().div_ceil(3));
-    Placement { system: set(system), emulation: set(emulation), system_cpus: left(system) }
+    let by_room = system.iter().map(|one| one.cpu).collect();
+    Placement { system: set(system), emulation: set(emulation), system_cpus: left(system), by_room }
 }
 
 #[cfg(test)]
@@ -118,12 +128,29 @@ mod tests {
     fn a_share_is_what_the_factor_leaves_of_the_cores() {
         let placement = of(&[1.0, 1.0]);
         assert_eq!(placement.fits_from(16), 16.0 / 0.85);
-        let share = placement.share(16, 2, 64.0);
+        let share = placement.share(16, 2, 1, 64.0);
         assert_eq!((share.cpu.quota_cpus, share.modelled_cores), (0.5, 16));
         assert_eq!(share.cpu.period, Duration::from_millis(20));
-        assert_eq!(placement.share(1, 1, 1.0).cpu.period, Duration::from_millis(2));
+        assert_eq!(placement.share(1, 1, 1, 1.0).cpu.period, Duration::from_millis(2));
         // A machine smaller than this host needs no slow motion for its cores.
         assert_eq!(of(&[1.0; 64]).fits_from(16), 1.0);
+    }
+
+    #[test]
+    fn whole_cpus_are_given_as_such() {
+        // The emulation has CPUs 8 to 11.
+        let mut left = [0.9; 12];
+        left[8..].fill(1.0);
+        left[3] = 0.95;
+        left[6] = 0.94;
+        let placement = of(&left);
+        assert_eq!(placement.emulation.to_string(), "8-11");
+        let cpus = |cores, servers, time| placement.share(cores, 1, servers, time).cpu.cpus.to_string();
+        assert_eq!(cpus(16, 1, 8.0), "3,6", "those with most room");
+        assert_eq!(cpus(16, 1, 6.0), "0-7", "a quota of 2.67");
+        assert_eq!(cpus(16, 2, 8.0), "0-7", "servers share what there is");
+        assert_eq!(cpus(8, 1, 1.0), "0-7");
+        assert_eq!(cpus(4, 1, 8.0), "0-7", "half a CPU");
     }
 
     proptest! {

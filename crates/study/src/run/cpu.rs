@@ -10,31 +10,27 @@ use super::cpu_speed::{Probed, SpeedProbe};
 use super::cpu_waits::{WaitProbe, Waited};
 use crate::machine::{Placement, Share};
 use crate::session::Session;
+use crate::spec::SystemSpec;
 
 /// The kernel's counters at a moment.
 pub(super) struct Counters {
     at: Instant,
     system: CpuTimes,
     emulation: CpuTimes,
-    servers: Vec<CpuUsage>,
+    servers: Vec<Option<CpuUsage>>,
     speed: Probed,
     waited: Waited,
 }
 
 impl Counters {
-    fn take(
-        placement: &Placement,
-        session: &Session,
-        probe: &SpeedProbe,
-        waits: &WaitProbe,
-    ) -> Result<Counters, AttachError> {
+    fn take(meter: &CpuMeter<'_>) -> Result<Counters, AttachError> {
         Ok(Counters {
             at: Instant::now(),
-            system: CpuTimes::of(&placement.system)?,
-            emulation: CpuTimes::of(&placement.emulation)?,
-            servers: session.cpu_usage(),
-            speed: probe.read(),
-            waited: waits.read(),
+            system: CpuTimes::of(&meter.share.cpu.cpus)?,
+            emulation: CpuTimes::of(&meter.placement.emulation)?,
+            servers: meter.session.cpu_usage(),
+            speed: meter.probe.read(),
+            waited: meter.waits.read(),
         })
     }
 }
@@ -58,49 +54,57 @@ impl<'a> CpuMeter<'a> {
     ) -> Option<CpuMeter<'a>> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
-        let probe = SpeedProbe::on(&placement.system);
+        let probe = SpeedProbe::on(&share.cpu.cpus);
         let waits = WaitProbe::on(&placement.emulation);
         Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe, waits })
     }
 
     pub(super) fn read(&self) -> Result<Counters, AttachError> {
-        Counters::take(self.placement, self.session, &self.probe, &self.waits)
+        Counters::take(self)
     }
 
     /// What the processors did between two readings.
     pub(super) fn between(&self, began: &Counters, ended: &Counters) -> CpuRecord {
+        let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
+        let system = ended.system.since(began.system);
+        let emulation = ended.emulation.since(began.emulation);
         // On a single CPU clients wait for the system itself, and nothing tells its processes from the daemons.
         let waiting_threads = match self.placement.is_shared() {
             true => None,
             false => ended.waited.threads_since(began.waited, ended.at - began.at),
         };
-        let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
-        let system = ended.system.since(began.system);
-        let emulation = ended.emulation.since(began.emulation);
+        let cpus = self.share.cpu.cpus.len();
         let (mut used_s, mut periods, mut throttled) = (0.0, 0u64, 0u64);
         // Servers that share CPUs wait for each other, and on a single CPU for the emulation: that is no finding about others.
         let alone = self.servers == 1 && !self.placement.is_shared();
-        let mut waited_share = None;
-        for (now, then) in ended.servers.iter().zip(&began.servers) {
+        let mut waited = None;
+        // Of one that could not be read at either time nothing is known.
+        let readings = ended.servers.iter().zip(&began.servers);
+        for (now, then) in readings.filter_map(|(now, then)| Some((now.as_ref()?, then.as_ref()?))) {
             used_s += now.used.saturating_sub(then.used).as_secs_f64();
             periods += now.periods.saturating_sub(then.periods);
             throttled += now.throttled_periods.saturating_sub(then.throttled_periods);
-            if let Some(waited) = waited(now, then, self.placement.system.len()).filter(|_| alone) {
-                waited_share = Some((waited.as_secs_f64() / wall_s).min(1.0));
-            }
+            waited = self::waited(now, then, cpus).filter(|_| alone).or(waited);
         }
+        let waited_share = waited.map(|waited| {
+            let stolen_s = stolen_from_system_s(system, used_s);
+            ((waited.as_secs_f64() + stolen_s) / wall_s).min(1.0)
+        });
         let share = |part: Duration, cpus: usize| part.as_secs_f64() / (wall_s * cpus.max(1) as f64);
-        let cpus = self.placement.system.len();
         let due_cpus = self.share.cpu.quota_cpus;
         // On a single CPU, what the system used is not the emulation's.
         let of_system_s = if self.placement.is_shared() { used_s } else { 0.0 };
         let emulation_busy = emulation.busy.saturating_sub(Duration::from_secs_f64(of_system_s));
         let throttled_share = if periods > 0 { throttled as f64 / periods as f64 } else { 0.0 };
+        // The kernel counts the periods in which there was something to run.
+        let exhausted_s = throttled as f64 * self.share.cpu.period_here().as_secs_f64();
+        let exhausted_share = exhausted_s / (wall_s * f64::from(self.servers.max(1)));
         let on_the_cpus = OnTheCpus {
-            measured_cpus: self.placement.measured_cpus(),
+            measured_cpus: self.placement.measured_cpus() * cpus as f64 / self.placement.system.len() as f64,
             cpus: cpus as f64,
             busy_cpus: system.busy.as_secs_f64() / wall_s,
             stolen_cpus: system.stolen.as_secs_f64() / wall_s,
+            stolen_from_it_cpus: stolen_from_system_s(system, used_s) / wall_s,
             used_cpus: used_s / wall_s,
             waits_are_counted: waited_share.is_some(),
         };
@@ -112,8 +116,8 @@ impl<'a> CpuMeter<'a> {
             used_cpus: on_the_cpus.used_cpus,
             throttled_share,
             waited_share,
-            lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers), throttled_share),
-            system_cpus: self.placement.system.to_string(),
+            lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers), exhausted_share),
+            system_cpus: self.share.cpu.cpus.to_string(),
             system_stolen_share: share(system.stolen, cpus),
             emulation_cpus: self.placement.emulation.to_string(),
             emulation_busy_share: share(emulation_busy, self.placement.emulation.len()),
@@ -133,10 +137,18 @@ fn waited(now: &CpuUsage, then: &CpuUsage, cpus: usize) -> Option<Duration> {
     is_clear.then(|| stalled.saturating_sub(throttled))
 }
 
+/// A hypervisor steals from those who want to run: of what it took on these CPUs, the system's part is as large as its part of what ran there. The
+/// kernel's account of waiting has none of it.
+fn stolen_from_system_s(on_its_cpus: CpuTimes, used_s: f64) -> f64 {
+    let busy_s = on_its_cpus.busy.as_secs_f64().max(f64::MIN_POSITIVE);
+    on_its_cpus.stolen.as_secs_f64() * (used_s / busy_s).min(1.0)
+}
+
 /// What each server of the cell is held to; `None` where the study names no cores, or the system runs elsewhere.
 pub(super) fn share_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Share> {
     let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
-    Some(placement.share(machine.cores, plan.system.nodes, plan.scale.time))
+    let SystemSpec { nodes, servers, .. } = *plan.system;
+    Some(placement.share(machine.cores, nodes, servers, plan.scale.time))
 }
 
 /// A system that uses less than this share of what it could have is not short of CPU.
@@ -148,6 +160,8 @@ struct OnTheCpus {
     cpus: f64,
     busy_cpus: f64,
     stolen_cpus: f64,
+    /// What of it was the servers'.
+    stolen_from_it_cpus: f64,
     /// By the servers.
     used_cpus: f64,
     /// What there was for them before the first cell: a quota around this process lets nobody have what looks idle.
@@ -158,18 +172,19 @@ struct OnTheCpus {
 
 impl OnTheCpus {
     /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only as far as
-    /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none. `throttled_share` is how many of its
-    /// quota's periods ran out.
-    fn lost_of(&self, due_cpus: f64, throttled_share: f64) -> f64 {
-        self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, throttled_share))
+    /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none. `exhausted_share` is the share of the
+    /// time that was within periods of its quota that ran out.
+    fn lost_of(&self, due_cpus: f64, exhausted_share: f64) -> f64 {
+        self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, exhausted_share))
     }
 
     /// A hypervisor takes a CPU for 10 ms and more at a time, and what a quota's shorter period has left at its end is gone: that there is
     /// enough on average mends nothing. Of what was stolen, the part that the system wanted is as large as the part of all periods that it
     /// could have used more of.
-    fn lost_in_bursts(&self, due_cpus: f64, throttled_share: f64) -> f64 {
+    fn lost_in_bursts(&self, due_cpus: f64, exhausted_share: f64) -> f64 {
         let short_cpus = (due_cpus - self.used_cpus).max(0.0);
-        (short_cpus.min(self.stolen_cpus * throttled_share) / due_cpus.max(f64::MIN_POSITIVE)).min(1.0)
+        (short_cpus.min(self.stolen_from_it_cpus * exhausted_share) / due_cpus.max(f64::MIN_POSITIVE))
+            .min(1.0)
     }
 
     fn lost_on_average(&self, due_cpus: f64) -> f64 {
@@ -196,23 +211,33 @@ mod tests {
     use super::*;
 
     fn lost(cpus: f64, busy_cpus: f64, stolen_cpus: f64, used_cpus: f64, granted: f64) -> f64 {
-        OnTheCpus { cpus, busy_cpus, stolen_cpus, used_cpus, measured_cpus: cpus, waits_are_counted: false }
-            .lost_of(granted, 0.0)
+        let on = OnTheCpus {
+            cpus,
+            busy_cpus,
+            stolen_cpus,
+            used_cpus,
+            measured_cpus: cpus,
+            ..OnTheCpus::default()
+        };
+        on.lost_of(granted, 0.0)
     }
 
     #[test]
     fn what_is_stolen_in_bursts_is_lost_although_there_is_enough_on_average() {
-        let of = |used_cpus: f64, stolen_cpus: f64, throttled_share: f64| {
-            OnTheCpus {
+        let of_due = |due_cpus: f64, used_cpus: f64, stolen_cpus: f64, exhausted_share: f64| {
+            let on = OnTheCpus {
                 cpus: 1.0,
                 busy_cpus: used_cpus,
                 stolen_cpus,
+                stolen_from_it_cpus: stolen_cpus,
                 used_cpus,
                 measured_cpus: 1.0,
                 waits_are_counted: true,
-            }
-            .lost_of(0.5, throttled_share)
+            };
+            on.lost_of(due_cpus, exhausted_share)
         };
+        let of =
+            |used_cpus, stolen_cpus, exhausted_share| of_due(0.5, used_cpus, stolen_cpus, exhausted_share);
         // 40 % of a CPU is stolen for 30 ms at a time, and a program that computes all the time uses up each period of 20 ms that it has.
         assert!((of(0.3, 0.4, 0.6) - 0.4).abs() < 1e-9);
         // One that waits for its disk never does.
@@ -220,6 +245,8 @@ mod tests {
         // It got what it was due all the same.
         assert_eq!(of(0.5, 0.4, 0.6), 0.0);
         assert!(of(0.45, 0.02, 0.5) < 0.05, "the usual noise");
+        // In slow motion x128 less is due, and of what is stolen as little falls into the few periods in which there is something to run.
+        assert!(of_due(0.125, 0.06, 0.02, 0.1) < 0.05, "the usual noise there");
     }
 
     #[test]
@@ -243,6 +270,7 @@ mod tests {
             cpus: 1.0,
             busy_cpus: 1.0 - stolen_cpus,
             stolen_cpus,
+            stolen_from_it_cpus: stolen_cpus,
             used_cpus: 0.11,
             measured_cpus: 0.5,
             waits_are_counted,
@@ -265,6 +293,21 @@ mod tests {
         assert_eq!(waited(&usage(500, 900), &usage(100, 80), 2), None);
         assert_eq!(waited(&usage(500, 90), &usage(100, 80), 2), Some(Duration::from_millis(390)));
         assert_eq!(waited(&CpuUsage::default(), &usage(100, 80), 1), None);
+    }
+
+    #[test]
+    fn what_is_stolen_while_the_system_wants_to_run_is_a_wait() {
+        let on = |busy_ms: u64, stolen_ms: u64| CpuTimes {
+            busy: Duration::from_millis(busy_ms),
+            stolen: Duration::from_millis(stolen_ms),
+            ..CpuTimes::default()
+        };
+        // It ran for 300 ms and could not for as long.
+        assert!((stolen_from_system_s(on(300, 300), 0.3) - 0.3).abs() < 1e-9);
+        // Half of what ran there were others.
+        assert!((stolen_from_system_s(on(600, 100), 0.3) - 0.05).abs() < 1e-9);
+        assert_eq!(stolen_from_system_s(on(0, 0), 0.0), 0.0);
+        assert_eq!(stolen_from_system_s(on(100, 50), 0.3), 0.05, "counters are read one after another");
     }
 
     #[test]

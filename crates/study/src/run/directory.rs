@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -14,6 +13,7 @@ use super::RunError;
 
 const HEAD: &str = "run.json";
 const LOCK: &str = "lock";
+const CELLS: &str = "cells";
 const MAX_HEAD_BYTES: u64 = 64 << 20;
 const MAX_RECORD_BYTES: u64 = 256 << 20;
 
@@ -27,6 +27,8 @@ pub struct RunDirectory {
     /// Files are reached by it: nobody puts another directory in the place of its path.
     folder: Folder,
     cells: Folder,
+    /// The directories that were made for it, from its own upwards.
+    made: Vec<PathBuf>,
     /// Keeps the lock; the kernel lets go of it however the process ends.
     _lock: File,
 }
@@ -37,35 +39,28 @@ impl RunDirectory {
     /// # Errors
     /// When it holds a run or anything else, can't be made, or another process runs a study in it.
     pub fn create(path: &Path) -> Result<Self, RunError> {
-        Self::check_new(path)?;
+        check_new(path)?;
+        let made = missing_of(path);
         let folder =
             Folder::make(path, Access::Readable).map_err(|error| cannot("keep a run in", path, &error))?;
-        let cells = folder.make_inner("cells", Access::Readable);
-        let cells = cells.map_err(|error| cannot("make", &path.join("cells"), &error))?;
-        Self::lock(folder, cells)
+        // Before anything else: whoever gives its new run up meanwhile takes away only what it made while it had the lock.
+        let lock = lock(&folder)?;
+        check_new(path)?;
+        let cells = folder.make_inner(CELLS, Access::Readable);
+        let cells = cells.map_err(|error| cannot("make", &path.join(CELLS), &error))?;
+        Ok(RunDirectory { folder, cells, made, _lock: lock })
     }
 
-    /// Whether a new run may be kept there. It makes nothing.
-    ///
-    /// # Errors
-    /// When it holds a run or anything else.
-    pub fn check_new(path: &Path) -> Result<(), RunError> {
-        if path.join("run.json").exists() {
-            return Err(RunError::Mistake(format!(
-                "{} already holds a run: choose another --out, or continue it with --resume",
-                path.display()
-            )));
+    /// Takes away what [`create`](RunDirectory::create) made of a run that was refused before it began.
+    pub fn give_up(self) {
+        // Nothing but empty directories goes, and what can't be removed only stays there.
+        let _ = self.folder.remove_empty(CELLS);
+        self.remove_lock();
+        for path in &self.made {
+            if fs::remove_dir(path).is_err() {
+                break;
+            }
         }
-        // What stands there is someone's: none of it becomes part of a run, or is taken for one later.
-        if let Ok(mut entries) = fs::read_dir(path)
-            && entries.next().is_some()
-        {
-            return Err(RunError::Mistake(format!(
-                "{} is not empty, but a run needs a directory of its own: choose a new or empty one with --out",
-                path.display()
-            )));
-        }
-        Ok(())
     }
 
     /// Opens an existing run.
@@ -74,23 +69,11 @@ impl RunDirectory {
     /// When it holds no run, can't be opened, or another process runs it.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let folder = open_run(path)?;
-        let cells = folder.inner("cells").map_err(|error| cannot("open", &path.join("cells"), &error))?;
-        Self::lock(folder, cells)
-    }
-
-    fn lock(folder: Folder, cells: Folder) -> Result<Self, RunError> {
-        let taken = || {
-            RunError::Mistake(format!("another process is running the study in {}", folder.path().display()))
-        };
-        let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| taken())?;
-        // Whoever had it may have removed the file in between, and a third process may have the lock of a new one.
-        if !is_at(&lock, &folder.path().join(LOCK)) {
-            return Err(taken());
-        }
+        let cells = folder.inner(CELLS).map_err(|error| cannot("open", &path.join(CELLS), &error))?;
+        let lock = lock(&folder)?;
         // Of a process that was killed while it wrote them: raw logs may be long.
         cells.remove_parts().map_err(|error| cannot("tidy", cells.path(), &error))?;
-        Ok(RunDirectory { folder, cells, _lock: lock })
+        Ok(RunDirectory { folder, cells, made: Vec::new(), _lock: lock })
     }
 
     /// Absolute: a daemon that takes images by it has another working directory.
@@ -214,10 +197,44 @@ impl RunDirectory {
     }
 }
 
-/// Whether the file is still the one of this name.
-fn is_at(file: &File, path: &Path) -> bool {
-    let (Ok(open), Ok(there)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
-    (open.dev(), open.ino()) == (there.dev(), there.ino())
+/// Whether a new run may be kept there. It makes nothing.
+fn check_new(path: &Path) -> Result<(), RunError> {
+    if path.join(HEAD).exists() {
+        return Err(RunError::Mistake(format!(
+            "{} already holds a run: choose another --out, or continue it with --resume",
+            path.display()
+        )));
+    }
+    // What stands there is someone's: none of it becomes part of a run, or is taken for one later.
+    let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
+    let is_empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    for entry in entries.flatten() {
+        // Of a process that was killed before its run began, or that is about to begin it and has the lock.
+        let is_ours = entry.file_name() == LOCK || entry.file_name() == CELLS && is_empty(&entry.path());
+        if !is_ours {
+            return Err(RunError::Mistake(format!(
+                "{} is not empty, but a run needs a directory of its own: choose a new or empty one with --out",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The directories that making this one makes, from itself upwards.
+fn missing_of(path: &Path) -> Vec<PathBuf> {
+    let Ok(path) = std::path::absolute(path) else { return Vec::new() };
+    let missing = path.ancestors().take_while(|path| path.symlink_metadata().is_err());
+    missing.map(Path::to_path_buf).collect()
+}
+
+fn lock(folder: &Folder) -> Result<File, RunError> {
+    let taken =
+        || RunError::Mistake(format!("another process is running the study in {}", folder.path().display()));
+    let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| taken())?;
+    // Whoever had it may have removed the file in between, and a third process may have the lock of a new one.
+    if folder.holds(LOCK, &lock) { Ok(lock) } else { Err(taken()) }
 }
 
 fn open_run(path: &Path) -> Result<Folder, RunError> {
@@ -259,14 +276,34 @@ mod tests {
     fn the_lock_of_a_file_that_was_removed_is_none() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = Folder::open(scratch.path()).unwrap();
-        let path = scratch.path().join(LOCK);
         let opened = folder.file(LOCK).unwrap();
-        assert!(is_at(&opened, &path));
+        assert!(folder.holds(LOCK, &opened));
         folder.remove_file(LOCK).unwrap();
-        assert!(!is_at(&opened, &path));
+        assert!(!folder.holds(LOCK, &opened));
         // A third process has made its own.
         let theirs = folder.file(LOCK).unwrap();
-        assert!(!is_at(&opened, &path));
-        assert!(is_at(&theirs, &path));
+        assert!(!folder.holds(LOCK, &opened));
+        assert!(folder.holds(LOCK, &theirs));
+    }
+
+    #[test]
+    fn a_run_that_is_given_up_leaves_what_was_there_before() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("runs/of/mine");
+        let first = RunDirectory::create(&path).unwrap();
+        let refused = RunDirectory::create(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("another process is running"), "{refused}");
+        assert!(path.join(CELLS).is_dir(), "the one that is refused takes nothing away");
+        first.give_up();
+        assert!(!scratch.path().join("runs").exists());
+        // What a killed process leaves of a run that never began is no run.
+        fs::create_dir_all(path.join(CELLS)).unwrap();
+        fs::write(path.join(LOCK), "").unwrap();
+        RunDirectory::create(&path).unwrap().give_up();
+        assert!(path.is_dir() && !path.join(CELLS).exists() && !path.join(LOCK).exists());
+        fs::create_dir_all(path.join("cells/theirs")).unwrap();
+        let refused = RunDirectory::create(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("is not empty"), "{refused}");
+        assert!(path.join("cells/theirs").is_dir());
     }
 }

@@ -273,6 +273,10 @@ impl Observer for Feed<'_> {
         self.to.notice(what);
     }
 
+    fn delayed(&self, remaining: Duration) {
+        self.to.delayed(remaining);
+    }
+
     fn cell_started(&self, planned: &PlannedCell, number: usize) {
         let position = u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
         {

@@ -124,6 +124,12 @@ pub trait Observer: Sync {
     fn notice(&self, what: &str) {
         self.preparing(what);
     }
+    /// The factor of slow motion that this host has been found to need, why, and how long all of it takes then.
+    fn slowed(&self, reason: &str, _expected: Duration) {
+        self.notice(reason);
+    }
+    /// That a cell is measured once more: `remaining` is the estimate for all cells that are left, this one too.
+    fn delayed(&self, _remaining: Duration) {}
     fn cell_started(&self, planned: &PlannedCell, number: usize);
     fn live(&self, live: &Live);
     /// `remaining` is the estimate for all cells that are left.

@@ -48,13 +48,13 @@ impl<'a> Watch<'a> {
         Ok(Watch { storages, cpu })
     }
 
-    fn end(self) -> Result<Searching, CellError> {
+    fn end(self, threads: u32) -> Result<Searching, CellError> {
         let (devices, _) = self.storages.end_measurement()?;
         let cpu = match &self.cpu {
             Some((meter, began)) => Some(meter.between(began, &meter.read()?)),
             None => None,
         };
-        Ok(Searching { devices, paths: self.storages.path_records(), cpu })
+        Ok(Searching { devices, paths: self.storages.path_records(), cpu, threads })
     }
 }
 
@@ -73,10 +73,10 @@ pub(super) fn watched_search(
     };
     let watch = Watch::begin(storages, cpu)?;
     match search(plan, wanted, spec, session, observer, stop) {
-        Ok(found) => Ok((Some(found), Some(watch.end()?))),
+        Ok(found) => Ok((Some(found), Some(watch.end(spec.threads)?))),
         Err(CellError::NoRate { reason, search }) => {
             // It may be this machine that held no rate.
-            let found = watch.end().map(|searching| search_findings(&searching, plan.scale.time));
+            let found = watch.end(spec.threads).map(|searching| search_findings(&searching, plan.scale.time));
             let told: String = found.unwrap_or_default().iter().map(|one| format!("\n{one}")).collect();
             Err(CellError::NoRate { reason: reason + &told, search })
         }

@@ -236,7 +236,9 @@ impl CellRecorder<'_> {
         if let Some(given_up) = self.too_fast(plan, &record) {
             let cell = &given_up.cell;
             self.observer.notice(&format!("measuring {cell} again, because of {}", given_up.finding));
+            self.observer.delayed(self.pace.remaining(self.left));
             record = run(bench, datasets)?;
+            record.warnings.push(measured_twice(&given_up));
         }
         // Of both, where it was measured twice.
         record.wall = Some(bench.clock().of_cell());
@@ -256,7 +258,13 @@ impl CellRecorder<'_> {
         let Some(given_up) = self.too_fast.take() else { return ended };
         observer.notice(&format!("running jobs again, because of {}, {}", given_up.cell, given_up.finding));
         (self.outcome, self.left, self.pace, self.late_cells) = before;
-        bench.run_jobs(plans, observer, stop, &mut |plan, record| self.keep(plan, &record))
+        observer.delayed(self.pace.remaining(self.left));
+        bench.run_jobs(plans, observer, stop, &mut |plan, mut record| {
+            if plan.cell().id == given_up.cell {
+                record.warnings.push(measured_twice(&given_up));
+            }
+            self.keep(plan, &record)
+        })
     }
 
     /// What shows that the motion is too fast, where everything may begin again for it: in the first repetition, so that no long
@@ -300,6 +308,11 @@ impl CellRecorder<'_> {
         self.observer.cell_ended(plan.planned, record, self.pace.remaining(self.left));
         Ok(())
     }
+}
+
+/// For the record of a cell: that its figures are of a second measurement, and why.
+fn measured_twice(first: &GivenUp) -> String {
+    format!("measured twice: the first time was doubtful because of {}", first.finding)
 }
 
 /// A cell in this many may stay doubtful, rather than that all others are thrown away for it.

@@ -20,6 +20,7 @@ use super::slow_motion::{self, Paced};
 use super::stopwatch::{Stopwatch, Times};
 use super::wishes::{RunControl, Wishes};
 use super::{Observer, RunError, RunOptions, RunOutcome, space};
+use crate::estimate;
 use crate::machine::Placement;
 use crate::plan;
 use crate::selection::{Selections, extended};
@@ -36,18 +37,63 @@ pub fn start(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    // Before anything is made: what is refused leaves nothing behind.
-    RunDirectory::check_new(&options.directory)?;
+    // At first, and held from then on: nobody waits for measurements and is refused for the directory then.
+    let directory = RunDirectory::create(&options.directory)?;
+    match begin(study, options, directory.path(), observer, stop) {
+        Ok(begun) => run_new(study, begun, directory, observer, stop),
+        // What is refused leaves nothing behind.
+        Err(error) => {
+            directory.give_up();
+            Err(error)
+        }
+    }
+}
+
+/// What is known and held before a run's first record.
+struct Begun {
+    limits: Vec<Limit>,
+    selections: Selections,
+    registry: Registry,
+    awake: Option<Awake>,
+    paced: Paced,
+    elsewhere: Option<OwnFolder>,
+}
+
+fn begin(
+    study: &Study,
+    options: &RunOptions,
+    directory: &Path,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Begun, RunError> {
     let limits = if options.limit.is_whole() { Vec::new() } else { vec![options.limit.clone()] };
     let selections = Selections::of(study, &limits).map_err(RunError::Mistake)?;
-    space::check(study, selections.plan(study).iter(), options.work.as_ref().unwrap_or(&options.directory))?;
+    space::check(study, selections.plan(study).iter(), options.work.as_deref().unwrap_or(directory))?;
     let registry = registry()?;
     // Before the first device is measured, and until the run ends.
     let awake = keep_awake(study);
-    let Paced { study: paced, slow_motion, placement } =
-        slow_motion::begin(study, options, &registry, observer, stop)?;
+    let expected_s = |paced: &Study| estimate_s(paced, &selections);
+    let paced = slow_motion::begin(study, options, &registry, observer, stop, &expected_s)?;
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
-    let directory = RunDirectory::create(&options.directory)?;
+    Ok(Begun { limits, selections, registry, awake, paced, elsewhere })
+}
+
+/// How long all that is selected takes at the study's factor.
+fn estimate_s(paced: &Study, selections: &Selections) -> f64 {
+    let plan = selections.plan(paced);
+    let count = |id: &str| plan.iter().filter(|planned| planned.cell.id == id).count();
+    estimate::counted(paced, &|id| u32::try_from(count(id)).unwrap_or(u32::MAX)).total_s()
+}
+
+fn run_new(
+    study: &Study,
+    begun: Begun,
+    directory: RunDirectory,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunOutcome, RunError> {
+    let Begun { limits, selections, registry, awake, paced, elsewhere } = begun;
+    let Paced { study: paced, slow_motion, placement } = paced;
     let HostInfo { machine, versions } = HostInfo::of(study, awake.as_ref());
     let mut run = Run {
         schema: SCHEMA_VERSION,
@@ -256,6 +302,7 @@ fn run_rounds(
                 let next = slow_motion::fitting(study, next, placement.as_ref());
                 observer.notice(&slow_motion::beginning_again(&given_up, next, run));
                 paced = study.at(next);
+                slow_motion::tell_what_stays(&paced, observer);
                 slow_motion::enter(run, &paced, placement.as_ref(), given_up)?;
                 directory.begin_again(run)?;
                 wishes.begin_again();

@@ -1,6 +1,7 @@
 //! The factor of slow motion of a run: chosen before its first cell, and raised when this host turns out to be too slow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use underlay_attach::{AttachError, Registry, Served};
 use underlay_record::{ChosenBy, GivenUp, Run, SlowMotion};
@@ -20,13 +21,14 @@ pub(super) struct Paced {
     pub placement: Option<Placement>,
 }
 
-/// Finds the factor that a run begins with, and says how it came about.
+/// Finds the factor that a run begins with, and says how it came about. `expected_s` is how long what is wanted of the study takes at its factor.
 pub(super) fn begin(
     study: &Study,
     options: &RunOptions,
     registry: &Registry,
     observer: &dyn Observer,
     stop: &AtomicBool,
+    expected_s: &dyn Fn(&Study) -> f64,
 ) -> Result<Paced, RunError> {
     if let Some(time) = options.time {
         check_pace(study, time)?;
@@ -43,14 +45,19 @@ pub(super) fn begin(
         ));
     }
     let placement = placement(study)?;
+    check_stop(stop)?;
+    if let Some(busy) = placement.as_ref().and_then(machine::busy_with_others) {
+        observer.notice(&busy);
+    }
     let chosen = match (options.time, &placement) {
         (Some(time), _) => machine::weigh(&study.at(time), placement.as_ref(), ChosenBy::CommandLine),
-        (None, Some(here)) if study.leaves_time_open => machine::choose(study, here, registry, &mut |time| {
-            observer.preparing(&format!("trying the fastest device in slow motion x{time}"));
-            !stop.load(Ordering::Relaxed)
-        })
-        .map_err(refused)?
-        .ok_or(RunError::Stopped)?,
+        (None, Some(here)) if study.leaves_time_open => {
+            let trying = &mut |time| {
+                observer.preparing(&format!("trying the fastest device in slow motion x{time}"));
+            };
+            let chosen = machine::choose(study, here, registry, stop, trying);
+            chosen.map_err(refused)?.ok_or(RunError::Stopped)?
+        }
         (None, _) => machine::weigh(study, placement.as_ref(), ChosenBy::Study),
     };
     let Chosen { time, slow_motion, notice } = chosen;
@@ -59,17 +66,29 @@ pub(super) fn begin(
     }
     if slow_motion.chosen_by != ChosenBy::Host
         && let Some(here) = &placement
-        && let Some(warning) = machine::weigh_devices(&study.at(time), here, registry)
+        && let Some(warning) = machine::weigh_devices(&study.at(time), here, registry, stop)
     {
         observer.notice(&warning);
     }
-    if stop.load(Ordering::Relaxed) {
-        return Err(RunError::Stopped);
-    }
+    check_stop(stop)?;
+    let paced = study.at(time);
     if slow_motion.chosen_by == ChosenBy::Host {
-        observer.notice(&reason(time, &slow_motion, study.modelled_cores()));
+        let reason = reason(time, &slow_motion, study.modelled_cores());
+        observer.slowed(&reason, Duration::from_secs_f64(expected_s(&paced)));
     }
-    Ok(Paced { study: study.at(time), slow_motion, placement })
+    tell_what_stays(&paced, observer);
+    Ok(Paced { study: paced, slow_motion, placement })
+}
+
+/// Says which clocks of the study's systems don't follow its factor.
+pub(super) fn tell_what_stays(paced: &Study, observer: &dyn Observer) {
+    for sentence in machine::left_at_wall_time(paced) {
+        observer.notice(&format!("note: at slow motion x{}: {sentence}", paced.scale.time));
+    }
+}
+
+fn check_stop(stop: &AtomicBool) -> Result<(), RunError> {
+    if stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
 }
 
 /// A process that has a modelled storage attached, of another run or mount.
@@ -173,7 +192,7 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which takes x18.9; the fastest device takes no more`
+/// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which takes x18.9; the fastest device keeps its latencies`
 fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> String {
     let mut reasons = Vec::new();
     if let (Some(cores), Some(needed), Some(cpus)) =
@@ -185,8 +204,8 @@ fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> S
     if let Some(needed) = slow_motion.devices_need {
         reasons.push(match slow_motion.cores_need {
             // The next factor is no more than half as much again.
-            Some(cores) if needed <= cores * 1.5 => "the fastest device takes no more".to_owned(),
-            _ => format!("the fastest device takes x{needed}"),
+            Some(cores) if needed <= cores * 1.5 => "the fastest device keeps its latencies".to_owned(),
+            _ => format!("the fastest device keeps its latencies from x{needed} on"),
         });
     }
     format!("slow motion x{time}: {}", reasons.join("; "))

@@ -36,6 +36,11 @@ pub(super) struct Quota {
 }
 
 impl CpuShare {
+    /// The quota's period as the kernel has it.
+    pub fn period_here(&self) -> Duration {
+        self.quota().ok().flatten().map_or(self.period, |quota| Duration::from_micros(quota.period_us))
+    }
+
     /// `None`: everything that its CPUs have. They hold it without a quota, which is kinder to the tails.
     pub(super) fn quota(&self) -> Result<Option<Quota>, AttachError> {
         if self.cpus.is_empty() {
@@ -112,9 +117,16 @@ pub(super) fn prevail(group: &Group, cpus: usize, does: bool) {
         if !does && has_another_run(parent) {
             return;
         }
-        let programs = if does { PROGRAMS * cpus.max(1) as u64 } else { 1 };
-        let wanted = weight.of_a_program.saturating_mul(programs).min(weight.largest);
-        let _ = fs::write(parent.join(weight.file), wanted.to_string());
+        let set = |programs: u64| {
+            let wanted = weight.of_a_program.saturating_mul(programs).min(weight.largest);
+            let _ = fs::write(parent.join(weight.file), wanted.to_string());
+        };
+        let prevailing = PROGRAMS * cpus.max(1) as u64;
+        set(if does { prevailing } else { 1 });
+        // Another run may have begun since, and had its weight taken away.
+        if !does && has_another_run(parent) {
+            set(prevailing);
+        }
     }
 }
 

@@ -114,6 +114,7 @@ pub(super) fn factor_of(time: f64) -> Result<f64, Failure> {
     if (1.0..=1e6).contains(&time) {
         return Ok(time);
     }
+    let time = crate::arguments::as_typed(time);
     Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")))
 }
 

@@ -13,13 +13,18 @@ pub struct Searching {
     pub paths: Vec<PathRecord>,
     /// Absent where the study names no cores.
     pub cpu: Option<CpuRecord>,
+    /// As many operations were under way at most.
+    pub threads: u32,
 }
 
 /// Those that failed: where all is well, the measured window tells enough.
 pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str) -> Vec<Check> {
     let of_devices =
         Latencies::of(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
-    let of_cpus = searching.cpu.iter().flat_map(|cpu| processors::checks(cpu, None, slower));
+    let of_cpus = searching
+        .cpu
+        .iter()
+        .flat_map(|cpu| processors::checks(cpu, Some(f64::from(searching.threads)), slower));
     let failed = of_devices.into_iter().chain(of_cpus).filter(|check| !check.passed);
     failed.map(|check| Check { name: format!("{PREFIX}{}", check.name), ..check }).collect()
 }

@@ -73,7 +73,7 @@ impl<'a> CellSource<'a> {
 
     /// What all servers used, and where no group counts it, their processes.
     fn cpu_sums(&self) -> CpuSums {
-        let counted = self.session.cpu_usage();
+        let counted: Vec<_> = self.session.cpu_usage().into_iter().flatten().collect();
         let used = match counted.is_empty() {
             false => counted.iter().map(|one| one.used).sum(),
             true => self.session.servers().processes().into_iter().map(cpu_time).sum(),

@@ -1,0 +1,150 @@
+//! Short reads: as their bytes come from the store, where it has to be asked for them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+
+use super::Engine;
+use super::read::{Body, Resolved, Run, Source};
+use crate::blocks::Arriving;
+use crate::errors::{Error, Result};
+use crate::meta::Name;
+
+/// The bytes of a short range.
+pub enum Short {
+    Whole(Bytes),
+    Coming(Body),
+}
+
+impl Engine {
+    /// The bytes of a short range: as they come from the store where it lies in a block that is on its way for this reader, and at once where
+    /// not.
+    ///
+    /// # Errors
+    /// When they can't be had, or have been replaced meanwhile.
+    pub async fn read(
+        self: &Arc<Self>,
+        bucket: &str,
+        key: &str,
+        mut resolved: Resolved,
+        range: Range<u64>,
+    ) -> Result<Short> {
+        self.read_ahead(bucket, key, &resolved, &range);
+        let name = Name::new(bucket, key);
+        if let Some(mut arriving) = self.arriving(&mut resolved, &range).await?
+            // With no byte of it, a status can still tell how it went.
+            && let Some(first) = arriving.pieces.recv().await
+        {
+            return Ok(Short::Coming(self.coming(name, resolved, arriving, first, range)));
+        }
+        self.piece(&name, &resolved, range).await.map(Short::Whole)
+    }
+
+    /// The block that the range lies in, if it is on its way for this reader or has to be fetched for it.
+    async fn arriving(&self, resolved: &mut Resolved, range: &Range<u64>) -> Result<Option<Arriving>> {
+        let [Run { source: Source::Remote(origin), range: run }] = resolved.runs.as_mut_slice() else {
+            return Ok(None);
+        };
+        let (first, end) = (run.start + range.start, run.start + range.end);
+        let block_bytes = self.blocks.block_bytes();
+        if range.is_empty() || first / block_bytes != (end - 1) / block_bytes {
+            return Ok(None);
+        }
+        let begins = first / block_bytes * block_bytes;
+        let arriving = match resolved.arriving.take().filter(|arriving| arriving.begins == begins) {
+            None if self.blocks.is_in_memory(origin, first) => None,
+            None => match self.blocks.fetch_first(origin, first).await {
+                // The bytes may be elsewhere by now, where any other read finds them.
+                Err(Error::PreconditionFailed | Error::NoSuchKey) => None,
+                outcome => outcome?,
+            },
+            arriving => arriving,
+        };
+        if arriving.is_some() {
+            origin.missed = None;
+            origin.counts.misses.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(arriving)
+    }
+
+    /// A range of a block while that comes. Should it not come whole, the rest is read as any other bytes are.
+    fn coming(
+        self: &Arc<Self>,
+        name: Name,
+        resolved: Resolved,
+        arriving: Arriving,
+        first: Bytes,
+        range: Range<u64>,
+    ) -> Body {
+        let begins = resolved.runs.first().map_or(0, |run| run.range.start);
+        let coming = Coming {
+            engine: Arc::clone(self),
+            name,
+            left: begins + range.start..begins + range.end,
+            begins,
+            at: arriving.begins,
+            first: Some(first),
+            pieces: arriving.pieces,
+            resolved,
+        };
+        futures_util::stream::try_unfold(coming, Coming::next).boxed()
+    }
+}
+
+/// A reader of a block that is on its way.
+struct Coming {
+    engine: Arc<Engine>,
+    name: Name,
+    resolved: Resolved,
+    /// Where the object begins in what the store has under its key, by which all else here counts.
+    begins: u64,
+    first: Option<Bytes>,
+    pieces: mpsc::UnboundedReceiver<Bytes>,
+    /// Where the next piece begins.
+    at: u64,
+    /// What has not been handed on yet.
+    left: Range<u64>,
+}
+
+impl Coming {
+    /// What has not come.
+    async fn rest(&self) -> Result<Bytes> {
+        let rest = || self.left.start - self.begins..self.left.end - self.begins;
+        match self.engine.piece(&self.name, &self.resolved, rest()).await {
+            // That may be what became of the request that was to bring it, and no status can tell the client any more.
+            Err(Error::Store(why)) => {
+                tracing::debug!("the rest of {} is asked for again: {why}", self.name);
+                self.engine.piece(&self.name, &self.resolved, rest()).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn next(mut self) -> Result<Option<(Bytes, Coming)>> {
+        while !self.left.is_empty() {
+            let piece = match self.first.take() {
+                None => self.pieces.recv().await,
+                first => first,
+            };
+            let Some(piece) = piece else {
+                let bytes = self.rest().await?;
+                self.left.start = self.left.end;
+                return Ok(Some((bytes, self)));
+            };
+            let (from, to) = (self.at, self.at + piece.len() as u64);
+            self.at = to;
+            let wanted = self.left.start.max(from)..self.left.end.min(to);
+            if wanted.is_empty() {
+                continue;
+            }
+            self.left.start = wanted.end;
+            let bytes = piece.slice((wanted.start - from) as usize..(wanted.end - from) as usize);
+            return Ok(Some((bytes, self)));
+        }
+        Ok(None)
+    }
+}
