@@ -220,7 +220,7 @@ impl Budget {
     /// # Errors
     /// When the kernel refuses the quota.
     pub fn hold_cpu(&self) -> Result<(), AttachError> {
-        self.set_quota(self.cpu.as_ref().and_then(|limit| limit.quota))
+        self.set_cpu(true)
     }
 
     /// The group may use all the time of its CPUs again.
@@ -228,18 +228,21 @@ impl Budget {
     /// # Errors
     /// When the kernel refuses it.
     pub fn release_cpu(&self) -> Result<(), AttachError> {
-        self.set_quota(None)
+        self.set_cpu(false)
     }
 
-    fn set_quota(&self, quota: Option<Quota>) -> Result<(), AttachError> {
-        match (&self.cpu, self.group(Controller::Cpu)) {
-            (Some(CpuLimit { quota: Some(_), prevails_on }), Some(group)) => {
-                if let Some(cpus) = prevails_on {
-                    cpu::prevail(group, *cpus, quota.is_some());
-                }
-                cpu::set_quota(group, quota)
-            }
-            _ => Ok(()),
+    fn set_cpu(&self, is_held: bool) -> Result<(), AttachError> {
+        let (Some(CpuLimit { quota, prevails_on }), Some(group)) = (&self.cpu, self.group(Controller::Cpu))
+        else {
+            return Ok(());
+        };
+        // Without a quota as well: whole CPUs are held by the cpuset, and others may run there.
+        if let Some(cpus) = prevails_on {
+            cpu::prevail(group, *cpus, is_held);
+        }
+        match quota {
+            Some(_) => cpu::set_quota(group, quota.filter(|_| is_held)),
+            None => Ok(()),
         }
     }
 

@@ -111,6 +111,11 @@ struct Coming {
 }
 
 impl Coming {
+    fn has_etag(&self) -> bool {
+        let is_known = |run: &Run| matches!(&run.source, Source::Remote(origin) if origin.etag.is_some());
+        self.resolved.runs.iter().all(is_known)
+    }
+
     /// What has not come.
     async fn rest(&self) -> Result<Bytes> {
         let rest = || self.left.start - self.begins..self.left.end - self.begins;
@@ -131,6 +136,10 @@ impl Coming {
                 first => first,
             };
             let Some(piece) = piece else {
+                // Nobody would know whether the rest is of the same bytes.
+                if !self.has_etag() {
+                    return Err(Error::Store(format!("{} broke off on its way from the store", self.name)));
+                }
                 let bytes = self.rest().await?;
                 self.left.start = self.left.end;
                 return Ok(Some((bytes, self)));

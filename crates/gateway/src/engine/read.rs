@@ -308,7 +308,15 @@ impl Engine {
     }
 
     /// The bytes of a range, beginning before all of them are here. What moves meanwhile is followed.
-    pub fn body(self: &Arc<Self>, bucket: &str, key: &str, resolved: Resolved, range: Range<u64>) -> Body {
+    pub fn body(
+        self: &Arc<Self>,
+        bucket: &str,
+        key: &str,
+        mut resolved: Resolved,
+        range: Range<u64>,
+    ) -> Body {
+        // It is read with the other blocks: its bytes must not wait here until all is over.
+        resolved.arriving = None;
         let (engine, name) = (Arc::clone(self), Name::new(bucket, key));
         self.read_ahead(bucket, key, &resolved, &range);
         let pieces = pieces(&range, self.blocks.block_bytes());

@@ -80,25 +80,25 @@ fn smallest_that_holds(
     first: f64,
     verdict: &mut dyn FnMut(f64) -> Result<Option<Verdict>, AttachError>,
 ) -> Result<Option<Tried>, AttachError> {
-    let mut from_first = |most: f64| {
-        let mut time = first;
-        loop {
-            match verdict(time)? {
-                None => return Ok(None),
-                Some(Verdict::Holds) => return Ok(Some(Tried { time, untried: None })),
-                Some(Verdict::Untried(why)) => return Ok(Some(Tried { time, untried: Some(why) })),
-                Some(Verdict::TooFast) => time = next_factor(time).ok_or_else(too_slow)?,
-            }
-            if time >= most {
-                return Ok(Some(Tried { time: most, untried: None }));
-            }
+    let mut time = first;
+    loop {
+        match verdict(time)? {
+            None => return Ok(None),
+            Some(Verdict::Holds) => break,
+            Some(Verdict::Untried(why)) => return Ok(Some(Tried { time, untried: Some(why) })),
+            Some(Verdict::TooFast) => time = next_factor(time).ok_or_else(too_slow)?,
         }
-    };
-    let found = from_first(f64::INFINITY)?;
-    match found {
-        Some(Tried { time, untried: None }) if time >= FAR * first => from_first(time),
-        other => Ok(other),
     }
+    let nearer = factors().filter(|&factor| factor >= first && factor < time && time >= FAR * first);
+    for factor in nearer {
+        match verdict(factor) {
+            Ok(None) => return Ok(None),
+            Ok(Some(Verdict::Holds)) => return Ok(Some(Tried { time: factor, untried: None })),
+            // What could not be tried this time was too fast the time before.
+            Ok(Some(Verdict::TooFast | Verdict::Untried(_))) | Err(_) => {}
+        }
+    }
+    Ok(Some(Tried { time, untried: None }))
 }
 
 /// What the user should know of a factor that was given: whether the fastest device answers late at it. The run goes on all the same, so what
@@ -266,6 +266,8 @@ mod tests {
         assert_eq!(with(&[(8.0, Some(TooFast)), (12.0, Some(Holds))]), at(12.0));
         // It was no moment: what held once is not tried again.
         assert_eq!(with(&[(8.0, Some(TooFast)), (12.0, Some(TooFast))]), at(16.0));
+        let stalled = Some(Verdict::Untried("3 requests".to_owned()));
+        assert_eq!(with(&[(8.0, stalled), (12.0, Some(Holds))]), at(12.0));
         assert_eq!(with(&[(8.0, None)]), None);
         let why = Some(Verdict::Untried("no loop devices".to_owned()));
         let untried = Tried { time: 8.0, untried: Some("no loop devices".to_owned()) };
@@ -276,7 +278,7 @@ mod tests {
     fn real_cores_need_no_margin() {
         let of = |system_cpus: f64| {
             let one: underlay_attach::Processors = [0].into_iter().collect();
-            Placement { system: one.clone(), emulation: one, system_cpus, by_room: vec![0] }
+            Placement { system: one.clone(), emulation: one, system_cpus, by_room: Vec::new() }
         };
         // An idle CPU, of which the margin is taken off.
         assert_eq!(too_many_cores(1, &of(0.99 * 0.85)), None);

@@ -23,7 +23,7 @@ pub struct Placement {
     /// CPUs' worth of time that the system can have, the margin taken off already.
     pub system_cpus: f64,
     /// The system's CPUs, those first that have most left.
-    pub(super) by_room: Vec<u32>,
+    pub(super) by_room: Vec<Capacity>,
 }
 
 /// What one server is held to.
@@ -32,6 +32,8 @@ pub struct Share {
     pub cpu: CpuShare,
     /// Of one node of the modelled system.
     pub modelled_cores: u32,
+    /// What was measured to be left on its CPUs.
+    pub measured_cpus: f64,
 }
 
 impl Placement {
@@ -56,11 +58,13 @@ impl Placement {
         let prevails = !self.is_shared();
         let is_whole = quota_cpus >= 1.0 && quota_cpus.fract() == 0.0;
         let cpus = match is_whole && servers == 1 && quota_cpus < self.by_room.len() as f64 {
-            true => self.by_room.iter().copied().take(quota_cpus as usize).collect(),
+            true => self.by_room.iter().map(|one| one.cpu).take(quota_cpus as usize).collect(),
             false => self.system.clone(),
         };
+        let measured = self.by_room.iter().take(cpus.len()).map(|one| one.left).sum();
+        let measured_cpus = if self.is_shared() { self.measured_cpus() } else { measured };
         let cpu = CpuShare { cpus, quota_cpus, period, prevails };
-        Share { cpu, modelled_cores: cores }
+        Share { cpu, modelled_cores: cores, measured_cpus }
     }
 
     /// CPUs' worth of time that was measured for the system, margin included.
@@ -89,11 +93,11 @@ fn divide(mut found: Vec<Capacity>) -> Placement {
     if let [only] = found.as_slice() {
         let both = set(&[*only]);
         let system_cpus = left(&found) * SHARE_OF_A_SINGLE_CPU;
-        let by_room = vec![only.cpu];
+        let by_room = vec![*only];
         return Placement { system: both.clone(), emulation: both, system_cpus, by_room };
     }
     let (emulation, system) = found.split_at(found.len().div_ceil(3));
-    let by_room = system.iter().map(|one| one.cpu).collect();
+    let by_room = system.to_vec();
     Placement { system: set(system), emulation: set(emulation), system_cpus: left(system), by_room }
 }
 
@@ -147,6 +151,8 @@ mod tests {
         assert_eq!(placement.emulation.to_string(), "8-11");
         let cpus = |cores, servers, time| placement.share(cores, 1, servers, time).cpu.cpus.to_string();
         assert_eq!(cpus(16, 1, 8.0), "3,6", "those with most room");
+        let measured = placement.share(16, 1, 1, 8.0).measured_cpus;
+        assert!((measured - 1.89).abs() < 1e-9, "{measured}");
         assert_eq!(cpus(16, 1, 6.0), "0-7", "a quota of 2.67");
         assert_eq!(cpus(16, 2, 8.0), "0-7", "servers share what there is");
         assert_eq!(cpus(8, 1, 1.0), "0-7");

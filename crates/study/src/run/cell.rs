@@ -494,8 +494,8 @@ impl Bench {
             false => Enforcement::Kernel { name: "cell", registry: &self.registry },
         };
         // Without a modelled machine the system runs where this process does.
-        let here = self.placement().filter(|here| share_of(plan, here).is_some());
-        storages.watch_for_programs_on(&here.map_or_else(Processors::available, |here| here.system.clone()));
+        let share = self.share(plan);
+        storages.watch_for_programs_on(&share.map_or_else(Processors::available, |share| share.cpu.cpus));
         let session = Session::start(system, places, enforcement, &settings(plan), stop);
         check_stop(stop)?;
         let session = session?;

@@ -87,8 +87,10 @@ impl<'a> CpuMeter<'a> {
             waited = self::waited(now, then, cpus).filter(|_| alone).or(waited);
         }
         let waited_share = waited.map(|waited| {
+            // Added up over CPUs, of which the others went on.
             let stolen_s = stolen_from_system_s(system, used_s);
-            ((waited.as_secs_f64() + stolen_s) / wall_s).min(1.0)
+            let at_once = ((used_s + stolen_s) / wall_s).max(1.0);
+            ((waited.as_secs_f64() + stolen_s / at_once) / wall_s).min(1.0)
         });
         let share = |part: Duration, cpus: usize| part.as_secs_f64() / (wall_s * cpus.max(1) as f64);
         let due_cpus = self.share.cpu.quota_cpus;
@@ -96,11 +98,8 @@ impl<'a> CpuMeter<'a> {
         let of_system_s = if self.placement.is_shared() { used_s } else { 0.0 };
         let emulation_busy = emulation.busy.saturating_sub(Duration::from_secs_f64(of_system_s));
         let throttled_share = if periods > 0 { throttled as f64 / periods as f64 } else { 0.0 };
-        // The kernel counts the periods in which there was something to run.
-        let exhausted_s = throttled as f64 * self.share.cpu.period_here().as_secs_f64();
-        let exhausted_share = exhausted_s / (wall_s * f64::from(self.servers.max(1)));
         let on_the_cpus = OnTheCpus {
-            measured_cpus: self.placement.measured_cpus() * cpus as f64 / self.placement.system.len() as f64,
+            measured_cpus: self.share.measured_cpus,
             cpus: cpus as f64,
             busy_cpus: system.busy.as_secs_f64() / wall_s,
             stolen_cpus: system.stolen.as_secs_f64() / wall_s,
@@ -116,7 +115,7 @@ impl<'a> CpuMeter<'a> {
             used_cpus: on_the_cpus.used_cpus,
             throttled_share,
             waited_share,
-            lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers), exhausted_share),
+            lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers), throttled_share),
             system_cpus: self.share.cpu.cpus.to_string(),
             system_stolen_share: share(system.stolen, cpus),
             emulation_cpus: self.placement.emulation.to_string(),
@@ -172,18 +171,18 @@ struct OnTheCpus {
 
 impl OnTheCpus {
     /// The share of what was due that was wanted and could not be had. What the hypervisor and others took counts only as far as
-    /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none. `exhausted_share` is the share of the
-    /// time that was within periods of its quota that ran out.
-    fn lost_of(&self, due_cpus: f64, exhausted_share: f64) -> f64 {
-        self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, exhausted_share))
+    /// it did not come out of what was idle or not due, and a system that left its CPUs idle lacked none. `throttled_share` is how many of the
+    /// periods of its quota in which it had something to run ran out.
+    fn lost_of(&self, due_cpus: f64, throttled_share: f64) -> f64 {
+        self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, throttled_share))
     }
 
     /// A hypervisor takes a CPU for 10 ms and more at a time, and what a quota's shorter period has left at its end is gone: that there is
     /// enough on average mends nothing. Of what was stolen, the part that the system wanted is as large as the part of all periods that it
     /// could have used more of.
-    fn lost_in_bursts(&self, due_cpus: f64, exhausted_share: f64) -> f64 {
+    fn lost_in_bursts(&self, due_cpus: f64, throttled_share: f64) -> f64 {
         let short_cpus = (due_cpus - self.used_cpus).max(0.0);
-        (short_cpus.min(self.stolen_from_it_cpus * exhausted_share) / due_cpus.max(f64::MIN_POSITIVE))
+        (short_cpus.min(self.stolen_from_it_cpus * throttled_share) / due_cpus.max(f64::MIN_POSITIVE))
             .min(1.0)
     }
 
@@ -224,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_stolen_in_bursts_is_lost_although_there_is_enough_on_average() {
-        let of_due = |due_cpus: f64, used_cpus: f64, stolen_cpus: f64, exhausted_share: f64| {
+        let of_due = |due_cpus: f64, used_cpus: f64, stolen_cpus: f64, throttled_share: f64| {
             let on = OnTheCpus {
                 cpus: 1.0,
                 busy_cpus: used_cpus,
@@ -234,10 +233,10 @@ mod tests {
                 measured_cpus: 1.0,
                 waits_are_counted: true,
             };
-            on.lost_of(due_cpus, exhausted_share)
+            on.lost_of(due_cpus, throttled_share)
         };
         let of =
-            |used_cpus, stolen_cpus, exhausted_share| of_due(0.5, used_cpus, stolen_cpus, exhausted_share);
+            |used_cpus, stolen_cpus, throttled_share| of_due(0.5, used_cpus, stolen_cpus, throttled_share);
         // 40 % of a CPU is stolen for 30 ms at a time, and a program that computes all the time uses up each period of 20 ms that it has.
         assert!((of(0.3, 0.4, 0.6) - 0.4).abs() < 1e-9);
         // One that waits for its disk never does.
@@ -245,8 +244,8 @@ mod tests {
         // It got what it was due all the same.
         assert_eq!(of(0.5, 0.4, 0.6), 0.0);
         assert!(of(0.45, 0.02, 0.5) < 0.05, "the usual noise");
-        // In slow motion x128 less is due, and of what is stolen as little falls into the few periods in which there is something to run.
-        assert!(of_due(0.125, 0.06, 0.02, 0.1) < 0.05, "the usual noise there");
+        // In slow motion x128 less is due, and as much less is stolen from a system that runs for as much less of the time.
+        assert!(of_due(0.125, 0.06, 0.003, 0.5) < 0.05, "the usual noise there");
     }
 
     #[test]

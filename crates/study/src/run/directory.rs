@@ -29,6 +29,8 @@ pub struct RunDirectory {
     cells: Folder,
     /// The directories that were made for it, from its own upwards.
     made: Vec<PathBuf>,
+    /// Whether the directory of its cells was made for it.
+    makes_cells: bool,
     /// Keeps the lock; the kernel lets go of it however the process ends.
     _lock: File,
 }
@@ -46,15 +48,18 @@ impl RunDirectory {
         // Before anything else: whoever gives its new run up meanwhile takes away only what it made while it had the lock.
         let lock = lock(&folder)?;
         check_new(path)?;
+        let makes_cells = !folder.has(CELLS);
         let cells = folder.make_inner(CELLS, Access::Readable);
         let cells = cells.map_err(|error| cannot("make", &path.join(CELLS), &error))?;
-        Ok(RunDirectory { folder, cells, made, _lock: lock })
+        Ok(RunDirectory { folder, cells, made, makes_cells, _lock: lock })
     }
 
     /// Takes away what [`create`](RunDirectory::create) made of a run that was refused before it began.
     pub fn give_up(self) {
         // Nothing but empty directories goes, and what can't be removed only stays there.
-        let _ = self.folder.remove_empty(CELLS);
+        if self.makes_cells {
+            let _ = self.folder.remove_empty(CELLS);
+        }
         self.remove_lock();
         for path in &self.made {
             if fs::remove_dir(path).is_err() {
@@ -73,7 +78,7 @@ impl RunDirectory {
         let lock = lock(&folder)?;
         // Of a process that was killed while it wrote them: raw logs may be long.
         cells.remove_parts().map_err(|error| cannot("tidy", cells.path(), &error))?;
-        Ok(RunDirectory { folder, cells, made: Vec::new(), _lock: lock })
+        Ok(RunDirectory { folder, cells, made: Vec::new(), makes_cells: false, _lock: lock })
     }
 
     /// Absolute: a daemon that takes images by it has another working directory.
@@ -210,7 +215,9 @@ fn check_new(path: &Path) -> Result<(), RunError> {
     let is_empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     for entry in entries.flatten() {
         // Of a process that was killed before its run began, or that is about to begin it and has the lock.
-        let is_ours = entry.file_name() == LOCK || entry.file_name() == CELLS && is_empty(&entry.path());
+        let is_lock = || entry.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
+        let is_ours =
+            entry.file_name() == LOCK && is_lock() || entry.file_name() == CELLS && is_empty(&entry.path());
         if !is_ours {
             return Err(RunError::Mistake(format!(
                 "{} is not empty, but a run needs a directory of its own: choose a new or empty one with --out",
@@ -300,7 +307,11 @@ mod tests {
         fs::create_dir_all(path.join(CELLS)).unwrap();
         fs::write(path.join(LOCK), "").unwrap();
         RunDirectory::create(&path).unwrap().give_up();
-        assert!(path.is_dir() && !path.join(CELLS).exists() && !path.join(LOCK).exists());
+        assert!(path.join(CELLS).is_dir() && !path.join(LOCK).exists());
+        fs::write(path.join(LOCK), "of somebody's door").unwrap();
+        let refused = RunDirectory::create(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("is not empty"), "{refused}");
+        fs::remove_file(path.join(LOCK)).unwrap();
         fs::create_dir_all(path.join("cells/theirs")).unwrap();
         let refused = RunDirectory::create(&path).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refused.contains("is not empty"), "{refused}");

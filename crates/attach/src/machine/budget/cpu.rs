@@ -36,11 +36,6 @@ pub(super) struct Quota {
 }
 
 impl CpuShare {
-    /// The quota's period as the kernel has it.
-    pub fn period_here(&self) -> Duration {
-        self.quota().ok().flatten().map_or(self.period, |quota| Duration::from_micros(quota.period_us))
-    }
-
     /// `None`: everything that its CPUs have. They hold it without a quota, which is kinder to the tails.
     pub(super) fn quota(&self) -> Result<Option<Quota>, AttachError> {
         if self.cpus.is_empty() {

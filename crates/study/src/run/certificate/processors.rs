@@ -100,7 +100,7 @@ fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
 }
 
 /// How many CPUs are in a list as the kernel writes it: `1`, `0,2-3`.
-fn count_of(list: &str) -> f64 {
+pub(super) fn count_of(list: &str) -> f64 {
     let count = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(last.trim().parse::<u32>().ok()?.checked_sub(first.trim().parse().ok()?)? + 1)

@@ -21,10 +21,12 @@ pub struct Searching {
 pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str) -> Vec<Check> {
     let of_devices =
         Latencies::of(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
-    let of_cpus = searching
-        .cpu
-        .iter()
-        .flat_map(|cpu| processors::checks(cpu, Some(f64::from(searching.threads)), slower));
+    // How many operations were under way is not known, but that they were no more than threads: a CPU without any time left is a doubt, too.
+    let of_cpus = searching.cpu.iter().flat_map(|cpu| {
+        let by_waits = processors::checks(cpu, Some(f64::from(searching.threads)), slower);
+        let by_room = processors::checks(cpu, None, slower);
+        by_waits.into_iter().zip(by_room).map(|(waits, room)| if waits.passed { room } else { waits })
+    });
     let failed = of_devices.into_iter().chain(of_cpus).filter(|check| !check.passed);
     failed.map(|check| Check { name: format!("{PREFIX}{}", check.name), ..check }).collect()
 }

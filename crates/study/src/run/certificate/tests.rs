@@ -255,9 +255,20 @@ fn of_waiting(
     emulation_busy_share: f64,
     enforced_by: &str,
     waited_share: Option<f64>,
-    (emulation_stolen_share, emulation_waiting_threads): (f64, Option<f64>),
+    of_emulation: (f64, Option<f64>),
 ) -> Certificate {
-    let cpu = CpuRecord {
+    let cpu = cpu_record(lost_share, emulation_busy_share, enforced_by, waited_share, of_emulation);
+    certificate_on(&cpu)
+}
+
+fn cpu_record(
+    lost_share: f64,
+    emulation_busy_share: f64,
+    enforced_by: &str,
+    waited_share: Option<f64>,
+    (emulation_stolen_share, emulation_waiting_threads): (f64, Option<f64>),
+) -> CpuRecord {
+    CpuRecord {
         modelled_cores: 16,
         due_cpus: 0.5,
         held_to_cpus: 0.5,
@@ -273,7 +284,10 @@ fn of_waiting(
         emulation_waiting_threads,
         speed_probe_us: None,
         waited_share,
-    };
+    }
+}
+
+fn certificate_on(cpu: &CpuRecord) -> Certificate {
     let mut of_ten_milliseconds = Histogram::default();
     of_ten_milliseconds.record_n_ns(10_000_000, 1000);
     let ten_at_a_time = Latency::of(of_ten_milliseconds);
@@ -298,7 +312,7 @@ fn of_waiting(
         nodes_away: None,
         read_back: None,
         floor_us: Some(10.0),
-        cpu: Some(&cpu),
+        cpu: Some(cpu),
         callers: Callers::Nobody,
         searching: None,
         aftermath: &Aftermath { steal_share: 0.3, ..Aftermath::default() },
@@ -329,6 +343,38 @@ fn stolen_time_is_judged_by_what_it_did() {
     assert_eq!(failed(&beside(0.78, 0.0, 0.64)), Vec::<&str>::new());
     // Slower motion holds nobody to anything.
     assert_eq!(mended(&of_cpu(0.0, 0.5, "none")), None);
+}
+
+#[test]
+fn few_operations_are_held_up_only_where_no_time_is_left() {
+    let passes = |operations: f64, busy: f64, stolen: f64, threads: f64| {
+        let cpu = cpu_record(0.0, busy, "cgroup v2", None, (stolen, Some(threads)));
+        let checks = processors::checks(&cpu, Some(operations), "");
+        checks.iter().all(|check| check.passed || check.name != "emulation CPU")
+    };
+    // Threads that wake up now and then wait for one another, and hold up nobody.
+    assert!(passes(0.2, 0.5, 0.0, 0.3));
+    // A program of low priority keeps the CPU busy, and nobody waits for it.
+    assert!(passes(0.2, 1.0, 0.0, 0.01));
+    assert!(!passes(0.2, 1.0, 0.0, 0.06));
+    assert!(!passes(0.6, 0.5, 0.0, 0.07));
+    // One operation is held up by what is stolen from one CPU.
+    assert!(!passes(1.0, 0.5, 0.12, 0.0) && passes(1.0, 0.5, 0.04, 0.0));
+    assert_eq!(["1", "0,2-3", "5-12"].map(processors::count_of), [1.0, 3.0, 8.0]);
+    assert_eq!(processors::count_of(""), 1.0);
+}
+
+#[test]
+fn a_search_is_held_up_by_what_waits_for_the_emulations_cpu() {
+    let search = |threads: f64| Searching {
+        devices: Vec::new(),
+        paths: Vec::new(),
+        cpu: Some(cpu_record(0.0, 0.88, "cgroup v2", None, (0.0, Some(threads)))),
+        threads: 20,
+    };
+    assert_eq!(search_findings(&search(1.0), 24.0), Vec::<String>::new());
+    let found = search_findings(&search(3.6), 24.0);
+    assert!(found.len() == 1 && found[0].starts_with("search: emulation CPU"), "{found:?}");
 }
 
 /// Without a device whose requests could tell more.
