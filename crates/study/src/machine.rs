@@ -8,8 +8,8 @@ mod placement;
 
 pub(crate) use capacity::thread_time;
 pub use factor::{
-    Chosen, busy_with_others, choose, factor_for, least_factor, left_at_wall_time, next_factor, weigh,
-    weigh_devices,
+    Chosen, busy_with_others, choose, factor_for, least_factor, left_at_wall_time, next_factor,
+    too_many_cores_here, weigh, weigh_devices,
 };
 pub use placement::{Placement, Share};
 

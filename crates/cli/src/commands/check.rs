@@ -48,7 +48,10 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         output::say(format_args!("note: {missing}"));
     }
     let least = machine::least_factor(&study);
-    if study.machine.is_some() && !study.leaves_time_open && least > study.scale.time {
+    let is_real = !study.storages.iter().all(|storage| storage.is_modelled());
+    if let Some(told) = machine::too_many_cores_here(&study).filter(|_| is_real) {
+        output::say(format_args!("note: {told}"));
+    } else if !is_real && study.machine.is_some() && !study.leaves_time_open && least > study.scale.time {
         output::say(format_args!(
             "note: the cores of [machine] need slow motion x{least} on this host, and the study has x{}: its cells will be doubtful here",
             study.scale.time

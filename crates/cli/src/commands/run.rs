@@ -115,11 +115,14 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
         output::say(told(wall, outcome.failed + outcome.unavailable == 0));
     }
     if outcome.failed + outcome.unavailable > 0 {
-        output::say(format_args!(
-            "{} failed and {} cannot run here; `underlay run --resume {directory}` tries again",
-            quantity::plural(outcome.failed, "cell"),
-            outcome.unavailable
-        ));
+        let lost = match (outcome.failed, outcome.unavailable) {
+            (failed, 0) => format!("{} failed", quantity::plural(failed, "cell")),
+            (0, unavailable) => format!("{} cannot run here", quantity::plural(unavailable, "cell")),
+            (failed, unavailable) => {
+                format!("{} failed and {unavailable} cannot run here", quantity::plural(failed, "cell"))
+            }
+        };
+        output::say(format_args!("{lost}; `underlay run --resume {directory}` tries again"));
         let nothing_ran = outcome.completed + outcome.failed == 0;
         return Ok(ExitCode::from(if nothing_ran { MISSING } else { INCOMPLETE }));
     }

@@ -196,6 +196,9 @@ fn throughput_clause(effect: &Effect, baseline: &str, is_first: bool) -> String 
     text
 }
 
+/// Figures whose intervals overlap and that are further apart than this are not called the same.
+const ALIKE: f64 = 0.2;
+
 /// One of a cell's latencies.
 type Pick = fn(&Figures) -> Option<Estimate>;
 
@@ -236,6 +239,14 @@ fn latency_clause(rows: &[&Row], baseline_index: usize, effects: &[Effect]) -> O
     } else if b.low > a.high {
         Some(format!("{place} rises from {from} to {to} on {}", effect.storage))
     } else {
-        Some(format!("{place} stays about {from}, no difference seen on {}", effect.storage))
+        // Figures that are far apart don't stay what they were: nobody can tell.
+        let is_alike = (ours.value / base.value - 1.0).abs() <= ALIKE;
+        Some(match is_alike {
+            true => format!("{place} stays about {from}, no difference seen on {}", effect.storage),
+            false => format!(
+                "{place} is {from}, and {to} on {}, no difference seen: these are too few to tell",
+                effect.storage
+            ),
+        })
     }
 }

@@ -169,6 +169,11 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
 /// What a certificate lets a system lack of its cores: real storage can't be slowed down, so the margin that a factor leaves is no question.
 const LACKING: f64 = 0.05;
 
+/// That the study's cores, on real storage, are more than this host has if nothing else runs here.
+pub fn too_many_cores_here(study: &Study) -> Option<String> {
+    too_many_cores(study.modelled_cores()?, &Placement::of_an_idle_host())
+}
+
 /// That so many cores of real machines are more than this host has idle.
 fn too_many_cores(cores: u32, here: &Placement) -> Option<String> {
     let cpus = here.measured_cpus();

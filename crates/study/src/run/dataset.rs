@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use underlay_attach::{Registry, choice};
+use underlay_record::thousands_apart;
 use underlay_storage::stack::Pace;
 use underlay_systems::system::{LoadRequest, Settings, StoragePaths, System};
 
@@ -82,7 +83,7 @@ impl Datasets {
         }
         observer.preparing(&format!(
             "loading {} records ({:.0} MB) into {}",
-            plan.records_here,
+            thousands_apart(&plan.records_here.to_string()),
             plan.data_bytes_here as f64 / 1e6,
             plan.system.name
         ));

@@ -50,7 +50,10 @@ impl RunDirectory {
         check_new(path)?;
         let makes_cells = !folder.has(CELLS);
         let cells = folder.make_inner(CELLS, Access::Readable);
-        let cells = cells.map_err(|error| cannot("make", &path.join(CELLS), &error))?;
+        let cells = cells.map_err(|error| {
+            let _ = folder.remove_file(LOCK);
+            cannot("make", &path.join(CELLS), &error)
+        })?;
         Ok(RunDirectory { folder, cells, made, makes_cells, _lock: lock })
     }
 

@@ -192,14 +192,14 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which takes x18.9; the fastest device keeps its latencies`
+/// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which needs x18.9; the fastest device keeps its latencies`
 fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> String {
     let mut reasons = Vec::new();
     if let (Some(cores), Some(needed), Some(cpus)) =
         (modelled_cores, slow_motion.cores_need, slow_motion.cpus_here)
     {
         let cores = if cores == 1 { "1 modelled core".to_owned() } else { format!("{cores} modelled cores") };
-        reasons.push(format!("this host has {cpus:.2} idle CPUs for {cores}, which takes x{needed:.1}"));
+        reasons.push(format!("this host has {cpus:.2} idle CPUs for {cores}, which needs x{needed:.1}"));
     }
     if let Some(needed) = slow_motion.devices_need {
         reasons.push(match slow_motion.cores_need {
