@@ -39,7 +39,7 @@ pub fn start(
 ) -> Result<RunOutcome, RunError> {
     // At first, and held from then on: nobody waits for measurements and is refused for the directory then.
     let directory = RunDirectory::create(&options.directory)?;
-    match begin(study, options, directory.path(), observer, stop) {
+    match begin(study, options, observer, stop) {
         Ok(begun) => run_new(study, begun, directory, observer, stop),
         // What is refused leaves nothing behind.
         Err(error) => {
@@ -62,13 +62,12 @@ struct Begun {
 fn begin(
     study: &Study,
     options: &RunOptions,
-    directory: &Path,
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<Begun, RunError> {
     let limits = if options.limit.is_whole() { Vec::new() } else { vec![options.limit.clone()] };
     let selections = Selections::of(study, &limits).map_err(RunError::Mistake)?;
-    space::check(study, selections.plan(study).iter(), options.work.as_deref().unwrap_or(directory))?;
+    space::check(study, selections.plan(study).iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let registry = registry()?;
     // Before the first device is measured, and until the run ends.
     let awake = keep_awake(study);

@@ -365,6 +365,16 @@ fn few_operations_are_held_up_only_where_no_time_is_left() {
 }
 
 #[test]
+fn a_quota_in_short_slices_is_told() {
+    let told = |due_cpus: f64, throttled_share: f64| {
+        let cpu = cpu_record(0.0, 0.5, "cgroup v2", None, (0.0, None));
+        crate::run::cpu::short_slices(&CpuRecord { due_cpus, throttled_share, ..cpu })
+    };
+    assert!(told(1.0 / 48.0, 1.0).unwrap().contains("2.1 % of a CPU"));
+    assert_eq!((told(1.0 / 32.0, 1.0), told(1.0 / 48.0, 0.1)), (None, None));
+}
+
+#[test]
 fn a_search_is_held_up_by_what_waits_for_the_emulations_cpu() {
     let search = |threads: f64| Searching {
         devices: Vec::new(),
