@@ -148,8 +148,13 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
 }
 
 fn only_reads(mix: &str) -> bool {
-    let reads = |mix: Mix| mix.share(OperationKind::Read) + mix.share(OperationKind::Scan);
-    Mix::parse(mix).is_ok_and(|mix| reads(mix) > 0.999)
+    share_of_reads(mix).is_some_and(|share| share > 0.999)
+}
+
+/// Of a mix's operations; `None` if it is none.
+pub(crate) fn share_of_reads(mix: &str) -> Option<f64> {
+    let mix = Mix::parse(mix).ok()?;
+    Some(mix.share(OperationKind::Read) + mix.share(OperationKind::Scan))
 }
 
 #[cfg(test)]

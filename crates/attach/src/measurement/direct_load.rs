@@ -175,29 +175,21 @@ fn request_until(
             }
             Ok::<(), AttachError>(())
         };
-        match requests {
-            Requests::Mixed if number * MIXED_WRITES % 10 < MIXED_WRITES => {
-                block = (block + STRIDE) % blocks;
-                timed(&mut || {
-                    let written = file.write_all_at(buffer.bytes(), block * BLOCK_BYTES);
-                    written.map_err(|error| cannot("write", error))
-                })?;
+        let (step, writes) = match requests {
+            Requests::RandomReads => (STRIDE, false),
+            Requests::Mixed => (STRIDE, number * MIXED_WRITES % 10 < MIXED_WRITES),
+            Requests::SyncedWrites => (1, true),
+        };
+        block = (block + step) % blocks;
+        timed(&mut || {
+            let at_byte = block * BLOCK_BYTES;
+            match writes {
+                true => file.write_all_at(buffer.bytes(), at_byte).map_err(|error| cannot("write", error)),
+                false => file.read_exact_at(buffer.bytes(), at_byte).map_err(|error| cannot("read", error)),
             }
-            Requests::RandomReads | Requests::Mixed => {
-                block = (block + STRIDE) % blocks;
-                timed(&mut || {
-                    let read = file.read_exact_at(buffer.bytes(), block * BLOCK_BYTES);
-                    read.map_err(|error| cannot("read", error))
-                })?;
-            }
-            Requests::SyncedWrites => {
-                block = (block + 1) % blocks;
-                timed(&mut || {
-                    let written = file.write_all_at(buffer.bytes(), block * BLOCK_BYTES);
-                    written.map_err(|error| cannot("write", error))
-                })?;
-                timed(&mut || file.sync_data().map_err(|error| cannot("flush", error)))?;
-            }
+        })?;
+        if requests == Requests::SyncedWrites {
+            timed(&mut || file.sync_data().map_err(|error| cannot("flush", error)))?;
         }
     }
     Ok(waited)

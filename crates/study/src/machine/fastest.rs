@@ -8,9 +8,9 @@ use underlay_attach::{AttachError, Confined, Registry};
 use underlay_storage::catalogue::Medium;
 use underlay_storage::predict::{self, ClosedLoop, Pattern};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, StackSpec, VolumeSpec};
-use underlay_workload::{Mix, OperationKind};
 
 use super::placement::Placement;
+use crate::estimate::share_of_reads;
 use crate::fio_job::waits_for_writes;
 use crate::spec::{StorageSource, StorageSpec, Study};
 
@@ -199,8 +199,7 @@ impl Trial {
 
 /// Whether a mix changes a good part of what it touches.
 fn writes(mix: &str) -> bool {
-    let reads = |mix: Mix| mix.share(OperationKind::Read) + mix.share(OperationKind::Scan);
-    Mix::parse(mix).is_ok_and(|mix| reads(mix) < MOSTLY_READS)
+    share_of_reads(mix).is_some_and(|share| share < MOSTLY_READS)
 }
 
 fn fastest_medium(storage: &StorageSpec) -> Option<&Medium> {
