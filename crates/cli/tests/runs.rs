@@ -1,10 +1,14 @@
 //! Whole runs of the real program: results, interruption, resumption, and nothing left behind.
 
+#[allow(dead_code)]
+#[path = "support/small_file_system.rs"]
+mod small_file_system;
 mod support;
 
 use std::path::Path;
 use std::time::Duration;
 
+use small_file_system::SmallFileSystem;
 use support::{Playground, TINY_STUDY, can_mount, records, stderr, stdout, wait_for};
 use underlay_record::{CellStatus, Run, RunRecord};
 
@@ -235,11 +239,12 @@ fn a_cell_that_fails_is_recorded_with_its_reason() {
         return;
     }
     let playground = Playground::new();
-    // Only attaching finds out that a disk is not there; the other storage goes on.
+    // Only its system finds out that a disk has no room for its files; the other storage goes on.
+    let _disk = SmallFileSystem::mount(playground.path("disk"), "nr_inodes=3");
     let study = TINY_STUDY
         .replace(
             "devices = [{ medium = \"ssd-sata\", count = 2, capacity = \"512 MiB\" }]\nlayout = \"stripe\"",
-            "paths = [\"/nowhere/disk\"]",
+            &format!("paths = [\"{}\"]", playground.path("disk").display()),
         )
         .replace("time = 2", "time = 1");
     playground.write("tiny.toml", &study);
@@ -250,12 +255,39 @@ fn a_cell_that_fails_is_recorded_with_its_reason() {
     for record in records {
         match (record.cell.storage.as_str(), &record.status) {
             ("hdd", CellStatus::Completed) => {}
-            ("flash", CellStatus::Failed { reason }) => assert!(reason.contains("/nowhere/disk"), "{reason}"),
+            ("flash", CellStatus::Failed { reason }) => assert!(reason.contains("No space left"), "{reason}"),
             other => panic!("unexpected: {other:?}"),
         }
     }
-    assert!(stdout(&output).contains("/nowhere/disk"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("No space left"), "{}", stdout(&output));
     assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+/// Before anything is measured or loaded, and without a trace.
+#[test]
+fn what_a_run_can_not_use_is_found_at_its_beginning() {
+    let playground = Playground::new();
+    let on = |disk: &str| {
+        let study = support::NULL_STUDY.replace("paths = [\"disk\"]", &format!("paths = [\"{disk}\"]"));
+        assert!(study.contains(disk), "{study}");
+        playground.write("null.toml", &(study + "[machine]\ncores = 1\n"));
+    };
+    on("/nowhere/disk");
+    let refused = playground.output(&["run", "null.toml", "--out", "out"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("/nowhere/disk"), "{}", stderr(&refused));
+    assert!(!stderr(&refused).contains("measuring"), "{}", stderr(&refused));
+    assert!(!playground.path("out").exists());
+
+    std::fs::create_dir(playground.path("disk")).unwrap();
+    playground.write("file", "mine");
+    on(&playground.path("disk").display().to_string());
+    let refused = playground.output(&["run", "null.toml", "--out", "out", "--work", "file"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(!stderr(&refused).contains("measuring"), "{}", stderr(&refused));
+    assert!(!playground.path("out").exists());
+    assert_eq!(playground.left_behind(), [""; 0]);
+    assert_eq!(std::fs::read_dir(playground.path("disk")).unwrap().count(), 0);
 }
 
 /// Without FUSE or privileges every cell is recorded as one that cannot run here, with the remedy.

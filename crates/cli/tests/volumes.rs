@@ -1,5 +1,7 @@
 //! `underlay volume` as a user types it, with the server as a process.
 
+#[path = "support/small_file_system.rs"]
+mod small_file_system;
 mod support;
 #[allow(dead_code)]
 #[path = "support/volumes.rs"]
@@ -8,6 +10,7 @@ mod volumes;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
+use small_file_system::SmallFileSystem;
 use support::{Playground, can_mount, stderr, stdout};
 use underlay_nvme::auth::{AuthError, Hash, HostSecrets, Secret};
 use underlay_nvme::initiator::{Controller, InitiatorError, Options, discover};
@@ -371,34 +374,6 @@ fn a_full_pool_says_so_to_its_hosts_and_goes_on_when_they_discard() {
     assert_eq!(server.stop(), Some(130));
 }
 
-/// A small file system in memory, gone with its value.
-struct SmallFileSystem(std::path::PathBuf);
-
-impl SmallFileSystem {
-    fn mount(path: std::path::PathBuf, size: &str) -> SmallFileSystem {
-        std::fs::create_dir(&path).unwrap();
-        let mounted = SmallFileSystem(path);
-        mounted.run(&["mount", "-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
-        mounted
-    }
-
-    fn grow(&self, size: &str) {
-        self.run(&["mount", "-o", &format!("remount,size={size}")]);
-    }
-
-    fn run(&self, command: &[&str]) {
-        let status =
-            std::process::Command::new(command[0]).args(&command[1..]).arg(&self.0).status().unwrap();
-        assert!(status.success(), "{command:?} {}", self.0.display());
-    }
-}
-
-impl Drop for SmallFileSystem {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
-
 /// One of two files lies on a file system that is full before the file is.
 #[test]
 fn a_device_that_was_left_out_is_shown_and_taken_back() {
@@ -406,7 +381,7 @@ fn a_device_that_was_left_out_is_shown_and_taken_back() {
         return;
     }
     let playground = Playground::new();
-    let small = SmallFileSystem::mount(playground.path("small"), "20m");
+    let small = SmallFileSystem::mount(playground.path("small"), "size=20m");
     for name in ["one.img", "small/two.img"] {
         std::fs::File::create(playground.path(name)).unwrap().set_len(80 << 20).unwrap();
     }

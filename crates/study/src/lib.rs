@@ -13,3 +13,4 @@ pub mod selection;
 pub mod session;
 mod shortened;
 pub mod spec;
+mod ticker;

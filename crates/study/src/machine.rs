@@ -5,6 +5,7 @@ mod capacity;
 mod factor;
 mod fastest;
 mod placement;
+mod ticks;
 
 pub(crate) use capacity::thread_time;
 pub use factor::{
@@ -12,6 +13,7 @@ pub use factor::{
     too_many_cores_here, weigh, weigh_devices,
 };
 pub use placement::{Placement, Share};
+pub(crate) use ticks::Ticks;
 
 /// The share of the system's CPUs that is left free: the kernel's own work on the devices runs there too, and what a hypervisor
 /// takes now and then must not be missing.

@@ -48,7 +48,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         output::say(format_args!("note: {missing}"));
     }
     let least = machine::least_factor(&study);
-    let is_real = !study.storages.iter().all(|storage| storage.is_modelled());
+    let is_real = !study.is_modelled();
     if let Some(told) = machine::too_many_cores_here(&study).filter(|_| is_real) {
         output::say(format_args!("note: {told}"));
     } else if !is_real && study.machine.is_some() && !study.leaves_time_open && least > study.scale.time {

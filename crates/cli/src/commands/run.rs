@@ -131,14 +131,23 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
 
 /// An estimate that is further off than this was no help.
 const GOOD_ESTIMATE: f64 = 1.5;
+/// Choosing the factor takes some seconds on a quiet host.
+const WORTH_TELLING_S: f64 = 5.0;
 
 /// `took 10 min 38 s, estimated 11 min 46 s`, with what is to blame where every cell was measured and the two are far from each other.
 fn told(wall: &WallRecord, is_complete: bool) -> String {
     let words = quantity::duration;
     let (took_s, estimated_s) = (wall.took.total_s(), wall.estimated.total_s());
     let mut told = format!("took {}, estimated {}", words(took_s), words(estimated_s));
-    if wall.given_up_s > 0.0 {
-        told.push_str(&format!(", after {} in motion that was too fast", words(wall.given_up_s)));
+    let before = [
+        // What is a moment is not worth a word.
+        (wall.choosing_s >= WORTH_TELLING_S, wall.choosing_s, "of choosing the factor"),
+        (wall.given_up_s > 0.0, wall.given_up_s, "in motion that was too fast"),
+    ];
+    let before = before.into_iter().filter(|(is_told, ..)| *is_told);
+    let before: Vec<_> = before.map(|(_, seconds, what)| format!("{} {what}", words(seconds))).collect();
+    if !before.is_empty() {
+        told.push_str(&format!(", after {}", before.join(" and ")));
     }
     if is_complete && took_s.max(estimated_s) > GOOD_ESTIMATE * took_s.min(estimated_s) {
         let (part, took_s, estimated_s) = wall.furthest_off();
@@ -173,7 +182,18 @@ mod tests {
         assert_eq!(told(&wall, true), "took 6 min 40 s, estimated 6 min 40 s");
         wall.took.load_s = 400.0;
         wall.given_up_s = 60.0;
-        assert!(told(&wall, false).ends_with("in motion that was too fast"), "{}", told(&wall, false));
+        assert!(
+            told(&wall, false).ends_with(", after 1 min in motion that was too fast"),
+            "{}",
+            told(&wall, false)
+        );
+        wall.choosing_s = 51.0;
+        let both = told(&wall, false);
+        assert!(
+            both.ends_with(", after 51 s of choosing the factor and 1 min in motion that was too fast"),
+            "{both}"
+        );
+        wall.choosing_s = 0.0;
         assert_eq!(
             told(&wall, true),
             "took 11 min 40 s, estimated 6 min 40 s, after 1 min in motion that was too fast: loading data took 6 min 40 s, estimated \

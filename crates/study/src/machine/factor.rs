@@ -7,6 +7,7 @@ use underlay_record::{ChosenBy, SlowMotion};
 
 use super::fastest::{Trial, Verdict};
 use super::placement::Placement;
+use super::ticks::Ticks;
 use crate::spec::{MAX_TIME, Study, SystemSpec};
 
 /// The factors that are tried: powers of two, and what lies halfway.
@@ -38,6 +39,8 @@ pub fn choose(
     let mut time = smallest_from(cores_need.unwrap_or(1.0)).ok_or_else(too_slow)?;
     let (mut devices_need, mut notice) = (None, None);
     if let Some(trial) = Trial::of(study) {
+        // As while a cell is measured.
+        let _ticks = Ticks::on(&placement.system);
         let found = smallest_that_holds(time, &mut |time| {
             trying(time);
             trial.at(time, placement, registry, stop)
@@ -115,7 +118,9 @@ pub fn weigh_devices(
             "whether the fastest device keeps its latencies in slow motion x{time} could not be tried: {why}"
         )
     };
-    match Trial::of(study)?.at(time, placement, registry, stop) {
+    let trial = Trial::of(study)?;
+    let _ticks = Ticks::on(&placement.system);
+    match trial.at(time, placement, registry, stop) {
         Ok(None | Some(Verdict::Holds)) => None,
         Ok(Some(Verdict::TooFast)) => Some(format!(
             "slow motion x{time} is too fast for this host: a first trial of the fastest device had its answers late, and cells on it are likely to be doubtful"
@@ -140,7 +145,7 @@ pub fn least_factor(study: &Study) -> f64 {
 pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) -> Chosen {
     let time = study.scale.time;
     let cores_need = study.modelled_cores().zip(placement).map(|(cores, here)| here.fits_from(cores));
-    let is_real = !study.storages.iter().all(|storage| storage.is_modelled());
+    let is_real = !study.is_modelled();
     let notice = cores_need.filter(|&needed| needed > time && !is_real).map(|needed| {
         let named = match chosen_by {
             ChosenBy::CommandLine => format!("--time {time}"),

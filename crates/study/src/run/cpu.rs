@@ -8,7 +8,7 @@ use underlay_record::CpuRecord;
 use super::cell_plan::CellPlan;
 use super::cpu_speed::{Probed, SpeedProbe};
 use super::cpu_waits::{WaitProbe, Waited};
-use crate::machine::{Placement, Share};
+use crate::machine::{Placement, Share, Ticks};
 use crate::session::Session;
 use crate::spec::SystemSpec;
 
@@ -43,6 +43,7 @@ pub(super) struct CpuMeter<'a> {
     servers: u32,
     probe: SpeedProbe,
     waits: WaitProbe,
+    _ticks: Ticks,
 }
 
 impl<'a> CpuMeter<'a> {
@@ -56,7 +57,16 @@ impl<'a> CpuMeter<'a> {
         let share = share_of(plan, placement)?;
         let probe = SpeedProbe::on(&share.cpu.cpus);
         let waits = WaitProbe::on(&placement.emulation);
-        Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe, waits })
+        let ticks = Ticks::on(&share.cpu.cpus);
+        Some(CpuMeter {
+            placement,
+            session,
+            share,
+            servers: plan.system.servers,
+            probe,
+            waits,
+            _ticks: ticks,
+        })
     }
 
     pub(super) fn read(&self) -> Result<Counters, AttachError> {

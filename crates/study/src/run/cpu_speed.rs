@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use underlay_attach::{Confined, Processors};
 
-use super::ticker::Ticker;
 use crate::machine::thread_time;
+use crate::ticker::Ticker;
 
 /// Less than a thousandth of a CPU: the computation takes some 50 µs.
 const EVERY: Duration = Duration::from_millis(100);

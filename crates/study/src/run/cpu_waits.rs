@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{CpuWaits, Processors};
 
-use super::ticker::Ticker;
+use crate::ticker::Ticker;
 
 /// A reading takes some 10 µs a thread.
 const EVERY: Duration = Duration::from_millis(250);

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use underlay_attach::{Awake, OwnFolder, Registry};
 use underlay_record::{FeedEntry, Limit, PlannedCell, Run, SCHEMA_VERSION, WallRecord};
@@ -19,12 +19,12 @@ use super::round::{self, Ended, Round};
 use super::slow_motion::{self, Paced};
 use super::stopwatch::{Stopwatch, Times};
 use super::wishes::{RunControl, Wishes};
-use super::{Observer, RunError, RunOptions, RunOutcome, space};
+use super::{Observer, RunError, RunOptions, RunOutcome, ground, space};
 use crate::estimate;
 use crate::machine::Placement;
 use crate::plan;
 use crate::selection::{Selections, extended};
-use crate::spec::{Form, StorageSpec, Study};
+use crate::spec::{Form, Study};
 
 /// Runs a study from its beginning into a fresh directory.
 ///
@@ -57,6 +57,8 @@ struct Begun {
     awake: Option<Awake>,
     paced: Paced,
     elsewhere: Option<OwnFolder>,
+    /// See [`WallRecord::choosing_s`].
+    choosing_s: f64,
 }
 
 fn begin(
@@ -67,14 +69,19 @@ fn begin(
 ) -> Result<Begun, RunError> {
     let limits = if options.limit.is_whole() { Vec::new() } else { vec![options.limit.clone()] };
     let selections = Selections::of(study, &limits).map_err(RunError::Mistake)?;
-    space::check(study, selections.plan(study).iter(), options.work.as_ref().unwrap_or(&options.directory))?;
+    let plan = selections.plan(study);
+    space::check(study, plan.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let registry = registry()?;
+    ground::check(study, plan.iter(), &registry)?;
+    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
+    ground::tell_what_holds_nothing(study, plan.iter(), observer);
     // Before the first device is measured, and until the run ends.
     let awake = keep_awake(study);
     let expected_s = |paced: &Study| estimate_s(paced, &selections);
+    let since = Instant::now();
     let paced = slow_motion::begin(study, options, &registry, observer, stop, &expected_s)?;
-    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
-    Ok(Begun { limits, selections, registry, awake, paced, elsewhere })
+    let choosing_s = since.elapsed().as_secs_f64();
+    Ok(Begun { limits, selections, registry, awake, paced, elsewhere, choosing_s })
 }
 
 /// How long all that is selected takes at the study's factor.
@@ -91,7 +98,7 @@ fn run_new(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let Begun { limits, selections, registry, awake, paced, elsewhere } = begun;
+    let Begun { limits, selections, registry, awake, paced, elsewhere, choosing_s } = begun;
     let Paced { study: paced, slow_motion, placement } = paced;
     let HostInfo { machine, versions } = HostInfo::of(study, awake.as_ref());
     let mut run = Run {
@@ -122,7 +129,7 @@ fn run_new(
     };
     // Before the first cell: a run that is killed can then be resumed with the study it began with.
     directory.write_run(&run)?;
-    let site = Site { directory, elsewhere, registry, placement, awake };
+    let site = Site { directory, elsewhere, registry, placement, awake, choosing_s };
     run_what_is_left(study, paced, &mut run, &selections, site, observer, stop)
 }
 
@@ -179,19 +186,21 @@ pub fn resume(
     run.plan = planned.plan(&paced);
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
-    let awake = keep_awake(&study);
-    let placement = slow_motion::placement(&study)?;
-    slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
+    let awake = keep_awake(&study);
+    let since = Instant::now();
+    let placement = slow_motion::placement(&study)?;
+    let choosing_s = since.elapsed().as_secs_f64();
+    slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     // Before the first cell, so that the report of a run that is killed has all that is planned.
     directory.write_run(&run)?;
-    let site = Site { directory, elsewhere, registry, placement, awake };
+    let site = Site { directory, elsewhere, registry, placement, awake, choosing_s };
     run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
 }
 
 /// Real storage is measured on this host as it is, and so is what is compared with it.
 fn keep_awake(study: &Study) -> Option<Awake> {
-    study.storages.iter().all(StorageSpec::is_modelled).then(Awake::keep).flatten()
+    study.is_modelled().then(Awake::keep).flatten()
 }
 
 fn registry() -> Result<Registry, RunError> {
@@ -215,6 +224,7 @@ struct Site {
     placement: Option<Placement>,
     /// `None` where this host's CPUs may sleep as they like.
     awake: Option<Awake>,
+    choosing_s: f64,
 }
 
 /// Runs what is left, and all of it again in slower motion as often as the first repetition shows that this host is too slow.
@@ -254,7 +264,7 @@ fn run_rounds(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let Site { directory, elsewhere, registry, mut placement, awake } = site;
+    let Site { directory, elsewhere, registry, mut placement, awake, choosing_s } = site;
     let is_wanted = |planned: &PlannedCell| wanted.has(planned, study.run.repetitions);
     let missing = round::left_of(run, &|_| true, &directory, observer)?;
     // Long work is not thrown away: once a later repetition is on record, of whichever cell, the factor stays.
@@ -264,7 +274,9 @@ fn run_rounds(
         .any(|at| is_finished(&at) && (run.plan[at].repetition > 1 || !is_wanted(&run.plan[at])));
     let left: Vec<usize> = missing.iter().copied().filter(|&at| is_wanted(&run.plan[at])).collect();
     let place = elsewhere.as_ref().map_or(directory.path(), OwnFolder::path);
-    space::check(&paced, left.iter().map(|&position| &run.plan[position]), place)?;
+    let planned = || left.iter().map(|&position| &run.plan[position]);
+    space::check(&paced, planned(), place)?;
+    ground::check(&paced, planned(), &registry)?;
     let work = match elsewhere {
         Some(work) => work,
         None => make_work(&directory, &registry)?,
@@ -312,7 +324,7 @@ fn run_rounds(
     let Times { expected: estimated, cells, took, given_up_s } = clock.all();
     if cells > 0 {
         let (cells, left) = (cells as u64, outcome.left as u64);
-        let wall = WallRecord { started_at, cells, left, estimated, took, given_up_s };
+        let wall = WallRecord { started_at, cells, left, choosing_s, estimated, took, given_up_s };
         run.walls.push(wall.clone());
         outcome.wall = Some(wall);
         // The cells are on record, which is worth more than this.

@@ -400,6 +400,11 @@ pub enum Cache {
 }
 
 impl Study {
+    /// Whether all storages that it compares are, so that slow motion slows down each of them.
+    pub fn is_modelled(&self) -> bool {
+        self.storages.iter().all(StorageSpec::is_modelled)
+    }
+
     /// The study with this factor of slow motion. If it was open, the warm-up, the duration, limits of jobs, and the lengths of
     /// rates and of a search's steps, which were modelled time until now, become as many times longer.
     pub fn at(&self, time: f64) -> Study {

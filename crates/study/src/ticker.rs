@@ -1,11 +1,11 @@
-//! A thread that does one thing again and again while a cell is measured.
+//! A thread that does one thing again and again.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// It ends when this is dropped.
-pub(super) struct Ticker {
+pub(crate) struct Ticker {
     over: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -13,7 +13,7 @@ pub(super) struct Ticker {
 impl Ticker {
     /// `begin` runs on the new thread, and gives what to do each time, which says after what pause to do it again. Nothing is done where no
     /// thread can be had.
-    pub(super) fn start<Each: FnMut() -> Duration>(
+    pub(crate) fn start<Each: FnMut() -> Duration>(
         name: &str,
         first: Duration,
         begin: impl FnOnce() -> Option<Each> + Send + 'static,
