@@ -240,7 +240,7 @@ fn a_cell_that_fails_is_recorded_with_its_reason() {
     }
     let playground = Playground::new();
     // Only its system finds out that a disk has no room for its files; the other storage goes on.
-    let _disk = SmallFileSystem::mount(playground.path("disk"), "nr_inodes=3");
+    let disk = SmallFileSystem::mount(playground.path("disk"), "nr_inodes=3");
     let study = TINY_STUDY
         .replace(
             "devices = [{ medium = \"ssd-sata\", count = 2, capacity = \"512 MiB\" }]\nlayout = \"stripe\"",
@@ -260,6 +260,8 @@ fn a_cell_that_fails_is_recorded_with_its_reason() {
         }
     }
     assert!(stdout(&output).contains("No space left"), "{}", stdout(&output));
+    assert_eq!(std::fs::read_dir(playground.path("disk")).unwrap().count(), 0);
+    drop(disk);
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 

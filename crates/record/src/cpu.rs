@@ -102,4 +102,12 @@ pub struct CpuRecord {
     /// cells of the run. A core that a hypervisor shares with another guest takes longer. Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_probe_us: Option<f64>,
+    /// How often a thread of ours made the kernel choose again who runs on the system's CPUs, a thousand times a second on each that hardly ever rested.
+    /// None where all of them rested, and where no thread of ours may outrank others.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub extra_ticks: u64,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }

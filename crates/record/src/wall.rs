@@ -63,10 +63,10 @@ pub struct WallRecord {
     /// Those of them that were not, since it was stopped: they are in the estimate.
     #[serde(default, skip_serializing_if = "is_none")]
     pub left: u64,
-    /// Before the cells, until the factor of slow motion was known: this host's CPUs measured, the fastest device tried. In neither of the two that
+    /// Before the cells: this host's CPUs measured, and where the factor of slow motion was open, the fastest device tried. In neither of the two that
     /// follow.
     #[serde(default, skip_serializing_if = "is_nothing")]
-    pub choosing_s: f64,
+    pub measuring_host_s: f64,
     /// Of these cells; where the run began again in slower motion, at the factor that it came to.
     pub estimated: WallParts,
     pub took: WallParts,
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!((estimated.total_s(), took.total_s()), (430.0, 420.0));
         assert_eq!(record.furthest_off(), ("loading data", 20.0, 100.0));
         let text = serde_json::to_string(&record).unwrap();
-        assert!(["given_up_s", "left", "choosing_s"].iter().all(|key| !text.contains(key)), "{text}");
+        assert!(["given_up_s", "left", "measuring_host_s"].iter().all(|key| !text.contains(key)), "{text}");
         assert_eq!(serde_json::from_str::<WallRecord>(&text).unwrap(), record);
     }
 }

@@ -74,6 +74,9 @@ impl Directories {
         let note = self.registry.note(Resource::Tree { path: directory.clone() })?;
         if let Err(error) = Folder::make_new(&directory, Access::Private) {
             self.registry.forget(note);
+            if underlay_files::is_storage_failure(&error) {
+                return Err(AttachError::io("make a folder in", path, error));
+            }
             return Err(AttachError::failed(format!(
                 "{} can't be written to: {error}. Name a directory that this user may write to",
                 path.display()

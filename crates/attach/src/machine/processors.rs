@@ -148,15 +148,16 @@ impl CpuTimes {
     /// # Errors
     /// When it can't be read, or does not have one of `cpus`.
     pub fn of(cpus: &Processors) -> Result<CpuTimes, AttachError> {
-        let path = Path::new("/proc/stat");
-        let text = fs::read_to_string(path).map_err(|error| AttachError::io("read", path, error))?;
-        // SAFETY: sysconf only reads; it has no preconditions.
-        let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-        parse_stat(&text, cpus, u64::try_from(ticks_per_s).unwrap_or(0).max(1)).map_err(|cpu| {
-            AttachError::failed(format!(
-                "/proc/stat has no times of CPU {cpu}: leave it out if it is offline"
-            ))
-        })
+        times_in(&stat()?, cpus)
+    }
+
+    /// Those of each by itself, in the order of the set, from one look.
+    ///
+    /// # Errors
+    /// As [`of`](CpuTimes::of).
+    pub fn of_each(cpus: &Processors) -> Result<Vec<CpuTimes>, AttachError> {
+        let text = stat()?;
+        cpus.iter().map(|cpu| times_in(&text, &[cpu].into_iter().collect())).collect()
     }
 
     /// What they did after `earlier`.
@@ -169,6 +170,19 @@ impl CpuTimes {
             stolen: self.stolen.saturating_sub(earlier.stolen),
         }
     }
+}
+
+fn stat() -> Result<String, AttachError> {
+    let path = Path::new("/proc/stat");
+    fs::read_to_string(path).map_err(|error| AttachError::io("read", path, error))
+}
+
+fn times_in(stat: &str, cpus: &Processors) -> Result<CpuTimes, AttachError> {
+    // SAFETY: sysconf only reads; it has no preconditions.
+    let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    parse_stat(stat, cpus, u64::try_from(ticks_per_s).unwrap_or(0).max(1)).map_err(|cpu| {
+        AttachError::failed(format!("/proc/stat has no times of CPU {cpu}: leave it out if it is offline"))
+    })
 }
 
 /// The times of `cpus` from the text of `/proc/stat`, or the first CPU that it does not have:

@@ -131,7 +131,7 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
 
 /// An estimate that is further off than this was no help.
 const GOOD_ESTIMATE: f64 = 1.5;
-/// Choosing the factor takes some seconds on a quiet host.
+/// On a quiet host that takes some seconds.
 const WORTH_TELLING_S: f64 = 5.0;
 
 /// `took 10 min 38 s, estimated 11 min 46 s`, with what is to blame where every cell was measured and the two are far from each other.
@@ -141,7 +141,7 @@ fn told(wall: &WallRecord, is_complete: bool) -> String {
     let mut told = format!("took {}, estimated {}", words(took_s), words(estimated_s));
     let before = [
         // What is a moment is not worth a word.
-        (wall.choosing_s >= WORTH_TELLING_S, wall.choosing_s, "of choosing the factor"),
+        (wall.measuring_host_s >= WORTH_TELLING_S, wall.measuring_host_s, "of measuring this host"),
         (wall.given_up_s > 0.0, wall.given_up_s, "in motion that was too fast"),
     ];
     let before = before.into_iter().filter(|(is_told, ..)| *is_told);
@@ -187,13 +187,13 @@ mod tests {
             "{}",
             told(&wall, false)
         );
-        wall.choosing_s = 51.0;
+        wall.measuring_host_s = 51.0;
         let both = told(&wall, false);
         assert!(
-            both.ends_with(", after 51 s of choosing the factor and 1 min in motion that was too fast"),
+            both.ends_with(", after 51 s of measuring this host and 1 min in motion that was too fast"),
             "{both}"
         );
-        wall.choosing_s = 0.0;
+        wall.measuring_host_s = 0.0;
         assert_eq!(
             told(&wall, true),
             "took 11 min 40 s, estimated 6 min 40 s, after 1 min in motion that was too fast: loading data took 6 min 40 s, estimated \

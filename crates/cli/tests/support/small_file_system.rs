@@ -1,18 +1,18 @@
 //! A small file system, gone with its value.
 
 /// In memory, as large and with as many files as it may.
-pub struct SmallFileSystem(std::path::PathBuf);
+pub(crate) struct SmallFileSystem(std::path::PathBuf);
 
 impl SmallFileSystem {
     /// `limits` as the kernel takes them: `size=64m`.
-    pub fn mount(path: std::path::PathBuf, limits: &str) -> SmallFileSystem {
+    pub(crate) fn mount(path: std::path::PathBuf, limits: &str) -> SmallFileSystem {
         std::fs::create_dir(&path).unwrap();
         let mounted = SmallFileSystem(path);
         mounted.run(&["mount", "-t", "tmpfs", "-o", limits, "tmpfs"]);
         mounted
     }
 
-    pub fn grow(&self, size: &str) {
+    pub(crate) fn grow(&self, size: &str) {
         self.run(&["mount", "-o", &format!("remount,size={size}")]);
     }
 

@@ -147,6 +147,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             emulation_stolen_share: 0.0,
             emulation_waiting_threads: None,
             speed_probe_us: None,
+            extra_ticks: 0,
         }),
         storage: StorageRecord {
             attachment: "none".to_owned(),

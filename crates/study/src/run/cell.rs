@@ -24,7 +24,7 @@ use super::attached::Storages;
 use super::cell_folder::{CellFolder, still_in_use};
 use super::cell_plan::{CellPlan, settings};
 use super::certificate::{Callers, Evidence, OutsideOfEvents, Searching, certify};
-use super::cpu::{self, CpuMeter, share_of};
+use super::cpu::{CpuMeter, share_of};
 use super::dataset::Datasets;
 use super::directory::scratch_of;
 use super::drive::{self, Keep};
@@ -92,7 +92,6 @@ impl Observed {
         record.layers = self.taken.layers;
         record.network = self.taken.network;
         record.cpu = self.taken.cpu;
-        let short_slices = record.cpu.as_ref().and_then(cpu::short_slices);
         record.paths = self.taken.paths;
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
@@ -103,7 +102,6 @@ impl Observed {
         record.read_back = self.read_back;
         record.warnings = self.warnings;
         record.warnings.extend(self.taken.warnings);
-        record.warnings.extend(short_slices);
         let unset =
             record.memory.dirty_limits.iter().filter_map(|limit| Some((limit, limit.reason.as_ref()?)));
         record.warnings.extend(unset.map(|(DirtyLimitRecord { storage, .. }, reason)| {

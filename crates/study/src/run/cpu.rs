@@ -20,6 +20,7 @@ pub(super) struct Counters {
     servers: Vec<Option<CpuUsage>>,
     speed: Probed,
     waited: Waited,
+    ticks: u64,
 }
 
 impl Counters {
@@ -31,6 +32,7 @@ impl Counters {
             servers: meter.session.cpu_usage(),
             speed: meter.probe.read(),
             waited: meter.waits.read(),
+            ticks: meter.ticks.as_ref().map_or(0, Ticks::count),
         })
     }
 }
@@ -43,7 +45,8 @@ pub(super) struct CpuMeter<'a> {
     servers: u32,
     probe: SpeedProbe,
     waits: WaitProbe,
-    _ticks: Ticks,
+    /// `None` where they would be no help: real storage takes no modelled time, and is measured as the host is.
+    ticks: Option<Ticks>,
 }
 
 impl<'a> CpuMeter<'a> {
@@ -57,16 +60,8 @@ impl<'a> CpuMeter<'a> {
         let share = share_of(plan, placement)?;
         let probe = SpeedProbe::on(&share.cpu.cpus);
         let waits = WaitProbe::on(&placement.emulation);
-        let ticks = Ticks::on(&share.cpu.cpus);
-        Some(CpuMeter {
-            placement,
-            session,
-            share,
-            servers: plan.system.servers,
-            probe,
-            waits,
-            _ticks: ticks,
-        })
+        let ticks = plan.storage.is_modelled().then(|| Ticks::beside(&share)).flatten();
+        Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe, waits, ticks })
     }
 
     pub(super) fn read(&self) -> Result<Counters, AttachError> {
@@ -133,6 +128,7 @@ impl<'a> CpuMeter<'a> {
             emulation_stolen_share: share(emulation.stolen, self.placement.emulation.len()),
             emulation_waiting_threads: waiting_threads,
             speed_probe_us: ended.speed.mean_since_us(began.speed),
+            extra_ticks: ended.ticks.saturating_sub(began.ticks),
         }
     }
 }
@@ -158,23 +154,6 @@ pub(super) fn share_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Sha
     let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
     let SystemSpec { nodes, servers, .. } = *plan.system;
     Some(placement.share(machine.cores, nodes, servers, plan.scale.time))
-}
-
-/// A quota below this share of a CPU comes in slices of the kernel's least, 1 ms, and far apart. RocksDB with all its cores busy did as much at an
-/// eighth of a CPU as at a 32nd, and 18 % less at a 48th.
-const SMALL_SHARE: f64 = 0.025;
-/// In so many of its periods a system uses up its quota that is held up by its cores.
-const MOSTLY: f64 = 0.5;
-
-/// That slow motion costs a system that wants all of its cores more than it should, in words.
-pub(super) fn short_slices(cpu: &CpuRecord) -> Option<String> {
-    (cpu.due_cpus < SMALL_SHARE && cpu.throttled_share > MOSTLY).then(|| {
-        format!(
-            "its cores held the system up, and they are {:.1} % of a CPU here, a millisecond at a time with cold caches: it may do up to a fifth more in faster \
-             motion, on a host with more idle CPUs",
-            cpu.due_cpus * 100.0
-        )
-    })
 }
 
 /// A system that uses less than this share of what it could have is not short of CPU.

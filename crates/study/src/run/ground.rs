@@ -2,15 +2,17 @@
 //! host can hold a system to its memory and CPUs.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
 
-use underlay_attach::{Missing, Registry, budget};
+use underlay_attach::{AttachError, Missing, Registry, budget};
 use underlay_record::PlannedCell;
 
 use super::storage::attach_paths;
 use super::{Observer, RunError};
 use crate::spec::{StorageSource, StorageSpec, Study};
 
-/// Refuses a run that names a real directory in which nothing can be made. `left` are the cells that are still to be run.
+/// Refuses a run that names a real directory in which nothing can be made. `left` are the cells that are still to be run. Roles have no real ones.
 pub(super) fn check<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
@@ -18,8 +20,30 @@ pub(super) fn check<'a>(
 ) -> Result<(), RunError> {
     for storage in of(study, left).filter(|storage| matches!(storage.source, StorageSource::Paths(_))) {
         // As a cell does it: a fresh folder in each, which goes again.
-        attach_paths(storage, registry)
-            .map_err(|error| RunError::Mistake(format!("[storage.{}]: {error}", storage.name)))?;
+        attach_paths(storage, registry).map_err(|error| {
+            let text = format!("[storage.{}]: {error}", storage.name);
+            match error {
+                AttachError::Io { source, .. } if underlay_files::is_storage_failure(&source) => {
+                    RunError::Failed(text)
+                }
+                _ => RunError::Mistake(text),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Refuses a `--work` below which no folder can be, and makes none.
+pub(super) fn check_work(work: &Path) -> Result<(), RunError> {
+    let refused = |problem: String| RunError::Mistake(format!("--work {}: {problem}", work.display()));
+    let absolute = std::path::absolute(work).map_err(|error| refused(error.to_string()))?;
+    for path in absolute.ancestors() {
+        match path.metadata() {
+            Ok(found) if found.is_dir() => return Ok(()),
+            Ok(_) => return Err(refused(format!("{} is not a directory", path.display()))),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(refused(format!("{}: {error}", path.display()))),
+        }
     }
     Ok(())
 }
@@ -37,7 +61,7 @@ pub(super) fn tell_what_holds_nothing<'a>(
     }
     let tell = |what: &str, Missing { what: missing, remedy }: Missing| {
         observer.notice(&format!(
-            "nothing can hold a system to its {what} here, so that cells will be doubtful: {missing}; {remedy}"
+            "nothing here can hold a system to its {what}, so cells will be doubtful. Missing: {missing}; {remedy}"
         ));
     };
     if let Err(missing) = budget::probe() {
@@ -49,12 +73,11 @@ pub(super) fn tell_what_holds_nothing<'a>(
     }
 }
 
-/// The storages of these cells, and those that roles of a system have.
+/// The storages of these cells.
 fn of<'s, 'a>(
     study: &'s Study,
     cells: impl Iterator<Item = &'a PlannedCell>,
 ) -> impl Iterator<Item = &'s StorageSpec> {
     let names: BTreeSet<&str> = cells.map(|planned| planned.cell.storage.as_str()).collect();
-    let compared = study.storages.iter().filter(move |storage| names.contains(storage.name.as_str()));
-    compared.chain(&study.role_storages)
+    study.storages.iter().filter(move |storage| names.contains(storage.name.as_str()))
 }

@@ -57,8 +57,8 @@ struct Begun {
     awake: Option<Awake>,
     paced: Paced,
     elsewhere: Option<OwnFolder>,
-    /// See [`WallRecord::choosing_s`].
-    choosing_s: f64,
+    /// See [`WallRecord::measuring_host_s`].
+    measuring_host_s: f64,
 }
 
 fn begin(
@@ -73,15 +73,16 @@ fn begin(
     space::check(study, plan.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let registry = registry()?;
     ground::check(study, plan.iter(), &registry)?;
-    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
+    options.work.as_deref().map_or(Ok(()), ground::check_work)?;
     ground::tell_what_holds_nothing(study, plan.iter(), observer);
     // Before the first device is measured, and until the run ends.
     let awake = keep_awake(study);
     let expected_s = |paced: &Study| estimate_s(paced, &selections);
     let since = Instant::now();
     let paced = slow_motion::begin(study, options, &registry, observer, stop, &expected_s)?;
-    let choosing_s = since.elapsed().as_secs_f64();
-    Ok(Begun { limits, selections, registry, awake, paced, elsewhere, choosing_s })
+    let measuring_host_s = paced.placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
+    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
+    Ok(Begun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s })
 }
 
 /// How long all that is selected takes at the study's factor.
@@ -98,7 +99,7 @@ fn run_new(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let Begun { limits, selections, registry, awake, paced, elsewhere, choosing_s } = begun;
+    let Begun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s } = begun;
     let Paced { study: paced, slow_motion, placement } = paced;
     let HostInfo { machine, versions } = HostInfo::of(study, awake.as_ref());
     let mut run = Run {
@@ -129,7 +130,8 @@ fn run_new(
     };
     // Before the first cell: a run that is killed can then be resumed with the study it began with.
     directory.write_run(&run)?;
-    let site = Site { directory, elsewhere, registry, placement, awake, choosing_s };
+    let missing = (0..run.plan.len()).collect();
+    let site = Site { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
     run_what_is_left(study, paced, &mut run, &selections, site, observer, stop)
 }
 
@@ -186,15 +188,23 @@ pub fn resume(
     run.plan = planned.plan(&paced);
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
+    let missing = round::left_of(&run, &|_| true, &directory, observer)?;
+    let planned = missing.iter().map(|&position| &run.plan[position]);
+    let left: Vec<_> = planned.filter(|planned| now.has(planned, paced.run.repetitions)).cloned().collect();
+    // As of a new run: what is refused is refused before anything is measured or written.
+    space::check(&paced, left.iter(), options.work.as_deref().unwrap_or(directory.path()))?;
+    ground::check(&paced, left.iter(), &registry)?;
+    options.work.as_deref().map_or(Ok(()), ground::check_work)?;
+    ground::tell_what_holds_nothing(&paced, left.iter(), observer);
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
     let awake = keep_awake(&study);
     let since = Instant::now();
     let placement = slow_motion::placement(&study)?;
-    let choosing_s = since.elapsed().as_secs_f64();
+    let measuring_host_s = placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     // Before the first cell, so that the report of a run that is killed has all that is planned.
     directory.write_run(&run)?;
-    let site = Site { directory, elsewhere, registry, placement, awake, choosing_s };
+    let site = Site { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
     run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
 }
 
@@ -218,13 +228,15 @@ pub fn study_of(directory: &Path) -> Result<String, RunError> {
 /// Where a run is kept, and what it runs on.
 struct Site {
     directory: RunDirectory,
+    /// The positions in the plan of all cells that are not on record yet, whoever wants them.
+    missing: Vec<usize>,
     /// Of `--work`.
     elsewhere: Option<OwnFolder>,
     registry: Registry,
     placement: Option<Placement>,
     /// `None` where this host's CPUs may sleep as they like.
     awake: Option<Awake>,
-    choosing_s: f64,
+    measuring_host_s: f64,
 }
 
 /// Runs what is left, and all of it again in slower motion as often as the first repetition shows that this host is too slow.
@@ -264,19 +276,13 @@ fn run_rounds(
     observer: &dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    let Site { directory, elsewhere, registry, mut placement, awake, choosing_s } = site;
+    let Site { directory, missing, elsewhere, registry, mut placement, awake, measuring_host_s } = site;
     let is_wanted = |planned: &PlannedCell| wanted.has(planned, study.run.repetitions);
-    let missing = round::left_of(run, &|_| true, &directory, observer)?;
     // Long work is not thrown away: once a later repetition is on record, of whichever cell, the factor stays.
     let is_finished = |position: &usize| !missing.contains(position);
     // And neither is what this call would not measure again (`--only`).
     let is_settled = (0..run.plan.len())
         .any(|at| is_finished(&at) && (run.plan[at].repetition > 1 || !is_wanted(&run.plan[at])));
-    let left: Vec<usize> = missing.iter().copied().filter(|&at| is_wanted(&run.plan[at])).collect();
-    let place = elsewhere.as_ref().map_or(directory.path(), OwnFolder::path);
-    let planned = || left.iter().map(|&position| &run.plan[position]);
-    space::check(&paced, planned(), place)?;
-    ground::check(&paced, planned(), &registry)?;
     let work = match elsewhere {
         Some(work) => work,
         None => make_work(&directory, &registry)?,
@@ -324,7 +330,7 @@ fn run_rounds(
     let Times { expected: estimated, cells, took, given_up_s } = clock.all();
     if cells > 0 {
         let (cells, left) = (cells as u64, outcome.left as u64);
-        let wall = WallRecord { started_at, cells, left, choosing_s, estimated, took, given_up_s };
+        let wall = WallRecord { started_at, cells, left, measuring_host_s, estimated, took, given_up_s };
         run.walls.push(wall.clone());
         outcome.wall = Some(wall);
         // The cells are on record, which is worth more than this.

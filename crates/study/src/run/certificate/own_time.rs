@@ -129,6 +129,7 @@ mod tests {
             emulation_stolen_share: 0.0,
             emulation_waiting_threads: None,
             speed_probe_us: None,
+            extra_ticks: 0,
         }
     }
 

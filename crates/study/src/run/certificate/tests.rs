@@ -283,6 +283,7 @@ fn cpu_record(
         emulation_stolen_share,
         emulation_waiting_threads,
         speed_probe_us: None,
+        extra_ticks: 0,
         waited_share,
     }
 }
@@ -365,13 +366,17 @@ fn few_operations_are_held_up_only_where_no_time_is_left() {
 }
 
 #[test]
-fn a_quota_in_short_slices_is_told() {
-    let told = |due_cpus: f64, throttled_share: f64| {
+fn a_system_that_wants_more_than_short_slices_is_doubtful() {
+    let checked = |due_cpus: f64, throttled_share: f64| {
         let cpu = cpu_record(0.0, 0.5, "cgroup v2", None, (0.0, None));
-        crate::run::cpu::short_slices(&CpuRecord { due_cpus, throttled_share, ..cpu })
+        let certificate = certificate_on(&CpuRecord { due_cpus, throttled_share, ..cpu });
+        certificate.checks.into_iter().find(|check| check.name == "CPU slices")
     };
-    assert!(told(1.0 / 48.0, 1.0).unwrap().contains("2.1 % of a CPU"));
-    assert_eq!((told(1.0 / 32.0, 1.0), told(1.0 / 48.0, 0.1)), (None, None));
+    let wanting = checked(1.0 / 48.0, 1.0).unwrap();
+    assert!(!wanting.passed && wanting.finding.contains("2.1 % of a CPU"), "{}", wanting.finding);
+    assert!(!processors::is_mended("CPU slices"), "slower motion has shorter ones");
+    assert!(checked(1.0 / 48.0, 0.1).unwrap().passed);
+    assert_eq!(checked(1.0 / 32.0, 1.0), None);
 }
 
 #[test]
