@@ -102,7 +102,7 @@ impl Observer for Terminal {
         let wall = quantity::duration(expected.as_secs_f64());
         state.say(&match finished {
             0 => format!("{cells}, about {wall}"),
-            _ if finished == total => format!("all {cells} are done: nothing left to run"),
+            _ if finished == total => format!("nothing left to run: {cells} done"),
             _ => format!("{cells}, {finished} of them done, about {wall} left"),
         });
     }

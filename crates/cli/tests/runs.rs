@@ -287,9 +287,29 @@ fn what_a_run_can_not_use_is_found_at_its_beginning() {
     let refused = playground.output(&["run", "null.toml", "--out", "out", "--work", "file"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
     assert!(!stderr(&refused).contains("measuring"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("--work file"), "{}", stderr(&refused));
     assert!(!playground.path("out").exists());
-    assert_eq!(playground.left_behind(), [""; 0]);
     assert_eq!(std::fs::read_dir(playground.path("disk")).unwrap().count(), 0);
+
+    // A run that goes on is as it was where it is refused.
+    let begun = ["run", "null.toml", "--out", "out", "--only", "mix=a,threads=1", "--work", "new/for/it"];
+    let begun = playground.output(&begun);
+    assert!(begun.status.success(), "{}", stderr(&begun));
+    assert!(!playground.path("new").exists());
+    let head = || std::fs::read(playground.path("out/run.json")).unwrap();
+    let before = head();
+    std::fs::remove_dir(playground.path("disk")).unwrap();
+    let refused = playground.output(&["run", "--resume", "out", "--work", "new/for/it"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("/disk"), "{}", stderr(&refused));
+    assert!(!stderr(&refused).contains("measuring"), "{}", stderr(&refused));
+    assert_eq!(head(), before);
+    assert!(!playground.path("out/lock").exists() && !playground.path("new").exists());
+    // What is done needs no disk any more.
+    let done = playground.output(&["run", "--resume", "out", "--only", "mix=a,threads=1"]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert!(stderr(&done).contains("nothing left to run"), "{}", stderr(&done));
+    assert_eq!(playground.left_behind(), [""; 0]);
 }
 
 /// Without FUSE or privileges every cell is recorded as one that cannot run here, with the remedy.

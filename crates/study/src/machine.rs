@@ -12,7 +12,7 @@ pub use factor::{
     Chosen, busy_with_others, choose, factor_for, least_factor, left_at_wall_time, next_factor,
     too_many_cores_here, weigh, weigh_devices,
 };
-pub use placement::{Placement, Share};
+pub use placement::{Placement, SMALL_SHARE, Share};
 pub(crate) use ticks::Ticks;
 
 /// The share of the system's CPUs that is left free: the kernel's own work on the devices runs there too, and what a hypervisor

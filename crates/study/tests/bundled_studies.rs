@@ -90,7 +90,10 @@ fn what_slow_motion_breaks_is_told() {
                 [workload.w]\nmixes = [\"c\"]\nrecords = 1000\nthreads = 4\n[machine]\ncores = 16\n";
     let ring = Study::parse("ring.toml", ring, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let told = machine::left_at_wall_time(&ring.at(64.0)).join(" ");
-    assert!(told.contains("counts as down"), "{told}");
+    assert!(told.contains("counts as down") && !told.contains("of a CPU here"), "{told}");
+    // 48 cores as a quota of a few thousandths.
+    let told = machine::left_at_wall_time(&ring.at(2000.0)).join(" ");
+    assert!(told.contains("the cores of ring are 2.4 % of a CPU here"), "{told}");
 }
 
 #[test]

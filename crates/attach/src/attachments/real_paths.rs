@@ -70,6 +70,13 @@ impl Directories {
         if !parent.is_dir() {
             return Err(AttachError::failed(format!("{} is not a directory", path.display())));
         }
+        if self.made.iter().any(|(made, _)| made.parent() == Some(&parent)) {
+            return Err(AttachError::failed(format!(
+                "{} is {}, which another path of this storage is as well: name each directory once",
+                path.display(),
+                parent.display()
+            )));
+        }
         let directory = parent.join(underlay_files::unique_name("underlay"));
         let note = self.registry.note(Resource::Tree { path: directory.clone() })?;
         if let Err(error) = Folder::make_new(&directory, Access::Private) {
@@ -77,10 +84,15 @@ impl Directories {
             if underlay_files::is_storage_failure(&error) {
                 return Err(AttachError::io("make a folder in", path, error));
             }
-            return Err(AttachError::failed(format!(
-                "{} can't be written to: {error}. Name a directory that this user may write to",
-                path.display()
-            )));
+            // One that is refused because others could exchange it says what to do.
+            let advice = match error.raw_os_error() {
+                Some(_) => format!(
+                    "{} can't be written to: {error}. Name a directory that this user may write to",
+                    path.display()
+                ),
+                None => error.to_string(),
+            };
+            return Err(AttachError::failed(advice));
         }
         if let Some(device) = RealDevice::below(&directory)
             && !self.devices.contains(&device)

@@ -142,7 +142,7 @@ fn told(wall: &WallRecord, is_complete: bool) -> String {
     let before = [
         // What is a moment is not worth a word.
         (wall.measuring_host_s >= WORTH_TELLING_S, wall.measuring_host_s, "of measuring this host"),
-        (wall.given_up_s > 0.0, wall.given_up_s, "in motion that was too fast"),
+        (wall.given_up_s > 0.0, wall.given_up_s, "in slow motion that was too fast"),
     ];
     let before = before.into_iter().filter(|(is_told, ..)| *is_told);
     let before: Vec<_> = before.map(|(_, seconds, what)| format!("{} {what}", words(seconds))).collect();
@@ -183,20 +183,20 @@ mod tests {
         wall.took.load_s = 400.0;
         wall.given_up_s = 60.0;
         assert!(
-            told(&wall, false).ends_with(", after 1 min in motion that was too fast"),
+            told(&wall, false).ends_with(", after 1 min in slow motion that was too fast"),
             "{}",
             told(&wall, false)
         );
         wall.measuring_host_s = 51.0;
         let both = told(&wall, false);
         assert!(
-            both.ends_with(", after 51 s of measuring this host and 1 min in motion that was too fast"),
+            both.ends_with(", after 51 s of measuring this host and 1 min in slow motion that was too fast"),
             "{both}"
         );
         wall.measuring_host_s = 0.0;
         assert_eq!(
             told(&wall, true),
-            "took 11 min 40 s, estimated 6 min 40 s, after 1 min in motion that was too fast: loading data took 6 min 40 s, estimated \
+            "took 11 min 40 s, estimated 6 min 40 s, after 1 min in slow motion that was too fast: loading data took 6 min 40 s, estimated \
              1 min 40 s"
         );
     }

@@ -6,7 +6,7 @@ use underlay_attach::{AttachError, Missing, Registry};
 use underlay_record::{ChosenBy, SlowMotion};
 
 use super::fastest::{Trial, Verdict};
-use super::placement::Placement;
+use super::placement::{Placement, SMALL_SHARE};
 use super::ticks::Ticks;
 use crate::spec::{MAX_TIME, Study, SystemSpec};
 
@@ -213,7 +213,21 @@ pub fn left_at_wall_time(study: &Study) -> Vec<String> {
         let settings = system.with_nodes(system.settings.clone());
         Some(found.left_at_wall_time(&settings, study.scale.time))
     };
-    study.systems.iter().filter_map(of_system).flatten().collect()
+    let clocks = study.systems.iter().filter_map(of_system).flatten();
+    clocks.chain(study.systems.iter().filter_map(|system| in_short_slices(study, system))).collect()
+}
+
+/// That a server's cores come in slices so short that they do less.
+fn in_short_slices(study: &Study, system: &SystemSpec) -> Option<String> {
+    let cores = f64::from(study.machine?.cores) * f64::from(system.nodes);
+    let cpus = cores / study.scale.time;
+    (cpus < SMALL_SHARE).then(|| {
+        format!(
+            "the cores of {} are {:.1} % of a CPU here, a millisecond at a time: cells in which they hold the system up will be doubtful",
+            system.name,
+            cpus * 100.0
+        )
+    })
 }
 
 /// The next larger factor; `None` beyond the largest.

@@ -32,7 +32,7 @@ pub struct RunDirectory {
     /// Whether the directory of its cells was made for it.
     makes_cells: bool,
     /// Keeps the lock; the kernel lets go of it however the process ends.
-    _lock: File,
+    lock: File,
 }
 
 impl RunDirectory {
@@ -47,14 +47,16 @@ impl RunDirectory {
             Folder::make(path, Access::Readable).map_err(|error| cannot("keep a run in", path, &error))?;
         // Before anything else: whoever gives its new run up meanwhile takes away only what it made while it had the lock.
         let lock = lock(&folder)?;
-        check_new(path)?;
+        check_new(path).inspect_err(|_| {
+            let _ = folder.remove_file(LOCK);
+        })?;
         let makes_cells = !folder.has(CELLS);
         let cells = folder.make_inner(CELLS, Access::Readable);
         let cells = cells.map_err(|error| {
             let _ = folder.remove_file(LOCK);
             cannot("make", &path.join(CELLS), &error)
         })?;
-        Ok(RunDirectory { folder, cells, made, makes_cells, _lock: lock })
+        Ok(RunDirectory { folder, cells, made, makes_cells, lock })
     }
 
     /// Takes away what [`create`](RunDirectory::create) made of a run that was refused before it began.
@@ -81,7 +83,7 @@ impl RunDirectory {
         let lock = lock(&folder)?;
         // Of a process that was killed while it wrote them: raw logs may be long.
         cells.remove_parts().map_err(|error| cannot("tidy", cells.path(), &error))?;
-        Ok(RunDirectory { folder, cells, made: Vec::new(), makes_cells: false, _lock: lock })
+        Ok(RunDirectory { folder, cells, made: Vec::new(), makes_cells: false, lock })
     }
 
     /// Absolute: a daemon that takes images by it has another working directory.
@@ -199,9 +201,17 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Removes the lock's file; the lock itself goes with this value.
-    pub fn remove_lock(&self) {
-        let _ = self.folder.remove_file(LOCK);
+    /// Removes the lock's file, unless it is another process's by now; the lock itself goes with this value.
+    fn remove_lock(&self) {
+        if self.folder.holds(LOCK, &self.lock) {
+            let _ = self.folder.remove_file(LOCK);
+        }
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        self.remove_lock();
     }
 }
 

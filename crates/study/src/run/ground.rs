@@ -2,8 +2,6 @@
 //! host can hold a system to its memory and CPUs.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
-use std::path::Path;
 
 use underlay_attach::{AttachError, Missing, Registry, budget};
 use underlay_record::PlannedCell;
@@ -22,30 +20,15 @@ pub(super) fn check<'a>(
         // As a cell does it: a fresh folder in each, which goes again.
         attach_paths(storage, registry).map_err(|error| {
             let text = format!("[storage.{}]: {error}", storage.name);
-            match error {
-                AttachError::Io { source, .. } if underlay_files::is_storage_failure(&source) => {
-                    RunError::Failed(text)
-                }
-                _ => RunError::Mistake(text),
-            }
+            if is_storage_failure(&error) { RunError::Failed(text) } else { RunError::Mistake(text) }
         })?;
     }
     Ok(())
 }
 
-/// Refuses a `--work` below which no folder can be, and makes none.
-pub(super) fn check_work(work: &Path) -> Result<(), RunError> {
-    let refused = |problem: String| RunError::Mistake(format!("--work {}: {problem}", work.display()));
-    let absolute = std::path::absolute(work).map_err(|error| refused(error.to_string()))?;
-    for path in absolute.ancestors() {
-        match path.metadata() {
-            Ok(found) if found.is_dir() => return Ok(()),
-            Ok(_) => return Err(refused(format!("{} is not a directory", path.display()))),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(refused(format!("{}: {error}", path.display()))),
-        }
-    }
-    Ok(())
+/// Whether a disk failed or is full, which no user's mistake is.
+pub(super) fn is_storage_failure(error: &AttachError) -> bool {
+    matches!(error, AttachError::Io { source, .. } if underlay_files::is_storage_failure(source))
 }
 
 /// Says what this host lacks to hold systems to their memory and CPUs: their cells will be doubtful for it, and nobody should have to wait for
@@ -64,12 +47,12 @@ pub(super) fn tell_what_holds_nothing<'a>(
             "nothing here can hold a system to its {what}, so cells will be doubtful. Missing: {missing}; {remedy}"
         ));
     };
-    if let Err(missing) = budget::probe() {
-        tell("memory", missing);
-    } else if study.machine.is_some()
-        && let Err(missing) = budget::probe_cpu()
-    {
-        tell("CPUs", missing);
+    let cpus = if study.machine.is_some() { budget::probe_cpu().err() } else { None };
+    match (budget::probe(), cpus) {
+        (Err(missing), None) => tell("memory", missing),
+        (Err(missing), Some(_)) => tell("memory and its CPUs", missing),
+        (Ok(_), Some(missing)) => tell("CPUs", missing),
+        (Ok(_), None) => {}
     }
 }
 

@@ -73,7 +73,7 @@ fn begin(
     space::check(study, plan.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let registry = registry()?;
     ground::check(study, plan.iter(), &registry)?;
-    options.work.as_deref().map_or(Ok(()), ground::check_work)?;
+    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
     ground::tell_what_holds_nothing(study, plan.iter(), observer);
     // Before the first device is measured, and until the run ends.
     let awake = keep_awake(study);
@@ -81,7 +81,6 @@ fn begin(
     let since = Instant::now();
     let paced = slow_motion::begin(study, options, &registry, observer, stop, &expected_s)?;
     let measuring_host_s = paced.placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
-    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
     Ok(Begun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s })
 }
 
@@ -179,7 +178,8 @@ pub fn resume(
         let had = run.limits.iter().map(Limit::in_words).collect::<Vec<_>>().join("; ");
         let had = if had.is_empty() { "the whole study".to_owned() } else { had };
         let what = if asked.is_whole() { "the whole study".to_owned() } else { asked.in_words() };
-        observer.notice(&format!("the run was begun with {had}; what is missing of {what} is run now"));
+        observer
+            .notice(&format!("this run was started with {had}; now running what is still missing of {what}"));
     }
     run.limits = extended(&paced, &run.limits, asked);
     let planned = Selections::of(&paced, &run.limits).map_err(RunError::Mistake)?;
@@ -194,12 +194,14 @@ pub fn resume(
     // As of a new run: what is refused is refused before anything is measured or written.
     space::check(&paced, left.iter(), options.work.as_deref().unwrap_or(directory.path()))?;
     ground::check(&paced, left.iter(), &registry)?;
-    options.work.as_deref().map_or(Ok(()), ground::check_work)?;
-    ground::tell_what_holds_nothing(&paced, left.iter(), observer);
     let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
+    ground::tell_what_holds_nothing(&paced, left.iter(), observer);
     let awake = keep_awake(&study);
     let since = Instant::now();
-    let placement = slow_motion::placement(&study)?;
+    let placement = match left.is_empty() {
+        true => None,
+        false => slow_motion::placement(&study, observer)?,
+    };
     let measuring_host_s = placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     // Before the first cell, so that the report of a run that is killed has all that is planned.
@@ -311,7 +313,7 @@ fn run_rounds(
             Ended::Done(outcome) => break outcome,
             Ended::TooFast { given_up, next } => {
                 // Other programs may have come or gone, and with them the CPUs that are free.
-                placement = slow_motion::placement(study)?;
+                placement = slow_motion::placement(study, observer)?;
                 if stop.load(Ordering::Relaxed) {
                     // Before anything is thrown away: a resumed run goes on with what there is.
                     return Err(RunError::Stopped);
@@ -340,15 +342,18 @@ fn run_rounds(
     }
     // The lock outlives the folder: another process must not take over while it is being removed.
     drop(work);
-    directory.remove_lock();
+    drop(directory);
     Ok(outcome)
 }
 
-/// `--work`: before the run is made, so that a directory that can't be used leaves none.
+/// `--work`: before anything is measured, so that nobody waits for that and is refused for a directory that can't be used.
 fn make_work_in(elsewhere: &Path, registry: &Registry) -> Result<OwnFolder, RunError> {
     let above = std::path::absolute(elsewhere)
         .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", elsewhere.display())))?;
-    OwnFolder::make_in(&above, "underlay", registry).map_err(|error| RunError::Mistake(error.to_string()))
+    OwnFolder::make_in(&above, "underlay", registry).map_err(|error| {
+        let text = format!("--work {}: {error}", elsewhere.display());
+        if ground::is_storage_failure(&error) { RunError::Failed(text) } else { RunError::Mistake(text) }
+    })
 }
 
 /// The folder for images and prepared data.

@@ -34,9 +34,6 @@ pub(super) fn begin(
         check_pace(study, time)?;
         check_faults(&study.at(time))?;
     }
-    if study.machine.is_some() {
-        observer.preparing("measuring what this host's CPUs have left");
-    }
     if study.machine.is_some()
         && let Some(pid) = others_process(registry)
     {
@@ -44,7 +41,7 @@ pub(super) fn begin(
             "process {pid} serves modelled storage on this host too: the two compete for CPU time"
         ));
     }
-    let placement = placement(study)?;
+    let placement = placement(study, observer)?;
     check_stop(stop)?;
     if let Some(busy) = placement.as_ref().and_then(machine::busy_with_others) {
         observer.notice(&busy);
@@ -136,8 +133,12 @@ pub(super) fn warn_if_too_small(
 }
 
 /// Which of this host's CPUs do what, where the study names the modelled machine.
-pub(super) fn placement(study: &Study) -> Result<Option<Placement>, RunError> {
-    study.machine.map(|_| Placement::measure().map_err(refused)).transpose()
+pub(super) fn placement(study: &Study, observer: &dyn Observer) -> Result<Option<Placement>, RunError> {
+    if study.machine.is_none() {
+        return Ok(None);
+    }
+    observer.preparing("measuring what this host's CPUs have left");
+    Placement::measure().map(Some).map_err(refused)
 }
 
 /// The factor at which a run may begin again; `None` where the factor was given, or it began again too often.

@@ -16,6 +16,8 @@ pub struct OwnFolder {
     path: PathBuf,
     registry: Registry,
     note: Option<Note>,
+    /// Folders above it that were made for it, from below. They go too, those that are empty then.
+    made: Vec<PathBuf>,
 }
 
 impl OwnFolder {
@@ -29,6 +31,7 @@ impl OwnFolder {
             path,
             registry: registry.clone(),
             note: Some(note),
+            made: Vec::new(),
         })
     }
 
@@ -41,7 +44,7 @@ impl OwnFolder {
     }
 
     /// Makes the folder, and those above it that are missing, for this user alone. It must not exist yet: what exists is
-    /// not ours. Nobody else may be able to put another one in its place.
+    /// not ours. Nobody else may be able to put another one in its place. Where it can't be made, nothing is left of those above it.
     ///
     /// # Errors
     /// When it can't be made or noted.
@@ -52,18 +55,28 @@ impl OwnFolder {
             .zip(path.file_name())
             .ok_or_else(|| cannot(std::io::Error::from(std::io::ErrorKind::InvalidInput)))?;
         // The path that it has without links: whoever removes it follows none.
+        let mut made = Vec::new();
         let above = match fs::canonicalize(above) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Folder::make(above, Access::Private).map_err(cannot)?.path().to_path_buf()
+                let absolute = std::path::absolute(above).map_err(cannot)?;
+                let missing = absolute.ancestors().take_while(|path| path.symlink_metadata().is_err());
+                made = missing.map(Path::to_path_buf).collect();
+                let folder = Folder::make(above, Access::Private).map_err(|error| {
+                    remove_empty(&made);
+                    cannot(error)
+                })?;
+                folder.path().to_path_buf()
             }
             found => found.map_err(cannot)?,
         };
         let path = above.join(name);
-        let note = registry.note(Resource::Tree { path: path.clone() })?;
+        let noted = registry.note(Resource::Tree { path: path.clone() });
+        let note = noted.inspect_err(|_| remove_empty(&made))?;
         match Folder::make_new(&path, Access::Private) {
-            Ok(_) => Ok(OwnFolder { path, registry: registry.clone(), note: Some(note) }),
+            Ok(_) => Ok(OwnFolder { path, registry: registry.clone(), note: Some(note), made }),
             Err(error) => {
                 registry.forget(note);
+                remove_empty(&made);
                 Err(AttachError::io("make", &path, error))
             }
         }
@@ -105,6 +118,18 @@ impl Drop for OwnFolder {
             && let Some(note) = self.note.take()
         {
             self.registry.forget(note);
+        }
+        remove_empty(&self.made);
+    }
+}
+
+/// Removes these folders, from below, as far as they are there, empty, and where nobody else can exchange them.
+fn remove_empty(made: &[PathBuf]) {
+    for path in made {
+        if let Some((above, name)) = path.parent().zip(path.file_name().and_then(|name| name.to_str()))
+            && let Ok(above) = Folder::open(above)
+        {
+            let _ = above.remove_empty(name);
         }
     }
 }

@@ -198,6 +198,26 @@ fn a_folder_of_our_own_is_new_and_private() {
     assert!(made.iter().all(|path| !path.exists()) && registry.journals().is_empty());
 }
 
+/// What was made above a folder for its sake goes with it, and stays where something was put into it since.
+#[test]
+fn folders_above_one_of_our_own_go_with_it() {
+    let (keep, registry) = registry();
+    let at = |path: &str| keep.path().join(path);
+    drop(OwnFolder::make(&at("a/b/inner"), &registry).unwrap());
+    assert!(!at("a").exists());
+    let folder = OwnFolder::make(&at("a/b/inner"), &registry).unwrap();
+    fs::write(at("a/mine"), "").unwrap();
+    drop(folder);
+    assert!(at("a/mine").exists() && !at("a/b").exists());
+    fs::create_dir(at("a/empty")).unwrap();
+    drop(OwnFolder::make(&at("a/empty/inner"), &registry).unwrap());
+    assert!(at("a/empty").exists(), "it was there before");
+    let too_long = "x".repeat(300);
+    OwnFolder::make(&at("c/d").join(too_long), &registry).unwrap_err();
+    assert!(!at("c").exists(), "and nothing is left where it can't be made");
+    assert!(registry.journals().is_empty());
+}
+
 #[test]
 fn a_registry_that_someone_else_can_exchange_is_refused() {
     use std::os::unix::fs::{PermissionsExt as _, chown};

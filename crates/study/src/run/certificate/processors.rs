@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use underlay_record::{Check, CpuRecord, cpus_in_words};
 
+use crate::machine::SMALL_SHARE;
+
 /// What was due to a system, and wanted by it, and could not be had may be this share of it.
 const LOST_TOLERANCE: f64 = 0.05;
 /// The emulation's CPUs may be this busy, stolen time included, where nobody knows who waited for them: beyond, they had no time left. The thread
@@ -18,9 +20,6 @@ const WAITED_TOLERANCE: f64 = 0.10;
 /// With fewer operations under way than this, most who wait for the emulation's CPUs hold up none of them: only where these have no time left as
 /// well do they count, and as if there were as many.
 const FEW_OPERATIONS: f64 = 0.5;
-/// A quota below this share of a CPU comes in slices of the kernel's least, 1 ms, and far apart, so that caches are cold whenever one begins. RocksDB with
-/// all its cores busy did as much at an eighth of a CPU as at a 32nd, and a fifth less at a 48th (in four pairs 3 to 33 %).
-const SMALL_SHARE: f64 = 0.025;
 /// In so many of its periods a system uses up its quota that is held up by its cores.
 const MOSTLY: f64 = 0.5;
 const SYSTEM_CPU: &str = "system CPU";
@@ -72,14 +71,14 @@ fn slices(cpu: &CpuRecord) -> Option<Check> {
             name: "CPU slices".into(),
             passed,
             finding: format!(
-                "its cores are {:.1} % of a CPU here, a millisecond at a time with cold caches, and its quota ran out in {:.0} % of its periods (allowed: {:.0} %)",
+                "the system's cores are only {:.1} % of a CPU here, a millisecond at a time with cold caches, and it used up its quota in {:.0} % of the periods (allowed: {:.0} %)",
                 cpu.due_cpus * 100.0,
                 cpu.throttled_share * 100.0,
                 MOSTLY * 100.0
             ),
             extent: Some(cpu.throttled_share),
             remedy: (!passed)
-                .then(|| "run on a host with more idle CPUs, which needs less slow motion: the system may do up to half as much again".to_owned()),
+                .then(|| "use faster motion (`--time`, or `[scale] time`), or run on a host with more idle CPUs: the system may do up to 1.5 times as much there".to_owned()),
         }
     })
 }

@@ -328,12 +328,18 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
     });
     // No mistake: a study may be checked on another host than the one that it is for.
     for path in paths.iter().filter(|path| !path.value.is_dir()) {
-        let message = format!("there is no directory {} on this host", path.value.display());
-        let label = "a run needs it";
-        findings.push(
-            Diagnostic::note(path.span.clone(), message, label)
-                .with_help("create it, name another one, or run the study on the host that has it"),
-        );
+        let shown = path.value.display();
+        let message = match path.value.metadata() {
+            Ok(_) => format!("{shown} is not a directory"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                format!("there is no directory {shown} on this host")
+            }
+            Err(error) => format!("{shown} can't be looked at: {error}"),
+        };
+        let label = "a run needs this directory";
+        findings.push(Diagnostic::note(path.span.clone(), message, label).with_help(
+            "create it, name another one, or run the study on the host and as the user that has it",
+        ));
     }
     (!paths.is_empty()).then(|| StorageSource::Paths(paths.into_iter().map(|path| path.value).collect()))
 }
