@@ -75,7 +75,8 @@ pub struct CpuRecord {
     pub enforced_by: String,
     /// CPUs that the servers used on average, all of them together.
     pub used_cpus: f64,
-    /// The share of the quota's periods in which a server had used up its share; 0 where whole CPUs needed no quota.
+    /// The share of the quota's periods in which a server had used up its share, of several servers that of the one which did so most often; 0 where
+    /// whole CPUs needed no quota.
     pub throttled_share: f64,
     /// The share of what all servers were due that they wanted and could not have, because this host has too few CPUs or the
     /// hypervisor or other programs had them.

@@ -32,9 +32,9 @@ pub(crate) struct Ticks {
 
 impl Ticks {
     /// `None` where the system may have nearly all of its CPUs itself: nobody could tell its own work from that of others.
-    pub(crate) fn beside(share: &Share) -> Option<Ticks> {
+    pub(crate) fn beside(share: &Share, servers: u32) -> Option<Ticks> {
         let most_cpus = share.cpu.cpus.len() as f64 * (1.0 - IDLE_SHARE);
-        (share.cpu.quota_cpus < most_cpus).then(|| Ticks::on(&share.cpu.cpus))
+        (share.cpu.quota_cpus * f64::from(servers) < most_cpus).then(|| Ticks::on(&share.cpu.cpus))
     }
 
     /// Where no thread may outrank others, nothing is done: what the system waits is counted all the same.

@@ -45,7 +45,8 @@ pub(super) struct CpuMeter<'a> {
     servers: u32,
     probe: SpeedProbe,
     waits: WaitProbe,
-    /// `None` where they would be no help: real storage takes no modelled time, and is measured as the host is.
+    /// `None` where they would be no help: real storage takes no modelled time and is measured as the host is, and on a single CPU the emulation
+    /// itself is what never rests.
     ticks: Option<Ticks>,
 }
 
@@ -60,8 +61,10 @@ impl<'a> CpuMeter<'a> {
         let share = share_of(plan, placement)?;
         let probe = SpeedProbe::on(&share.cpu.cpus);
         let waits = WaitProbe::on(&placement.emulation);
-        let ticks = plan.storage.is_modelled().then(|| Ticks::beside(&share)).flatten();
-        Some(CpuMeter { placement, session, share, servers: plan.system.servers, probe, waits, ticks })
+        let servers = plan.system.servers;
+        let may_tick = plan.storage.is_modelled() && !placement.is_shared();
+        let ticks = may_tick.then(|| Ticks::beside(&share, servers)).flatten();
+        Some(CpuMeter { placement, session, share, servers, probe, waits, ticks })
     }
 
     pub(super) fn read(&self) -> Result<Counters, AttachError> {
@@ -79,7 +82,7 @@ impl<'a> CpuMeter<'a> {
             false => ended.waited.threads_since(began.waited, ended.at - began.at),
         };
         let cpus = self.share.cpu.cpus.len();
-        let (mut used_s, mut periods, mut throttled) = (0.0, 0u64, 0u64);
+        let (mut used_s, mut throttled_share) = (0.0, 0.0_f64);
         // Servers that share CPUs wait for each other, and on a single CPU for the emulation: that is no finding about others.
         let alone = self.servers == 1 && !self.placement.is_shared();
         let mut waited = None;
@@ -87,8 +90,10 @@ impl<'a> CpuMeter<'a> {
         let readings = ended.servers.iter().zip(&began.servers);
         for (now, then) in readings.filter_map(|(now, then)| Some((now.as_ref()?, then.as_ref()?))) {
             used_s += now.used.saturating_sub(then.used).as_secs_f64();
-            periods += now.periods.saturating_sub(then.periods);
-            throttled += now.throttled_periods.saturating_sub(then.throttled_periods);
+            let periods = now.periods.saturating_sub(then.periods);
+            let throttled = now.throttled_periods.saturating_sub(then.throttled_periods);
+            // The one that is held up most holds up the others.
+            throttled_share = throttled_share.max(throttled as f64 / periods.max(1) as f64);
             waited = self::waited(now, then, cpus).filter(|_| alone).or(waited);
         }
         let waited_share = waited.map(|waited| {
@@ -102,7 +107,6 @@ impl<'a> CpuMeter<'a> {
         // On a single CPU, what the system used is not the emulation's.
         let of_system_s = if self.placement.is_shared() { used_s } else { 0.0 };
         let emulation_busy = emulation.busy.saturating_sub(Duration::from_secs_f64(of_system_s));
-        let throttled_share = if periods > 0 { throttled as f64 / periods as f64 } else { 0.0 };
         let on_the_cpus = OnTheCpus {
             measured_cpus: self.share.measured_cpus,
             cpus: cpus as f64,

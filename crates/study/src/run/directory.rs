@@ -81,9 +81,11 @@ impl RunDirectory {
         let folder = open_run(path)?;
         let cells = folder.inner(CELLS).map_err(|error| cannot("open", &path.join(CELLS), &error))?;
         let lock = lock(&folder)?;
+        let opened = RunDirectory { folder, cells, made: Vec::new(), makes_cells: false, lock };
         // Of a process that was killed while it wrote them: raw logs may be long.
-        cells.remove_parts().map_err(|error| cannot("tidy", cells.path(), &error))?;
-        Ok(RunDirectory { folder, cells, made: Vec::new(), makes_cells: false, lock })
+        let tidied = opened.cells.remove_parts();
+        tidied.map_err(|error| cannot("tidy", opened.cells.path(), &error))?;
+        Ok(opened)
     }
 
     /// Absolute: a daemon that takes images by it has another working directory.

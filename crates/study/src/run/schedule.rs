@@ -128,7 +128,10 @@ fn run_new(
         walls: Vec::new(),
     };
     // Before the first cell: a run that is killed can then be resumed with the study it began with.
-    directory.write_run(&run)?;
+    if let Err(error) = directory.write_run(&run) {
+        directory.give_up();
+        return Err(error);
+    }
     let missing = (0..run.plan.len()).collect();
     let site = Site { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
     run_what_is_left(study, paced, &mut run, &selections, site, observer, stop)

@@ -123,13 +123,12 @@ impl Drop for OwnFolder {
     }
 }
 
-/// Removes these folders, from below, as far as they are there, empty, and where nobody else can exchange them.
+/// Removes these folders, from below, as long as they are empty. When they were made nobody else could exchange them or anything above them.
 fn remove_empty(made: &[PathBuf]) {
-    for path in made {
-        if let Some((above, name)) = path.parent().zip(path.file_name().and_then(|name| name.to_str()))
-            && let Ok(above) = Folder::open(above)
-        {
-            let _ = above.remove_empty(name);
+    // Where the making ended early, the lowest are not there.
+    for path in made.iter().filter(|path| path.symlink_metadata().is_ok()) {
+        if fs::remove_dir(path).is_err() {
+            break;
         }
     }
 }

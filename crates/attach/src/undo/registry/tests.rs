@@ -212,6 +212,11 @@ fn folders_above_one_of_our_own_go_with_it() {
     fs::create_dir(at("a/empty")).unwrap();
     drop(OwnFolder::make(&at("a/empty/inner"), &registry).unwrap());
     assert!(at("a/empty").exists(), "it was there before");
+    // As below /tmp.
+    fs::create_dir(at("shared")).unwrap();
+    fs::set_permissions(at("shared"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    drop(OwnFolder::make(&at("shared/new/inner"), &registry).unwrap());
+    assert!(at("shared").exists() && !at("shared/new").exists());
     let too_long = "x".repeat(300);
     OwnFolder::make(&at("c/d").join(too_long), &registry).unwrap_err();
     assert!(!at("c").exists(), "and nothing is left where it can't be made");

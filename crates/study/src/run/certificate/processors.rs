@@ -65,7 +65,7 @@ pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> V
 
 /// Where the quota is small: whether the system wanted more than it, which slower motion only makes worse.
 fn slices(cpu: &CpuRecord) -> Option<Check> {
-    (cpu.due_cpus < SMALL_SHARE).then(|| {
+    (cpu.due_cpus < SMALL_SHARE && cpu.enforced_by != "none").then(|| {
         let passed = cpu.throttled_share <= MOSTLY;
         Check {
             name: "CPU slices".into(),
