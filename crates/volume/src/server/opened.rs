@@ -435,11 +435,15 @@ mod tests {
         when_free(|| OpenPool::open(&real(directory, capacity_bytes)))
     }
 
-    /// A thread of the one before may hold the device for a moment longer, with the last answer that it gave.
+    /// A thread of the one before may hold the device for a moment longer, with the last answer that it gave, and a process that another test
+    /// starts the lock of its directory, between fork and exec.
     fn when_free(open: impl Fn() -> Result<OpenPool, ServerError>) -> OpenPool {
         loop {
             match open() {
                 Err(ServerError::Device { problem, .. }) if problem.contains("another process") => {
+                    std::thread::yield_now();
+                }
+                Err(ServerError::Taken { pid, .. }) if pid == Some(std::process::id()) => {
                     std::thread::yield_now();
                 }
                 outcome => return outcome.unwrap(),
