@@ -40,7 +40,7 @@ pub fn choose(
     let (mut devices_need, mut notice) = (None, None);
     if let Some(trial) = Trial::of(study) {
         // As while a cell is measured.
-        let _ticks = (!placement.is_shared()).then(|| Ticks::on(&placement.system));
+        let _ticks = Ticks::on_the_systems(placement);
         let found = smallest_that_holds(time, &mut |time| {
             trying(time);
             trial.at(time, placement, registry, stop)
@@ -119,7 +119,7 @@ pub fn weigh_devices(
         )
     };
     let trial = Trial::of(study)?;
-    let _ticks = (!placement.is_shared()).then(|| Ticks::on(&placement.system));
+    let _ticks = Ticks::on_the_systems(placement);
     match trial.at(time, placement, registry, stop) {
         Ok(None | Some(Verdict::Holds)) => None,
         Ok(Some(Verdict::TooFast)) => Some(format!(

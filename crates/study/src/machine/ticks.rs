@@ -14,7 +14,7 @@ use std::time::Duration;
 use underlay_attach::{Confined, CpuTimes, Processors};
 use underlay_sync::slices;
 
-use super::placement::Share;
+use super::placement::{Placement, Share};
 use crate::ticker::Ticker;
 
 /// A wake-up costs some 3 µs.
@@ -31,14 +31,20 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// `None` where the system may have nearly all of its CPUs itself: nobody could tell its own work from that of others.
-    pub(crate) fn beside(share: &Share, servers: u32) -> Option<Ticks> {
+    /// On the CPUs of the system; `None` where the emulation has the same one, and would be what never rests.
+    pub(super) fn on_the_systems(placement: &Placement) -> Option<Ticks> {
+        (!placement.is_shared()).then(|| Ticks::on(&placement.system))
+    }
+
+    /// `None` also where the system may have nearly all of its CPUs itself: nobody could tell its own work from that of others.
+    pub(crate) fn beside(placement: &Placement, share: &Share, servers: u32) -> Option<Ticks> {
         let most_cpus = share.cpu.cpus.len() as f64 * (1.0 - IDLE_SHARE);
-        (share.cpu.quota_cpus * f64::from(servers) < most_cpus).then(|| Ticks::on(&share.cpu.cpus))
+        let is_told = !placement.is_shared() && share.cpu.quota_cpus * f64::from(servers) < most_cpus;
+        is_told.then(|| Ticks::on(&share.cpu.cpus))
     }
 
     /// Where no thread may outrank others, nothing is done: what the system waits is counted all the same.
-    pub(crate) fn on(cpus: &Processors) -> Ticks {
+    fn on(cpus: &Processors) -> Ticks {
         let count = Arc::<AtomicU64>::default();
         let (kept, cpus) = (Arc::clone(&count), cpus.clone());
         // An ordinary thread, since on a large host the kernel's account takes a while to read.

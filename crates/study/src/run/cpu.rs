@@ -45,8 +45,7 @@ pub(super) struct CpuMeter<'a> {
     servers: u32,
     probe: SpeedProbe,
     waits: WaitProbe,
-    /// `None` where they would be no help: real storage takes no modelled time and is measured as the host is, and on a single CPU the emulation
-    /// itself is what never rests.
+    /// `None` where they would be no help. Real storage takes no modelled time, and is measured as the host is.
     ticks: Option<Ticks>,
 }
 
@@ -62,8 +61,8 @@ impl<'a> CpuMeter<'a> {
         let probe = SpeedProbe::on(&share.cpu.cpus);
         let waits = WaitProbe::on(&placement.emulation);
         let servers = plan.system.servers;
-        let may_tick = plan.storage.is_modelled() && !placement.is_shared();
-        let ticks = may_tick.then(|| Ticks::beside(&share, servers)).flatten();
+        let is_modelled = plan.storage.is_modelled();
+        let ticks = is_modelled.then(|| Ticks::beside(placement, &share, servers)).flatten();
         Some(CpuMeter { placement, session, share, servers, probe, waits, ticks })
     }
 

@@ -18,17 +18,21 @@ pub(super) fn check<'a>(
 ) -> Result<(), RunError> {
     for storage in of(study, left).filter(|storage| matches!(storage.source, StorageSource::Paths(_))) {
         // As a cell does it: a fresh folder in each, which goes again.
-        attach_paths(storage, registry).map_err(|error| {
-            let text = format!("[storage.{}]: {error}", storage.name);
-            if is_storage_failure(&error) { RunError::Failed(text) } else { RunError::Mistake(text) }
-        })?;
+        attach_paths(storage, registry)
+            .map_err(|error| refused(&format!("[storage.{}]", storage.name), &error))?;
     }
     Ok(())
 }
 
-/// Whether a disk failed or is full, which no user's mistake is.
-pub(super) fn is_storage_failure(error: &AttachError) -> bool {
-    matches!(error, AttachError::Io { source, .. } if underlay_files::is_storage_failure(source))
+/// A disk that failed or is full is no mistake of the user's.
+pub(super) fn refused(place: &str, error: &AttachError) -> RunError {
+    let text = format!("{place}: {error}");
+    match error {
+        AttachError::Io { source, .. } if underlay_files::is_storage_failure(source) => {
+            RunError::Failed(text)
+        }
+        _ => RunError::Mistake(text),
+    }
 }
 
 /// Says what this host lacks to hold systems to their memory and CPUs: their cells will be doubtful for it, and nobody should have to wait for

@@ -69,12 +69,8 @@ fn begin(
 ) -> Result<Begun, RunError> {
     let limits = if options.limit.is_whole() { Vec::new() } else { vec![options.limit.clone()] };
     let selections = Selections::of(study, &limits).map_err(RunError::Mistake)?;
-    let plan = selections.plan(study);
-    space::check(study, plan.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
     let registry = registry()?;
-    ground::check(study, plan.iter(), &registry)?;
-    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
-    ground::tell_what_holds_nothing(study, plan.iter(), observer);
+    let elsewhere = look_at_ground(study, &selections.plan(study), options, &registry, observer)?;
     // Before the first device is measured, and until the run ends.
     let awake = keep_awake(study);
     let expected_s = |paced: &Study| estimate_s(paced, &selections);
@@ -82,6 +78,21 @@ fn begin(
     let paced = slow_motion::begin(study, options, &registry, observer, stop, &expected_s)?;
     let measuring_host_s = paced.placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
     Ok(Begun { limits, selections, registry, awake, paced, elsewhere, measuring_host_s })
+}
+
+/// What is refused is refused before anything is measured or written. Makes the folder of `--work`.
+fn look_at_ground(
+    study: &Study,
+    left: &[PlannedCell],
+    options: &RunOptions,
+    registry: &Registry,
+    observer: &dyn Observer,
+) -> Result<Option<OwnFolder>, RunError> {
+    space::check(study, left.iter(), options.work.as_ref().unwrap_or(&options.directory))?;
+    ground::check(study, left.iter(), registry)?;
+    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, registry)).transpose()?;
+    ground::tell_what_holds_nothing(study, left.iter(), observer);
+    Ok(elsewhere)
 }
 
 /// How long all that is selected takes at the study's factor.
@@ -194,11 +205,7 @@ pub fn resume(
     let missing = round::left_of(&run, &|_| true, &directory, observer)?;
     let planned = missing.iter().map(|&position| &run.plan[position]);
     let left: Vec<_> = planned.filter(|planned| now.has(planned, paced.run.repetitions)).cloned().collect();
-    // As of a new run: what is refused is refused before anything is measured or written.
-    space::check(&paced, left.iter(), options.work.as_deref().unwrap_or(directory.path()))?;
-    ground::check(&paced, left.iter(), &registry)?;
-    let elsewhere = options.work.as_deref().map(|work| make_work_in(work, &registry)).transpose()?;
-    ground::tell_what_holds_nothing(&paced, left.iter(), observer);
+    let elsewhere = look_at_ground(&paced, &left, options, &registry, observer)?;
     let awake = keep_awake(&study);
     let since = Instant::now();
     let placement = match left.is_empty() {
@@ -353,10 +360,8 @@ fn run_rounds(
 fn make_work_in(elsewhere: &Path, registry: &Registry) -> Result<OwnFolder, RunError> {
     let above = std::path::absolute(elsewhere)
         .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", elsewhere.display())))?;
-    OwnFolder::make_in(&above, "underlay", registry).map_err(|error| {
-        let text = format!("--work {}: {error}", elsewhere.display());
-        if ground::is_storage_failure(&error) { RunError::Failed(text) } else { RunError::Mistake(text) }
-    })
+    let made = OwnFolder::make_in(&above, "underlay", registry);
+    made.map_err(|error| ground::refused(&format!("--work {}", elsewhere.display()), &error))
 }
 
 /// The folder for images and prepared data.
