@@ -111,7 +111,7 @@ fn setup(directory: &Path, count: u64) -> Setup {
         sharing: None,
         alone: None,
         at_rest: None,
-        into_empty: false,
+        into_empty: Vec::new(),
     }
 }
 

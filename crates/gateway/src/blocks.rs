@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use foyer::{
     BlockEngineConfig, Code, DeviceBuilder as _, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
     HybridCacheProperties, Location, PsyncIoEngineConfig, S3FifoConfig,
@@ -27,7 +27,7 @@ use crate::errors::{Error, Result};
 use crate::store::{Backend, failed};
 use admission::Admission;
 pub(crate) use arriving::Arriving;
-use arriving::{HandedOn, Teller};
+use arriving::{HandedOn, Teller, end_of};
 
 /// Missing blocks that stand beside each other are fetched by one request of this size at most.
 const MOST_FETCH_BYTES: u64 = 8 << 20;
@@ -504,12 +504,11 @@ impl Blocks {
             let _ = teller.found.send(Ok(found));
             HandedOn::to(teller.pieces)
         });
-        let mut gathered = BytesMut::with_capacity(self.block_bytes as usize);
-        let mut at = begin;
-        let mut publish = |block: Bytes, handed_on: Option<HandedOn>| {
-            if let Some(handed_on) = handed_on {
-                handed_on.end();
-            }
+        // As long as the block will be: the cache counts bytes, and of a small object it must not keep a large one's room. Copied as they come,
+        // since a part keeps all that was received with it.
+        let room_at = |at: u64| Vec::<u8>::with_capacity(self.block_bytes.min(end - at) as usize);
+        let (mut at, mut gathered) = (begin, room_at(begin));
+        let mut publish = |block: Bytes| {
             let Some((number, sender)) = left.pop_front() else { return };
             let key = origin.whose.block(number);
             self.keep(key, block.clone());
@@ -539,7 +538,8 @@ impl Blocks {
                 }
                 if gathered.len() as u64 == self.block_bytes && at + self.block_bytes < end {
                     at += self.block_bytes;
-                    publish(gathered.split().freeze(), first_block.take());
+                    end_of(first_block.take()).await;
+                    publish(Bytes::from(std::mem::replace(&mut gathered, room_at(at))));
                 }
             }
             if is_longer {
@@ -551,7 +551,8 @@ impl Blocks {
             (first..at / self.block_bytes).for_each(|number| self.cache.remove(&origin.whose.block(number)));
             return Err(wrong_length(origin, if is_longer { "longer" } else { "shorter" }));
         }
-        publish(gathered.freeze(), first_block.take());
+        end_of(first_block.take()).await;
+        publish(Bytes::from(gathered));
         drop(permit);
         Ok(())
     }

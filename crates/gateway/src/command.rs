@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, MOST_BYTES, Secrets, at_rest_of};
+use crate::config::{Config, MOST_BYTES, Secrets, StorePlace, at_rest_of};
 use crate::serving::{self, Opened};
 use crate::{check, cluster};
 
@@ -88,9 +88,10 @@ enum Command {
         /// With --without-etcd, where etcd can't say it: you know that `abandon` has not given this gateway's keys to others
         #[arg(long, requires = "without_etcd")]
         not_abandoned: bool,
-        /// Also where a directory has nothing of what was stored there: you know that it is mounted, and that those objects are lost
-        #[arg(long)]
-        into_empty: bool,
+        /// A bucket whose directory has nothing of what was stored there: you know that it is mounted, and that those objects are lost. May be
+        /// given several times
+        #[arg(long, value_name = "BUCKET")]
+        into_empty: Vec<String>,
     },
     /// Show which gateways of a cluster are there, and which keys they have
     Members {
@@ -174,6 +175,28 @@ fn read_config(path: &Path) -> Result<Config, Failure> {
         .map_err(|findings| Failure::Mistake(format!("\n{findings}")))
 }
 
+/// Whether the configuration has the buckets that `--into-empty` names, as far as it tells.
+fn check_named(config: &Config, named: &[String]) -> Result<(), Failure> {
+    for name in named {
+        match config.buckets.iter().find(|bucket| bucket.name == *name).map(|bucket| &bucket.store) {
+            Some(StorePlace::Directory(_)) => {}
+            Some(place) => {
+                return Err(Failure::Mistake(format!(
+                    "--into-empty {name}: that bucket is over {place}, and not over a directory"
+                )));
+            }
+            // Clients may have made it.
+            None if config.new_buckets.is_some() => {}
+            None => {
+                return Err(Failure::Mistake(format!(
+                    "--into-empty {name}: there is no [bucket.{name}] in the configuration"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -226,6 +249,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Drain { config, timeout, without_etcd, not_abandoned, into_empty } => {
             let config = read_config(&config)?;
+            check_named(&config, &into_empty)?;
             let is_clean = runtime()?.block_on(async {
                 let secrets = Secrets::read(&config)?;
                 let limit = Duration::from_secs(timeout);

@@ -48,6 +48,15 @@ impl HandedOn {
     }
 }
 
+/// Lets whoever reads the block have the end of it, before anything else is done with it.
+pub(super) async fn end_of(handed_on: Option<HandedOn>) {
+    if let Some(handed_on) = handed_on {
+        handed_on.end();
+        // On a single core the cache would take the block in first.
+        tokio::task::yield_now().await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,12 @@
 //! What lies on flash, sealed and in clear, and what stays there.
 
+use std::time::Duration;
+
+use object_store::ObjectStoreExt as _;
+use object_store::memory::InMemory;
+
 use super::*;
+use crate::store::Kind;
 
 #[tokio::test]
 async fn what_came_open_from_flash_is_a_miss_where_all_is_sealed() {
@@ -93,4 +99,44 @@ async fn a_scan_drives_out_nothing_from_flash() {
         assert_eq!(hits(&blocks, late, 64).await > 32, round == 1, "round {round}");
     }
     blocks.close().await;
+}
+
+/// The cache counts the bytes of its blocks: what they take besides would be in nobody's bounds.
+#[tokio::test]
+async fn a_block_takes_no_more_memory_than_it_has_bytes() {
+    const BLOCK_BYTES: u64 = 64 << 10;
+    const SIZE_BYTES: u64 = 2 * BLOCK_BYTES + 5_000;
+    let store = Arc::new(InMemory::new());
+    let bytes = Bytes::from(vec![7; SIZE_BYTES as usize]);
+    let put = store.put(&"a".into(), bytes.into()).await.unwrap();
+    let blocks = Arc::new(Blocks::open(BLOCK_BYTES, 8 << 20, None, None).await.unwrap());
+    let origin = Origin {
+        backend: Backend::new(store, Kind::S3),
+        key: "a".to_owned(),
+        etag: put.e_tag,
+        size_bytes: SIZE_BYTES,
+        whose: Whose::new(&[b"a"]),
+        counts: Arc::default(),
+        missed: None,
+    };
+    drop(blocks.read(&origin, 0..SIZE_BYTES).await.unwrap());
+    for number in 0..3 {
+        let id = origin.whose.block(number);
+        let mut block = blocks.in_memory(id).unwrap();
+        let length = block.len();
+        assert_eq!(length as u64, BLOCK_BYTES.min(SIZE_BYTES - number * BLOCK_BYTES));
+        blocks.cache.remove(&id);
+        // The task that fetched it may still hold it for a moment.
+        let own = async {
+            loop {
+                match block.try_into_mut() {
+                    Ok(own) => return own,
+                    Err(shared) => block = shared,
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let own = tokio::time::timeout(Duration::from_secs(20), own).await.unwrap();
+        assert_eq!(own.capacity(), length, "block {number}");
+    }
 }

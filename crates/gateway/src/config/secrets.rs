@@ -12,7 +12,7 @@ use crate::at_rest::AtRest;
 const MOST_BYTES: u64 = 4096;
 
 /// The secrets of a configuration, read once at the start.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Secrets {
     /// By access key.
     pub(crate) of_clients: HashMap<String, String>,

@@ -182,8 +182,9 @@ impl Engine {
     /// # Errors
     /// When it exists, or the configuration has no place for new ones.
     pub async fn create_bucket(&self, name: &str) -> Result<()> {
-        let _turn = self.making.lock().await;
-        if self.served.buckets.read().contains_key(name) {
+        let turn = self.making.lock().await;
+        let is_there = || self.served.buckets.read().contains_key(name);
+        if is_there() {
             return Err(Error::BucketExists);
         }
         let Some(new) = &self.setup.new_buckets else {
@@ -197,7 +198,21 @@ impl Engine {
         let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
         let state =
             self.state_of(name, &place, std::slice::from_ref(&new.rule), &record).map_err(Error::Store)?;
-        if !state.backend.is_empty().await? {
+        // A store that takes its time keeps no other bucket from being made or removed.
+        let removed_before = *turn;
+        drop(turn);
+        let is_empty = state.backend.is_empty().await?;
+        let turn = self.making.lock().await;
+        if is_there() {
+            return Err(Error::BucketExists);
+        }
+        if *turn != removed_before {
+            // It may have been this one, so that what the store said is of another time.
+            return Err(Error::Busy("a bucket was removed meanwhile: try again".to_owned()));
+        }
+        // Meanwhile it may have been made, and removed with its directory.
+        state.backend.check_there().await?;
+        if !is_empty {
             tracing::warn!("bucket {name} is not made: there are objects in {place} already");
             return Err(Error::NameTaken(
                 "there are objects already where this bucket would be: give it another name, or ask whoever runs the gateway"
@@ -245,7 +260,7 @@ impl Engine {
         for _ in 0..100 {
             let bucket = name.to_owned();
             // Nobody makes it anew, in the directory that goes, before it has gone.
-            let turn = self.making.lock().await;
+            let mut turn = self.making.lock().await;
             let is_empty = self.committer.commit(Vec::new(), move |change| {
                 if change.bucket_has_rows(&bucket)? {
                     return Err(Error::BucketNotEmpty);
@@ -254,6 +269,7 @@ impl Engine {
             });
             match is_empty.await {
                 Ok(()) => {
+                    *turn += 1;
                     self.served.buckets.write().remove(name);
                     // One that is not mounted is left to whoever mounts it.
                     if let StorePlace::Directory(directory) = &state.place

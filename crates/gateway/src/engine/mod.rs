@@ -85,8 +85,8 @@ pub struct Setup {
     pub alone: Option<Alone>,
     /// What the local disk is encrypted with.
     pub at_rest: Option<Arc<AtRest>>,
-    /// A directory that has nothing of what was stored there is the right one all the same.
-    pub into_empty: bool,
+    /// Buckets whose directory is the right one also if it has nothing of what was stored there.
+    pub into_empty: Vec<String>,
 }
 
 /// See the module.
@@ -109,8 +109,8 @@ pub struct Engine {
     next_number: AtomicU64,
     /// The directory below which clients make buckets, where it is one that is there.
     under: OnceLock<Backend>,
-    /// Buckets are made and removed one at a time.
-    making: tokio::sync::Mutex<()>,
+    /// Buckets are made and removed one at a time. How many have been removed.
+    making: tokio::sync::Mutex<u64>,
     /// Contents of which the log has said that the store withholds them.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.

@@ -125,10 +125,18 @@ impl Engine {
     /// # Errors
     /// When the metadata can't be read or written.
     pub(super) async fn check_mounted(&self) -> Result<(), String> {
-        for state in self.bucket_states() {
+        let buckets = self.bucket_states();
+        let has_directory = |name: &&String| {
+            buckets.iter().any(|state| state.name == **name && state.backend.root().is_some())
+        };
+        if let Some(name) = self.setup.into_empty.iter().find(|name| !has_directory(name)) {
+            return Err(format!("--into-empty {name}: the gateway has no such bucket over a directory"));
+        }
+        for state in buckets {
+            let is_right = self.setup.into_empty.contains(&state.name);
             let said = |why: String| format!("the store of bucket {}: {why}", state.name);
             let Some((root, identity)) = state.backend.root() else { continue };
-            if self.setup.into_empty {
+            if is_right {
                 // A cluster marks it anew then.
                 let key = slots::marked_key(&state.name);
                 let forgotten = move |change: &mut Change<'_>| change.set_state(&key, &String::new());
@@ -154,10 +162,11 @@ impl Engine {
                 let what =
                     if recorded.is_empty { "is empty" } else { "has nothing of what was stored there" };
                 let why = format!("{name} is recorded in {root}, for example, and the directory {what}");
-                if !self.setup.into_empty {
+                if !is_right {
                     state.backend.await_another();
                     tracing::warn!(
-                        "{why}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty`, which takes each directory that is away as it is from then on, so mount the others first: see \"A directory that is not mounted\" in docs/gateway.md"
+                        "{why}: is it mounted? Nothing of the bucket is stored or read there before it is, and all else is served\n  what to do: mount it, which needs no new start; if those objects are lost for good, stop the gateway and run `underlay-gateway drain --into-empty {}`, which takes that directory as it is from then on: see \"A directory that is not mounted\" in docs/gateway.md",
+                        state.name
                     );
                     continue;
                 }
@@ -282,6 +291,16 @@ impl Engine {
         for state in self.bucket_states().into_iter().filter(|state| state.backend.is_awaited()) {
             self.start_waiting_for(state);
         }
+        // Once it has hung, nobody else asks whether it answers again.
+        if let Some(under) = self.under.get().cloned() {
+            let engine = Arc::downgrade(self);
+            tokio::spawn(async move {
+                while engine.strong_count() > 0 {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    let _ = under.watch().await;
+                }
+            });
+        }
         let engine = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut returns: HashMap<String, u64> = HashMap::new();
@@ -306,9 +325,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::config::{Config, Secrets};
     use crate::journal::Noted;
     use crate::meta::{Committer, Metadata};
     use crate::model::{ContentId, Extent, ObjectRecord, Place, StoredRecord};
+    use crate::serving::setup_of;
     use crate::store::Kind;
 
     fn object(content: ContentId) -> ObjectRecord {
@@ -325,6 +346,31 @@ mod tests {
             part_checksums: Vec::new(),
             only_listed: false,
         }
+    }
+
+    #[tokio::test]
+    async fn a_directory_for_new_buckets_that_hung_is_used_again_once_it_answers() {
+        let ground = tempfile::tempdir().unwrap();
+        let under = ground.path().join("under");
+        let text = format!(
+            "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"{}\"\n[new_buckets]\nstore = \"{}\"\n\
+             [key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\nallow = [{{ may = [\"read\"] }}]\n",
+            ground.path().join("local").display(),
+            under.display()
+        );
+        let config = Config::parse("gateway.toml", &text).unwrap();
+        let engine = Engine::open(setup_of(&config, &Secrets::default(), None)).await.unwrap();
+        engine.create_bucket("first").await.unwrap();
+        engine.under.get().unwrap().hang();
+        assert!(matches!(engine.create_bucket("second").await, Err(Error::Store(_))));
+        assert!(!under.join("second").exists());
+        let used_again = async {
+            while engine.create_bucket("second").await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, used_again).await.unwrap();
+        assert!(under.join("second").exists());
     }
 
     #[tokio::test]

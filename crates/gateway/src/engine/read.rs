@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -25,6 +26,8 @@ pub type Body = BoxStream<'static, Result<Bytes>>;
 const AHEAD: usize = 4;
 /// A piece that is read at once, in blocks: small at first, so that the client soon has a byte.
 const MOST_BLOCKS_A_PIECE: u64 = 4;
+/// The first bytes of an answer have left by then, and a disk takes as long to commit anyway.
+const KEPT_AFTER: Duration = Duration::from_millis(3);
 /// So often an object is looked up anew when its bytes have moved meanwhile.
 const ATTEMPTS: usize = 4;
 
@@ -111,6 +114,8 @@ impl Engine {
                 let (engine, version) = (Arc::clone(self), listed.record.version);
                 // Nobody waits for that: who asks before it is done asks the store.
                 tokio::spawn(async move {
+                    // Where cores are few, a commit would take the time of the bytes that this reader waits for.
+                    tokio::time::sleep(KEPT_AFTER).await;
                     if let Err(error) = engine.keep_headers(&name, version, headers).await {
                         tracing::debug!("the headers of {name} are not kept: {error}");
                     }
@@ -369,7 +374,7 @@ impl Engine {
             }
             match self.runs_apart(&again.runs, range.clone()).await {
                 Err(Error::PreconditionFailed | Error::NoSuchKey) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(20 << attempt)).await;
+                    tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
                 }
                 outcome => return outcome,
             }

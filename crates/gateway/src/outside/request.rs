@@ -78,7 +78,7 @@ impl Gateway {
             sharing: None,
             alone: None,
             at_rest: None,
-            into_empty: false,
+            into_empty: Vec::new(),
         };
         let grant = Grant { bucket: None, prefix: String::new(), read: true, write: true };
         let place = SecretPlace::Environment(String::new());

@@ -65,7 +65,7 @@ pub(crate) fn setup_of(config: &Config, secrets: &Secrets, sharing: Option<Shari
         sharing,
         alone: None,
         at_rest: secrets.at_rest.clone(),
-        into_empty: false,
+        into_empty: Vec::new(),
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens the engine for draining, also [into an empty directory](Setup::into_empty), and joins the cluster, if there is one, where it is given
+    /// Opens the engine for draining, also [into empty directories](Setup::into_empty), and joins the cluster, if there is one, where it is given
     /// no keys.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Opened {
     pub(crate) async fn to_drain(
         config: &Config,
         secrets: &Secrets,
-        into_empty: bool,
+        into_empty: Vec<String>,
     ) -> Result<Opened, String> {
         let locked = lock_directory(&config.local.directory)?;
         let (sharing, peers) = cluster::sharing_of(config, secrets)?.unzip();
@@ -122,7 +122,7 @@ impl Opened {
         config: &Config,
         secrets: &Secrets,
         alone: Alone,
-        into_empty: bool,
+        into_empty: Vec<String>,
     ) -> Result<Opened, String> {
         let setup = Setup { alone: Some(alone), into_empty, ..setup_of(config, secrets, None) };
         let engine = Engine::open(setup).await?;

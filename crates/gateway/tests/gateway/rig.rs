@@ -91,7 +91,7 @@ impl Ground {
             sharing: None,
             alone: None,
             at_rest: self.at_rest.clone(),
-            into_empty: false,
+            into_empty: Vec::new(),
         }
     }
 

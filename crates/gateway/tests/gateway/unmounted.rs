@@ -392,17 +392,26 @@ fn a_directory_with_another_file_of_the_same_name_is_listed() {
 #[test]
 fn a_drain_into_an_empty_directory_takes_it_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
-    let disk = Disk::new(directory.path(), false);
-    let mut program =
-        Program::start(directory.path(), &sections(&disk, "write = \"back\"\nflush_after = \"0 s\""));
-    write(&program, "PUT", "/lake/lost", b"kept");
+    let (disk, second) = (Disk::new(directory.path(), false), directory.path().join("second"));
+    std::fs::create_dir(&second).unwrap();
+    // One that is only not mounted.
+    let other = Disk::new(&second, false);
+    let back = "write = \"back\"\nflush_after = \"0 s\"";
+    let both = sections(&disk, back) + &sections(&other, back).replace("lake", "pond");
+    let mut program = Program::start(directory.path(), &both);
+    for bucket in ["lake", "pond"] {
+        write(&program, "PUT", &format!("/{bucket}/lost"), b"kept");
+    }
     is_stored(&program);
     program.kill();
     flush_after(&program, "\"0 s\"", "\"1 h\"");
     program.start_again();
-    write(&program, "PUT", "/lake/left", b"new");
+    for bucket in ["lake", "pond"] {
+        write(&program, "PUT", &format!("/{bucket}/left"), b"new");
+    }
     program.kill();
     disk.take_away();
+    other.take_away();
     let drain = |arguments: &[&str]| {
         let output = command()
             .arg("drain")
@@ -416,9 +425,17 @@ fn a_drain_into_an_empty_directory_takes_it_as_it_is() {
     let (code, said) = drain(&["--timeout", "5"]);
     assert!(code == Some(1) && said.contains("is it mounted?"), "{code:?} {said}");
     assert_eq!(Disk::files(&disk.objects), [""; 0]);
-    let (code, said) = drain(&["--into-empty"]);
-    assert!(code == Some(0) && said.contains("lake/lost is recorded in"), "{code:?} {said}");
+    let (code, said) = drain(&["--into-empty", "sea"]);
+    assert!(code == Some(2) && said.contains("there is no [bucket.sea]"), "{code:?} {said}");
+    let (code, said) = drain(&["--timeout", "5", "--into-empty", "lake"]);
+    assert!(code == Some(1) && said.contains("lake/lost is recorded in"), "{code:?} {said}");
     assert_eq!(Disk::files(&disk.objects), ["left"]);
+    assert_eq!(Disk::files(&other.objects), [""; 0]);
+    std::fs::remove_dir(&other.objects).unwrap();
+    std::fs::rename(&other.away, &other.objects).unwrap();
+    let (code, said) = drain(&[]);
+    assert!(code == Some(0), "{code:?} {said}");
+    assert_eq!(Disk::files(&other.objects), ["left", "lost"]);
     program.start_again();
     assert!(metrics(&program).contains("_away_stores 0\n"));
     is_readable(&program, "left", "new");

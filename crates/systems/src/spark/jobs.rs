@@ -42,17 +42,33 @@ const MIN_GAP_S: f64 = 0.02;
 const CLOCKS_APART_S: f64 = 0.1;
 const SLEWED_SHARE: f64 = 0.001;
 
-/// Roughly what a job takes, from runs in slow motion x6 and x12 on 4 cores, over 50 to 200 MB; the queries from one, on an object store. A part of
-/// it is the same for little data. Into an object store output is copied.
-pub(super) fn takes(job: &str, data_bytes: u64, is_object_store: bool) -> Option<JobTakes> {
+/// What becomes of a job's output when it commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Commit {
+    Renamed,
+    /// Within an object store.
+    Copied,
+    /// Renamed in a cache, which stores it behind the job.
+    StoredLater,
+}
+
+/// Roughly what a job takes, from runs in slow motion x6 and x12 on 4 cores, over 50 to 400 MB; the queries from two, on object stores. A part of
+/// it is the same for little data.
+pub(super) fn takes(job: &str, data_bytes: u64, commit: Commit) -> Option<JobTakes> {
     let of_100_mb = data_bytes as f64 / 1e8;
-    let store = |on_hdfs: f64, in_objects: f64| if is_object_store { in_objects } else { on_hdfs };
+    let by = |renamed: f64, copied: f64, stored_later: f64| match commit {
+        Commit::Renamed => renamed,
+        Commit::Copied => copied,
+        Commit::StoredLater => stored_later,
+    };
     let (modelled_s, around_s) = match job {
-        "teragen" => (1.0 + store(1.5, 4.5) * of_100_mb, 3.0),
-        "terasort" => (store(1.0, 2.0) + store(3.0, 9.0) * of_100_mb, 10.0 + store(18.0, 27.0) * of_100_mb),
+        "teragen" => (1.0 + by(1.5, 4.5, 1.5) * of_100_mb, by(3.0, 3.0, 3.0 + 60.0 * of_100_mb)),
+        "terasort" => {
+            (by(1.0, 7.0, 2.5) + by(3.0, 4.6, 1.9) * of_100_mb, 10.0 + by(18.0, 20.0, 85.0) * of_100_mb)
+        }
         "teravalidate" => (1.0 + 2.0 * of_100_mb, 3.0),
         "kmeans" => (2.0 + 12.0 * of_100_mb, 4.0 + 11.0 * of_100_mb),
-        "tpcds-few" => (18.0 + 8.0 * of_100_mb, 60.0 + 40.0 * of_100_mb),
+        "tpcds-few" => (18.0 + 2.5 * of_100_mb, 60.0 + by(20.0, 20.0, 50.0) * of_100_mb),
         "tpcds" => (100.0 + 45.0 * of_100_mb, 60.0 + 70.0 * of_100_mb),
         _ => return None,
     };

@@ -17,7 +17,7 @@ use super::driver::{Driver, source_names, write_sources};
 use super::elsewhere::Elsewhere;
 use super::environment::environment;
 use super::event_log::EventLog;
-use super::jobs::{self, JOBS};
+use super::jobs::{self, Commit, JOBS};
 use super::joining::{self, Reached};
 use super::manager::Manager;
 use super::memory::{CacheKind, ManagerKind, StoreKind};
@@ -449,8 +449,14 @@ impl System for Spark {
     }
 
     fn job_takes(&self, job: &str, data_bytes: u64, settings: &BTreeMap<String, String>) -> Option<JobTakes> {
-        let kind = Config::resolve(settings, None, None).map_or(StoreKind::Hdfs, |config| config.kind());
-        jobs::takes(job, data_bytes, matches!(kind, StoreKind::S3a | StoreKind::Elsewhere))
+        let commit = Config::resolve(settings, None, None).map_or(Commit::Renamed, |config| {
+            match (config.kind(), config.cache.is_some() && config.cache_is_back) {
+                (_, true) => Commit::StoredLater,
+                (StoreKind::S3a | StoreKind::Elsewhere, false) => Commit::Copied,
+                _ => Commit::Renamed,
+            }
+        });
+        jobs::takes(job, data_bytes, commit)
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {

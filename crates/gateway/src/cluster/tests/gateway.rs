@@ -128,7 +128,7 @@ impl Site {
             sharing,
             alone,
             at_rest: None,
-            into_empty: false,
+            into_empty: Vec::new(),
         }
     }
 
