@@ -3,7 +3,7 @@ UNDERLAY = target/release/underlay
 # A modelled device is a block device with a file system on it: mounting one takes root.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=CI)
 
-# A server is built once and runs for years: optimised as a whole it serves half as many small requests again, and takes a minute longer to build.
+# A server is built once and runs for years: optimised as a whole it serves more small requests, and takes a minute longer to build.
 AS_A_WHOLE = CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)

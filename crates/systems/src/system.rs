@@ -224,6 +224,8 @@ pub struct JobTakes {
     pub modelled: Duration,
     /// Making what it reads and checking what it left, which no slow motion stretches, on two CPUs.
     pub around: Duration,
+    /// Until a cache has stored what was written into it, behind the job and what made its input, in modelled time.
+    pub storing: Duration,
 }
 
 /// A system that a study can name.

@@ -1,6 +1,6 @@
 //! Buckets: those of the configuration, and those that clients make and remove.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,6 +13,32 @@ use crate::config::{Consistency, Rule, StorePlace};
 use crate::errors::{Error, Result};
 use crate::meta::Name;
 use crate::model::{BucketRecord, now_ms};
+
+/// Names of buckets that were removed lately.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    count: u64,
+    names: VecDeque<String>,
+}
+
+/// Of which the names are remembered.
+const MOST_REMOVALS: usize = 1024;
+
+impl Removals {
+    fn note(&mut self, name: &str) {
+        self.count += 1;
+        self.names.push_back(name.to_owned());
+        if self.names.len() > MOST_REMOVALS {
+            self.names.pop_front();
+        }
+    }
+
+    /// Whether one of this name was removed since there were so many. Where too many have been since then, it may have been.
+    fn have_had(&self, name: &str, since: u64) -> bool {
+        let new = (self.count - since) as usize;
+        new > self.names.len() || self.names.iter().rev().take(new).any(|removed| removed == name)
+    }
+}
 
 impl Engine {
     fn state_of(
@@ -193,26 +219,25 @@ impl Engine {
             ));
         };
         self.check_under(&new.under).await?;
-        let place = (self.setup.create_place)(&new.under, name).map_err(Error::Store)?;
+        let place = (self.setup.create_place)(&new.under, name).map_err(|why| no_place(name, &why))?;
         self.check_under(&new.under).await?;
         let record = BucketRecord { created_ms: now_ms(), store: place.to_string(), is_created: true };
-        let state =
-            self.state_of(name, &place, std::slice::from_ref(&new.rule), &record).map_err(Error::Store)?;
+        let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), &record);
+        let state = state.map_err(|why| no_place(name, &why))?;
         // A store that takes its time keeps no other bucket from being made or removed.
-        let removed_before = *turn;
+        let removed_before = turn.count;
         drop(turn);
-        let is_empty = state.backend.is_empty().await?;
-        let turn = self.making.lock().await;
+        let is_empty = state.backend.is_empty().await;
+        let removals = self.making.lock().await;
         if is_there() {
             return Err(Error::BucketExists);
         }
-        if *turn != removed_before {
-            // It may have been this one, so that what the store said is of another time.
-            return Err(Error::Busy("a bucket was removed meanwhile: try again".to_owned()));
+        if removals.have_had(name, removed_before) {
+            // With its directory, and what the store said is of another time.
+            return Err(Error::Busy("a bucket of this name was removed meanwhile: try again".to_owned()));
         }
-        // Meanwhile it may have been made, and removed with its directory.
         state.backend.check_there().await?;
-        if !is_empty {
+        if !is_empty? {
             tracing::warn!("bucket {name} is not made: there are objects in {place} already");
             return Err(Error::NameTaken(
                 "there are objects already where this bucket would be: give it another name, or ask whoever runs the gateway"
@@ -260,7 +285,7 @@ impl Engine {
         for _ in 0..100 {
             let bucket = name.to_owned();
             // Nobody makes it anew, in the directory that goes, before it has gone.
-            let mut turn = self.making.lock().await;
+            let mut removals = self.making.lock().await;
             let is_empty = self.committer.commit(Vec::new(), move |change| {
                 if change.bucket_has_rows(&bucket)? {
                     return Err(Error::BucketNotEmpty);
@@ -269,18 +294,24 @@ impl Engine {
             });
             match is_empty.await {
                 Ok(()) => {
-                    *turn += 1;
+                    removals.note(name);
                     self.served.buckets.write().remove(name);
                     // One that is not mounted is left to whoever mounts it.
                     if let StorePlace::Directory(directory) = &state.place
                         && state.backend.check_there().await.is_ok()
                     {
                         remove_empty(directory);
+                        if directory.exists() {
+                            tracing::warn!(
+                                "bucket {name} is removed, and {} stays: most likely there is something in it that is none of its objects",
+                                directory.display()
+                            );
+                        }
                     }
                     return Ok(());
                 }
                 Err(Error::BucketNotEmpty) if !self.has_objects(name)? && !self.has_uploads(name)? => {
-                    drop(turn);
+                    drop(removals);
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 Err(error) => return Err(error),
@@ -307,6 +338,12 @@ impl Engine {
         })?;
         Ok(found)
     }
+}
+
+/// Why no bucket of this name can be made stands in the log: where the store is, is not for clients.
+fn no_place(name: &str, why: &str) -> Error {
+    tracing::warn!("bucket {name} is not made: {why}");
+    Error::Store("there is no place for this bucket, and the gateway's log says why".to_owned())
 }
 
 /// Directories that are left when their objects have gone, from the innermost outwards.

@@ -58,6 +58,7 @@ use crate::journal::{Commits, Journal};
 use crate::meta::{Committer, Metadata, Name};
 use crate::model::ContentId;
 use crate::store::{Backend, Found, MayGoOn};
+use buckets::Removals;
 use queue::Queue;
 use recovery::{SEALED_BY, is_sealed_anew, open_metadata, recover};
 pub(crate) use recovery::{check_seal, sealed_by};
@@ -109,8 +110,8 @@ pub struct Engine {
     next_number: AtomicU64,
     /// The directory below which clients make buckets, where it is one that is there.
     under: OnceLock<Backend>,
-    /// Buckets are made and removed one at a time. How many have been removed.
-    making: tokio::sync::Mutex<u64>,
+    /// Buckets are made and removed one at a time.
+    making: tokio::sync::Mutex<Removals>,
     /// Contents of which the log has said that the store withholds them.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.

@@ -354,7 +354,7 @@ mod tests {
         let under = ground.path().join("under");
         let text = format!(
             "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"{}\"\n[new_buckets]\nstore = \"{}\"\n\
-             [key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\nallow = [{{ may = [\"read\"] }}]\n",
+             [key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n",
             ground.path().join("local").display(),
             under.display()
         );

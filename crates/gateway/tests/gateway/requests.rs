@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use crate::program::{Program, command};
+use crate::signed::ask;
 
 /// What comes back for these bytes, whatever it is.
 fn exchange(program: &Program, bytes: &[u8]) -> String {
@@ -175,6 +176,37 @@ fn ten_thousand_connections_take_little_memory_and_shut_nobody_out() {
     assert!(exchange(&program, asked.as_bytes()).starts_with("HTTP/1.1 403"));
     let (status, log) = program.stop();
     assert!(status.success(), "{log}");
+}
+
+/// Buckets are made one at a time, but for the look at their store: what is removed meanwhile is no reason to refuse one.
+#[test]
+fn buckets_of_others_that_go_keep_none_from_being_made() {
+    const CLIENTS: usize = 6;
+    let directory = tempfile::tempdir().unwrap();
+    let under = directory.path().join("buckets");
+    let sections = format!("[new_buckets]\nstore = \"{}\"\nwrite = \"back\"\n", under.display());
+    let program = Program::start(directory.path(), &sections);
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let address = program.address;
+            scope.spawn(move || {
+                let path = format!("/own{client}");
+                for round in 0..30 {
+                    for (method, status) in [("PUT", 200), ("DELETE", 204)] {
+                        let reply = ask(address, method, &path, &[], b"").unwrap();
+                        assert_eq!(reply.status, status, "{method} {path}, {round}: {}", reply.text());
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(&under).unwrap().count(), 0);
+    // What can't be made is said, and not where it would be.
+    std::fs::write(under.join("taken"), "by a file").unwrap();
+    let reply = ask(program.address, "PUT", "/taken", &[], b"").unwrap();
+    let said = reply.text();
+    assert!(reply.status == 503 && said.contains("no place for this bucket"), "{said}");
+    assert!(!said.contains(&*under.to_string_lossy()), "{said}");
 }
 
 #[test]

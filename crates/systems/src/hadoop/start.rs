@@ -343,7 +343,8 @@ impl System for Hadoop {
         let modelled_s = modelled_s(job, data_bytes)?;
         // Java starts for the job, for its master and for each task, at this machine's own pace.
         let around = Duration::from_secs(6);
-        Some(JobTakes { modelled: Duration::try_from_secs_f64(modelled_s).ok()?, around })
+        let modelled = Duration::try_from_secs_f64(modelled_s).ok()?;
+        Some(JobTakes { modelled, around, storing: Duration::ZERO })
     }
 
     fn check_settings(&self, settings: &BTreeMap<String, String>) -> Vec<(String, String)> {

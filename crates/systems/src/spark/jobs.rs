@@ -61,19 +61,21 @@ pub(super) fn takes(job: &str, data_bytes: u64, commit: Commit) -> Option<JobTak
         Commit::Copied => copied,
         Commit::StoredLater => stored_later,
     };
-    let (modelled_s, around_s) = match job {
-        "teragen" => (1.0 + by(1.5, 4.5, 1.5) * of_100_mb, by(3.0, 3.0, 3.0 + 60.0 * of_100_mb)),
+    let stored_later = |of_100_mb_s: f64| by(0.0, 0.0, of_100_mb_s) * of_100_mb;
+    let (modelled_s, around_s, storing_s) = match job {
+        "teragen" => (1.0 + by(1.5, 4.5, 1.5) * of_100_mb, 3.0, stored_later(3.0)),
         "terasort" => {
-            (by(1.0, 7.0, 2.5) + by(3.0, 4.6, 1.9) * of_100_mb, 10.0 + by(18.0, 20.0, 85.0) * of_100_mb)
+            let modelled_s = by(1.0, 7.0, 2.5) + by(3.0, 4.6, 1.9) * of_100_mb;
+            (modelled_s, 10.0 + 18.0 * of_100_mb, stored_later(5.5))
         }
-        "teravalidate" => (1.0 + 2.0 * of_100_mb, 3.0),
-        "kmeans" => (2.0 + 12.0 * of_100_mb, 4.0 + 11.0 * of_100_mb),
-        "tpcds-few" => (18.0 + 2.5 * of_100_mb, 60.0 + by(20.0, 20.0, 50.0) * of_100_mb),
-        "tpcds" => (100.0 + 45.0 * of_100_mb, 60.0 + 70.0 * of_100_mb),
+        "teravalidate" => (1.0 + 2.0 * of_100_mb, 3.0, 0.0),
+        "kmeans" => (2.0 + 12.0 * of_100_mb, 4.0 + 11.0 * of_100_mb, stored_later(3.0)),
+        "tpcds-few" => (18.0 + 2.5 * of_100_mb, 60.0 + 20.0 * of_100_mb, stored_later(3.0)),
+        "tpcds" => (100.0 + 45.0 * of_100_mb, 60.0 + 70.0 * of_100_mb, stored_later(3.0)),
         _ => return None,
     };
-    let [modelled, around] = [modelled_s, around_s].map(Duration::try_from_secs_f64);
-    Some(JobTakes { modelled: modelled.ok()?, around: around.ok()? })
+    let [modelled, around, storing] = [modelled_s, around_s, storing_s].map(Duration::try_from_secs_f64);
+    Some(JobTakes { modelled: modelled.ok()?, around: around.ok()?, storing: storing.ok()? })
 }
 
 /// One request to the driver.
