@@ -176,12 +176,6 @@ impl Backend {
         self.look_at_root(root::Root::check).await
     }
 
-    /// As if a look had not come back in time.
-    #[cfg(test)]
-    pub(crate) fn hang(&self) {
-        self.root.iter().for_each(|root| root.note_hanging());
-    }
-
     /// The directory that was opened is not the one that is expected: it counts as away until [`accept`](Self::accept).
     pub(crate) fn await_another(&self) {
         self.root.iter().for_each(|root| root.await_another());

@@ -156,6 +156,14 @@ impl Root {
     }
 }
 
+#[cfg(test)]
+impl super::Backend {
+    /// As if a look had not come back in time.
+    pub(crate) fn hang(&self) {
+        self.root.iter().for_each(|root| root.note_hanging());
+    }
+}
+
 /// Where the store is, is not for clients.
 pub(super) fn not_there() -> Error {
     Error::Store(
