@@ -217,7 +217,8 @@ mod tests {
     /// Java's options win over the file of properties, which says what clients are told.
     #[test]
     fn what_the_job_worker_reads_is_no_client_s() {
-        let clients = super::super::of_clients(None, false, 1, 1.0);
+        let blocks = super::super::Blocks { bytes: 1, writers: 1, tier_bytes: 1 };
+        let clients = super::super::of_clients(None, false, blocks, 1.0);
         for option in UNCOUNTED {
             let (name, value) = option.strip_prefix("-D").unwrap().split_once('=').unwrap();
             assert_ne!(clients[name], value, "{name}");

@@ -16,11 +16,32 @@ pub(crate) struct Tiers {
     pub flash: Option<(PathBuf, u64)>,
 }
 
+/// The least that a file that is written reserves at once.
+const MIN_RESERVED_BYTES: u64 = 1 << 20;
+
+/// The blocks of files, and those who write them at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    pub bytes: u64,
+    pub writers: u64,
+    /// Of the memory tier.
+    pub tier_bytes: u64,
+}
+
+impl Blocks {
+    /// What each file that is written reserves of the first tier. By default that is a whole block however small the file, so that a few
+    /// writers empty a tier of a few blocks.
+    fn reserved_bytes(self) -> u64 {
+        let share = self.tier_bytes / self.writers.saturating_mul(4).max(1);
+        self.bytes.min(share.max(MIN_RESERVED_BYTES))
+    }
+}
+
 /// What clients are told, by Alluxio's own names.
 pub(crate) fn of_clients(
     persist_after: Option<Duration>,
     is_short: bool,
-    block_bytes: u64,
+    blocks: Blocks,
     slow_motion: f64,
 ) -> BTreeMap<String, String> {
     let (write, wait) = match persist_after {
@@ -33,7 +54,8 @@ pub(crate) fn of_clients(
         ("alluxio.user.file.writetype.default", write.to_owned()),
         ("alluxio.user.file.persistence.initial.wait.time", format!("{}ms", wait.as_millis())),
         ("alluxio.user.file.readtype.default", "CACHE".to_owned()),
-        ("alluxio.user.block.size.bytes.default", block_bytes.to_string()),
+        ("alluxio.user.block.size.bytes.default", blocks.bytes.to_string()),
+        ("alluxio.user.file.reserved.bytes", blocks.reserved_bytes().to_string()),
         ("alluxio.user.short.circuit.enabled", is_short.to_string()),
         // Clients tell the master what they read past the worker, once a second and not once in ten.
         ("alluxio.user.metrics.collection.enabled", "true".to_owned()),
@@ -137,7 +159,8 @@ mod tests {
         };
         let flash = Some((PathBuf::from("/flash/alluxio"), 2 << 30));
         let tiers = Tiers { memory: "/scratch/memory".into(), memory_bytes: 1 << 30, flash };
-        let clients = of_clients(Some(Duration::from_secs(10)), true, 32 << 20, 6.0);
+        let blocks = Blocks { bytes: 32 << 20, writers: 4, tier_bytes: tiers.memory_bytes };
+        let clients = of_clients(Some(Duration::from_secs(10)), true, blocks, 6.0);
         let text = of_servers(
             &behind,
             &tiers,
@@ -157,10 +180,21 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }
         assert!(!format!("{behind:?}").contains("hidden"));
-        let through = of_clients(None, false, 1, 1.0);
+        let through = of_clients(None, false, blocks, 1.0);
         assert_eq!(through["alluxio.user.file.writetype.default"], "CACHE_THROUGH");
         let without = Tiers { flash: None, ..tiers };
         let text = of_servers(&behind, &without, Path::new("/j"), Path::new("/u"), &through, 1.0);
         assert!(text.contains("alluxio.worker.tieredstore.levels=1\n") && !text.contains("level1"), "{text}");
+    }
+
+    #[test]
+    fn what_is_written_leaves_most_of_a_small_tier_to_what_was() {
+        let reserved = |bytes, writers, tier_bytes| Blocks { bytes, writers, tier_bytes }.reserved_bytes();
+        // As Alluxio itself has it,
+        assert_eq!(reserved(128 << 20, 4, 2 << 30), 128 << 20);
+        // unless the tier has but a few blocks.
+        assert_eq!(reserved(128 << 20, 2, 256 << 20), 32 << 20);
+        assert_eq!(reserved(128 << 20, u64::MAX, 64 << 20), MIN_RESERVED_BYTES);
+        assert_eq!(reserved(64 << 10, 0, 0), 64 << 10);
     }
 }

@@ -5,7 +5,7 @@ mod configuration;
 mod figures;
 
 pub(crate) use cluster::{Alluxio, Plan};
-pub(crate) use configuration::{Tiers, of_clients};
+pub(crate) use configuration::{Blocks, Tiers, of_clients};
 
 const MIB: u64 = 1 << 20;
 

@@ -147,7 +147,11 @@ impl Caches {
                 clients_properties: alluxio::of_clients(
                     config.flush_after(),
                     config.cache_is_short,
-                    config.block_bytes,
+                    alluxio::Blocks {
+                        bytes: config.block_bytes,
+                        writers: config.slots(),
+                        tier_bytes: config.division().cache_bytes,
+                    },
                     slow_motion,
                 ),
             }),
