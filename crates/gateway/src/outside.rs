@@ -25,6 +25,7 @@ pub fn read(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         crate::s3::read_any(text);
         crate::journal::read_any(text);
+        crate::store::read_any(text);
         let _ = crate::at_rest::AtRest::parse(text);
     }
 }

@@ -9,6 +9,7 @@ use object_store::GetOptions;
 use object_store::path::Path;
 use openssl::hash::{Hasher, MessageDigest};
 
+use super::names::EMPTY;
 use super::{Backend, Found, Kind, MayGoOn, PART_BYTES, bare, failed, found, part_bytes};
 use crate::digests::{hex, multipart_etag};
 use crate::errors::{Error, Result};
@@ -355,9 +356,16 @@ impl Backend {
     /// Whether a listing has something at this path.
     pub(super) async fn is_listed(&self, path: &Path) -> object_store::Result<bool> {
         let folder = path.as_ref().rfind('/').map(|end| Path::parse(&path.as_ref()[..end])).transpose()?;
-        let mut listed = self.store.list_with_offset(folder.as_ref(), &before(path)?);
+        let mut listed = match path.as_ref().ends_with(EMPTY) {
+            // An S3 store has `a/` before all others below it.
+            true => self.store.list(folder.as_ref()),
+            false => self.store.list_with_offset(folder.as_ref(), &before(path)?),
+        };
+        let is_marker_above = |found: &Path| {
+            found.as_ref().strip_suffix(EMPTY).is_some_and(|folder| path.as_ref().starts_with(folder))
+        };
         while let Some(meta) = listed.next().await.transpose()?
-            && meta.location <= *path
+            && (meta.location <= *path || is_marker_above(&meta.location))
         {
             if meta.location == *path {
                 return Ok(true);

@@ -8,12 +8,14 @@ mod open;
 mod root;
 mod turns;
 mod unfinished;
+mod wire;
 
 pub(crate) use confirm::Fingerprint;
 pub(crate) use names::OWNERS;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use open::{Reached, create_below, open};
 pub(crate) use root::Identity;
+pub(crate) use wire::read_any;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! From keys to paths of a store and back. S3 takes any text as a key; `object_store` and directories know paths: no empty segment, no `.`
 //! and no `..`. Those segments get a name that begins with `%underlay-`, and everything else stays as it is, so others find objects
-//! under their own names.
+//! under their own names. In an S3 store they find the one behind a slash at the end as well: see [`wire`](super::wire).
 
 use std::borrow::Cow;
 
@@ -9,7 +9,11 @@ use object_store::path::Path;
 use super::Kind;
 
 const MARK: &str = "%underlay-";
-const EMPTY: &str = "%underlay-empty";
+pub(super) const EMPTY: &str = "%underlay-empty";
+/// The same in a URL.
+pub(super) const EMPTY_ENCODED: &str = "%25underlay-empty";
+/// Before a segment that no key leads to.
+pub(super) const NO_KEY: &str = "%underlay-no-key-";
 const DOT: &str = "%underlay-dot";
 const DOTS: &str = "%underlay-dots";
 /// Before a segment that begins with the mark itself.

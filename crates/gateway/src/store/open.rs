@@ -12,6 +12,7 @@ use openssl::x509::X509;
 use underlay_files::{Access, Folder, read};
 
 use super::crypto::Crypto;
+use super::wire::Wire;
 use super::{Backend, Kind, PATIENCE};
 use crate::config::{S3Endpoint, StorePlace};
 
@@ -91,13 +92,17 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
             base: 2.0,
         },
     };
+    let wire = Wire::default();
     let mut builder = AmazonS3Builder::new()
+        .with_http_connector(wire.clone())
         .with_bucket_name(bucket)
         .with_region(&endpoint.region)
         .with_client_options(options)
         .with_retry(retry)
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .with_virtual_hosted_style_request(endpoint.has_virtual_hosts)
+        // One key is deleted at a time, and not every store has DeleteObjects.
+        .with_disable_bulk_delete(true)
         .with_crypto_provider(Arc::new(Crypto));
     if let Some(url) = &endpoint.url {
         builder = builder.with_endpoint(url);
@@ -107,6 +112,7 @@ fn open_s3(bucket: &str, prefix: &str, reached: &Reached) -> Result<Backend, Ope
         builder = builder.with_access_key_id(id).with_secret_access_key(secret);
     }
     let store = builder.build().map_err(|error| OpenError(format!("s3://{bucket}: {error}")))?;
+    wire.sign_for(&store, &endpoint.region);
     let prefix = prefix.trim_matches('/');
     Ok(match prefix.is_empty() {
         true => Backend::new(Arc::new(store), Kind::S3),

@@ -10,6 +10,7 @@ mod damage;
 mod faulty;
 mod kills;
 mod lies;
+mod markers;
 mod meanwhile;
 mod model;
 mod objects;

@@ -1,0 +1,316 @@
+//! What an S3 store is told and tells of keys that end in a slash. Consoles, S3A and others mark directories with an empty object of such a key, `a/`, in
+//! about every bucket. `object_store` takes it for `a`, so that it is given a [word](super::names) for the empty segment behind the slash. Below
+//! `object_store`, where requests leave and answers come in, the word is taken out again: others see the key itself.
+//!
+//! Keys with an empty segment elsewhere keep the word on the way, since some stores refuse `a//b` and others take it for `a/b`. What others have put under such
+//! a key is hidden: `object_store` would refuse the whole listing.
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use hyper::Uri;
+use hyper::header::AUTHORIZATION;
+use object_store::ClientOptions;
+use object_store::aws::{AmazonS3, AwsAuthorizer, AwsCredentialProvider};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
+};
+use underlay_sync::Mutex;
+
+use super::crypto::Crypto;
+use super::names::{EMPTY, EMPTY_ENCODED, NO_KEY};
+
+const DIGEST: &str = "x-amz-content-sha256";
+const COPY_SOURCE: &str = "x-amz-copy-source";
+
+/// How a store is reached so. Its clones are one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wire {
+    /// Of the client that was made last, which is the store's own. Those before ask for its credentials: with these they would hold each other for ever.
+    last: Arc<Mutex<Slot>>,
+}
+
+/// Filled once the store has been made.
+type Slot = Arc<OnceLock<Signing>>;
+
+#[derive(Debug)]
+struct Signing {
+    credentials: AwsCredentialProvider,
+    region: String,
+}
+
+#[derive(Debug)]
+struct Service {
+    client: HttpClient,
+    signing: Slot,
+}
+
+impl Wire {
+    /// Has requests to this store signed as the store itself signs them.
+    pub(super) fn sign_for(&self, store: &AmazonS3, region: &str) {
+        let credentials = Arc::clone(store.credentials());
+        // It is made once.
+        let _ = self.last.lock().set(Signing { credentials, region: region.to_owned() });
+    }
+}
+
+impl HttpConnector for Wire {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        let signing = Slot::default();
+        *self.last.lock() = Arc::clone(&signing);
+        Ok(HttpClient::new(Service { client, signing }))
+    }
+}
+
+#[async_trait]
+impl HttpService for Service {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let query = request.uri().query().unwrap_or_default();
+        let lists = query.split('&').any(|part| part == "list-type=2");
+        let request = match (by_key(&request), self.signing.get()) {
+            (Some(mut by_key), Some(signing)) => {
+                sign(&mut by_key, signing).await?;
+                by_key
+            }
+            _ => request,
+        };
+        let answer = self.client.execute(request).await?;
+        if lists && answer.status().is_success() { with_words(answer).await } else { Ok(answer) }
+    }
+}
+
+/// Signs a request anew, whose digest is known.
+async fn sign(request: &mut HttpRequest, signing: &Signing) -> Result<(), HttpError> {
+    let failed = |error: object_store::Error| HttpError::new(HttpErrorKind::Unknown, error);
+    let credential = signing.credentials.get_credential().await.map_err(failed)?;
+    let digest = request.headers().get(DIGEST).and_then(|hex| bytes_of(hex.to_str().ok()?));
+    request.headers_mut().remove(AUTHORIZATION);
+    AwsAuthorizer::new(&credential, "s3", &signing.region)
+        .with_crypto(&Crypto)
+        // Without a digest it was not signed before either.
+        .with_sign_payload(digest.is_some())
+        .try_authorize(request, digest.as_deref())
+        .map_err(failed)
+}
+
+fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    (hex.len() == 64).then(|| hex.as_bytes().chunks(2).map(byte).collect()).flatten()
+}
+
+/// The same request for the key itself; `None` if it has no word at the end of a key.
+fn by_key(request: &HttpRequest) -> Option<HttpRequest> {
+    let uri = request.uri();
+    let path = without_word(uri.path(), "/");
+    let query = uri.query().and_then(query_without_word);
+    let source = request.headers().get(COPY_SOURCE);
+    let source = source.and_then(|source| without_word(source.to_str().ok()?, "/"));
+    if path.is_none() && query.is_none() && source.is_none() {
+        return None;
+    }
+    let mut target = path.unwrap_or(uri.path()).to_owned();
+    if let Some(query) = query.as_deref().or(uri.query()) {
+        target.push('?');
+        target.push_str(query);
+    }
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(target.parse().ok()?);
+    let mut made = request.clone();
+    *made.uri_mut() = Uri::from_parts(parts).ok()?;
+    if let Some(source) = source {
+        made.headers_mut().insert(COPY_SOURCE, source.parse().ok()?);
+    }
+    Some(made)
+}
+
+/// What a listing goes on behind is a key as well.
+fn query_without_word(query: &str) -> Option<String> {
+    let mut has_word = false;
+    let parts: Vec<&str> = query
+        .split('&')
+        .map(|part| match without_word(part, "%2F").filter(|_| part.starts_with("start-after=")) {
+            Some(made) => {
+                has_word = true;
+                made
+            }
+            None => part,
+        })
+        .collect();
+    has_word.then(|| parts.join("&"))
+}
+
+/// `a/` of `a/WORD`.
+fn without_word<'a>(text: &'a str, separator: &str) -> Option<&'a str> {
+    text.strip_suffix(EMPTY_ENCODED).filter(|rest| rest.ends_with(separator))
+}
+
+/// A listing whose keys `object_store` can take.
+async fn with_words(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+    let (parts, body) = answer.into_parts();
+    let bytes = body.bytes().await?;
+    let made = std::str::from_utf8(&bytes).ok().and_then(keys_with_words);
+    Ok(HttpResponse::from_parts(parts, made.map_or_else(|| bytes.into(), Into::into)))
+}
+
+/// For fuzzing.
+pub(crate) fn read_any(listing: &str) {
+    let _ = keys_with_words(listing);
+}
+
+/// `None` if it can take all of them as they are.
+fn keys_with_words(xml: &str) -> Option<String> {
+    const BEGIN: &str = "<Key>";
+    let (mut made, mut rest, mut is_changed) = (String::new(), xml, false);
+    while let Some((before, behind)) = rest.split_once(BEGIN) {
+        let Some((key, after)) = behind.split_once("</Key>") else { break };
+        made.push_str(before);
+        made.push_str(BEGIN);
+        let last = key.split('/').count() - 1;
+        for (at, segment) in key.split('/').enumerate() {
+            if at > 0 {
+                made.push('/');
+            }
+            is_changed |= push_segment(&mut made, segment, at == last);
+        }
+        made.push_str("</Key>");
+        rest = after;
+    }
+    made.push_str(rest);
+    is_changed.then_some(made)
+}
+
+/// Whether it had to be changed. What no path can have gets a name that no key leads to, and so does what is not where the gateway would put it.
+fn push_segment(made: &mut String, segment: &str, is_last: bool) -> bool {
+    match segment {
+        "" if is_last => made.push_str(EMPTY),
+        "" | "." | ".." => {
+            made.push_str(NO_KEY);
+            made.push_str(segment);
+        }
+        EMPTY if is_last => {
+            made.push_str(NO_KEY);
+            made.push_str(segment);
+        }
+        other if has_control(other) => {
+            made.push_str(NO_KEY);
+            let shown: String = other.chars().map(|one| if one.is_control() { '?' } else { one }).collect();
+            // As the store has written it: `&#10;`.
+            made.push_str(&shown.replace("&#", "&amp;#"));
+        }
+        other => {
+            made.push_str(other);
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether this text of XML has a control character, written as it is or by its number.
+fn has_control(text: &str) -> bool {
+    let by_number = text.split("&#").skip(1).any(|behind| {
+        let Some((number, _)) = behind.split_once(';') else { return false };
+        let code = match number.strip_prefix(['x', 'X']) {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => number.parse(),
+        };
+        code.is_ok_and(|code| code < 0x20 || code == 0x7f)
+    });
+    by_number || text.contains(|one: char| one.is_ascii_control())
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::client::HttpRequestBody;
+    use object_store::path::Path;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::{Kind, key_of, path_of};
+
+    fn request(method: &str, target: &str) -> HttpRequest {
+        let builder = hyper::Request::builder().method(method).uri(format!("http://store:9{target}"));
+        builder.body(HttpRequestBody::empty()).unwrap()
+    }
+
+    fn target_of(request: &HttpRequest) -> String {
+        request.uri().path_and_query().unwrap().to_string()
+    }
+
+    #[test]
+    fn requests_are_for_the_key_itself() {
+        let word = EMPTY_ENCODED;
+        for (asked, expected) in [
+            (format!("/lake/a/{word}"), "/lake/a/".to_owned()),
+            (format!("/lake/a/{word}?uploads"), "/lake/a/?uploads".to_owned()),
+            (format!("/lake/{word}/{word}"), format!("/lake/{word}/")),
+            (
+                format!("/lake?list-type=2&prefix=a%2F&start-after=a%2F{word}"),
+                "/lake?list-type=2&prefix=a%2F&start-after=a%2F".to_owned(),
+            ),
+        ] {
+            let made = by_key(&request("GET", &asked)).unwrap();
+            assert_eq!(target_of(&made), expected, "{asked}");
+        }
+        let mut copy = request("PUT", "/lake/b");
+        copy.headers_mut().insert(COPY_SOURCE, format!("/lake/a/{word}").parse().unwrap());
+        assert_eq!(by_key(&copy).unwrap().headers()[COPY_SOURCE], "/lake/a/");
+        // These stay, and so do others' own names, whatever they look like.
+        for target in [
+            "/lake/a",
+            "/lake/%25underlay-empty/a",
+            "/lake/a%25underlay-empty",
+            "/lake/a/%25underlay-literal-%25underlay-empty",
+            "/lake?list-type=2&prefix=a%2F%25underlay-empty",
+        ] {
+            assert!(by_key(&request("GET", target)).is_none(), "{target}");
+        }
+    }
+
+    #[test]
+    fn listings_have_words_for_what_no_path_can_have() {
+        let listed = |keys: &[&str]| -> String {
+            keys.iter().map(|key| format!("<Contents><Key>{key}</Key><Size>0</Size></Contents>")).collect()
+        };
+        let of = |keys: &[&str]| keys_with_words(&listed(keys));
+        assert_eq!(of(&["a", "a/b&amp;c", "%underlay-empty/a"]), None);
+        assert_eq!(of(&["a", "a/"]), Some(listed(&["a", "a/%underlay-empty"])));
+        // These are hidden, and the rest of the listing is not.
+        for key in ["a//b", "/a", "a//", "a/./b", "..", "a&#10;b", "a&#xA;b", "a\u{7f}", "a/%underlay-empty"]
+        {
+            let text = of(&[key]).unwrap();
+            let location = text.split_once("<Key>").unwrap().1.split_once("</Key>").unwrap().0;
+            let path = Path::parse(location.replace("&amp;", "&")).unwrap();
+            assert_ne!(path_of(&key_of(&path), Kind::S3).unwrap(), path, "{key}");
+        }
+        // A broken answer is for `object_store` to refuse.
+        assert_eq!(keys_with_words("<Key>a"), None);
+    }
+
+    proptest! {
+        /// What a store lists is hidden, or is where the gateway asks for it.
+        #[test]
+        fn a_listed_key_is_the_key_that_is_asked_for(key in "([a./%é ~-]|%underlay-empty){1,12}") {
+            let text = format!("<Key>{key}</Key>");
+            let text = keys_with_words(&text).unwrap_or(text);
+            let location = text.strip_prefix("<Key>").and_then(|text| text.strip_suffix("</Key>")).unwrap();
+            let path = Path::parse(location).unwrap();
+            let known = key_of(&path);
+            if path_of(&known, Kind::S3).is_ok_and(|found| found == path) {
+                let target = format!("/lake/{}", path.as_ref().replace('%', "%25").replace(' ', "%20").replace('é', "%C3%A9"));
+                let asked = request("GET", &target);
+                let asked = target_of(&by_key(&asked).unwrap_or(asked));
+                prop_assert_eq!(asked, format!("/lake/{}", key.replace('%', "%25").replace(' ', "%20").replace('é', "%C3%A9")));
+            } else {
+                let is_odd = |part: &str| matches!(part, "" | "." | "..") || part.contains("%underlay-");
+                prop_assert!(key.trim_end_matches('/').split('/').any(is_odd) || key.ends_with("//"), "{}", key);
+            }
+        }
+
+        #[test]
+        fn no_listing_panics(text in "(<Key>|</Key>|&#|x?[0-9]{1,12}|;|/|\\PC){0,40}") {
+            let _ = keys_with_words(&text);
+        }
+    }
+}
