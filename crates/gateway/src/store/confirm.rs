@@ -9,8 +9,8 @@ use object_store::GetOptions;
 use object_store::path::Path;
 use openssl::hash::{Hasher, MessageDigest};
 
-use super::names::EMPTY;
-use super::{Backend, Found, Kind, MayGoOn, PART_BYTES, bare, failed, found, part_bytes};
+use super::names::{EMPTY, NO_KEY, is_marker};
+use super::{Backend, Found, Kind, MayGoOn, PART_BYTES, failed, found, part_bytes};
 use crate::digests::{hex, multipart_etag};
 use crate::errors::{Error, Result};
 use crate::model::now_ms;
@@ -356,16 +356,19 @@ impl Backend {
     /// Whether a listing has something at this path.
     pub(super) async fn is_listed(&self, path: &Path) -> object_store::Result<bool> {
         let folder = path.as_ref().rfind('/').map(|end| Path::parse(&path.as_ref()[..end])).transpose()?;
-        let mut listed = match path.as_ref().ends_with(EMPTY) {
+        let mut listed = match is_marker(path) {
             // An S3 store has `a/` before all others below it.
             true => self.store.list(folder.as_ref()),
             false => self.store.list_with_offset(folder.as_ref(), &before(path)?),
         };
-        let is_marker_above = |found: &Path| {
-            found.as_ref().strip_suffix(EMPTY).is_some_and(|folder| path.as_ref().starts_with(folder))
+        // These two come sooner than their paths would.
+        let is_above = |found: &Path| {
+            let found = found.as_ref();
+            found.contains(NO_KEY)
+                || found.strip_suffix(EMPTY).is_some_and(|folder| path.as_ref().starts_with(folder))
         };
         while let Some(meta) = listed.next().await.transpose()?
-            && (meta.location <= *path || is_marker_above(&meta.location))
+            && (meta.location <= *path || is_above(&meta.location))
         {
             if meta.location == *path {
                 return Ok(true);
@@ -373,6 +376,11 @@ impl Backend {
         }
         Ok(false)
     }
+}
+
+/// An ETag without its quotes.
+pub(crate) fn bare(etag: &str) -> &str {
+    etag.trim_start_matches("W/").trim_matches('"')
 }
 
 /// A path behind which a listing soon comes to this one, if it is there.

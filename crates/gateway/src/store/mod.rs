@@ -10,7 +10,7 @@ mod turns;
 mod unfinished;
 mod wire;
 
-pub(crate) use confirm::Fingerprint;
+pub(crate) use confirm::{Fingerprint, bare};
 pub(crate) use names::OWNERS;
 pub use names::{NameError, key_of, path_of};
 pub(crate) use open::{Reached, create_below, open};
@@ -221,7 +221,7 @@ impl Backend {
             NameError::TooLong(_) => Error::KeyTooLong(error.to_string()),
             NameError::Unusable(_) => Error::InvalidArgument(error.to_string()),
         })?;
-        let length = path.as_ref().len();
+        let length = names::length_of(&path, self.kind);
         if length > self.most_path_bytes {
             return Err(Error::KeyTooLong(format!(
                 "the store behind the bucket takes {} bytes at most here, and needs {length} for this key",
@@ -447,6 +447,10 @@ impl Backend {
         may_go_on()?;
         match self.patiently("DELETE", self.store.delete(&path)).await {
             Err(Error::NoSuchKey) => Ok(()),
+            // No condition was set: the store is busy with something else there.
+            Err(Error::PreconditionFailed) => {
+                Err(Error::Store("DELETE: the store says 409 or 412".to_owned()))
+            }
             outcome => outcome,
         }
     }
@@ -537,11 +541,6 @@ fn part_bytes(size_bytes: u64) -> u64 {
 
 fn marker_path() -> Result<Path> {
     Path::parse(names::OWNERS).map_err(|error| Error::InvalidArgument(error.to_string()))
-}
-
-/// An ETag without its quotes.
-pub(crate) fn bare(etag: &str) -> &str {
-    etag.trim_start_matches("W/").trim_matches('"')
 }
 
 fn found(meta: &ObjectMeta, attributes: &Attributes) -> Found {

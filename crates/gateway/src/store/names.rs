@@ -95,6 +95,17 @@ pub fn path_of(key: &str, kind: Kind) -> Result<Path, NameError> {
     Path::parse(segments.join("/")).map_err(|error| NameError::Unusable(error.to_string()))
 }
 
+/// How long the name of this path is in the store.
+pub(super) fn length_of(path: &Path, kind: Kind) -> usize {
+    let has_slash = kind == Kind::S3 && is_marker(path);
+    path.as_ref().len() - if has_slash { EMPTY.len() } else { 0 }
+}
+
+/// Whether its key ends in a slash.
+pub(super) fn is_marker(path: &Path) -> bool {
+    path.as_ref().rsplit('/').next() == Some(EMPTY)
+}
+
 /// The key whose object the store has at this path. What others have put there may be at a path that no key has:
 /// [`path_of`] does not lead back to it.
 pub fn key_of(path: &Path) -> String {

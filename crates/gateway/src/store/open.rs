@@ -194,6 +194,9 @@ mod tests {
         let below = Backend::new(Arc::new(object_store::memory::InMemory::new()), Kind::S3).below(100);
         assert!(below.path(&"k".repeat(924)).is_ok());
         assert!(matches!(below.path(&"k".repeat(925)), Err(Error::KeyTooLong(_))));
+        // What stands for a slash at the end never gets there.
+        assert!(below.path(&format!("{}/", "k".repeat(923))).is_ok());
+        assert!(matches!(below.path(&format!("{}/", "k".repeat(924))), Err(Error::KeyTooLong(_))));
     }
 
     /// Threads that hang in it would soon be all there are.
