@@ -12,7 +12,7 @@ use super::{BucketState, Engine};
 use crate::errors::{Error, Result};
 use crate::model::ObjectRecord;
 use crate::ownership::Share;
-use crate::store::Kind;
+use crate::store::{Kind, has_own_name};
 
 /// The largest character: behind a prefix and this one there is no key with that prefix.
 const LAST: char = '\u{10ffff}';
@@ -204,6 +204,9 @@ impl Engine {
         {
             after.push(LAST);
         }
+        // Keys that have other names there come in another order than all others, which would be passed over if a page ended with such a key. So
+        // these are only told of where the page has room for all.
+        let mut out_of_order = Vec::new();
         loop {
             let mut listed = state.backend.list(&request.prefix, after.as_deref())?;
             let mut go_on = None;
@@ -211,6 +214,12 @@ impl Engine {
                 let (key, object) = entry?;
                 if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
                 {
+                    continue;
+                }
+                if !has_own_name(&key) {
+                    if out_of_order.len() <= request.most {
+                        out_of_order.push((key, object));
+                    }
                     continue;
                 }
                 grouping.add(&key, record_of(&object));
@@ -225,8 +234,13 @@ impl Engine {
             }
             match go_on {
                 Some(next) => after = Some(next),
-                None => return Ok(grouping.entries),
+                None => break,
             }
         }
+        if !grouping.is_full() {
+            out_of_order.sort_by(|a, b| a.0.cmp(&b.0));
+            out_of_order.iter().for_each(|(key, object)| grouping.add(key, record_of(object)));
+        }
+        Ok(grouping.entries)
     }
 }

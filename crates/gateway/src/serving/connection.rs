@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HeaderValue, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -125,6 +125,9 @@ impl Connections {
         // A presigned URL has its signature in the query, which is as good as a password.
         let path = beginning(request.uri().path());
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
+        // `hyper` tells only those to go on who have a body to send. botocore asks also without one, and would take the answer for that to the next
+        // request of the connection, whose own it would wait for.
+        let is_told_nothing = request.body().is_end_stream() && request.headers().contains_key(EXPECT);
         let received = |body| Received { body, is_read: Arc::clone(&is_read) };
         let (mut response, slot) = match (is_form(&request), &self.forms) {
             // They are received before anybody knows whose they are, and have places of their own.
@@ -139,7 +142,7 @@ impl Connections {
         };
         let id = self.ids.draw();
         id.put_into(&mut response);
-        if !is_read.load(Ordering::Acquire) {
+        if is_told_nothing || !is_read.load(Ordering::Acquire) {
             // A client that waits for `100 Continue` sends no body now, and one that doesn't sends it: what comes next may be either. Taken
             // for the rest of the body it would cut off the beginning of the next request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -11,8 +11,8 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{Fingerprint, bare};
-pub(crate) use names::OWNERS;
 pub use names::{NameError, key_of, path_of};
+pub(crate) use names::{OWNERS, has_own_name};
 pub(crate) use open::{Reached, create_below, open};
 pub(crate) use root::Identity;
 pub(crate) use wire::read_any;
@@ -496,7 +496,7 @@ impl Backend {
                         // Others have put it there.
                         tracing::warn!(
                             "the store has objects behind links or under names that no key has here, and they stay hidden, for example {}",
-                            meta.location.as_ref().escape_debug()
+                            meta.location.as_ref().replace(names::NO_KEY, "").escape_debug()
                         );
                     }
                     is_reachable.then(|| (key, found(&meta, &Attributes::default())))

@@ -95,6 +95,12 @@ pub fn path_of(key: &str, kind: Kind) -> Result<Path, NameError> {
     Path::parse(segments.join("/")).map_err(|error| NameError::Unusable(error.to_string()))
 }
 
+/// Whether an S3 store lists this key among others as its order has it: it has its own name there.
+pub(crate) fn has_own_name(key: &str) -> bool {
+    let named = key.strip_suffix('/').unwrap_or(key);
+    named.split('/').all(|part| segment_of(part, Kind::S3) == part)
+}
+
 /// How long the name of this path is in the store.
 pub(super) fn length_of(path: &Path, kind: Kind) -> usize {
     let has_slash = kind == Kind::S3 && is_marker(path);
@@ -154,6 +160,16 @@ mod tests {
         #[test]
         fn no_key_panics(key in "\\PC{0,40}") {
             let _ = path_of(&key, Kind::Directory);
+        }
+    }
+
+    #[test]
+    fn most_keys_have_their_own_names_in_an_s3_store() {
+        for key in ["a", "a/", "a/b", "a#b", "%underlay", "a%underlay-empty"] {
+            assert!(has_own_name(key), "{key}");
+        }
+        for key in ["a//", "/", "a//b", "./a", "a/..", "a#1", "a#1/", "%underlay-x/a"] {
+            assert!(!has_own_name(key), "{key}");
         }
     }
 

@@ -117,4 +117,21 @@ fn keys_that_end_in_a_slash_are_the_same_for_whoever_asks_the_store() {
         assert_eq!(ask_for(gateway, "DELETE", &format!("/shared/{key}")).status, 204, "{key}");
     }
     assert_eq!(keys(store, "/lake?list-type=2&prefix=shared%2F"), ["shared/f/a"]);
+
+    // Keys that have other names in the store are listed where there is room, and keep no others from being listed.
+    for key in ["/odd", "./odd", "a#1"] {
+        put(gateway, &format!("/shared/{}", key.replace('#', "%23")), b"");
+    }
+    for key in ["-a", "-b", "-c", "b"] {
+        put(store, &format!("/lake/shared/{key}"), b"");
+    }
+    assert_eq!(keys(gateway, "/shared?list-type=2"), ["-a", "-b", "-c", "./odd", "/odd", "a#1", "b", "f/a"]);
+    let (mut found, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = keys(gateway, &format!("/shared?list-type=2&max-keys=2&start-after={after}"));
+        let Some(last) = page.last() else { break };
+        after = last.replace('/', "%2F").replace('#', "%23");
+        found.extend(page.into_iter().filter(|key| !key.ends_with("odd") && key != "a#1"));
+    }
+    assert_eq!(found, ["-a", "-b", "-c", "b", "f/a"]);
 }

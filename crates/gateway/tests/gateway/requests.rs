@@ -63,6 +63,14 @@ fn what_is_not_signed_or_not_http_is_refused() {
     let answer = exchange(&program, waiting.as_bytes());
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
     assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("connection: close"), "{answer}");
+    // Without a body nobody is told to go on, and botocore would take this answer for the one to its next request.
+    for (asks, answers) in [("Expect: 100-continue\r\n", 1), ("", 2)] {
+        let empty = format!(
+            "PUT /lake/a HTTP/1.1\r\nHost: test\r\n{asks}Content-Length: 0\r\n\r\nGET /lake/b HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+        );
+        let answer = exchange(&program, empty.as_bytes());
+        assert_eq!(answer.matches("HTTP/1.1").count(), answers, "{answer}");
+    }
     // Neither garbage nor floods take it down.
     exchange(&program, &[0xff; 4096]);
     exchange(&program, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
