@@ -72,6 +72,7 @@ fn clause(effect: &Effect, baseline: &str, is_first: bool) -> String {
     let range = if low == high { low } else { format!("{low} to {high}") };
     let (found, all) = (effect.ratios.len(), effect.ratios.len() + effect.no_difference);
     let jobs = match found == all {
+        true if all == 1 => "its job".to_owned(),
         true => quantity::plural(all, "job"),
         false => format!("{found} of {}", quantity::plural(all, "job")),
     };
