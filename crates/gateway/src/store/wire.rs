@@ -154,7 +154,7 @@ async fn with_words(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
     Ok(HttpResponse::from_parts(parts, made.map_or_else(|| bytes.into(), Into::into)))
 }
 
-/// For fuzzing.
+/// For the fuzzer: any text as a listing.
 pub(crate) fn read_any(listing: &str) {
     let _ = keys_with_words(listing);
 }
