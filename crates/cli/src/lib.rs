@@ -5,6 +5,8 @@
 
 mod arguments;
 mod commands;
+#[cfg(test)]
+mod documented_secrets;
 mod exit_codes;
 mod harmless;
 mod log;

@@ -1,4 +1,4 @@
-//! Who may come in: whoever knows the token, at a name that is this host's own, from a page of ours.
+//! Who may come in: whoever has a session or the token that reads, at a name that is this host's own, from a page of ours.
 //!
 //! A page of somebody else's that is open in the same browser can send requests here. It knows neither token nor cookie, and
 //! `SameSite=Strict` keeps the browser from adding the cookie. Where its own name was made to lead here (DNS rebinding), the cookie is
@@ -30,7 +30,7 @@ impl Secret {
         Ok(Secret(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// A secret of the user's.
+    /// A token that the user brings.
     ///
     /// # Errors
     /// When it is too short, or would have to be escaped in an address.
@@ -97,6 +97,11 @@ pub(crate) fn host_name(host: &str) -> Option<&str> {
     (!name.is_empty() && (rest.is_empty() || has_port(rest))).then_some(name)
 }
 
+/// The port of `name:port`.
+pub(crate) fn port_of(host: &str) -> Option<&str> {
+    host.get(host_name(host)?.len()..)?.strip_prefix(':')
+}
+
 /// Whether a request's `Origin` is a page of ours: the same scheme, name and port that the request is for.
 pub(crate) fn is_own_origin(origin: &str, scheme: &str, host: &str) -> bool {
     let authority = origin.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
@@ -158,6 +163,19 @@ mod tests {
     }
 
     #[test]
+    fn a_port_is_what_follows_the_name() {
+        for (host, port) in [
+            ("127.0.0.1:7100", Some("7100")),
+            ("[::1]:7", Some("7")),
+            ("[::1]", None),
+            ("lab", None),
+            ("lab:", None),
+        ] {
+            assert_eq!(port_of(host), port, "{host}");
+        }
+    }
+
+    #[test]
     fn a_page_is_ours_by_its_name_and_port() {
         assert!(is_own_origin("http://127.0.0.1:7777", "http", "127.0.0.1:7777"));
         assert!(is_own_origin("https://Lab.example:7", "https", "lab.example:7"));
@@ -197,6 +215,7 @@ mod tests {
             let _ = is_own_origin(&text, "https", &other);
             let _ = cookie(&text, &other);
             let _ = bearer(&text);
+            let _ = port_of(&text);
         }
     }
 }

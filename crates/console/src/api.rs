@@ -1,10 +1,13 @@
 //! What the pages show, as JSON: `docs/console.md` describes it.
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use underlay_record::PlannedCell;
 
 use crate::feed::{CellView, Event};
+use crate::host::Checked;
 use crate::hub::{FollowedRun, Hub};
 
 #[derive(Serialize)]
@@ -65,4 +68,33 @@ pub(crate) fn host(hub: &Hub) -> Value {
         .map(|run| json!({ "directory": run.directory, "process": run.process }))
         .collect();
     json!({ "runs": running, "storages": hub.host.storages(), "services": hub.host.services() })
+}
+
+/// What `underlay check --json` prints: the cells of a sound study, or what is wrong with it.
+pub(crate) fn checked(studies: &Path, checked: &Checked) -> Value {
+    match checked.is_sound() {
+        true => json!(checked.cells),
+        false => json!({ "errors": mistakes(studies, checked) }),
+    }
+}
+
+/// The mistakes and notes as `underlay check --json` has them.
+pub(crate) fn mistakes(studies: &Path, checked: &Checked) -> Value {
+    let all = checked.mistakes.iter().map(|one| {
+        // By the name that the study has in its directory.
+        let file = one.file.as_deref().map(|file| match Path::new(file).strip_prefix(studies) {
+            Ok(inner) => inner.display().to_string(),
+            Err(_) => file.to_owned(),
+        });
+        json!({
+            "file": file,
+            "line": one.line,
+            "column": one.column,
+            "severity": if one.is_note { "note" } else { "error" },
+            "message": one.message,
+            "label": one.label,
+            "help": one.help,
+        })
+    });
+    all.collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use underlay_record::{DeviceGlance, Explained, LiveService, NodeState};
+use underlay_record::{Cell, DeviceGlance, Explained, LiveService, NodeState};
 use underlay_report::LoadedRun;
 
 /// All errors are sentences for people.
@@ -177,11 +177,11 @@ pub struct ServicePart {
 }
 
 /// What came of checking a study.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checked {
     pub mistakes: Vec<Mistake>,
     /// The cells of a sound study.
-    pub cells: Vec<String>,
+    pub cells: Vec<Cell>,
     pub repetitions: u32,
     /// Wall seconds that measuring takes at least.
     pub measuring_s: f64,
@@ -194,8 +194,10 @@ impl Checked {
 }
 
 /// A mistake, or a note, at its place.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mistake {
+    /// That of the study, or of a medium that it names.
+    pub file: Option<String>,
     /// From 1, as the column; absent where it has no place in the text.
     pub line: Option<usize>,
     pub column: Option<usize>,

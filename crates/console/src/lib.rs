@@ -20,4 +20,4 @@ mod server;
 
 pub use access::{Names, Secret};
 pub use host::Host;
-pub use server::{Console, ConsoleError, OnUsed, Options};
+pub use server::{ADDRESS_VALID, Console, ConsoleError, Listen, Options, sockets};

@@ -22,11 +22,11 @@ use crate::hub::Hub;
 pub(crate) use cell::cell;
 pub(crate) use frame::{Frame, confirm, problem};
 pub(crate) use host::host;
-pub(crate) use logs::logs;
+pub(crate) use logs::{logs, logs_as_json};
 pub(crate) use matrix::counts;
 pub(crate) use run::{appendix, run};
 pub(crate) use runs::runs;
-pub(crate) use studies::{check_result, editor, studies};
+pub(crate) use studies::{check_result, editor, studies, study_files};
 pub(crate) use words::{escaped, now_s};
 
 /// What a page shows that changes: its pieces are drawn once for all who look.

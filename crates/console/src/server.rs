@@ -3,17 +3,22 @@
 mod actions;
 mod answer;
 mod assets;
+mod caller;
 mod connection;
 mod entry;
 mod guard;
-mod leisure;
+mod outsiders;
+mod own_files;
 mod places;
 mod routes;
 mod stream;
+mod studies;
 mod visits;
+mod work;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,34 +29,40 @@ use crate::access::{Names, Secret};
 use crate::drawn::Drawn;
 use crate::host::Host;
 use crate::hub::Hub;
+pub use entry::ADDRESS_VALID;
 use entry::Entry;
+use own_files::OwnSocket;
 use places::Places;
+use work::{UnderWay, Work};
 
 /// Whoever is measured beside it needs the CPUs more.
 const NICENESS: i32 = 10;
-/// Under way at once.
-const MAX_NODE_COMMANDS: usize = 6;
 const POLL: Duration = Duration::from_millis(100);
 
 /// What to serve, and where.
 pub struct Options {
-    /// An address of this host's own, of which nobody else hears; with `tls` any.
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// Whose runs are shown.
     pub runs: PathBuf,
     /// Where studies are edited.
     pub studies: PathBuf,
     pub names: Names,
-    /// The user's own, which scripts send and which opens a browser's session as often as it is shown. Without one, the address that is
-    /// printed opens one session, and the next is told to `on_used`.
+    /// What monitors send. Whoever knows it reads everything and changes nothing: where the console is not up, whoever has taken its
+    /// port is sent it.
     pub token: Option<Secret>,
-    pub on_used: OnUsed,
+    /// A directory of this user's alone, for the Unix socket and an address that nobody was there to read.
+    pub own_folder: PathBuf,
     /// Whoever connects has to show a certificate that this trusts.
     pub tls: Option<SslContext>,
 }
 
-/// Called with the next address whenever one was used.
-pub type OnUsed = Box<dyn Fn(&str) + Send + Sync>;
+/// Where browsers and monitors come in.
+pub enum Listen {
+    /// An address of this host's own, of which nobody else hears; with `tls` any.
+    At(SocketAddr),
+    /// What a service manager listens on, and has since the host's start.
+    Passed(TcpListener),
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
@@ -65,6 +76,7 @@ pub enum ConsoleError {
 /// A console that listens. Nobody is answered before [`run`](Console::run).
 pub struct Console {
     listener: TcpListener,
+    own_listener: UnixListener,
     address: SocketAddr,
     tls: Option<SslContext>,
     shared: Arc<Shared>,
@@ -75,17 +87,21 @@ pub(crate) struct Shared {
     pub hub: Hub,
     pub drawn: Drawn,
     pub names: Names,
+    /// It only reads.
     pub token: Option<Secret>,
-    /// What the next browser shows in its address, once.
+    /// What a browser shows in its address, once.
     pub entry: Entry,
+    /// Where this user's programs are heard.
+    pub socket: OwnSocket,
     /// What the cookie has.
     pub session: Secret,
     /// Where browsers are served.
     pub name: String,
     pub is_tls: bool,
     pub streams: Places,
-    /// Each may take as long as a node takes to start.
-    pub node_commands: Places,
+    pub work: Work,
+    /// Storages that something is being done to.
+    pub under_way: UnderWay,
 }
 
 impl Shared {
@@ -98,23 +114,37 @@ impl Console {
     /// # Errors
     /// When the address is taken, or not loopback without TLS.
     pub fn listen(options: Options, host: Arc<dyn Host>) -> Result<Console, ConsoleError> {
-        let Options { listen, runs, studies, names, token, on_used, tls } = options;
-        if !listen.ip().is_loopback() && tls.is_none() {
+        let Options { listen, runs, studies, names, token, own_folder, tls } = options;
+        let given = match &listen {
+            Listen::At(address) => Ok(*address),
+            Listen::Passed(listener) => listener.local_addr(),
+        };
+        let given = given
+            .map_err(|error| ConsoleError::Mistake(format!("the passed socket is no TCP socket: {error}")))?;
+        if !given.ip().is_loopback() && tls.is_none() {
             return Err(ConsoleError::Mistake(format!(
-                "{listen} can be reached from other hosts, and without certificates the console speaks plain HTTP: give --authority, \
+                "{given} can be reached from other hosts, and without certificates the console speaks plain HTTP: give --authority, \
                  --certificate and --key, or listen on 127.0.0.1 and forward the port, as `ssh -L 7100:127.0.0.1:7100 HOST` does"
             )));
         }
-        if listen.ip().is_unspecified() && names.first().is_none() {
+        if given.ip().is_unspecified() && names.first().is_none() {
             return Err(ConsoleError::Mistake(format!(
-                "{listen} is every address of this host: give --name with what other hosts call it, as its certificate does"
+                "{given} is every address of this host: give --name with what other hosts call it, as its certificate does"
             )));
         }
         let cannot =
-            |error: std::io::Error| ConsoleError::Failed(format!("cannot listen on {listen}: {error}"));
-        let listener = TcpListener::bind(listen).map_err(cannot)?;
+            |error: std::io::Error| ConsoleError::Failed(format!("cannot listen on {given}: {error}"));
+        let listener = match listen {
+            Listen::At(address) => TcpListener::bind(address).map_err(cannot)?,
+            Listen::Passed(listener) => listener,
+        };
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
+        let (socket, own_listener, address_file) =
+            OwnSocket::listen(&own_folder, address.port()).map_err(|error| {
+                let place = own_folder.display();
+                ConsoleError::Failed(format!("cannot make the console's Unix socket in {place}: {error}"))
+            })?;
         let random = || {
             Secret::generate()
                 .map_err(|error| ConsoleError::Failed(format!("there are no random numbers: {error}")))
@@ -128,32 +158,54 @@ impl Console {
         };
         let scheme = if tls.is_some() { "https" } else { "http" };
         let place = format!("{scheme}://{name}:{}/", address.port());
-        let entry = match &token {
-            Some(_) => Entry::closed(place),
-            None => Entry::new(place, random()?, on_used),
-        };
+        let entry = Entry::new(place, address_file);
         let shared = Arc::new(Shared {
             hub: Hub::new(runs, studies, host, random()?),
             drawn: Drawn::default(),
             names,
             token,
             entry,
+            socket,
             session: random()?,
             name,
             is_tls: tls.is_some(),
             streams: Places::of(stream::MAX_STREAMS),
-            node_commands: Places::of(MAX_NODE_COMMANDS),
+            work: Work::new(),
+            under_way: UnderWay::default(),
         });
-        Ok(Console { listener, address, tls, shared })
+        Ok(Console { listener, own_listener, address, tls, shared })
     }
 
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where a browser begins, once: what it has is exchanged for a cookie. Where the user has a token, they know what to add.
-    pub fn url(&self) -> String {
-        self.shared.entry.url()
+    /// Where this user's programs are heard.
+    pub fn socket(&self) -> &Path {
+        self.shared.socket.path()
+    }
+
+    /// Where a browser begins, once and within [`ADDRESS_VALID`]: what the address has is exchanged for a cookie. It is as good as a
+    /// password until then, so that it goes to a terminal and nowhere else.
+    ///
+    /// # Errors
+    /// When there are no random numbers.
+    pub fn new_address(&self) -> Result<String, ConsoleError> {
+        self.shared
+            .entry
+            .issue()
+            .map_err(|error| ConsoleError::Failed(format!("there is no new address: {error}")))
+    }
+
+    /// The same where there is no terminal: written into a file of this user's alone, which goes when the address does.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn new_address_in_file(&self) -> Result<PathBuf, ConsoleError> {
+        let written = self.shared.entry.issue_into_file();
+        written.map_err(|error| {
+            ConsoleError::Failed(format!("cannot write the new address into a file: {error}"))
+        })
     }
 
     /// Serves until `stop` is raised.
@@ -165,7 +217,7 @@ impl Console {
             |error: std::io::Error| ConsoleError::Failed(format!("the console could not go on: {error}"));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
-            .max_blocking_threads(48)
+            .max_blocking_threads(work::max_threads())
             .thread_name("console")
             .on_thread_start(|| {
                 // Of this thread alone, as Linux has it: what the program starts is not to be as patient.
@@ -176,21 +228,27 @@ impl Console {
             .map_err(failed)?;
         let outcome = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
-            let accepting = tokio::spawn(connection::accept(
-                listener,
-                routes::router(Arc::clone(&self.shared)),
-                self.tls,
-            ));
-            while !stop.load(Ordering::Relaxed) && !accepting.is_finished() {
+            let own_listener = tokio::net::UnixListener::from_std(self.own_listener)?;
+            let router = routes::router(Arc::clone(&self.shared));
+            let accepting_own = tokio::spawn(connection::accept_own(own_listener, router.clone()));
+            let accepting = tokio::spawn(connection::accept(listener, router, self.tls));
+            while !stop.load(Ordering::Relaxed) && !accepting.is_finished() && !accepting_own.is_finished() {
+                self.shared.entry.expire();
                 tokio::time::sleep(POLL).await;
             }
             accepting.abort();
+            accepting_own.abort();
             Ok(())
         });
         // Pages that are open need not be waited for.
         runtime.shutdown_background();
         outcome.map_err(failed)
     }
+}
+
+/// The Unix sockets of this user's consoles that run now.
+pub fn sockets(own_folder: &Path) -> Vec<PathBuf> {
+    own_files::sockets(own_folder)
 }
 
 #[cfg(test)]

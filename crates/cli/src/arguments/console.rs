@@ -6,9 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 const AFTER_HELP: &str = "\
-It prints an address with a token: open it in a browser. Only this host can reach it; from another one, forward the port:
+On a terminal it prints an address: open it in a browser within five minutes. It opens one session. Elsewhere the address goes into a
+file for you alone, whose path is printed. `underlay console --new-address` makes the next one.
+Only this host can reach it; from another one, forward the port:
     ssh -L 7100:127.0.0.1:7100 HOST
-Scripts send the token as `Authorization: Bearer TOKEN`, to /api/runs, /metrics and the rest (docs/console.md).";
+Programs of yours use its Unix socket, whose path is printed too; they may do everything:
+    curl --unix-socket /run/underlay/console-7100.socket http://localhost/api/runs
+Monitors send the token of --token-file as `Authorization: Bearer TOKEN`, to /api/runs, /metrics and the rest. It only reads
+(docs/console.md).";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -21,6 +26,9 @@ pub(crate) struct ConsoleArguments {
     /// Where studies are edited
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub studies: PathBuf,
+    /// Print a new address of the console that runs, and end; --listen says which, where several do
+    #[arg(long)]
+    pub new_address: bool,
     /// Serve a run of this process, its parent, and end with it
     #[arg(long, hide = true)]
     pub with: Option<u32>,
@@ -34,8 +42,7 @@ pub(crate) struct ServedAt {
     /// Also answer to this name of this host; may be given several times. By TLS, the first is the one in the printed address
     #[arg(long, value_name = "HOST")]
     pub name: Vec<String>,
-    /// Take the token from this file, which is yours alone: scripts send it, and it opens a browser's session as often as you like.
-    /// Without it, the printed address opens one session, and then another one is printed
+    /// Let monitors read with the token in this file, which is yours alone: whoever sends it sees everything and changes nothing
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// To listen for other hosts, TLS 1.3: the certificates, in PEM form, of the authority that signed this host's and those that

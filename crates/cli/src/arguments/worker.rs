@@ -32,7 +32,7 @@ pub(crate) struct WorkerArguments {
 /// How workers and their coordinator know each other.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TrustArguments {
-    /// A file whose first line workers and coordinator share: `openssl rand -hex 32 > token; chmod 600 token`
+    /// A file whose first line workers and coordinator share: `(umask 077; openssl rand -hex 32 > token)`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["authority", "certificate", "key"])]
     pub token_file: Option<PathBuf>,
     /// Instead of a token, mutual TLS: the certificates, in PEM form, of the authority that signed those of both sides

@@ -3,25 +3,28 @@
 mod beside;
 mod host;
 mod kept;
+mod own_socket;
 mod pools;
 mod services;
 mod started;
 
+use std::io::{IsTerminal as _, stdout};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_attach::Registry;
-use underlay_console::{Console, ConsoleError, Names, Options, Secret};
+use underlay_console::{ADDRESS_VALID, Console, ConsoleError, Listen, Names, Options, Secret};
 use underlay_hosts::Certificates;
 
 use crate::arguments::{ConsoleArguments, ServedAt};
 use crate::exit_codes::Failure;
-use crate::{output, signals};
+use crate::{output, service, signals};
 
+use beside::Begun;
 pub(crate) use beside::Beside;
 use host::ThisHost;
 
@@ -30,55 +33,112 @@ const MAX_TOKEN_BYTES: u64 = 4096;
 const POLL: Duration = Duration::from_millis(200);
 
 pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure> {
+    let registry = Registry::open()?;
+    if arguments.new_address {
+        return own_socket::new_address(
+            registry.directory(),
+            arguments.at.listen.map(|address| address.port()),
+        );
+    }
+    // Before there are threads: it changes the environment.
+    let passed = service::passed_listener().map_err(Failure::Mistake)?;
     let stop = signals::stop_flag()?;
-    let host = Arc::new(ThisHost::new(Registry::open()?)?);
+    let own_folder = registry.directory().to_owned();
+    let host = Arc::new(ThisHost::new(registry)?);
     let runs = place_of(&arguments.runs)?;
     let token = token_of(&arguments.at)?;
     let tls = certificates(&arguments.at).map(|certificates| certificates.for_listening()).transpose()?;
-    let listen = |listen: SocketAddr| {
+    let listen = |listen: Listen| {
         let options = Options {
             listen,
             runs: runs.clone(),
             studies: arguments.studies.clone(),
             names: Names::new(arguments.at.name.iter().cloned()),
             token: token.clone(),
-            on_used: Box::new(|next| output::print(&format!("for another browser  {next}"))),
+            own_folder: own_folder.clone(),
             tls: tls.clone(),
         };
         Console::listen(options, Arc::clone(&host) as Arc<dyn underlay_console::Host>)
     };
-    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
-    let console = match arguments.at.listen {
-        Some(address) => listen(address)?,
-        None => match listen(usual) {
+    let here = |port: u16| Listen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let console = match (passed, arguments.at.listen) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::Mistake(
+                "the service manager has a socket for the console already: leave --listen out, or remove the socket unit".to_owned(),
+            ));
+        }
+        (Some(passed), None) => listen(Listen::Passed(passed))?,
+        (None, Some(address)) => listen(Listen::At(address))?,
+        (None, None) => match listen(here(PORT)) {
             Ok(console) => console,
             // Another console may be there, or another user's program: who forwards or bookmarks the usual port must know.
             Err(_) => {
-                let elsewhere = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+                let elsewhere = listen(here(0))?;
                 output::say(format!(
-                    "note: port {PORT} is taken, so this console is at another one; never send its token to port {PORT}"
+                    "note: port {PORT} is taken, so this console is at another one: a monitor that sends a token to port {PORT} shows it to \
+                     whoever listens there"
                 ));
                 elsewhere
             }
         },
     };
-    if let Some(parent) = arguments.with {
-        let stop = Arc::clone(&stop);
-        let ends_with = move || {
-            while std::os::unix::process::parent_id() == parent {
-                std::thread::sleep(POLL);
-            }
-            stop.store(true, Ordering::Relaxed);
-        };
-        std::thread::Builder::new()
-            .name("with".to_owned())
-            .spawn(ends_with)
-            .map_err(|error| Failure::Failed(format!("there is no thread to end the console by: {error}")))?;
+    match arguments.with {
+        Some(parent) => end_with(parent, &stop)?,
+        None => service::is_ready(),
     }
-    // Whoever brings a token knows it, and a terminal's history need not.
-    output::print(&format!("console  {}", console.url()));
+    say_where(&console, arguments.with.is_some())?;
     console.run(&stop)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where it is: an address opens it, so that only a terminal gets one. What goes anywhere else may be kept, and read by others.
+fn say_where(console: &Console, is_beside_a_run: bool) -> Result<(), Failure> {
+    let socket = console.socket().to_owned();
+    if is_beside_a_run {
+        let file = console.new_address_in_file()?;
+        output::print(&Begun { listens: console.address(), file, socket }.to_line());
+        return Ok(());
+    }
+    match stdout().is_terminal() {
+        true => output::print(&address_in_words(&console.new_address()?)),
+        false => {
+            let begun = Begun {
+                listens: console.address(),
+                file: console.new_address_in_file()?,
+                socket: socket.clone(),
+            };
+            output::print(&begun.in_words());
+        }
+    }
+    output::print(&format!("programs curl --unix-socket {} http://localhost/api/runs", socket.display()));
+    Ok(())
+}
+
+fn address_in_words(address: &str) -> String {
+    format!(
+        "console  {address}\n         one session, within {}; `underlay console --new-address` prints the next",
+        valid_for()
+    )
+}
+
+fn valid_for() -> String {
+    format!("{} minutes", ADDRESS_VALID.as_secs() / 60)
+}
+
+/// Raises the flag when the process that started this one ends.
+fn end_with(parent: u32, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+    let stop = Arc::clone(stop);
+    let ends_with = move || {
+        while std::os::unix::process::parent_id() == parent {
+            std::thread::sleep(POLL);
+        }
+        stop.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new()
+        .name("with".to_owned())
+        .spawn(ends_with)
+        .map(drop)
+        .map_err(|error| Failure::Failed(format!("there is no thread to end the console by: {error}")))
 }
 
 /// The directory whose runs are shown: of a run that was named, the one above.
@@ -101,7 +161,7 @@ fn certificates(at: &ServedAt) -> Option<Certificates> {
     Some(Certificates { authority, certificate, key })
 }
 
-/// The user's own, where they have one.
+/// That of monitors, where there is one.
 fn token_of(at: &ServedAt) -> Result<Option<Secret>, Failure> {
     let Some(file) = &at.token_file else { return Ok(None) };
     let mistake = |problem: String| Failure::Mistake(format!("--token-file {}: {problem}", file.display()));

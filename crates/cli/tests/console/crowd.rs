@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use underlay_record::CellStatus;
 
-use crate::elsewhere::{Plain, request};
+use crate::elsewhere::{Plain, cookie, request};
 use crate::support::{NULL_STUDY, Playground, records, secret, wait_for};
 use crate::{LIMIT, Running, console};
 
@@ -38,11 +38,11 @@ fn two_hundred_pages_and_slow_readers_take_bounded_memory() {
     let mut run = playground.underlay(&["run", "null.toml", "--out", "runs/one", "--quiet"]);
     let mut run = run.stdout(Stdio::null()).spawn().map(Running).unwrap();
     wait_for("the run to begin", LIMIT, || playground.path("runs/one/feed.jsonl").is_file());
-    let at = Plain::at(&url);
+    let (at, cookie) = (Plain::at(&url), cookie(&url));
     let open = |_| {
         let mut stream = at.connect();
         let ask = "GET /stream?topic=run/5m/one&topic=runs HTTP/1.1";
-        write!(stream, "{ask}\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n", at.host()).unwrap();
+        write!(stream, "{ask}\r\nHost: {}\r\n{cookie}\r\n\r\n", at.host()).unwrap();
         stream
     };
     let mut pages: Vec<TcpStream> = (0..PAGES).map(open).collect();

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -36,6 +37,25 @@ impl Plain {
     pub(crate) fn connect(&self) -> TcpStream {
         connect(self.host.rsplit_once(':').unwrap().1.parse().unwrap())
     }
+}
+
+/// The Unix socket of a console, for programs of its user.
+pub(crate) fn own_socket(playground: &Playground, url: &str) -> UnixStream {
+    let port =
+        url.split('/').nth(2).and_then(|host| host.rsplit_once(':')).unwrap_or_else(|| panic!("{url}")).1;
+    let stream =
+        UnixStream::connect(playground.path("runtime").join(format!("console-{port}.socket"))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    stream
+}
+
+/// The cookie that an address is exchanged for, as a header.
+pub(crate) fn cookie(url: &str) -> String {
+    let at = Plain::at(url);
+    let path = url.splitn(4, '/').nth(3).unwrap();
+    let opened = request(&mut at.connect(), &format!("GET /{path} HTTP/1.1"), &at.host(), &[], "");
+    let line = opened.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+    format!("Cookie: {}", line.unwrap_or_else(|| panic!("{opened}")).split(';').next().unwrap())
 }
 
 fn connect(port: u16) -> TcpStream {

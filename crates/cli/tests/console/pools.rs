@@ -7,8 +7,8 @@ use underlay_record::CellStatus;
 
 use crate::axe::Axe;
 use crate::browser::{self, Browser};
-use crate::elsewhere::{Plain, request};
-use crate::support::{Playground, can_mount, records, secret, wait_for};
+use crate::elsewhere::{own_socket, request};
+use crate::support::{Playground, can_mount, records, wait_for};
 use crate::{LIMIT, Running, console, keep_pictures, without_query};
 
 const STUDY: &str = r#"
@@ -44,8 +44,6 @@ seed = 7
 time = 2
 "#;
 
-const TOKEN: &str = "correct-horse-battery-staple";
-
 /// The child of a run that serves its volumes.
 fn volume_server_of(run: u32) -> u32 {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -67,14 +65,13 @@ fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_cut_from_power_and_brough
     let playground = Playground::new();
     playground.write("pool.toml", STUDY);
     std::fs::create_dir(playground.path("runs")).unwrap();
-    secret(&playground, "token", TOKEN);
-    let (_console, url) = console(&playground, &["--token-file", "token"]);
+    let (_console, url) = console(&playground, &[]);
     let place = without_query(&url).to_owned();
     let mut run = playground.underlay(&["run", "pool.toml", "--out", "runs/one", "--quiet"]);
     let mut run = run.stdout(Stdio::null()).spawn().map(Running).unwrap();
     wait_for("the run to begin", LIMIT, || playground.path("runs/one/run.json").is_file());
     let mut browser = Browser::start();
-    browser.go(&format!("{place}/?token={TOKEN}"));
+    browser.go(&url);
     browser.go(&format!("{place}/runs/one"));
     // The volume stands between the server's directory and both devices.
     // In one expression: the picture may be drawn again between two.
@@ -120,10 +117,9 @@ fn a_device_of_a_study_s_pool_is_slowed_down_unplugged_cut_from_power_and_brough
     browser.wait_for(&format!("document.querySelector('#picture g.thing') && !{red}"));
     // The volume server belongs to the run: nobody stops it beneath.
     let server = volume_server_of(run.0.id());
-    let at = Plain::at(&url);
     let stop = format!("process={server}");
-    let bearer = format!("Authorization: Bearer {TOKEN}");
-    let refused = request(&mut at.connect(), "POST /host/stop HTTP/1.1", &at.host(), &[&bearer], &stop);
+    let refused =
+        request(&mut own_socket(&playground, &url), "POST /host/stop HTTP/1.1", "localhost", &[], &stop);
     assert!(refused.starts_with("HTTP/1.1 409") && refused.contains("serves a run"), "{refused}");
     browser.go(&format!("{place}/host"));
     browser.wait_for("document.querySelector('#host-storages')?.innerText.includes('Pool pool')");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::axe::Axe;
 use crate::browser::{self, Browser};
-use crate::elsewhere::{Plain, request};
+use crate::elsewhere::{Plain, own_socket, request};
 use crate::support::{Playground, secret, wait_for};
 use crate::{LIMIT, Running, console, keep_pictures, without_query};
 
@@ -44,7 +44,7 @@ fn each_host_of_a_load_has_its_figures_and_a_worker_is_stopped_from_the_page() {
     load.extend("--threads 4 --rate 2000 --mix c --duration 3600 -p recordcount=1000".split(' '));
     let load = playground.underlay(&load).stdout(Stdio::null()).spawn().map(Running).unwrap();
     let mut browser = Browser::start();
-    browser.go(&format!("{place}/?token={TOKEN}"));
+    browser.go(&url);
     browser.go(&format!("{place}/host"));
     // A row a host, and lines over time, without loading the page again.
     for host in [&first, &second] {
@@ -136,9 +136,14 @@ fn a_gateway_has_its_figures_and_is_stopped() {
         assert!(!has_ended(&mut gateway.0), "the gateway has ended");
         get("/metrics").contains(&figure)
     });
-    assert!(get("/host").contains("not yet stored"));
+    let page = {
+        let cookie = crate::elsewhere::cookie(&url);
+        request(&mut at.connect(), "GET /host HTTP/1.1", &at.host(), &[&cookie], "")
+    };
+    assert!(page.contains("not yet stored"), "{page}");
     let body = format!("process={}", gateway.0.id());
-    let stopped = request(&mut at.connect(), "POST /host/stop HTTP/1.1", &at.host(), &[&bearer()], &body);
+    let stopped =
+        request(&mut own_socket(&playground, &url), "POST /host/stop HTTP/1.1", "localhost", &[], &body);
     assert!(stopped.starts_with("HTTP/1.1 200") && stopped.contains("the gateway of process"), "{stopped}");
     wait_for("the gateway to end", LIMIT, || has_ended(&mut gateway.0));
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use maud::{Markup, html};
+use serde_json::{Value, json};
 use underlay_files::plain_file;
 
 use super::words::escaped;
@@ -41,6 +42,23 @@ pub(crate) fn logs(hub: &Hub, name: &str, file: Option<&str>) -> Result<Markup, 
         } @else if file.is_some() { section { p { "That log is not there any more." } } }
     };
     Ok(Frame { title: "Logs", topic: topic.as_ref(), content }.draw())
+}
+
+/// The same for programs: which logs there are, and the end of the one that is named; nothing where that is not there.
+///
+/// # Errors
+/// When the run or the log can't be read.
+pub(crate) fn logs_as_json(hub: &Hub, name: &str, file: Option<&str>) -> Result<Option<Value>, String> {
+    let found = hub.with(name, found)?;
+    let Some(file) = file else {
+        let logs = found.iter().map(|(log, path)| {
+            json!({ "file": log, "bytes": std::fs::metadata(path).map_or(0, |found| found.len()) })
+        });
+        return Ok(Some(logs.collect()));
+    };
+    let Some(path) = found.get(file) else { return Ok(None) };
+    let text = end_of(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Some(json!({ "file": file, "end": text })))
 }
 
 pub(super) fn fragments(hub: &Hub, name: &str, file: &str) -> Result<Vec<(String, Markup)>, String> {

@@ -12,12 +12,18 @@ const MAX_LISTED: usize = 500;
 /// Of a new study.
 const BEGINNING: &str = "name = \"my-study\"\nbaseline = \"hdd\"\n\n[system.rocksdb]\nmemory = \"256 MiB\"\n\n[storage.hdd]\ndevices = [{ medium = \"hdd-7200-sata\" }]\n\n[storage.flash]\ndevices = [{ medium = \"ssd-sata\" }]\n\n[workload.ycsb]\ndata = \"1 GB\"\nmixes = [\"a\", \"c\"]\nthreads = 8\n\n[run]\nwarmup = \"5 s\"\nduration = \"20 s\"\nrepetitions = 1\n";
 
-/// The studies in the directory, by their names.
-pub(crate) fn studies(hub: &Hub) -> Markup {
+/// The names of the studies in the directory.
+pub(crate) fn study_files(hub: &Hub) -> Vec<String> {
     let entries = std::fs::read_dir(&hub.studies).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).take(MAX_LISTED).collect();
     names.sort();
+    names
+}
+
+/// The studies in the directory, by their names.
+pub(crate) fn studies(hub: &Hub) -> Markup {
+    let names = study_files(hub);
     let content = html! {
         div.head { h1 { "Studies" } p.muted { "In " code { (hub.studies.display()) } } }
         section {

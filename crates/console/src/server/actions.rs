@@ -1,75 +1,71 @@
-//! What changes something: POST alone, with the word of a form of ours or a script's token, and where it can't be undone, asked before.
+//! What changes something: POST alone, with the word of a form of ours or by the Unix socket, and where it can't be undone, asked before.
 
-use std::collections::BTreeMap;
-use std::path::{Path as FilePath, PathBuf};
+mod faults;
+mod fields;
+
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Form, Path, State};
-use axum::http::StatusCode;
-use underlay_files::{Access, Folder};
+use serde_json::{Value, json};
 
 use super::Shared;
-use super::answer::{self, Answer};
-use super::guard::Shown;
-use super::leisure::at_leisure;
-use crate::host::{FaultAction, NodeAction, RunAction};
+use super::answer::{Answer, Page, Refusal};
+use super::caller::{Asking, Caller, Form as ReadAs};
+use super::entry::ADDRESS_VALID;
+use super::routes::{known, with_run};
+use super::work::{Kind, Turn};
+use crate::host::{NodeAction, RunAction};
 use crate::page;
 use crate::page::escaped;
 
-const MAX_STUDY_BYTES: u64 = 4 << 20;
+pub(super) use faults::{fault_of_host, fault_of_run};
+use fields::Fields;
+pub(super) use fields::Pairs;
 
 type Of = State<Arc<Shared>>;
-type Fields = BTreeMap<String, String>;
+type Asks = Extension<Asking>;
+type Outcome = Result<Answer, Refusal>;
 
 /// A request to do something, before it is done.
-struct Asked {
-    shown: Shown,
-    fields: Fields,
+pub(super) struct Asked {
+    pub asking: Asking,
+    pub fields: Fields,
 }
 
 impl Asked {
-    fn field(&self, name: &str) -> &str {
-        self.fields.get(name).map_or("", String::as_str)
+    /// What came of it: for programs in words, for a person where they were.
+    pub(super) fn done(&self, told: &Value, back: &str) -> Outcome {
+        Answer::done(self.asking.form, told, back)
     }
 
-    /// A script means what it says.
-    fn is_confirmed(&self) -> bool {
-        self.shown == Shown::Bearer || self.field("confirmed") == "yes"
-    }
-
-    /// The question whether that is meant, where nobody has said so yet.
-    fn unconfirmed(&self, question: &Question<'_>) -> Option<Answer> {
-        if self.is_confirmed() {
+    /// The question whether that is meant, where nobody has said so yet. A program means what it says.
+    fn unconfirmed(&self, question: &Question<'_>) -> Option<Outcome> {
+        if self.asking.caller == Caller::OwnProgram || self.fields.text("confirmed") == "yes" {
             return None;
         }
         let Question { question, what, action, back } = question;
-        let fields: Vec<(String, String)> =
-            self.fields.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        Some(answer::html(page::confirm(question, what, action, back, &fields)))
+        let fields = self.fields.all();
+        Some(match self.asking.form {
+            ReadAs::Json => Err(Refusal::conflict(format!("{question} {what} Send confirmed=yes to do it."))),
+            ReadAs::Page => Answer::view(
+                ReadAs::Page,
+                || Ok(Page::Framed(page::confirm(question, what, action, back, &fields))),
+                || Ok(String::new()),
+            ),
+        })
     }
 
     /// Does what is meant, or asks whether it is.
     fn once_confirmed(
         &self,
         question: &Question<'_>,
-        act: impl FnOnce() -> Result<String, String>,
-    ) -> Answer {
-        self.unconfirmed(question).unwrap_or_else(|| self.done(act(), question.back))
-    }
-
-    /// What came of it: for a script in words, for a person where they were.
-    fn done(&self, outcome: Result<String, String>, back: &str) -> Answer {
-        match (outcome, self.shown) {
-            (Ok(_), Shown::Cookie) => answer::see(back),
-            (Ok(what), Shown::Bearer) => answer::json(&serde_json::json!({ "done": what })),
-            (Err(problem), Shown::Cookie) => answer::problem(StatusCode::CONFLICT, &problem),
-            (Err(problem), Shown::Bearer) => {
-                let mut answer = answer::json(&serde_json::json!({ "problem": problem }));
-                *answer.status_mut() = StatusCode::CONFLICT;
-                answer
-            }
+        act: impl FnOnce() -> Result<String, Refusal>,
+    ) -> Outcome {
+        if let Some(outcome) = self.unconfirmed(question) {
+            return outcome;
         }
+        self.done(&json!({ "done": act()? }), question.back)
     }
 }
 
@@ -84,325 +80,164 @@ struct Question<'a> {
     back: &'a str,
 }
 
-/// Checks that the request has the word of our forms, and does it.
-async fn act(
-    shared: Arc<Shared>,
-    shown: Shown,
-    fields: Fields,
-    act: impl FnOnce(&Shared, &Asked) -> Result<Answer, String> + Send + 'static,
-) -> Answer {
-    let asked = Asked { shown, fields };
-    if shown == Shown::Cookie && !shared.hub.form_secret.is(asked.field("form")) {
-        return answer::problem(
-            StatusCode::FORBIDDEN,
-            "This form is not of this console, which may have started anew: load the page again.",
-        );
+/// Checks who asks, and with which fields.
+fn asked(shared: &Shared, asking: Asking, pairs: Pairs, known: &[&str]) -> Result<Asked, Refusal> {
+    let fields = Fields::of(pairs, known, asking.caller)?;
+    let asked = Asked { asking, fields };
+    match asking.caller {
+        Caller::OwnProgram => Ok(asked),
+        Caller::Session if shared.hub.form_secret.is(asked.fields.text("form")) => Ok(asked),
+        Caller::Session => Err(Refusal::forbidden(
+            "this form is not one of this console, which may have been started anew: load the page again",
+        )),
+        // The guard lets it in nowhere but to look.
+        Caller::Monitor => Err(Refusal::forbidden("the token of --token-file only reads")),
     }
-    at_leisure(shared, move |shared| act(shared, &asked)).await
 }
 
-fn directory_of(shared: &Shared, name: &str) -> Result<PathBuf, String> {
-    shared.hub.runs.directory(name).ok_or_else(|| format!("there is no run {name:?} here"))
+/// Does what is asked for on a thread of its kind.
+pub(super) async fn act(
+    shared: Arc<Shared>,
+    (asking, Form(pairs)): (Asking, Form<Pairs>),
+    known: &'static [&'static str],
+    kind: Kind,
+    act: impl FnOnce(&Shared, &Asked) -> Outcome + Send + 'static,
+) -> Outcome {
+    let asked = asked(&shared, asking, pairs, known)?;
+    let turn = shared.work.turn(kind).await?;
+    turn.spend(move || act(&shared, &asked)).await?
 }
 
-fn run_address(name: &str) -> String {
+pub(super) fn run_address(name: &str) -> String {
     format!("/runs/{}", escaped(name))
 }
 
 pub(super) async fn skip(
     State(shared): Of,
-    Extension(shown): Extension<Shown>,
+    Extension(asking): Asks,
     Path(name): Path<String>,
-    Form(fields): Form<Fields>,
-) -> Answer {
-    act(shared, shown, fields, move |shared, asked| {
+    form: Form<Pairs>,
+) -> Outcome {
+    act(shared, (asking, form), &["position"], Kind::Command, move |shared, asked| {
         let back = run_address(&name);
-        let position: u32 = asked.field("position").parse().map_err(|_| "which cell is meant?".to_owned())?;
+        let position: u32 = asked.fields.number("position", "a cell's place in the plan, from 0")?;
         // Not through what pages share: whatever keeps a page waiting does not keep a command.
-        let directory = directory_of(shared, &name)?;
-        let head = shared.hub.runs.head(&name)?;
+        let directory = known(shared, &name)?;
+        let head = shared.hub.runs.head(&name).map_err(Refusal::failed)?;
         let planned = head.plan.get(position as usize);
         let cell = planned.map(|planned| format!("{}, repetition {}", planned.cell.id, planned.repetition));
-        let cell = cell.ok_or_else(|| format!("the plan has no cell {position}"))?;
+        let cell = cell.ok_or_else(|| {
+            Refusal::missing(format!("the plan has no cell {position}: it has {} cells, from 0", head.plan.len()))
+        })?;
         let question = Question {
             question: &format!("Skip {cell}?"),
             what: "It is recorded as skipped, and the run goes on with the next one. `underlay run --resume` measures it later.",
             action: &format!("{back}/skip"),
             back: &back,
         };
-        Ok(asked.once_confirmed(&question, || {
+        asked.once_confirmed(&question, || {
             let outcome = shared.hub.host.command_run(&directory, RunAction::Skip(position));
-            outcome.map(|()| format!("{cell} is skipped"))
-        }))
+            outcome.map(|()| format!("{cell} is skipped")).map_err(Refusal::conflict)
+        })
     })
     .await
 }
 
 pub(super) async fn stop(
     State(shared): Of,
-    Extension(shown): Extension<Shown>,
+    Extension(asking): Asks,
     Path(name): Path<String>,
-    Form(fields): Form<Fields>,
-) -> Answer {
-    act(shared, shown, fields, move |shared, asked| {
+    form: Form<Pairs>,
+) -> Outcome {
+    act(shared, (asking, form), &[], Kind::Command, move |shared, asked| {
         let back = run_address(&name);
-        let directory = directory_of(shared, &name)?;
+        let directory = known(shared, &name)?;
         let question = Question {
             question: "Stop the run?",
             what: "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.",
             action: &format!("{back}/stop"),
             back: &back,
         };
-        Ok(asked.once_confirmed(&question, || {
+        asked.once_confirmed(&question, || {
             let outcome = shared.hub.host.command_run(&directory, RunAction::Stop);
-            outcome.map(|()| "the run stops".to_owned())
-        }))
+            outcome.map(|()| "the run stops".to_owned()).map_err(Refusal::conflict)
+        })
     })
     .await
 }
 
 pub(super) async fn node(
     State(shared): Of,
-    Extension(shown): Extension<Shown>,
+    Extension(asking): Asks,
     Path(name): Path<String>,
-    Form(fields): Form<Fields>,
-) -> Answer {
-    act(shared, shown, fields, move |shared, asked| {
-        let back = format!("{}#topology", run_address(&name));
-        let process = shared.hub.with(&name, |run| run.process)?.ok_or("the run does not go on")?;
-        let node = asked.field("node").to_owned();
-        let (command, word) = match asked.field("action") {
-            "stop" => (NodeAction::Stop, "Stop"),
-            "kill" => (NodeAction::Kill, "Kill"),
-            "start" => (NodeAction::Start, "Start"),
-            other => return Err(format!("{other:?} is nothing that a node can be told")),
-        };
-        let question = Question {
-            question: &format!("{word} node {node}?"),
-            what: "What clients notice of it is in the record of the cell.",
-            action: &format!("{}/nodes", run_address(&name)),
-            back: &back,
-        };
-        if let Some(answer) = asked.unconfirmed(&question) {
-            return Ok(answer);
+    Form(pairs): Form<Pairs>,
+) -> Outcome {
+    let asked = asked(&shared, asking, pairs, &["node", "action"])?;
+    let node = asked.fields.needed("node")?.to_owned();
+    let (command, word) = match asked.fields.text("action") {
+        "stop" => (NodeAction::Stop, "Stop"),
+        "kill" => (NodeAction::Kill, "Kill"),
+        "start" => (NodeAction::Start, "Start"),
+        other => {
+            return Err(Refusal::invalid(format!("action: expected stop, kill or start, not {other:?}")));
         }
-        let place =
-            shared.node_commands.take().ok_or("other commands for nodes are still under way: try again")?;
-        if asked.shown == Shown::Cookie {
-            // It may take minutes, for which no page waits: events tell what came of it.
-            let host = Arc::clone(&shared.hub.host);
-            std::thread::Builder::new()
-                .name("console-node".to_owned())
-                .spawn(move || {
-                    let _ = host.command_node(process, &node, command);
-                    drop(place);
-                })
-                .map_err(|error| format!("there is no thread to do it: {error}"))?;
-            return Ok(answer::see(&back));
-        }
-        Ok(asked.done(shared.hub.host.command_node(process, &node, command), &back))
-    })
-    .await
+    };
+    let back = format!("{}#topology", run_address(&name));
+    let question = Question {
+        question: &format!("{word} node {node}?"),
+        what: "What clients notice of it is in the record of the cell.",
+        action: &format!("{}/nodes", run_address(&name)),
+        back: &back,
+    };
+    if let Some(outcome) = asked.unconfirmed(&question) {
+        return outcome;
+    }
+    let process = {
+        let (shared, turn) = (Arc::clone(&shared), shared.work.turn(Kind::Look).await?);
+        turn.spend(move || with_run(&shared, &name, |run| run.process)).await??
+    };
+    let process = process.ok_or_else(|| Refusal::conflict("the run has ended"))?;
+    let turn: Turn = shared.work.turn(Kind::Node).await?;
+    let host = Arc::clone(&shared.hub.host);
+    if asking.form == ReadAs::Page {
+        // It may take minutes, for which no page waits: events tell what came of it.
+        turn.leave_to_it(move || drop(host.command_node(process, &node, command)));
+        return asked.done(&Value::Null, &back);
+    }
+    let done = turn.spend(move || host.command_node(process, &node, command)).await?;
+    asked.done(&json!({ "done": done.map_err(Refusal::conflict)? }), &back)
 }
 
-pub(super) async fn fault_of_run(
-    State(shared): Of,
-    Extension(shown): Extension<Shown>,
-    Path(name): Path<String>,
-    Form(fields): Form<Fields>,
-) -> Answer {
-    let address = run_address(&name);
-    act(shared, shown, fields, move |shared, asked| {
-        fault(shared, asked, &format!("{address}/faults"), &format!("{address}#topology"))
-    })
-    .await
-}
-
-pub(super) async fn fault_of_host(
-    State(shared): Of,
-    Extension(shown): Extension<Shown>,
-    Form(fields): Form<Fields>,
-) -> Answer {
-    act(shared, shown, fields, |shared, asked| fault(shared, asked, "/host/faults", "/host")).await
-}
-
-pub(super) async fn stop_service(
-    State(shared): Of,
-    Extension(shown): Extension<Shown>,
-    Form(fields): Form<Fields>,
-) -> Answer {
-    act(shared, shown, fields, |shared, asked| {
-        let process: u32 =
-            asked.field("process").parse().map_err(|_| "which process is meant?".to_owned())?;
+pub(super) async fn stop_service(State(shared): Of, Extension(asking): Asks, form: Form<Pairs>) -> Outcome {
+    act(shared, (asking, form), &["process"], Kind::Command, |shared, asked| {
+        let process: u32 = asked.fields.number("process", "the number of a process")?;
         let question = Question {
             question: &format!("Stop process {process}?"),
             what: "It ends in order: what it serves is taken away, and whoever uses it loses it.",
             action: "/host/stop",
             back: "/host",
         };
-        Ok(asked.once_confirmed(&question, || shared.hub.host.stop_service(process)))
+        asked.once_confirmed(&question, || shared.hub.host.stop_service(process).map_err(Refusal::conflict))
     })
     .await
 }
 
-fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Result<Answer, String> {
-    let device = Some(asked.field("device")).filter(|device| !device.is_empty());
-    let whose = device.unwrap_or("all of its devices");
-    let number = |name: &str| -> Result<f64, String> {
-        asked.field(name).parse().map_err(|_| format!("{name}: expected a number"))
-    };
-    let for_s = match asked.field("for_s") {
-        "" => None,
-        _ => Some(number("for_s")?),
-    };
-    let (act, question) = match asked.field("action") {
-        "slow" => {
-            let factor = number("factor")?;
-            (FaultAction::Slow { factor, for_s }, format!("Slow {whose} down {factor} times?"))
-        }
-        "vanish" => (FaultAction::Vanish, format!("Unplug {whose}?")),
-        "power-cut" => {
-            let whose = device.unwrap_or("all devices");
-            (FaultAction::PowerCut, format!("Cut the power of {whose}?"))
-        }
-        "return" => (FaultAction::Return, format!("Bring {whose} back?")),
-        "clear" => (FaultAction::Clear, format!("Clear the faults of {whose}?")),
-        other => return Err(format!("{other:?} is nothing that can happen to a device")),
-    };
-    let what = match act {
-        FaultAction::PowerCut => {
-            "Writes that were not flushed may be lost. The device answers nothing until its power is back; a pool goes on with its other copies. In a run it is in the record of the cell."
-        }
-        _ => "Programs that use it notice at once. In a run it is in the record of the cell.",
-    };
-    let question = Question { question: &question, what, action, back };
-    Ok(asked.once_confirmed(&question, || shared.hub.host.fault(asked.field("storage"), device, &act)))
-}
-
-/// A study's name: plain, in the directory of studies and nowhere else.
-fn check_name(name: &str) -> Result<(), String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let fits = name.len() <= 100
-        && name.ends_with(".toml")
-        && name.len() > ".toml".len()
-        && !name.starts_with(['.', '-'])
-        && name.chars().all(is_plain);
-    match fits {
-        true => Ok(()),
-        false => Err(format!(
-            "{name:?} can't be a study's file: expected letters, digits, '-', '_' and '.toml' at its end"
-        )),
+/// Another address that opens a session. It goes to whoever may do everything already: the socket's owner.
+pub(super) async fn new_address(State(shared): Of, Extension(asking): Asks, form: Form<Pairs>) -> Outcome {
+    if asking.caller != Caller::OwnProgram {
+        return Err(Refusal::forbidden(
+            "a new address is printed by `underlay console --new-address`, for the console's user alone",
+        ));
     }
-}
-
-pub(super) fn read_study(studies: &FilePath, name: &str) -> Result<String, String> {
-    check_name(name)?;
-    let bytes = underlay_files::plain_file::read(&studies.join(name), MAX_STUDY_BYTES)
-        .map_err(|error| format!("{name}: {error}"))?
-        .ok_or_else(|| format!("there is no {name} in {}", studies.display()))?;
-    String::from_utf8(bytes).map_err(|_| format!("{name} is not text (UTF-8)"))
-}
-
-/// Tells one text of a study from another.
-pub(super) fn mark_of(text: &str) -> String {
-    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
-}
-
-/// What was for this user alone stays so.
-fn access_of(file: &FilePath) -> Access {
-    use std::os::unix::fs::PermissionsExt as _;
-    match std::fs::symlink_metadata(file) {
-        Ok(found) if found.permissions().mode() & 0o044 == 0 => Access::Private,
-        _ => Access::Readable,
-    }
-}
-
-/// Checks a text as it is typed: nothing is changed, but it is a POST since texts are long.
-pub(super) async fn check(
-    State(shared): Of,
-    Extension(shown): Extension<Shown>,
-    Form(fields): Form<Fields>,
-) -> Answer {
-    act(shared, shown, fields, |shared, asked| {
-        let file = shared.hub.studies.join(asked.field("file"));
-        let checked = shared.hub.host.check(&file, asked.field("text"));
-        Ok(match asked.shown {
-            Shown::Bearer => answer::json(&checked),
-            Shown::Cookie => answer::html(page::check_result(&checked)),
-        })
-    })
-    .await
-}
-
-pub(super) async fn save(
-    State(shared): Of,
-    Extension(shown): Extension<Shown>,
-    Form(fields): Form<Fields>,
-) -> Answer {
-    act(shared, shown, fields, |shared, asked| {
-        let (file, then) = (asked.field("file"), asked.field("then"));
-        // As forms have them, lines end with both.
-        let text = asked.field("text").replace("\r\n", "\n");
-        let hub = &shared.hub;
-        // Nothing that was typed is lost.
-        let again = |said: &str, read: &str| {
-            answer::html(page::editor(hub, file, Some(&text), read, Some(said)))
+    act(shared, (asking, form), &["into"], Kind::Command, |shared, asked| {
+        let failed = |error: std::io::Error| Refusal::failed(format!("there is no new address: {error}"));
+        let valid_s = ADDRESS_VALID.as_secs();
+        let told = match asked.fields.text("into") {
+            "" => json!({ "address": shared.entry.issue().map_err(failed)?, "valid_s": valid_s }),
+            "file" => json!({ "file": shared.entry.issue_into_file().map_err(failed)?, "valid_s": valid_s }),
+            other => return Err(Refusal::invalid(format!("into: expected file or nothing, not {other:?}"))),
         };
-        let read = asked.field("read");
-        if let Err(problem) = check_name(file) {
-            return Ok(again(&problem, read));
-        }
-        let starts = matches!(then, "start" | "start-short");
-        if starts && !hub.host.check(&hub.studies.join(file), &text).is_sound() {
-            return Ok(again("It was not started, since it has mistakes.", read));
-        }
-        // What somebody else wrote there meanwhile is not lost without a word.
-        let there = hub.studies.join(file);
-        if std::fs::symlink_metadata(&there).is_ok() {
-            let now = mark_of(&read_study(&hub.studies, file)?);
-            if now != read {
-                let said = format!(
-                    "{file} holds something else than what you began with. It was not saved: save again to replace it, or choose another name."
-                );
-                return Ok(again(&said, &now));
-            }
-        }
-        let saved = Folder::open(&hub.studies)
-            .and_then(|folder| folder.replace(file, access_of(&there), text.as_bytes()));
-        if let Err(error) = saved {
-            return Ok(again(&format!("{file} was not saved: {error}"), read));
-        }
-        let read = &mark_of(&text);
-        if !starts {
-            return Ok(answer::see(&format!("/studies/edit?file={}", escaped(file))));
-        }
-        match hub.host.start(&hub.studies.join(file), hub.runs.root(), then == "start-short") {
-            Ok(directory) => {
-                let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
-                Ok(asked.done(Ok(directory.display().to_string()), &run_address(&name.unwrap_or_default())))
-            }
-            Err(problem) => Ok(again(&format!("It was saved and not started: {problem}"), read)),
-        }
+        asked.done(&told, "/")
     })
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_study_is_kept_in_its_directory_and_nowhere_else() {
-        for name in ["my-study.toml", "a.toml", "A_1.2.toml"] {
-            assert_eq!(check_name(name), Ok(()), "{name}");
-        }
-        for name in
-            ["", ".toml", "../a.toml", "a/b.toml", "-a.toml", "a.txt", "a\0.toml", "a b.toml", ".a.toml"]
-        {
-            assert!(check_name(name).is_err(), "{name:?}");
-        }
-    }
 }

@@ -1,11 +1,19 @@
-//! Answers, and what every one of them says to the browser.
+//! Answers. What a request comes to is said once, and is a page or JSON by who reads it. Refusals become either in one place,
+//! [`finish`], through which whatever the server sends goes.
 
-use axum::body::Body;
+use std::sync::LazyLock;
+
+use axum::body::{Body, to_bytes};
 use axum::http::header::{self, HeaderName, HeaderValue};
-use axum::http::{Response, StatusCode};
+use axum::http::{Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use maud::Markup;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
+use super::caller::Form;
+use super::outsiders;
+use super::routes::MAX_FORM_BYTES;
 use crate::page;
 
 /// Scripts, styles and connections of this server's own, nothing written into a page, nothing from elsewhere, and in no frame.
@@ -14,6 +22,13 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// Of a report, which has its styles in itself: a document of no origin, without scripts, forms or connections.
 const REPORT_POLICY: &str = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
                              form-action 'none'; frame-ancestors 'none'";
+/// Of a page for those who were not let in, who get no style sheet: its one style is in it.
+static OUTSIDERS_POLICY: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "default-src 'none'; style-src '{}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        *outsiders::STYLE_HASH
+    )
+});
 
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -24,62 +39,286 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+/// Of what the framework says about a request that it can't read.
+const MAX_SAID_BYTES: usize = 4 << 10;
 
-pub(super) type Answer = Response<Body>;
+/// What is sent.
+pub(super) type Sent = Response<Body>;
 
-/// Adds to an answer what it does not say by itself.
-pub(super) fn with_headers(mut answer: Answer) -> Answer {
-    for (name, value) in HEADERS {
-        answer.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
-    }
-    answer.headers_mut().entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
-    answer
+/// An answer in the form that its reader wants. Only the functions below make one, so that no handler answers a program with a page.
+pub(super) struct Answer(Sent);
+
+/// A page, with what it may load.
+pub(super) enum Page {
+    /// With the console's own frame and style sheets.
+    Framed(Markup),
+    /// A document with its styles in itself.
+    Report(String),
 }
 
-pub(super) fn of(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Answer {
+impl Answer {
+    /// What people see as a page and programs as JSON.
+    pub(super) fn view(
+        form: Form,
+        page: impl FnOnce() -> Result<Page, Refusal>,
+        data: impl FnOnce() -> Result<String, Refusal>,
+    ) -> Result<Answer, Refusal> {
+        match form {
+            Form::Page => Ok(Answer(page()?.sent())),
+            Form::Json => Ok(Answer(sent(StatusCode::OK, JSON, data()?))),
+        }
+    }
+
+    /// What only programs ask for.
+    pub(super) fn json(value: &impl Serialize) -> Result<Answer, Refusal> {
+        Ok(Answer(sent(StatusCode::OK, JSON, json_text(value)?)))
+    }
+
+    /// What has one form, whoever reads it: figures for Prometheus, a file, pieces of a page.
+    pub(super) fn in_one_form(content_type: &'static str, body: impl Into<Body>) -> Answer {
+        Answer(sent(StatusCode::OK, content_type, body))
+    }
+
+    /// A report that is kept as a file.
+    pub(super) fn report_file(page: String) -> Answer {
+        Answer(Page::Report(page).sent())
+    }
+
+    /// A piece of a page, for the page that asked for it.
+    pub(super) fn piece(piece: Markup) -> Answer {
+        Answer(sent(StatusCode::OK, HTML, piece.into_string()))
+    }
+
+    /// Something was done: programs read what, and a person goes back to where they were.
+    pub(super) fn done(form: Form, told: &impl Serialize, back: &str) -> Result<Answer, Refusal> {
+        match form {
+            Form::Json => Answer::json(told),
+            Form::Page => see(back).map(Answer),
+        }
+    }
+
+    pub(super) fn with_header(mut self, name: HeaderName, value: &str) -> Answer {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.0.headers_mut().insert(name, value);
+        }
+        self
+    }
+}
+
+impl Page {
+    fn sent(self) -> Sent {
+        match self {
+            Page::Framed(page) => sent(StatusCode::OK, HTML, page.into_string()),
+            Page::Report(page) => {
+                let mut answer = sent(StatusCode::OK, HTML, page);
+                let policy = HeaderValue::from_static(REPORT_POLICY);
+                answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+                answer
+            }
+        }
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Sent {
+        self.0
+    }
+}
+
+pub(super) fn json_text(value: &impl Serialize) -> Result<String, Refusal> {
+    serde_json::to_string(value).map_err(|error| Refusal::failed(error.to_string()))
+}
+
+/// To another page, by GET.
+///
+/// # Errors
+/// When that is no address.
+pub(super) fn see(place: &str) -> Result<Sent, Refusal> {
+    let place = HeaderValue::from_str(place).map_err(|_| Refusal::invalid("that is no address"))?;
+    let mut answer = StatusCode::SEE_OTHER.into_response();
+    answer.headers_mut().insert(header::LOCATION, place);
+    Ok(answer)
+}
+
+fn sent(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Sent {
     let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer
 }
 
-pub(super) fn html(page: Markup) -> Answer {
-    of(StatusCode::OK, "text/html; charset=utf-8", page.into_string())
+/// Why something is not answered or not done. Where it is sent it has no form yet: [`finish`] gives it that of its reader.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    problem: String,
+    /// What programs are told beside `problem`.
+    more: Map<String, Value>,
+    page: RefusalPage,
 }
 
-pub(super) fn json(value: &impl serde::Serialize) -> Answer {
-    match serde_json::to_string(value) {
-        Ok(text) => of(StatusCode::OK, "application/json", text),
-        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+#[derive(Clone, Debug)]
+enum RefusalPage {
+    /// A page of the console with nothing but the problem.
+    Plain,
+    /// Where a person goes on, with what they typed.
+    GoesOn(String),
+    /// For those who were not let in: what to do next, and a place to go to.
+    Outside { next: String, link: Option<String> },
+}
+
+impl Refusal {
+    fn new(status: StatusCode, problem: impl Into<String>) -> Refusal {
+        Refusal { status, problem: problem.into(), more: Map::new(), page: RefusalPage::Plain }
     }
-}
 
-/// A page that has its styles in itself.
-pub(super) fn report(page: String) -> Answer {
-    let mut answer = of(StatusCode::OK, "text/html; charset=utf-8", page);
-    answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(REPORT_POLICY));
-    answer
-}
+    /// 400: the request makes no sense, whatever the state of things.
+    pub(super) fn invalid(problem: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, problem)
+    }
 
-pub(super) fn problem(status: StatusCode, text: &str) -> Answer {
-    let title = status.canonical_reason().unwrap_or("Problem");
-    let mut answer = html(page::problem(title, text));
-    *answer.status_mut() = status;
-    answer
-}
+    /// 403: the caller may not ask for it.
+    pub(super) fn forbidden(problem: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::FORBIDDEN, problem)
+    }
 
-pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Answer {
-    of(status, "text/plain; charset=utf-8", text.into())
-}
+    /// 404: what it names is not there.
+    pub(super) fn missing(problem: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::NOT_FOUND, problem)
+    }
 
-/// To another page, by GET.
-pub(super) fn see(place: &str) -> Answer {
-    match HeaderValue::from_str(place) {
-        Ok(place) => {
-            let mut answer = StatusCode::SEE_OTHER.into_response();
-            answer.headers_mut().insert(header::LOCATION, place);
-            answer
+    /// 409: it can't be done as things are now.
+    pub(super) fn conflict(problem: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::CONFLICT, problem)
+    }
+
+    /// 413: a form is longer than any may be.
+    pub(super) fn too_long() -> Refusal {
+        let limit = MAX_FORM_BYTES >> 20;
+        Refusal::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the request is too long: expected {limit} MiB at most"),
+        )
+    }
+
+    /// 500: it should have worked.
+    pub(super) fn failed(problem: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem)
+    }
+
+    /// 503: too much is under way, or what was asked for takes too long.
+    pub(super) fn busy(problem: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, problem)
+    }
+
+    /// Somebody is not let in: why, and what to do next.
+    pub(super) fn outside(status: StatusCode, problem: &str, next: impl Into<String>) -> Refusal {
+        let page = RefusalPage::Outside { next: next.into(), link: None };
+        Refusal { page, ..Refusal::new(status, problem) }
+    }
+
+    /// Of [`outside`](Refusal::outside): where the next step leads.
+    pub(super) fn leading_to(mut self, address: String) -> Refusal {
+        if let RefusalPage::Outside { link, .. } = &mut self.page {
+            *link = Some(address);
         }
-        Err(_) => problem(StatusCode::BAD_REQUEST, "that is no address"),
+        self
     }
+
+    /// The page on which a person goes on.
+    pub(super) fn on_page(mut self, page: Markup) -> Refusal {
+        self.page = RefusalPage::GoesOn(page.into_string());
+        self
+    }
+
+    /// More for programs, beside `problem`.
+    pub(super) fn telling(mut self, key: &str, value: Value) -> Refusal {
+        self.more.insert(key.to_owned(), value);
+        self
+    }
+
+    fn sent_as(self, form: Form) -> Sent {
+        let Refusal { status, problem, mut more, page } = self;
+        let mut answer = match (form, page) {
+            (Form::Json, page) => {
+                let problem = match page {
+                    RefusalPage::Outside { next, .. } => format!("{problem} {next}"),
+                    _ => problem,
+                };
+                more.insert("problem".to_owned(), problem.into());
+                sent(status, JSON, Value::Object(more).to_string())
+            }
+            (Form::Page, RefusalPage::Plain) => {
+                sent(status, HTML, page::problem(title(status), &problem).into_string())
+            }
+            (Form::Page, RefusalPage::GoesOn(page)) => sent(status, HTML, page),
+            (Form::Page, RefusalPage::Outside { next, link }) => {
+                let page = outsiders::page(title(status), &problem, &next, link.as_deref());
+                let mut answer = sent(status, HTML, page.into_string());
+                if let Ok(policy) = HeaderValue::from_str(&OUTSIDERS_POLICY) {
+                    answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+                }
+                answer
+            }
+        };
+        let (name, value) = match status {
+            StatusCode::SERVICE_UNAVAILABLE => (header::RETRY_AFTER, "5"),
+            StatusCode::UNAUTHORIZED => (header::WWW_AUTHENTICATE, "Bearer"),
+            _ => return answer,
+        };
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        answer
+    }
+}
+
+fn title(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "You are not signed in",
+        StatusCode::FORBIDDEN => "This is not allowed",
+        StatusCode::NOT_FOUND => "It is not there",
+        StatusCode::CONFLICT => "It was not done",
+        StatusCode::MISDIRECTED_REQUEST => "The console has another name",
+        StatusCode::SERVICE_UNAVAILABLE => "It takes too long",
+        other => other.canonical_reason().unwrap_or("Problem"),
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Sent {
+        let mut answer = self.status.into_response();
+        answer.extensions_mut().insert(self);
+        answer
+    }
+}
+
+/// What is sent in the end: every refusal in the form of its reader, those of the framework too, and what no answer says by itself.
+pub(super) async fn finish(mut answer: Sent, form: Form, method: &Method) -> Sent {
+    if let Some(refusal) = answer.extensions_mut().remove::<Refusal>() {
+        answer = refusal.sent_as(form);
+    } else if answer.status().is_client_error() || answer.status().is_server_error() {
+        let (head, body) = answer.into_parts();
+        let said = to_bytes(body, MAX_SAID_BYTES).await.unwrap_or_default();
+        let refusal = match head.status {
+            StatusCode::PAYLOAD_TOO_LARGE => Refusal::too_long(),
+            StatusCode::METHOD_NOT_ALLOWED => Refusal::new(
+                head.status,
+                format!("this address does not take {method}: docs/console.md says what it takes"),
+            ),
+            other if said.is_empty() => Refusal::new(other, other.canonical_reason().unwrap_or("problem")),
+            other => Refusal::new(other, String::from_utf8_lossy(&said)),
+        };
+        answer = refusal.sent_as(form);
+        if let Some(allowed) = head.headers.get(header::ALLOW) {
+            answer.headers_mut().insert(header::ALLOW, allowed.clone());
+        }
+    }
+    for (name, value) in HEADERS {
+        answer.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    answer.headers_mut().entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
+    // Whoever asks by another name or with another `Accept` may get another form.
+    answer.headers_mut().entry(header::VARY).or_insert(HeaderValue::from_static("accept, authorization"));
+    answer
 }

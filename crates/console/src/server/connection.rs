@@ -12,10 +12,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use openssl::ssl::{Ssl, SslContext};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::{Instant, Sleep};
 use tokio_openssl::SslStream;
 
+use super::caller::Way;
 use super::visits::Visits;
 
 /// A request's head comes within this time, or not at all.
@@ -43,8 +44,8 @@ pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<Ss
         };
         let _ = stream.set_nodelay(true);
         let visitor = visits.arrive();
-        let (router, tls, own) =
-            (router.clone().layer(Extension(visitor.clone())), tls.clone(), visitor.clone());
+        let router = router.clone().layer(Extension(visitor.clone())).layer(Extension(Way::Network));
+        let (tls, own) = (tls.clone(), visitor.clone());
         let task = tokio::spawn(async move {
             let stream = Impatient::new(stream);
             match tls {
@@ -62,7 +63,32 @@ pub(super) async fn accept(listener: TcpListener, router: Router, tls: Option<Ss
     }
 }
 
-async fn handshake(context: &SslContext, stream: Impatient) -> Option<SslStream<Impatient>> {
+/// The same for programs of this user alone. They have places of their own, so that no page takes them all.
+pub(super) async fn accept_own(listener: UnixListener, router: Router) {
+    let visits = Visits::default();
+    let this_user = rustix::process::geteuid().as_raw();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        // Root may do whatever this user may. The socket's mode says the same, as long as nobody has changed that.
+        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == this_user || peer.uid() == 0) {
+            continue;
+        }
+        let visitor = visits.arrive();
+        let router = router.clone().layer(Extension(visitor.clone())).layer(Extension(Way::OwnSocket));
+        tokio::spawn(async move {
+            serve(Impatient::new(stream), router).await;
+            drop(visitor);
+        });
+    }
+}
+
+async fn handshake(
+    context: &SslContext,
+    stream: Impatient<TcpStream>,
+) -> Option<SslStream<Impatient<TcpStream>>> {
     let mut stream = SslStream::new(Ssl::new(context).ok()?, stream).ok()?;
     Pin::new(&mut stream).accept().await.ok()?;
     Some(stream)
@@ -76,14 +102,14 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
 }
 
 /// A stream on which a write that does not get on is an error after a while.
-struct Impatient {
-    stream: TcpStream,
+struct Impatient<S> {
+    stream: S,
     /// Since a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl Impatient {
-    fn new(stream: TcpStream) -> Impatient {
+impl<S> Impatient<S> {
+    fn new(stream: S) -> Impatient<S> {
         Impatient { stream, waiting: None }
     }
 
@@ -100,7 +126,7 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -110,7 +136,7 @@ impl AsyncRead for Impatient {
     }
 }
 
-impl AsyncWrite for Impatient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

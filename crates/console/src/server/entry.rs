@@ -1,86 +1,138 @@
-//! The address that a browser begins with. What it shows there opens one session: an address is in the browser's history, and in the list of
-//! processes where a program was started with it.
+//! The address that a browser begins with. It opens one session, soon or not at all: an address is in the browser's history, and perhaps in
+//! a list of processes or in a log. The next one is made when somebody asks for it.
 
-use std::sync::Arc;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use underlay_sync::UnsimulatedMutex;
 
-use super::OnUsed;
+use super::own_files::AddressFile;
 use crate::access::Secret;
+
+/// For so long an address that nobody has opened opens a session.
+pub const ADDRESS_VALID: Duration = Duration::from_secs(300);
 
 pub(crate) struct Entry {
     place: String,
-    /// Nothing where the user has a token of their own.
-    next: Option<(UnsimulatedMutex<Secret>, Arc<OnUsed>)>,
+    pending: UnsimulatedMutex<Pending>,
+}
+
+struct Pending {
+    /// What opens a session, and until when.
+    secret: Option<(Secret, Instant)>,
+    file: AddressFile,
+}
+
+impl Pending {
+    fn end(&mut self) {
+        self.secret = None;
+        self.file.remove();
+    }
+
+    fn living(&mut self) -> Option<&Secret> {
+        if self.secret.as_ref().is_some_and(|(_, until)| Instant::now() >= *until) {
+            self.end();
+        }
+        self.secret.as_ref().map(|(secret, _)| secret)
+    }
 }
 
 impl Entry {
-    pub(super) fn new(place: String, first: Secret, on_used: OnUsed) -> Entry {
-        Entry { place, next: Some((UnsimulatedMutex::new(first), Arc::new(on_used))) }
+    /// Nothing opens a session before [`issue`](Entry::issue).
+    pub(super) fn new(place: String, file: AddressFile) -> Entry {
+        Entry { place, pending: UnsimulatedMutex::new(Pending { secret: None, file }) }
     }
 
-    pub(super) fn closed(place: String) -> Entry {
-        Entry { place, next: None }
+    /// A new address; the one before it opens nothing any more.
+    ///
+    /// # Errors
+    /// When the kernel has no random numbers.
+    pub(super) fn issue(&self) -> io::Result<String> {
+        self.renew(&mut self.pending.lock())
     }
 
-    pub(super) fn url(&self) -> String {
-        match &self.next {
-            Some((next, _)) => self.with(&next.lock()),
-            None => format!("{}?token=…", self.place),
+    /// The same, written into the file that is for this user alone. It goes when the address does.
+    ///
+    /// # Errors
+    /// When there is no address to be had, or the file can't be written: then there is none.
+    pub(super) fn issue_into_file(&self) -> io::Result<PathBuf> {
+        let mut pending = self.pending.lock();
+        let address = self.renew(&mut pending)?;
+        let written = pending.file.write(&address);
+        if written.is_err() {
+            pending.end();
         }
+        written
     }
 
-    fn with(&self, secret: &Secret) -> String {
-        format!("{}?token={}", self.place, secret.reveal())
+    fn renew(&self, pending: &mut Pending) -> io::Result<String> {
+        pending.end();
+        let secret = Secret::generate().map_err(io::Error::other)?;
+        let address = format!("{}?token={}", self.place, secret.reveal());
+        pending.secret = Some((secret, Instant::now() + ADDRESS_VALID));
+        Ok(address)
     }
 
-    /// Whether that is what opens a session; it opens no other from now on.
+    /// Whether that would open a session. It still does afterwards.
+    pub(super) fn is_opened_by(&self, shown: &str) -> bool {
+        self.pending.lock().living().is_some_and(|secret| secret.is(shown))
+    }
+
+    /// Whether that opens a session; it opens no other from now on.
     pub(super) fn is_used_up_by(&self, shown: &str) -> bool {
-        let Some((next, on_used)) = &self.next else { return false };
-        let url = {
-            let mut next = next.lock();
-            // Without another one nobody else could come in: then this one is not used up, and nobody comes in.
-            let Some(another) = next.is(shown).then(Secret::generate).and_then(Result::ok) else {
-                return false;
-            };
-            *next = another;
-            self.with(&next)
-        };
-        // A terminal that is held (Ctrl-S) or a full pipe keeps whoever tells, and nobody who asks for a page.
-        let (tell, told) = (Arc::clone(on_used), url.clone());
-        let telling = std::thread::Builder::new().name("console-tell".to_owned());
-        if telling.spawn(move || tell(&told)).is_err() {
-            on_used(&url);
+        let mut pending = self.pending.lock();
+        let opens = pending.living().is_some_and(|secret| secret.is(shown));
+        if opens {
+            pending.end();
         }
-        true
+        opens
+    }
+
+    /// Ends what is too old, so that its file goes too.
+    pub(super) fn expire(&self) {
+        self.pending.lock().living();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-    use std::time::Duration;
-
     use super::*;
 
-    #[test]
-    fn an_address_opens_one_session_and_the_next_is_told() {
-        let (tell, told) = mpsc::sync_channel(0);
-        let on_used = move |url: &str| drop(tell.send(url.to_owned()));
-        let first = Secret::generate().unwrap();
-        let entry = Entry::new("http://here:1/".to_owned(), first.clone(), Box::new(on_used));
-        assert!(!entry.is_used_up_by("") && !entry.is_used_up_by("wrong"));
-        assert!(entry.is_used_up_by(first.reveal()) && !entry.is_used_up_by(first.reveal()));
-        // Nobody has listened until now, and nobody was kept waiting.
-        let next = told.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert_eq!(next, entry.url());
-        assert!(entry.is_used_up_by(next.split_once("token=").unwrap().1));
+    fn secret_in(address: &str) -> String {
+        address.split_once("token=").unwrap().1.to_owned()
     }
 
     #[test]
-    fn with_a_token_of_the_user_s_nothing_else_opens_a_session() {
-        let entry = Entry::closed("https://here:1/".to_owned());
-        assert_eq!(entry.url(), "https://here:1/?token=…");
-        assert!(!entry.is_used_up_by("…") && !entry.is_used_up_by(""));
+    fn an_address_opens_one_session_and_the_next_is_made_when_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let entry =
+            Entry::new("http://here:1/".to_owned(), AddressFile::in_folder(folder.path(), "console-1"));
+        for nothing in ["", "wrong"] {
+            assert!(!entry.is_used_up_by(nothing) && !entry.is_opened_by(nothing));
+        }
+        let first = secret_in(&entry.issue().unwrap());
+        assert!(entry.is_opened_by(&first) && !entry.is_used_up_by("wrong"));
+        assert!(entry.is_used_up_by(&first) && !entry.is_used_up_by(&first) && !entry.is_opened_by(""));
+        let (second, third) = (secret_in(&entry.issue().unwrap()), secret_in(&entry.issue().unwrap()));
+        assert!(!entry.is_used_up_by(&second) && entry.is_used_up_by(&third));
+    }
+
+    #[test]
+    fn an_address_that_nobody_opens_dies_and_its_file_goes_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let entry =
+            Entry::new("http://here:1/".to_owned(), AddressFile::in_folder(folder.path(), "console-1"));
+        let file = entry.issue_into_file().unwrap();
+        let secret = secret_in(std::fs::read_to_string(&file).unwrap().trim());
+        entry.expire();
+        assert!(file.is_file() && entry.is_opened_by(&secret));
+        entry.pending.lock().secret.as_mut().unwrap().1 = Instant::now();
+        entry.expire();
+        assert!(!file.exists() && !entry.is_used_up_by(&secret));
+        // One that is opened takes its file along too.
+        let file = entry.issue_into_file().unwrap();
+        let secret = secret_in(std::fs::read_to_string(&file).unwrap().trim());
+        assert!(entry.is_used_up_by(&secret) && !file.exists());
     }
 }

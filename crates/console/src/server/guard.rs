@@ -1,15 +1,25 @@
-//! What every request must be: for a name of this host, from a page of ours or none, from somebody who knows the token.
+//! What every request must be: for a name of this host, from a page of ours or none, from somebody who may ask for it. What is sent goes
+//! through here too, so that everybody gets it in their form.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::middleware::Next;
+use axum::response::IntoResponse as _;
+use futures_core::Stream as _;
+use tokio::time::timeout;
 
 use super::Shared;
-use super::answer::{self, Answer};
+use super::answer::{self, Refusal, Sent};
+use super::caller::{Asking, Caller, Form, Way};
+use super::routes::MAX_FORM_BYTES;
 use super::visits::Visitor;
-use crate::access::{bearer, cookie, host_name, is_own_origin};
+use crate::access::{bearer, cookie, host_name, is_own_origin, port_of};
 
 const COOKIE: &str = "underlay-console";
 /// Browsers take one of this name only for the host itself, by TLS.
@@ -17,113 +27,209 @@ const COOKIE_BY_TLS: &str = "__Host-underlay-console";
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// How somebody showed that they may come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
-    /// A browser's cookie.
-    Cookie,
-    /// A script's header, which no page of somebody else's can send.
-    Bearer,
-}
+/// Of a request that is too long.
+const MAX_DRAINED_BYTES: usize = 64 << 20;
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-pub(super) async fn guard(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Answer {
+/// How a browser comes in, for those who have not.
+pub(super) const HOW_TO_ENTER: &str = "In a terminal of the user who started it, `underlay console --new-address` prints an address: open that in the browser within five minutes. It opens one session.";
+
+pub(super) async fn guard(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Sent {
     let visitor = request.extensions().get::<Visitor>().cloned();
-    let answer = match judge(&shared, &request) {
-        Judgement::In(_) if !visitor.as_ref().is_some_and(Visitor::let_in) => answer::problem(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Too many connections are open: close some pages of this console.",
-        ),
-        Judgement::In(shown) => {
-            request.extensions_mut().insert(shown);
+    let way = request.extensions().get::<Way>().copied().unwrap_or(Way::Network);
+    let form = Form::of(way, request.headers(), request.uri().path());
+    let method = request.method().clone();
+    let answer = match judge(&shared, way, &request) {
+        Ok(Judgement::In(_)) if !visitor.as_ref().is_some_and(Visitor::let_in) => {
+            Refusal::busy("too many connections are open: close some pages of this console").into_response()
+        }
+        Ok(Judgement::In(_)) if announced_bytes(request.headers()) > MAX_FORM_BYTES as u64 => {
+            drain(request.into_body()).await;
+            Refusal::too_long().into_response()
+        }
+        Ok(Judgement::In(caller)) => {
+            request.extensions_mut().insert(Asking { caller, form });
             next.run(request).await
         }
-        Judgement::Out(answer) => answer,
+        Ok(Judgement::Opened(answer)) => answer,
+        Err(refusal) => refusal.into_response(),
     };
-    answer::with_headers(answer)
+    answer::finish(answer, form, &method).await
+}
+
+fn announced_bytes(headers: &HeaderMap) -> u64 {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    length.and_then(|length| length.parse().ok()).unwrap_or(0)
+}
+
+/// Takes what is still coming, up to a limit: whoever sends it reads the answer only then.
+async fn drain(body: Body) {
+    let mut stream = body.into_data_stream();
+    let mut taken = 0;
+    let take = async {
+        while let Some(Ok(part)) = poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await {
+            taken += part.len();
+            if taken > MAX_DRAINED_BYTES {
+                return;
+            }
+        }
+    };
+    let _ = timeout(DRAIN_LIMIT, take).await;
 }
 
 enum Judgement {
-    In(Shown),
-    Out(Answer),
+    In(Caller),
+    /// A browser's session begins, or goes on without what was in its address.
+    Opened(Sent),
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+/// A header that may be there once: of two, one could mean something else than the other.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
     let mut all = headers.get_all(name).iter();
-    let first = all.next()?.to_str().ok()?;
-    // Two of them, of which one could mean something else than the other.
-    all.next().is_none().then_some(first)
+    let Some(first) = all.next() else { return Ok(None) };
+    match (first.to_str(), all.next()) {
+        (Ok(text), None) => Ok(Some(text)),
+        (_, Some(_)) => Err(Refusal::invalid(format!("the request has more than one {name} header"))),
+        (Err(_), None) => Err(Refusal::invalid(format!("the request's {name} header is not plain text"))),
+    }
 }
 
-fn judge(shared: &Shared, request: &Request) -> Judgement {
-    let out = |status: StatusCode, text: &str| Judgement::Out(answer::problem(status, text));
+fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refusal> {
     let headers = request.headers();
-    let Some(host) =
-        text(headers, &header::HOST).filter(|host| shared.names.allow(host) || is_for_browsers(shared, host))
-    else {
-        return out(
-            StatusCode::MISDIRECTED_REQUEST,
-            "This name is not one that the console answers to: use an address or localhost, or declare the name with --name.",
-        );
-    };
-    let is_own = match (text(headers, &header::ORIGIN), headers.contains_key(header::ORIGIN)) {
-        (Some(origin), _) => is_own_origin(origin, shared.scheme(), host),
-        (None, is_there) => !is_there,
-    };
+    let host = single(headers, &header::HOST)?;
+    let (origin, authorization) =
+        (single(headers, &header::ORIGIN)?, single(headers, &header::AUTHORIZATION)?);
+    let (site, mode) = (single(headers, &SITE)?, single(headers, &MODE)?);
+    let host = host
+        .filter(|host| shared.names.allow(host) || is_for_browsers(shared, host))
+        // A request may name its host in its first line as well.
+        .filter(|host| request.uri().authority().is_none_or(|named| named.as_str() == *host))
+        .ok_or_else(|| {
+            Refusal::outside(
+                StatusCode::MISDIRECTED_REQUEST,
+                "This name is not one that the console answers to.",
+                "Use an address or `localhost`, or start the console with `--name` and this name.",
+            )
+        })?;
+    let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
+    if way == Way::OwnSocket {
+        // Where somebody forwards the socket to a port, pages reach it.
+        if origin.is_some() || site.is_some() || mode.is_some() {
+            return Err(Refusal::forbidden(
+                "the console's Unix socket is for programs: a browser opens the address that the console printed",
+            ));
+        }
+        return Ok(Judgement::In(Caller::OwnProgram));
+    }
+    let is_own = origin.is_none_or(|origin| is_own_origin(origin, shared.scheme(), host));
     // A link from elsewhere may lead here; a request that a page elsewhere makes may not.
-    let site = text(headers, &SITE);
-    let is_followed_link = text(headers, &MODE) == Some("navigate") && request.method() == Method::GET;
+    let is_followed_link = mode == Some("navigate") && request.method() == Method::GET;
     let is_own_site = site.is_none_or(|site| matches!(site, "same-origin" | "none")) || is_followed_link;
     if !is_own || !is_own_site {
-        return out(StatusCode::FORBIDDEN, "This request comes from a page of somebody else's.");
+        return Err(Refusal::outside(
+            StatusCode::FORBIDDEN,
+            "This request comes from a page that is not the console's.",
+            "Open the console itself, and do it there.",
+        ));
     }
     let is_token = |text: &str| shared.token.as_ref().is_some_and(|token| token.is(text));
-    if text(headers, &header::AUTHORIZATION).and_then(bearer).is_some_and(is_token) {
-        return Judgement::In(Shown::Bearer);
+    if let Some(authorization) = authorization {
+        return match bearer(authorization).is_some_and(is_token) {
+            true if is_reading => Ok(Judgement::In(Caller::Monitor)),
+            true => Err(Refusal::forbidden(format!(
+                "the token of --token-file only reads. Commands are for programs of the console's user, by its Unix socket: curl \
+                 --unix-socket {} http://localhost{}",
+                shared.socket.path().display(),
+                request.uri().path()
+            ))),
+            false => Err(Refusal::outside(
+                StatusCode::UNAUTHORIZED,
+                "This is not the token of this console's --token-file.",
+                "Send what is in that file as `Authorization: Bearer TOKEN`; without the option there is no token, and programs of the \
+                 console's user use its Unix socket.",
+            )),
+        };
     }
-    if !is_for_browsers(shared, host) {
-        return out(
-            StatusCode::UNAUTHORIZED,
-            "In a browser, open the address that the console printed when it started: it has a name of its own. Scripts send the token of --token-file as Authorization: Bearer.",
-        );
-    }
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let knows = cookies
+    let knows = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
         .filter_map(|header| cookie(header, cookie_name(shared)))
         .any(|session| shared.session.is(session));
+    let is_at_its_name = is_for_browsers(shared, host);
     if let Some(token) = token_of(request.uri().query()) {
-        // Who is in already, and opens an old address from a list of pages.
-        if knows && request.method() == Method::GET {
-            return Judgement::Out(answer::see(&without_token(request)));
-        }
-        if request.method() != Method::GET || !(is_token(token) || shared.entry.is_used_up_by(token)) {
-            return out(
-                StatusCode::FORBIDDEN,
-                "This address has been used, or is not this console's. Where the console was started, it has printed the one to use next.",
-            );
-        }
-        let mut answer = answer::see(&without_token(request));
-        let secure = if shared.is_tls { "; Secure" } else { "" };
-        let (cookie, session) = (cookie_name(shared), shared.session.reveal());
-        let value = format!("{cookie}={session}; Path=/; HttpOnly; SameSite=Strict{secure}");
-        if let Ok(value) = value.parse() {
-            answer.headers_mut().insert(header::SET_COOKIE, value);
-        }
-        return Judgement::Out(answer);
+        return opened(shared, request, token, (host, is_at_its_name), knows).map(Judgement::Opened);
+    }
+    if !is_at_its_name {
+        return Err(Refusal::outside(
+            StatusCode::UNAUTHORIZED,
+            "Browsers open the console at a name of its own, `u-….localhost`, and not at this one.",
+            format!(
+                "{HOW_TO_ENTER} Programs send the token of `--token-file` as `Authorization: Bearer TOKEN`."
+            ),
+        ));
     }
     if !knows {
-        return out(
+        return Err(Refusal::outside(
             StatusCode::UNAUTHORIZED,
-            "The console knows its users by a token: open the address that it printed when it started.",
-        );
+            "This browser has no session with this console: it has not opened one, or the console was started anew.",
+            HOW_TO_ENTER,
+        ));
     }
     // A browser always says where a POST comes from.
-    if request.method() != Method::GET
-        && request.method() != Method::HEAD
-        && !headers.contains_key(header::ORIGIN)
-    {
-        return out(StatusCode::FORBIDDEN, "This request does not say which page it comes from.");
+    if !is_reading && origin.is_none() {
+        return Err(Refusal::forbidden("this request does not say which page it comes from"));
     }
-    Judgement::In(Shown::Cookie)
+    Ok(Judgement::In(Caller::Session))
+}
+
+/// Begins a session by what an address has, if that is the one to use next.
+fn opened(
+    shared: &Shared,
+    request: &Request,
+    token: &str,
+    (host, is_at_its_name): (&str, bool),
+    knows: bool,
+) -> Result<Sent, Refusal> {
+    let is_get = request.method() == Method::GET;
+    // Who is in already, and opens an old address from a list of pages.
+    if is_get && is_at_its_name && knows {
+        return answer::see(&without_token(request));
+    }
+    if shared.token.as_ref().is_some_and(|reading| reading.is(token)) {
+        return Err(Refusal::outside(
+            StatusCode::FORBIDDEN,
+            "This is the token of --token-file. It is for monitors, which only read, and opens no page.",
+            HOW_TO_ENTER,
+        ));
+    }
+    if is_get && !is_at_its_name && shared.entry.is_opened_by(token) {
+        // By the port that the browser used, which may be forwarded here.
+        let port = port_of(host).map(|port| format!(":{port}")).unwrap_or_default();
+        let address = format!("{}://{}{port}/?token={token}", shared.scheme(), shared.name);
+        return Err(Refusal::outside(
+            StatusCode::UNAUTHORIZED,
+            "This address has the right token at the wrong name. The console has a name of its own, so that no other program of this \
+             host gets its cookie.",
+            format!("Open it at `{}{port}`. If the browser does not find that name, add it to /etc/hosts as 127.0.0.1.", shared.name),
+        )
+        .leading_to(address));
+    }
+    if !is_get || !is_at_its_name || !shared.entry.is_used_up_by(token) {
+        return Err(Refusal::outside(
+            StatusCode::FORBIDDEN,
+            "This address opens nothing any more: it has been used, is older than five minutes, or is another console's.",
+            HOW_TO_ENTER,
+        ));
+    }
+    let mut answer = answer::see(&without_token(request))?;
+    let secure = if shared.is_tls { "; Secure" } else { "" };
+    let (cookie, session) = (cookie_name(shared), shared.session.reveal());
+    let value = format!("{cookie}={session}; Path=/; HttpOnly; SameSite=Strict{secure}");
+    if let Ok(value) = value.parse() {
+        answer.headers_mut().insert(header::SET_COOKIE, value);
+    }
+    Ok(answer)
 }
 
 fn cookie_name(shared: &Shared) -> &'static str {

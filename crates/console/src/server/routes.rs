@@ -2,59 +2,68 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::header;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use serde::Deserialize;
 use underlay_record::RunRecord;
 use underlay_report::RunDirectory;
 use underlay_report::ab::AbComparison;
 
-use super::answer::{self, Answer};
+use super::answer::{Answer, Page, Refusal, json_text};
+use super::caller::{Asking, Caller};
 use super::guard::guard;
-use super::leisure::at_leisure;
-use super::{Shared, actions, assets, stream};
+use super::work::{Kind, on_a_thread};
+use super::{Shared, actions, assets, stream, studies};
+use crate::hub::FollowedRun;
 use crate::page::{self, Span, Topic};
 use crate::{api, metrics};
 
 /// Of a form: a study is its largest part.
-const MAX_FORM_BYTES: usize = 6 << 20;
+pub(super) const MAX_FORM_BYTES: usize = 6 << 20;
 
 type Of = State<Arc<Shared>>;
+type Asks = Extension<Asking>;
+type Outcome = Result<Answer, Refusal>;
 
+/// What pages show is below `/api/` too, where everybody gets it as JSON.
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/", get(runs))
+        .route("/api/runs", get(runs))
         .route("/runs/{run}", get(run))
+        .route("/api/runs/{run}", get(run))
         .route("/runs/{run}/report", get(report))
+        .route("/api/runs/{run}/report", get(report))
         .route("/runs/{run}/export", get(export))
         .route("/runs/{run}/logs", get(logs))
+        .route("/api/runs/{run}/logs", get(logs))
         .route("/runs/{run}/cells/{file}", get(cell))
+        .route("/api/runs/{run}/cells/{file}", get(cell))
+        .route("/api/runs/{run}/samples", get(samples))
+        .route("/api/runs/{run}/events", get(recent_events))
         .route("/runs/{run}/skip", post(actions::skip))
         .route("/runs/{run}/stop", post(actions::stop))
         .route("/runs/{run}/nodes", post(actions::node))
         .route("/runs/{run}/faults", post(actions::fault_of_run))
         .route("/compare", get(compare))
+        .route("/api/compare", get(compare))
         .route("/host", get(host))
+        .route("/api/host", get(host))
         .route("/host/faults", post(actions::fault_of_host))
         .route("/host/stop", post(actions::stop_service))
-        .route("/studies", get(studies))
-        .route("/studies/edit", get(edit))
-        .route("/studies/check", post(actions::check))
-        .route("/studies/save", post(actions::save))
+        .route("/studies", get(studies::list))
+        .route("/api/studies", get(studies::list))
+        .route("/studies/edit", get(studies::edit))
+        .route("/api/studies/{file}", get(studies::one))
+        .route("/studies/check", post(studies::check))
+        .route("/studies/save", post(studies::save))
+        .route("/addresses", post(actions::new_address))
         .route("/stream", get(events))
         .route("/pieces", get(pieces))
         .route("/metrics", get(prometheus))
-        .route("/api/runs", get(api_runs))
-        .route("/api/runs/{run}", get(api_run))
-        .route("/api/runs/{run}/samples", get(api_samples))
-        .route("/api/runs/{run}/events", get(api_events))
-        .route("/api/runs/{run}/report", get(api_report))
-        .route("/api/runs/{run}/cells/{file}", get(api_cell))
-        .route("/api/compare", get(api_compare))
-        .route("/api/host", get(api_host))
         .route("/assets/{name}", get(asset))
         .fallback(nothing)
         .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
@@ -62,12 +71,35 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn asset(Path(name): Path<String>) -> Answer {
+async fn asset(Path(name): Path<String>) -> Outcome {
     assets::asset(&name)
 }
 
-async fn nothing() -> Answer {
-    answer::problem(StatusCode::NOT_FOUND, "There is no such page.")
+async fn nothing() -> Outcome {
+    Err(Refusal::missing("there is no such page: docs/console.md lists what programs may ask for"))
+}
+
+/// # Errors
+/// When there is no such run, or it can't be read.
+pub(super) fn with_run<T>(
+    shared: &Shared,
+    name: &str,
+    act: impl FnOnce(&FollowedRun) -> T,
+) -> Result<T, Refusal> {
+    known(shared, name)?;
+    shared.hub.with(name, act).map_err(Refusal::failed)
+}
+
+/// # Errors
+/// When there is no such run.
+pub(super) fn known(shared: &Shared, name: &str) -> Result<std::path::PathBuf, Refusal> {
+    let directory = shared.hub.runs.directory(name);
+    directory.ok_or_else(|| Refusal::missing(format!("there is no run {name:?} here")))
+}
+
+fn loaded(shared: &Shared, name: &str) -> Result<Arc<underlay_report::LoadedRun>, Refusal> {
+    known(shared, name)?;
+    shared.hub.load(name).map_err(Refusal::failed)
 }
 
 #[derive(Deserialize)]
@@ -76,8 +108,12 @@ struct Words {
     q: String,
 }
 
-async fn runs(State(shared): Of, Query(Words { q }): Query<Words>) -> Answer {
-    at_leisure(shared, move |shared| Ok(answer::html(page::runs(&shared.hub, &q)))).await
+async fn runs(State(shared): Of, Extension(asking): Asks, Query(Words { q }): Query<Words>) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
+        let found = || shared.hub.list().into_iter().filter(|run| run.matches(&q)).collect::<Vec<_>>();
+        Answer::view(asking.form, || Ok(Page::Framed(page::runs(&shared.hub, &q))), || json_text(&found()))
+    })
+    .await
 }
 
 #[derive(Deserialize)]
@@ -85,40 +121,53 @@ struct Shown {
     span: Option<String>,
 }
 
-async fn run(State(shared): Of, Path(name): Path<String>, Query(shown): Query<Shown>) -> Answer {
+async fn run(
+    State(shared): Of,
+    Extension(asking): Asks,
+    Path(name): Path<String>,
+    Query(shown): Query<Shown>,
+) -> Outcome {
     let span = shown.span.as_deref().and_then(Span::of).unwrap_or_default();
-    at_leisure(shared, move |shared| {
-        shared.hub.with(&name, |run| answer::html(page::run(&shared.hub, run, span)))
+    on_a_thread(shared, Kind::Look, move |shared| {
+        Answer::view(
+            asking.form,
+            || with_run(shared, &name, |run| Page::Framed(page::run(&shared.hub, run, span))),
+            || json_text(&with_run(shared, &name, api::run)?),
+        )
     })
     .await
 }
 
-fn rendered(shared: &Shared, name: &str) -> Result<String, String> {
-    let loaded = shared.hub.load(name)?;
+fn rendered(shared: &Shared, name: &str) -> Result<String, Refusal> {
+    let loaded = loaded(shared, name)?;
     let explained = shared.hub.host.explain(&loaded);
     Ok(underlay_report::html::render_explained(&loaded, &explained))
 }
 
-async fn report(State(shared): Of, Path(name): Path<String>) -> Answer {
-    at_leisure(shared, move |shared| Ok(answer::report(rendered(shared, &name)?))).await
+async fn report(State(shared): Of, Extension(asking): Asks, Path(name): Path<String>) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
+        Answer::view(
+            asking.form,
+            || Ok(Page::Report(rendered(shared, &name)?)),
+            || Ok(underlay_report::export::json(&*loaded(shared, &name)?)),
+        )
+    })
+    .await
 }
 
 /// The report with what was seen while it ran: a file that needs nothing but itself.
-async fn export(State(shared): Of, Path(name): Path<String>) -> Answer {
-    at_leisure(shared, move |shared| {
+async fn export(State(shared): Of, Path(name): Path<String>) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
         let mut page = rendered(shared, &name)?;
-        let appendix = shared.hub.with(&name, page::appendix)?.into_string();
+        let appendix = with_run(shared, &name, page::appendix)?.into_string();
         let end = page.rfind("</main>").unwrap_or(page.len());
         page.insert_str(end, &appendix);
-        let mut answer = answer::report(page);
         let plain: String = name
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })
             .collect();
-        if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{plain}.html\"")) {
-            answer.headers_mut().insert(header::CONTENT_DISPOSITION, value);
-        }
-        Ok(answer)
+        let disposition = format!("attachment; filename=\"{plain}.html\"");
+        Ok(Answer::report_file(page).with_header(header::CONTENT_DISPOSITION, &disposition))
     })
     .await
 }
@@ -128,82 +177,91 @@ struct Which {
     file: Option<String>,
 }
 
-async fn logs(State(shared): Of, Path(name): Path<String>, Query(which): Query<Which>) -> Answer {
-    at_leisure(shared, move |shared| Ok(answer::html(page::logs(&shared.hub, &name, which.file.as_deref())?)))
-        .await
-}
-
-/// A cell's record, if the run's plan has it.
-fn record_of(shared: &Shared, name: &str, file: &str) -> Result<RunRecord, String> {
-    let (directory, planned) = shared.hub.with(name, |run| {
-        let planned = run.run.plan.iter().find(|planned| planned.file == file);
-        (run.directory.clone(), planned.cloned())
-    })?;
-    let none = || format!("there is no record {file:?} of {name} yet");
-    let planned = planned.ok_or_else(none)?;
-    RunDirectory::record(&directory, &planned).map_err(|error| error.to_string())?.ok_or_else(none)
-}
-
-async fn cell(State(shared): Of, Path((name, file)): Path<(String, String)>) -> Answer {
-    at_leisure(shared, move |shared| {
-        Ok(answer::html(page::cell(&name, &file, &record_of(shared, &name, &file)?)))
+async fn logs(
+    State(shared): Of,
+    Extension(asking): Asks,
+    Path(name): Path<String>,
+    Query(which): Query<Which>,
+) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
+        known(shared, &name)?;
+        let file = which.file.as_deref();
+        Answer::view(
+            asking.form,
+            || page::logs(&shared.hub, &name, file).map(Page::Framed).map_err(Refusal::failed),
+            || match page::logs_as_json(&shared.hub, &name, file).map_err(Refusal::failed)? {
+                Some(told) => json_text(&told),
+                None => Err(Refusal::missing("that log is not there any more")),
+            },
+        )
     })
     .await
 }
 
-async fn api_cell(State(shared): Of, Path((name, file)): Path<(String, String)>) -> Answer {
-    at_leisure(shared, move |shared| Ok(answer::json(&record_of(shared, &name, &file)?))).await
+/// A cell's record, if the run's plan has it.
+fn record_of(shared: &Shared, name: &str, file: &str) -> Result<RunRecord, Refusal> {
+    let (directory, planned) = with_run(shared, name, |run| {
+        let planned = run.run.plan.iter().find(|planned| planned.file == file);
+        (run.directory.clone(), planned.cloned())
+    })?;
+    let none = || Refusal::missing(format!("there is no record {file:?} of {name} yet"));
+    let planned = planned.ok_or_else(none)?;
+    let record = RunDirectory::record(&directory, &planned);
+    record.map_err(|error| Refusal::failed(error.to_string()))?.ok_or_else(none)
+}
+
+async fn cell(
+    State(shared): Of,
+    Extension(asking): Asks,
+    Path((name, file)): Path<(String, String)>,
+) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
+        let record = record_of(shared, &name, &file)?;
+        Answer::view(
+            asking.form,
+            || Ok(Page::Framed(page::cell(&name, &file, &record))),
+            || json_text(&record),
+        )
+    })
+    .await
 }
 
 /// The names of `run=` in a query, which may be there twice.
-fn two_runs(query: &[(String, String)]) -> Result<(String, String), String> {
+fn two_runs(query: &[(String, String)]) -> Result<(String, String), Refusal> {
     let names: Vec<&String> = query.iter().filter(|(key, _)| key == "run").map(|(_, name)| name).collect();
     match names.as_slice() {
         // The list has the newest first.
         [newer, older] => Ok(((*older).clone(), (*newer).clone())),
-        others => Err(format!("mark two runs to compare them: {} are marked", others.len())),
+        others => Err(Refusal::invalid(format!(
+            "expected two runs to compare, as ?run=B&run=A: there are {}",
+            others.len()
+        ))),
     }
 }
 
 type Pairs = Query<Vec<(String, String)>>;
 
-async fn compare(State(shared): Of, Query(query): Pairs) -> Answer {
-    at_leisure(shared, move |shared| {
+async fn compare(State(shared): Of, Extension(asking): Asks, Query(query): Pairs) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
         let (a, b) = two_runs(&query)?;
-        let (loaded_a, loaded_b) = (shared.hub.load(&a)?, shared.hub.load(&b)?);
+        let (loaded_a, loaded_b) = (loaded(shared, &a)?, loaded(shared, &b)?);
         let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
-        Ok(answer::report(underlay_report::html::ab::render(&compared)))
+        Answer::view(
+            asking.form,
+            || Ok(Page::Report(underlay_report::html::ab::render(&compared))),
+            || Ok(underlay_report::export::ab_json(&compared)),
+        )
     })
     .await
 }
 
-async fn api_compare(State(shared): Of, Query(query): Pairs) -> Answer {
-    at_leisure(shared, move |shared| {
-        let (a, b) = two_runs(&query)?;
-        let (loaded_a, loaded_b) = (shared.hub.load(&a)?, shared.hub.load(&b)?);
-        let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
-        Ok(answer::of(StatusCode::OK, "application/json", underlay_report::export::ab_json(&compared)))
-    })
-    .await
-}
-
-async fn host(State(shared): Of) -> Answer {
-    at_leisure(shared, |shared| Ok(answer::html(page::host(&shared.hub)))).await
-}
-
-async fn studies(State(shared): Of) -> Answer {
-    at_leisure(shared, |shared| Ok(answer::html(page::studies(&shared.hub)))).await
-}
-
-async fn edit(State(shared): Of, Query(which): Query<Which>) -> Answer {
-    at_leisure(shared, move |shared| {
-        let file = which.file.unwrap_or_default();
-        let text = match file.is_empty() {
-            true => None,
-            false => Some(actions::read_study(&shared.hub.studies, &file)?),
-        };
-        let read = text.as_deref().map(actions::mark_of).unwrap_or_default();
-        Ok(answer::html(page::editor(&shared.hub, &file, text.as_deref(), &read, None)))
+async fn host(State(shared): Of, Extension(asking): Asks) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
+        Answer::view(
+            asking.form,
+            || Ok(Page::Framed(page::host(&shared.hub))),
+            || json_text(&api::host(&shared.hub)),
+        )
     })
     .await
 }
@@ -215,47 +273,47 @@ fn topics(query: &[(String, String)]) -> Vec<Topic> {
     topics
 }
 
-async fn events(State(shared): Of, Query(query): Pairs) -> Answer {
+/// Pieces of pages have the forms of pages in them, which nobody needs who only reads.
+fn check_shows_pages(asking: Asking) -> Result<(), Refusal> {
+    match asking.caller {
+        Caller::Monitor => {
+            Err(Refusal::forbidden("pieces of pages are for pages: a monitor reads what is below /api/"))
+        }
+        Caller::Session | Caller::OwnProgram => Ok(()),
+    }
+}
+
+async fn events(State(shared): Of, Extension(asking): Asks, Query(query): Pairs) -> Outcome {
+    check_shows_pages(asking)?;
     match topics(&query) {
-        none if none.is_empty() => answer::plain(StatusCode::BAD_REQUEST, "expected ?topic=…"),
+        none if none.is_empty() => Err(Refusal::invalid("expected ?topic=…")),
         topics => stream::open(&shared, topics),
     }
 }
 
 /// The same for who asks again and again.
-async fn pieces(State(shared): Of, Query(query): Pairs) -> Answer {
-    at_leisure(shared, move |shared| {
+async fn pieces(State(shared): Of, Extension(asking): Asks, Query(query): Pairs) -> Outcome {
+    check_shows_pages(asking)?;
+    on_a_thread(shared, Kind::Look, move |shared| {
         let mut text = String::from("[");
         for topic in topics(&query) {
-            let fragments = shared.drawn.fragments(&shared.hub, &topic)?;
+            let fragments = shared.drawn.fragments(&shared.hub, &topic).map_err(Refusal::missing)?;
             let pieces: Vec<_> = fragments.iter().map(|piece| String::from_utf8_lossy(&piece.json)).collect();
             let topic = serde_json::Value::from(topic.to_string());
             let comma = if text.len() > 1 { "," } else { "" };
             text.push_str(&format!("{comma}{{\"topic\":{topic},\"pieces\":{{{}}}}}", pieces.join(",")));
         }
         text.push(']');
-        Ok(answer::of(StatusCode::OK, "application/json", text))
+        Ok(Answer::in_one_form("application/json", text))
     })
     .await
 }
 
-async fn prometheus(State(shared): Of) -> Answer {
-    at_leisure(shared, |shared| {
-        Ok(answer::of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::text(&shared.hub)))
+async fn prometheus(State(shared): Of) -> Outcome {
+    on_a_thread(shared, Kind::Look, |shared| {
+        Ok(Answer::in_one_form("text/plain; version=0.0.4; charset=utf-8", metrics::text(&shared.hub)))
     })
     .await
-}
-
-async fn api_runs(State(shared): Of, Query(Words { q }): Query<Words>) -> Answer {
-    at_leisure(shared, move |shared| {
-        let found: Vec<_> = shared.hub.list().into_iter().filter(|run| run.matches(&q)).collect();
-        Ok(answer::json(&found))
-    })
-    .await
-}
-
-async fn api_run(State(shared): Of, Path(name): Path<String>) -> Answer {
-    at_leisure(shared, move |shared| Ok(answer::json(&shared.hub.with(&name, api::run)?))).await
 }
 
 #[derive(Deserialize)]
@@ -264,25 +322,13 @@ struct Since {
     since_s: f64,
 }
 
-async fn api_samples(State(shared): Of, Path(name): Path<String>, Query(since): Query<Since>) -> Answer {
-    at_leisure(shared, move |shared| {
-        Ok(answer::json(&shared.hub.with(&name, |run| api::samples(run, since.since_s))?))
+async fn samples(State(shared): Of, Path(name): Path<String>, Query(since): Query<Since>) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
+        Answer::json(&with_run(shared, &name, |run| api::samples(run, since.since_s))?)
     })
     .await
 }
 
-async fn api_events(State(shared): Of, Path(name): Path<String>) -> Answer {
-    at_leisure(shared, move |shared| Ok(answer::json(&shared.hub.with(&name, api::events)?))).await
-}
-
-async fn api_report(State(shared): Of, Path(name): Path<String>) -> Answer {
-    at_leisure(shared, move |shared| {
-        let text = underlay_report::export::json(&*shared.hub.load(&name)?);
-        Ok(answer::of(StatusCode::OK, "application/json", text))
-    })
-    .await
-}
-
-async fn api_host(State(shared): Of) -> Answer {
-    at_leisure(shared, |shared| Ok(answer::json(&api::host(&shared.hub)))).await
+async fn recent_events(State(shared): Of, Path(name): Path<String>) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| Answer::json(&with_run(shared, &name, api::events)?)).await
 }

@@ -9,13 +9,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::StatusCode;
 use futures_core::Stream;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::Shared;
-use super::answer::{self, Answer};
+use super::answer::{Answer, Refusal};
+use super::work::Kind;
 use crate::drawn::Piece;
 use crate::page::Topic;
 
@@ -65,21 +65,16 @@ impl Stream for Messages {
     }
 }
 
-pub(super) fn open(shared: &Arc<Shared>, topics: Vec<Topic>) -> Answer {
-    let Some(place) = shared.streams.take() else {
-        return answer::plain(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open");
-    };
+pub(super) fn open(shared: &Arc<Shared>, topics: Vec<Topic>) -> Result<Answer, Refusal> {
+    let place = shared.streams.take().ok_or_else(|| Refusal::busy("too many streams are open"))?;
     let (sender, receiver) = mpsc::channel(BEHIND);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         feed(shared, topics, sender).await;
         drop(place);
     });
-    answer::of(
-        StatusCode::OK,
-        "text/event-stream",
-        Body::from_stream(Messages { receiver, rest: Message::new() }),
-    )
+    let messages = Messages { receiver, rest: Message::new() };
+    Ok(Answer::in_one_form("text/event-stream", Body::from_stream(messages)))
 }
 
 /// Sends what has changed until the reader goes, or does not keep up.
@@ -125,7 +120,8 @@ async fn changed(
     let mut message = Message::new();
     for (index, topic) in topics.iter().enumerate() {
         let (hub, asked) = (Arc::clone(shared), topic.clone());
-        let drawn = tokio::task::spawn_blocking(move || hub.drawn.fragments(&hub.hub, &asked)).await;
+        let Ok(turn) = shared.work.turn(Kind::Draw).await else { continue };
+        let drawn = turn.spend(move || hub.drawn.fragments(&hub.hub, &asked)).await;
         let Ok(Ok(fragments)) = drawn else { continue };
         let mut is_first = true;
         let is_new = |piece: &&Piece| sent.insert((index, piece.id.clone()), piece.hash) != Some(piece.hash);

@@ -43,8 +43,6 @@ const NODES_FRESH: Duration = Duration::from_secs(3);
 const MAX_PROCESSES: usize = 64;
 /// What the registry said is true for so long: many pages ask at once.
 const FRESH: Duration = Duration::from_millis(500);
-/// The longest study that a page may have.
-const MAX_CELLS_TOLD: usize = 2_000;
 
 pub(super) struct ThisHost {
     registry: Registry,
@@ -110,7 +108,7 @@ impl Host for ThisHost {
     fn command_run(&self, directory: &Path, command: RunAction) -> Result<(), String> {
         let real = directory.canonicalize().map_err(|error| format!("{}: {error}", directory.display()))?;
         let found = wishes::controls(&self.registry).into_iter().find(|(_, _, other)| *other == real);
-        let Some((_, control, _)) = found else { return Err("the run does not go on".to_owned()) };
+        let Some((_, control, _)) = found else { return Err("the run has ended".to_owned()) };
         let command = match command {
             RunAction::Skip(position) => RunCommand::Skip { position },
             RunAction::Stop => RunCommand::Stop,
@@ -210,15 +208,27 @@ impl Host for ThisHost {
                 format!("no power; {} unflushed writes are lost", survival.lost)
             }
             FaultAction::Return => {
+                let mut returned: Vec<&str> = Vec::new();
                 if meant.iter().any(|one| !one.powered) {
                     served.restore_power().map_err(told)?;
+                    // It comes back to all that lost it.
+                    returned.extend(devices.iter().filter(|one| !one.powered).map(|one| one.device.as_str()));
                 }
                 for one in &meant {
                     if one.faults.iter().any(|active| active.fault == Fault::Vanish) {
                         served.bring_back(&one.device).map_err(told)?;
+                        returned.push(&one.device);
                     }
                 }
-                "there again".to_owned()
+                returned.sort_unstable();
+                returned.dedup();
+                return match returned.is_empty() {
+                    true => Err(format!(
+                        "{} is there already: it has its power and is plugged in",
+                        names.join(", ")
+                    )),
+                    false => Ok(format!("{}: there again", returned.join(", "))),
+                };
             }
             FaultAction::Clear => {
                 names.iter().try_for_each(|name| served.clear(Some(name))).map_err(told)?;
@@ -259,7 +269,7 @@ impl Host for ThisHost {
                 let notes = study.notes.findings().iter().map(|one| mistake(finding(&study.notes, one)));
                 Checked {
                     mistakes: notes.collect(),
-                    cells: cells.into_iter().map(|cell| cell.id).take(MAX_CELLS_TOLD).collect(),
+                    cells,
                     repetitions: study.run.repetitions,
                     measuring_s: f64::from(study.run.repetitions)
                         * plan::measuring_wall(&study).as_secs_f64(),
@@ -307,6 +317,7 @@ fn unreachable_run(error: &io::Error) -> String {
 
 fn mistake(found: crate::commands::check::Finding) -> Mistake {
     Mistake {
+        file: found.file,
         line: found.line,
         column: found.column,
         is_note: found.severity == "note",

@@ -1,0 +1,126 @@
+//! A new address of a console that runs, asked for on its Unix socket.
+
+use std::io::{IsTerminal as _, Read as _, Write as _, stdout};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{address_in_words, valid_for};
+use crate::exit_codes::Failure;
+use crate::output;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
+
+/// What the console answers.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Address { address: String },
+    File { file: PathBuf },
+    Refused { problem: String },
+}
+
+/// Prints it to a terminal; elsewhere it goes into a file for this user alone, whose path is printed.
+pub(super) fn new_address(own_folder: &Path, port: Option<u16>) -> Result<ExitCode, Failure> {
+    let socket = the_one(underlay_console::sockets(own_folder), port)?;
+    let body = if stdout().is_terminal() { "" } else { "into=file" };
+    match ask(&socket, body).map_err(|problem| Failure::Failed(format!("{}: {problem}", socket.display())))? {
+        Answer::Address { address } => output::print(&address_in_words(&address)),
+        Answer::File { file } => {
+            output::print(&format!("console  its address is in {} for {}", file.display(), valid_for()));
+        }
+        Answer::Refused { problem } => return Err(Failure::Failed(problem)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The one that is meant: of several, that of the port.
+fn the_one(sockets: Vec<PathBuf>, port: Option<u16>) -> Result<PathBuf, Failure> {
+    let is_of_port = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        port.is_none_or(|port| {
+            let rest = name.strip_prefix(&format!("console-{port}"));
+            rest.is_some_and(|rest| rest.starts_with(['.', '-']))
+        })
+    };
+    let mut meant: Vec<PathBuf> = sockets.into_iter().filter(is_of_port).collect();
+    match (meant.len(), port) {
+        (1, _) => Ok(meant.remove(0)),
+        (0, None) => Err(Failure::Mistake(
+            "no console of yours runs on this host: `underlay console` starts one. Where it was started with another \
+             UNDERLAY_RUNTIME_DIR, set that here too"
+                .to_owned(),
+        )),
+        (0, Some(port)) => Err(Failure::Mistake(format!("no console of yours listens at port {port}"))),
+        (count, _) => {
+            let names: Vec<String> = meant.iter().map(|path| path.display().to_string()).collect();
+            Err(Failure::Mistake(format!(
+                "{count} consoles of yours run: add --listen 127.0.0.1:PORT, by the ports in {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+fn ask(socket: &Path, body: &str) -> Result<Answer, String> {
+    let exchange = || -> std::io::Result<Vec<u8>> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
+        write!(
+            stream,
+            "POST /addresses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+             Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = Vec::new();
+        stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = exchange().map_err(|error| error.to_string())?;
+    parsed(&answer).ok_or_else(|| "it gave an unexpected answer: is it of another version?".to_owned())
+}
+
+fn parsed(answer: &[u8]) -> Option<Answer> {
+    let (_, body) = std::str::from_utf8(answer).ok()?.split_once("\r\n\r\n")?;
+    serde_json::from_str(body).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_consoles_the_port_says_which() {
+        let all =
+            || ["a/console-7100.socket", "a/console-7100-9.socket", "a/console-71.socket"].map(PathBuf::from);
+        let of = |sockets: &[PathBuf], port| {
+            the_one(sockets.to_vec(), port).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(of(&all(), Some(71)).unwrap(), PathBuf::from("a/console-71.socket"));
+        assert_eq!(of(&all()[..1], None).unwrap(), PathBuf::from("a/console-7100.socket"));
+        for (sockets, port, expected) in [
+            (&all()[..], None, "--listen"),
+            (&all(), Some(7100), "2 consoles"),
+            (&all(), Some(1), "port 1"),
+            (&[], None, "starts one"),
+        ] {
+            assert!(of(sockets, port).unwrap_err().contains(expected), "{port:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_something_else_is_none() {
+        let head = "HTTP/1.1 200 OK\r\n\r\n";
+        for body in ["", "[]", "{}", "{\"valid_s\":1}", "nothing"] {
+            assert!(parsed(format!("{head}{body}").as_bytes()).is_none(), "{body}");
+        }
+        assert!(parsed(b"\xff\r\n\r\n{}").is_none());
+        let found = parsed(format!("{head}{{\"address\":\"http://x/\",\"valid_s\":300}}").as_bytes());
+        assert!(matches!(found, Some(Answer::Address { address }) if address == "http://x/"));
+    }
+}

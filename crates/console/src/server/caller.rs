@@ -1,0 +1,100 @@
+//! Who asks, and in which form they read the answer.
+
+use axum::http::{HeaderMap, header};
+
+/// By which of the console's sockets a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Network,
+    /// The Unix socket, on which only this user's programs are heard.
+    OwnSocket,
+}
+
+/// Who asks, and so what they may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// A browser's session: everything, by our own forms.
+    Session,
+    /// Whoever knows the token of `--token-file`. It only reads, since whoever takes the port first is sent it.
+    Monitor,
+    /// A program of this user on the Unix socket: everything.
+    OwnProgram,
+}
+
+/// In which form an answer is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Page,
+    Json,
+}
+
+/// What the guard found out about a request; handlers get it as an extension.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking {
+    pub caller: Caller,
+    pub form: Form,
+}
+
+impl Form {
+    /// Programs read JSON: those that send a token, come by the Unix socket or ask for it. So does everybody below `/api/`.
+    pub(super) fn of(way: Way, headers: &HeaderMap, path: &str) -> Form {
+        let is_for_programs = path == "/api" || path.starts_with("/api/") || path == "/metrics";
+        let is_program = way == Way::OwnSocket || headers.contains_key(header::AUTHORIZATION);
+        if is_for_programs || is_program || prefers_json(headers) { Form::Json } else { Form::Page }
+    }
+}
+
+/// Whether `Accept` names JSON and no page. A browser that opens an address names pages.
+fn prefers_json(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut names_json = false;
+    for range in accepted.flat_map(|header| header.split(',')) {
+        let kind = range.split(';').next().unwrap_or_default().trim();
+        if kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml") {
+            return false;
+        }
+        names_json |= kind.eq_ignore_ascii_case("application/json");
+    }
+    names_json
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn form(path: &str, headers: &[(HeaderName, &str)]) -> Form {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        Form::of(Way::Network, &map, path)
+    }
+
+    #[test]
+    fn programs_read_json_and_browsers_pages() {
+        const CHROMIUM: &str =
+            "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8";
+        assert_eq!(form("/", &[(header::ACCEPT, CHROMIUM)]), Form::Page);
+        assert_eq!(form("/", &[]), Form::Page);
+        assert_eq!(form("/", &[(header::ACCEPT, "*/*")]), Form::Page);
+        assert_eq!(form("/", &[(header::ACCEPT, "application/json")]), Form::Json);
+        assert_eq!(form("/", &[(header::ACCEPT, "text/plain, Application/JSON;q=0.9")]), Form::Json);
+        assert_eq!(form("/", &[(header::ACCEPT, "text/html, application/json")]), Form::Page);
+        assert_eq!(form("/", &[(header::AUTHORIZATION, "Bearer wrong")]), Form::Json);
+        assert_eq!(form("/apiary", &[]), Form::Page);
+        for path in ["/api", "/api/", "/api/runs", "/metrics"] {
+            assert_eq!(form(path, &[(header::ACCEPT, CHROMIUM)]), Form::Json, "{path}");
+        }
+        assert_eq!(Form::of(Way::OwnSocket, &HeaderMap::new(), "/"), Form::Json);
+    }
+
+    proptest! {
+        #[test]
+        fn no_accept_header_panics(text in "\\PC{0,80}") {
+            let _ = form("/", &[(header::ACCEPT, &text)]);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Studies: listed, read, checked, saved and started.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Form, Path, Query, State};
+use axum::http::header;
+use openssl::sha::sha256;
+use serde::Deserialize;
+use serde_json::json;
+use underlay_files::{Access, Folder};
+
+use super::Shared;
+use super::actions::{Asked, Pairs, act, run_address};
+use super::answer::{Answer, Page, Refusal, json_text};
+use super::caller::{Asking, Form as ReadAs};
+use super::work::{Kind, on_a_thread};
+use crate::api;
+use crate::page;
+use crate::page::escaped;
+
+const MAX_STUDY_BYTES: u64 = 4 << 20;
+/// Where a text is checked whose file has no name yet.
+const UNNAMED: &str = "study.toml";
+
+type Of = State<Arc<Shared>>;
+type Asks = Extension<Asking>;
+type Outcome = Result<Answer, Refusal>;
+
+pub(super) async fn list(State(shared): Of, Extension(asking): Asks) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
+        Answer::view(
+            asking.form,
+            || Ok(Page::Framed(page::studies(&shared.hub))),
+            || json_text(&page::study_files(&shared.hub)),
+        )
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+pub(super) struct Which {
+    file: Option<String>,
+}
+
+pub(super) async fn edit(State(shared): Of, Extension(asking): Asks, Query(which): Query<Which>) -> Outcome {
+    on_a_thread(shared, Kind::Check, move |shared| {
+        let file = which.file.unwrap_or_default();
+        let text = match file.is_empty() {
+            true => None,
+            false => Some(read(&shared.hub.studies, &file)?),
+        };
+        let mark = text.as_deref().map(mark_of).unwrap_or_default();
+        Answer::view(
+            asking.form,
+            || Ok(Page::Framed(page::editor(&shared.hub, &file, text.as_deref(), &mark, None))),
+            || json_text(&json!({ "file": file, "text": text, "read": mark })),
+        )
+    })
+    .await
+}
+
+/// A study with the mark of its text, which `/studies/save` takes as `read`.
+pub(super) async fn one(State(shared): Of, Path(file): Path<String>) -> Outcome {
+    on_a_thread(shared, Kind::Look, move |shared| {
+        let text = read(&shared.hub.studies, &file)?;
+        let mark = mark_of(&text);
+        let answer = Answer::json(&json!({ "file": file, "text": text, "read": mark }))?;
+        Ok(answer.with_header(header::ETAG, &format!("\"{mark}\"")))
+    })
+    .await
+}
+
+/// Checks a text as it is typed: nothing is changed, but it is a POST since texts are long.
+pub(super) async fn check(State(shared): Of, Extension(asking): Asks, form: Form<Pairs>) -> Outcome {
+    act(shared, (asking, form), &["file", "text", "read"], Kind::Check, |shared, asked| {
+        let file = match asked.fields.text("file") {
+            named if check_name(named).is_ok() => named,
+            // Of a new one a person has not said it yet.
+            other if other.is_empty() || asked.asking.form == ReadAs::Page => UNNAMED,
+            other => return Err(Refusal::invalid(check_name(other).unwrap_err())),
+        };
+        let checked = shared.hub.host.check(&shared.hub.studies.join(file), asked.fields.text("text"));
+        match asked.asking.form {
+            ReadAs::Page => Ok(Answer::piece(page::check_result(&checked))),
+            ReadAs::Json => Answer::json(&api::checked(&shared.hub.studies, &checked)),
+        }
+    })
+    .await
+}
+
+/// What becomes of a study once it is saved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Save,
+    Start { short: bool },
+}
+
+pub(super) async fn save(State(shared): Of, Extension(asking): Asks, form: Form<Pairs>) -> Outcome {
+    // What only saves waits for no run that begins.
+    let starts = form.0.iter().any(|(name, value)| name == "then" && value.starts_with("start"));
+    let kind = if starts { Kind::Start } else { Kind::Check };
+    act(shared, (asking, form), &["file", "text", "read", "then"], kind, saved).await
+}
+
+fn saved(shared: &Shared, asked: &Asked) -> Outcome {
+    let (hub, file) = (&shared.hub, asked.fields.text("file"));
+    // As forms have them, lines end with both.
+    let typed = asked.fields.get("text").map(|text| text.replace("\r\n", "\n"));
+    // Nothing that was typed is lost.
+    let again = |refusal: Refusal, said: &str, read: &str| match asked.asking.form {
+        ReadAs::Page => refusal.on_page(page::editor(hub, file, typed.as_deref(), read, Some(said))),
+        ReadAs::Json => refusal,
+    };
+    let mark = asked.fields.get("read");
+    let began_with = mark.unwrap_or_default();
+    check_name(file).map_err(|problem| again(Refusal::invalid(&problem), &problem, began_with))?;
+    let then = match asked.fields.text("then") {
+        "" | "save" => Then::Save,
+        "start" => Then::Start { short: false },
+        "start-short" => Then::Start { short: true },
+        other => {
+            return Err(Refusal::invalid(format!(
+                "then: expected save, start or start-short, not {other:?}"
+            )));
+        }
+    };
+    let place = hub.studies.join(file);
+    let text = match &typed {
+        Some(text) => text.clone(),
+        None if then == Then::Save => return Err(Refusal::invalid("the field \"text\" is missing")),
+        // It is started as it is.
+        None => read(&hub.studies, file)?,
+    };
+    if then != Then::Save {
+        let checked = hub.host.check(&place, &text);
+        if !checked.is_sound() {
+            let said = "It was not started, since it has mistakes.";
+            let refusal = Refusal::conflict(said).telling("errors", api::mistakes(&hub.studies, &checked));
+            return Err(again(refusal, said, began_with));
+        }
+    }
+    // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it replaces it.
+    let is_there = std::fs::symlink_metadata(&place).is_ok();
+    if typed.is_some() && (mark.is_some() || asked.asking.form == ReadAs::Page) {
+        let now = if is_there { mark_of(&read(&hub.studies, file)?) } else { String::new() };
+        // Of a page that has no mark, the file is a new one.
+        let is_another = if asked.asking.form == ReadAs::Page { is_there } else { true };
+        if is_another && now != began_with {
+            let said = format!(
+                "{file} holds something else than what you began with. It was not saved: save again to replace it, or choose another name."
+            );
+            return Err(again(Refusal::conflict(&said).telling("read", now.as_str().into()), &said, &now));
+        }
+    }
+    if typed.is_some() {
+        let written = Folder::open(&hub.studies)
+            .and_then(|folder| folder.replace(file, access_of(&place), text.as_bytes()));
+        if let Err(error) = written {
+            let said = format!("{file} was not saved: {error}");
+            return Err(again(Refusal::failed(&said), &said, began_with));
+        }
+    }
+    let mark = mark_of(&text);
+    let Then::Start { short } = then else {
+        let told = json!({ "done": format!("{file} is saved"), "file": file, "read": mark });
+        return asked.done(&told, &format!("/studies/edit?file={}", escaped(file)));
+    };
+    match hub.host.start(&place, hub.runs.root(), short) {
+        Ok(directory) => {
+            let name =
+                directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let told = json!({ "done": directory, "run": name, "file": file, "read": mark });
+            asked.done(&told, &run_address(&name))
+        }
+        Err(problem) => {
+            let saved = if typed.is_some() { "It was saved and not started" } else { "It was not started" };
+            let said = format!("{saved}: {problem}");
+            Err(again(Refusal::conflict(&said).telling("read", mark.as_str().into()), &said, &mark))
+        }
+    }
+}
+
+/// A study's name: plain, in the directory of studies and nowhere else.
+fn check_name(name: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let fits = name.len() <= 100
+        && name.ends_with(".toml")
+        && name.len() > ".toml".len()
+        && !name.starts_with(['.', '-'])
+        && name.chars().all(is_plain);
+    match fits {
+        true => Ok(()),
+        false => Err(format!(
+            "{name:?} can't be a study's file: expected letters, digits, '-', '_' and '.toml' at its end"
+        )),
+    }
+}
+
+fn read(studies: &FilePath, name: &str) -> Result<String, Refusal> {
+    check_name(name).map_err(Refusal::invalid)?;
+    let bytes = underlay_files::plain_file::read(&studies.join(name), MAX_STUDY_BYTES)
+        .map_err(|error| Refusal::failed(format!("{name}: {error}")))?
+        .ok_or_else(|| Refusal::missing(format!("there is no {name} in {}", studies.display())))?;
+    String::from_utf8(bytes).map_err(|_| Refusal::conflict(format!("{name} is not text (UTF-8)")))
+}
+
+/// Tells one text of a study from another.
+pub(super) fn mark_of(text: &str) -> String {
+    sha256(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What was for this user alone stays so.
+fn access_of(file: &FilePath) -> Access {
+    use std::os::unix::fs::PermissionsExt as _;
+    match std::fs::symlink_metadata(file) {
+        Ok(found) if found.permissions().mode() & 0o044 == 0 => Access::Private,
+        _ => Access::Readable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_study_is_kept_in_its_directory_and_nowhere_else() {
+        for name in ["my-study.toml", "a.toml", "A_1.2.toml"] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        for name in
+            ["", ".toml", "../a.toml", "a/b.toml", "-a.toml", "a.txt", "a\0.toml", "a b.toml", ".a.toml"]
+        {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What is done, by whom, and what nobody does by looking.
+
+use super::*;
+
+#[test]
+fn a_page_of_somebody_elses_commands_nothing() {
+    let served = Served::start();
+    let (cookie, word) = (served.cookie(), served.form_word());
+    let own = format!("Origin: http://{}", served.host_name());
+    let body = format!("form={word}&confirmed=yes&position=1");
+    for headers in [
+        vec![cookie.as_str(), "Origin: http://evil.example"],
+        vec![cookie.as_str(), "Origin: null"],
+        vec![cookie.as_str()],
+        vec![cookie.as_str(), own.as_str(), "Sec-Fetch-Site: cross-site"],
+        vec![own.as_str()],
+    ] {
+        for action in ["skip", "stop", "nodes", "faults"] {
+            let answer = served.post(&format!("/runs/one/{action}"), &headers, &body);
+            assert!(matches!(status(&answer), 401 | 403), "{headers:?}: {answer}");
+        }
+    }
+    // Not even where it comes from here, without the word of a form of ours.
+    for wrong in ["confirmed=yes&position=1", "form=guessed&confirmed=yes&position=1"] {
+        assert_eq!(status(&served.post("/runs/one/skip", &[&cookie, &own], wrong)), 403);
+    }
+    // Nor is anything read by one.
+    assert_eq!(status(&served.get("/api/runs", &[&cookie, "Origin: http://evil.example"])), 403);
+    assert_eq!(status(&served.get("/api/runs", &[&cookie, "Sec-Fetch-Site: cross-site"])), 403);
+    assert!(served.commands().is_empty());
+}
+
+#[test]
+fn no_address_does_anything_by_get() {
+    let served = Served::start();
+    for action in [
+        "/runs/one/skip?position=1&confirmed=yes",
+        "/runs/one/stop",
+        "/runs/one/nodes",
+        "/runs/one/faults",
+        "/host/faults",
+        "/studies/save",
+        "/studies/check",
+    ] {
+        assert_eq!(status(&served.get(action, &[&served.bearer()])), 405, "{action}");
+    }
+    assert!(served.commands().is_empty());
+}
+
+#[test]
+fn what_is_done_is_asked_before_and_a_script_means_what_it_says() {
+    let served = Served::start();
+    let (cookie, word) = (served.cookie(), served.form_word());
+    let own = format!("Origin: http://{}", served.host_name());
+    let question = served.post("/runs/one/skip", &[&cookie, &own], &format!("form={word}&position=1"));
+    assert!(status(&question) == 200 && question.contains("name=\"confirmed\""), "{question}");
+    assert!(served.commands().is_empty());
+    let done =
+        served.post("/runs/one/skip", &[&cookie, &own], &format!("form={word}&position=1&confirmed=yes"));
+    assert_eq!(status(&done), 303, "{done}");
+    assert_eq!(status(&served.own_post("/runs/one/stop", "")), 200);
+    assert_eq!(served.commands(), ["Skip(1)", "Stop"]);
+    assert_eq!(status(&served.own_post("/runs/one/skip", "position=9")), 404);
+    assert_eq!(status(&served.own_post("/runs/one/nodes", "node=n&action=stop")), 409);
+}
+
+#[test]
+fn what_somebody_else_wrote_into_a_study_is_not_lost_without_a_word() {
+    let served = Served::start();
+    let study = served.folder.path().join("s.toml");
+    std::fs::write(&study, "theirs").unwrap();
+    let (own, word) = (format!("Origin: http://{}", served.host_name()), served.form_word());
+    let save = |read: &str| {
+        let body = format!("form={word}&file=s.toml&text=mine&then=save&read={read}");
+        served.post("/studies/save", &[&served.cookie(), &own], &body)
+    };
+    let refused = save(&studies::mark_of("what it was when I began"));
+    assert!(refused.contains("It was not saved") && refused.contains("mine"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&study).unwrap(), "theirs");
+    // Whoever knows what is there may replace it.
+    assert_eq!(status(&save(&studies::mark_of("theirs"))), 303);
+    assert_eq!(std::fs::read_to_string(&study).unwrap(), "mine");
+    // And nothing is written elsewhere.
+    let body = format!("form={word}&file=../s.toml&text=mine&then=save");
+    assert!(served.post("/studies/save", &[&served.cookie(), &own], &body).contains("can't be a study"));
+}
+
+#[test]
+fn a_program_saves_and_starts_a_study_by_what_the_docs_say() {
+    let served = Served::start();
+    let study = served.folder.path().join("s.toml");
+    std::fs::write(&study, "sound, theirs").unwrap();
+    // An existing one, without a word of what was there.
+    let started = served.own_post("/studies/save", "file=s.toml&text=sound&then=start");
+    assert!(status(&started) == 200 && json(&started)["run"] == "begun", "{started}");
+    assert_eq!(std::fs::read_to_string(&study).unwrap(), "sound");
+    // As it is.
+    let started = served.own_post("/studies/save", "file=s.toml&then=start-short");
+    assert_eq!(status(&started), 200, "{started}");
+    assert_eq!(served.commands(), ["start, short: false", "start, short: true"]);
+    // With what was read, by an address that is in the docs.
+    let one = served.get("/api/studies/s.toml", &[&served.bearer()]);
+    let read = json(&one)["read"].as_str().unwrap().to_owned();
+    assert!(
+        one.to_lowercase().contains(&format!("etag: \"{read}\"")) && json(&one)["text"] == "sound",
+        "{one}"
+    );
+    let save = |read: &str, text: &str| {
+        served.own_post("/studies/save", &format!("file=s.toml&text={text}&read={read}"))
+    };
+    let saved = save(&read, "sound+2");
+    assert_eq!(status(&saved), 200, "{saved}");
+    let refused = save(&read, "sound+3");
+    assert!(status(&refused) == 409 && json(&refused)["read"] == json(&saved)["read"], "{refused}");
+    assert_eq!(status(&save("", "sound+3")), 409);
+    assert_eq!(std::fs::read_to_string(&study).unwrap(), "sound 2");
+    let gone = served.own_post("/studies/save", &format!("file=new.toml&text=sound&read={read}"));
+    assert_eq!(status(&gone), 409, "{gone}");
+    assert_eq!(json(&served.own_get("/api/studies")), serde_json::json!(["s.toml"]));
+}
+
+#[test]
+fn a_program_learns_that_its_study_was_not_started() {
+    let served = Served::start();
+    for (body, code, expected) in [
+        ("file=../s.toml&text=sound&then=start", 400, "can't be a study"),
+        ("file=s.toml&text=broken&then=start", 409, "has mistakes"),
+        ("file=s.toml&text=sound+but+not+here&then=start", 409, "not here"),
+        ("file=s.toml&then=save", 400, "text"),
+        ("file=none.toml&then=start", 404, "none.toml"),
+        ("file=s.toml&text=sound&then=begin", 400, "start-short"),
+        ("file=s.toml&text=sound&then=start&short=yes", 400, "unknown field"),
+        ("file=s.toml&file=t.toml&text=sound&then=start", 400, "twice"),
+    ] {
+        let answer = served.own_post("/studies/save", body);
+        let problem = json(&answer)["problem"].as_str().unwrap().to_owned();
+        assert!(status(&answer) == code && problem.contains(expected), "{body}: {answer}");
+    }
+    let errors = &json(&served.own_post("/studies/save", "file=s.toml&text=broken&then=start"))["errors"];
+    assert_eq!(
+        (&errors[0]["file"], &errors[0]["line"], &errors[0]["severity"]),
+        (&"s.toml".into(), &3.into(), &"error".into())
+    );
+    assert!(served.commands().is_empty());
+    // A person is told the same, with all that was typed.
+    let (cookie, own, word) =
+        (served.cookie(), format!("Origin: http://{}", served.name), served.form_word());
+    let body = format!("form={word}&file=s.toml&text=broken&then=start&read=");
+    let page = served.post("/studies/save", &[&cookie, &own], &body);
+    assert!(status(&page) == 409 && page.contains("It was not started") && page.contains("broken"), "{page}");
+}
+
+#[test]
+fn power_that_comes_back_to_several_devices_is_asked_about_with_all_their_names() {
+    let served = Served::start();
+    let (cookie, own, word) =
+        (served.cookie(), format!("Origin: http://{}", served.name), served.form_word());
+    let ask = |device: &str| {
+        let body = format!("form={word}&storage=dark&device={device}&action=return");
+        served.post("/host/faults", &[&cookie, &own], &body)
+    };
+    let question = ask("sda");
+    assert!(
+        question.contains("Bring sda back?") && question.contains("all of its devices: sdb too"),
+        "{question}"
+    );
+    assert!(!question.contains("sdc"), "{question}");
+    // One that has its power brings nothing else along.
+    assert!(!ask("sdc").contains("sda"));
+}
+
+#[test]
+fn a_pool_that_does_not_answer_stalls_nothing_else() {
+    let served = Served::start();
+    let hang = served.host.hung.lock().unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| served.own_post("/host/faults", &format!("storage={HUNG}&action=clear")));
+        let begun = std::time::Instant::now();
+        while served.commands().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the command did not arrive");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let refused = served.own_post("/host/faults", &format!("storage={HUNG}&action=vanish"));
+        assert_eq!(status(&refused), 503, "{refused}");
+        assert!(
+            json(&refused)["problem"].as_str().unwrap().contains("another command for this storage"),
+            "{refused}"
+        );
+        assert!(refused.to_lowercase().contains("retry-after"), "{refused}");
+        // As often as anybody asks for the same, it takes one thread.
+        for _ in 0..60 {
+            assert_eq!(
+                status(&served.own_post("/host/faults", &format!("storage={HUNG}&action=clear"))),
+                503
+            );
+        }
+        assert_eq!(status(&served.own_post("/host/faults", "storage=good&action=vanish")), 200);
+        assert_eq!(status(&served.own_post("/runs/one/stop", "")), 200);
+        assert_eq!(status(&served.own_get("/runs/one")), 200);
+        assert_eq!(served.commands(), ["it hangs", "Vanish", "Stop"]);
+        drop(hang);
+        assert_eq!(json(&first.join().unwrap())["done"], "after all");
+    });
+    assert_eq!(status(&served.own_post("/host/faults", &format!("storage={HUNG}&action=clear"))), 200);
+}

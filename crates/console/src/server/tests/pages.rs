@@ -1,0 +1,163 @@
+//! What pages show and what they may do, and their streams.
+
+use super::*;
+
+#[test]
+fn markup_in_names_reasons_and_events_is_text() {
+    let served = Served::start();
+    let study = served.folder.path().join("s.toml");
+    std::fs::write(study, MARKUP).unwrap();
+    std::fs::write(served.folder.path().join("one/cells/x.log"), format!("first\n{MARKUP}\n")).unwrap();
+    for path in [
+        "/",
+        "/?q=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/runs/one",
+        "/runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+        "/host",
+        "/studies",
+        "/studies/edit?file=s.toml",
+        "/runs/one/logs?file=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/runs/one/logs?file=cells/x.log",
+        "/pieces?topic=log/one/cells/x.log",
+        "/compare?run=%3Cscript%3Ealert(1)%3C/script%3E&run=one",
+    ] {
+        let answer = served.get(path, &[&served.cookie()]);
+        assert!(!answer.contains("<script>"), "{path}: {answer}");
+    }
+    assert!(served.get("/runs/one", &[&served.cookie()]).contains("&lt;script&gt;alert(1)"));
+    for log in ["/runs/one/logs?file=cells/x.log", "/pieces?topic=log/one/cells/x.log"] {
+        assert!(served.get(log, &[&served.cookie()]).contains("&lt;script&gt;alert(1)"), "{log}");
+    }
+    // Pieces come as HTML too.
+    let pieces = served.own_get("/pieces?topic=run/5m/one");
+    assert!(pieces.contains("&lt;script&gt;") && !pieces.contains("<script>"), "{pieces}");
+    // What a form sends back is no HTML either.
+    let own = format!("Origin: http://{}", served.host_name());
+    let word = served.form_word();
+    let checked =
+        served.post("/studies/check", &[&served.cookie(), &own], &format!("form={word}&text=%3Cscript%3E"));
+    assert!(checked.contains("line 3") && !checked.contains("<script>"), "{checked}");
+}
+
+#[test]
+fn every_answer_has_a_strict_policy_and_no_page_needs_more() {
+    let served = Served::start();
+    for path in [
+        "/",
+        "/runs/one",
+        "/host",
+        "/studies",
+        "/studies/edit",
+        "/nothing",
+        "/api/runs",
+        "/assets/console.js",
+    ] {
+        let answer = served.get(path, &[&served.cookie()]).replace("\r\n", "\n");
+        let (head, body) = answer.split_once("\n\n").unwrap();
+        let policy =
+            head.lines().find(|line| line.to_lowercase().starts_with("content-security-policy:")).unwrap();
+        assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
+        for header in
+            ["x-content-type-options: nosniff", "referrer-policy: same-origin", "x-frame-options: deny"]
+        {
+            assert!(head.to_lowercase().contains(header), "{path}: {head}");
+        }
+        if head.contains("text/html") {
+            assert!(
+                !body.contains(" style=\"") && !body.contains(" onclick") && !body.contains("<style"),
+                "{path}"
+            );
+        }
+    }
+    let export = served.get("/runs/one/export", &[&served.cookie()]);
+    assert!(
+        export.contains("attachment; filename=\"one.html\"") && export.contains("While it ran"),
+        "{export}"
+    );
+    assert!(!export.contains("<script>alert"), "{export}");
+    // A report has styles in itself, and in exchange no origin and no scripts.
+    let report = served.get("/runs/one/report", &[&served.cookie()]);
+    assert!(report.contains("sandbox; default-src 'none'") && !report.contains("script-src"), "{report}");
+}
+
+#[test]
+fn a_run_is_watched_by_people_scripts_and_monitors_alike() {
+    let served = Served::start();
+    let page = served.get("/runs/one", &[&served.cookie()]);
+    for shown in ["1,234", "measuring", "failed", "running", "svg class=\"chart\"", "Stop the run"] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    let json = served.get("/api/runs/one", &[&served.bearer()]);
+    let body: serde_json::Value = serde_json::from_str(json.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!(body["cells"][0]["state"], "failed");
+    assert_eq!(body["cells"][1]["state"], "running");
+    assert_eq!(body["latest"]["sample"]["load"]["throughput_per_s"], 1234.0);
+    assert!(served.get("/api/runs/one/samples", &[&served.bearer()]).contains("\"p99_us\":99.0"));
+    assert!(served.get("/api/runs/one/events", &[&served.bearer()]).contains("\"kind\":\"notice\""));
+    let metrics = served.get("/metrics", &[&served.bearer()]);
+    for line in [
+        "underlay_run_cells{run=\"one\",state=\"failed\"} 1",
+        "underlay_throughput_per_second{run=\"one\",cell=\"null/b/w-c\"} 1234",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
+#[test]
+fn a_stream_tells_what_changes_and_one_too_many_is_refused() {
+    let served = Served::start();
+    let cookie = served.cookie();
+    let open = || {
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(
+            stream,
+            "GET /stream?topic=run/5m/one&topic=nonsense HTTP/1.1\r\nHost: {}\r\n{}\r\n\r\n",
+            served.host_name(),
+            cookie
+        )
+        .unwrap();
+        stream
+    };
+    // Reads until a text comes.
+    let until = |stream: &mut TcpStream, wanted: &str| {
+        let (mut text, mut chunk) = (String::new(), [0; 4096]);
+        while !text.contains(wanted) {
+            let count = stream.read(&mut chunk).unwrap();
+            assert!(count > 0, "it ended: {text}");
+            text.push_str(&String::from_utf8_lossy(&chunk[..count]));
+        }
+        text
+    };
+    let mut first = open();
+    // The name of its topic is its end.
+    let begun = until(&mut first, "\"topic\":\"run/5m/one\"");
+    assert!(begun.contains("text/event-stream") && begun.contains("event-list"), "{begun}");
+    let entry = FeedEntry::Notice { what: "a later notice".to_owned() };
+    let line = serde_json::to_string(&FeedLine { at_ms: 1_764_000_100_000, entry }).unwrap();
+    let feed = served.folder.path().join("one").join(FEED_FILE);
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(feed)
+        .unwrap()
+        .write_all(format!("{line}\n").as_bytes())
+        .unwrap();
+    until(&mut first, "a later notice");
+    let (mut more, mut refused) = (Vec::new(), 0);
+    for _ in 0..stream::MAX_STREAMS {
+        // One after the other: on a busy host too many that have shown nothing yet would be ended.
+        let mut stream = open();
+        refused += usize::from(status(&until(&mut stream, "\r\n\r\n")) == 503);
+        more.push(stream);
+    }
+    assert_eq!(refused, 1);
+    // Whoever goes leaves a place.
+    for stream in more {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+    let begun = std::time::Instant::now();
+    while !until(&mut open(), "\r\n\r\n").contains("200 OK") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "no place became free");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
