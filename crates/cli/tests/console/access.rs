@@ -149,7 +149,10 @@ fn programs_command_by_the_unix_socket_and_monitors_only_read() {
     let started = command("/studies/save", start);
     assert_eq!(status(&started), 200, "{started}");
     let run = json(&started)["run"].as_str().unwrap().to_owned();
-    assert_eq!(json(&read(&format!("/runs/{run}")))["is_running"], true);
+    // It exists a moment before it takes commands.
+    wait_for("the run to take commands", LIMIT, || {
+        json(&read(&format!("/runs/{run}")))["is_running"] == true
+    });
     let again = command("/studies/save", start);
     assert!(
         status(&again) == 409 && json(&again)["problem"].as_str().unwrap().contains("goes on"),
@@ -173,26 +176,18 @@ fn a_port_that_the_service_manager_holds_is_never_free() {
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap();
     // As systemd does it: the socket is descriptor 3, and the process is named by its number.
+    const AS_SYSTEMD: &str =
+        "socket=$1; shift; [ $socket = 3 ] || exec 3<&$socket; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$@\"";
     let start = |arguments: &[&str], socket: i32| {
-        let mut command = Command::new("sh");
-        command.args([
-            "-c",
-            "LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"",
-            env!("CARGO_BIN_EXE_underlay"),
-            "console",
-            "runs",
-        ]);
-        command
-            .args(arguments)
-            .current_dir(playground.folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command.env("UNDERLAY_RUNTIME_DIR", playground.path("runtime"));
+        let mut command = Command::new("bash");
+        command.args(["-c", AS_SYSTEMD, "as-systemd", &socket.to_string()]);
+        command.args([env!("CARGO_BIN_EXE_underlay"), "console", "runs"]).args(arguments);
+        command.current_dir(playground.folder.path()).env("UNDERLAY_RUNTIME_DIR", playground.path("runtime"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: between fork and exec, this call alone is made, which may be.
         unsafe {
-            command.pre_exec(move || match libc::dup2(socket, 3) {
-                3 => Ok(()),
+            command.pre_exec(move || match libc::fcntl(socket, libc::F_SETFD, 0) {
+                0 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
             });
         }

@@ -142,6 +142,19 @@ pub(super) fn see(place: &str) -> Result<Sent, Refusal> {
     Ok(answer)
 }
 
+/// A page that goes on to another one by itself.
+pub(super) fn page_that_goes_on(place: &str) -> Sent {
+    with_own_style(sent(StatusCode::OK, HTML, outsiders::page_that_goes_on(place).into_string()))
+}
+
+/// Of a page that has the style of outsiders' pages in it.
+fn with_own_style(mut answer: Sent) -> Sent {
+    if let Ok(policy) = HeaderValue::from_str(&OUTSIDERS_POLICY) {
+        answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    answer
+}
+
 fn sent(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Sent {
     let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
@@ -256,11 +269,7 @@ impl Refusal {
             (Form::Page, RefusalPage::GoesOn(page)) => sent(status, HTML, page),
             (Form::Page, RefusalPage::Outside { next, link }) => {
                 let page = outsiders::page(title(status), &problem, &next, link.as_deref());
-                let mut answer = sent(status, HTML, page.into_string());
-                if let Ok(policy) = HeaderValue::from_str(&OUTSIDERS_POLICY) {
-                    answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
-                }
-                answer
+                with_own_style(sent(status, HTML, page.into_string()))
             }
         };
         let (name, value) = match status {

@@ -158,7 +158,9 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
         .any(|session| shared.session.is(session));
     let is_at_its_name = is_for_browsers(shared, host);
     if let Some(token) = token_of(request.uri().query()) {
-        return opened(shared, request, token, (host, is_at_its_name), knows).map(Judgement::Opened);
+        let is_led_here = site.is_some_and(|site| !matches!(site, "same-origin" | "none"));
+        let opening = Opening { host, is_at_its_name, is_led_here, knows };
+        return opened(shared, request, token, &opening).map(Judgement::Opened);
     }
     if !is_at_its_name {
         return Err(Refusal::outside(
@@ -183,14 +185,19 @@ fn judge(shared: &Shared, way: Way, request: &Request) -> Result<Judgement, Refu
     Ok(Judgement::In(Caller::Session))
 }
 
-/// Begins a session by what an address has, if that is the one to use next.
-fn opened(
-    shared: &Shared,
-    request: &Request,
-    token: &str,
-    (host, is_at_its_name): (&str, bool),
+/// How an address with a token was opened.
+struct Opening<'a> {
+    host: &'a str,
+    is_at_its_name: bool,
+    /// By a link on a page of another name.
+    is_led_here: bool,
+    /// In a browser that has a session already.
     knows: bool,
-) -> Result<Sent, Refusal> {
+}
+
+/// Begins a session by what an address has, if that is the one to use next.
+fn opened(shared: &Shared, request: &Request, token: &str, opening: &Opening<'_>) -> Result<Sent, Refusal> {
+    let Opening { host, is_at_its_name, is_led_here, knows } = *opening;
     let is_get = request.method() == Method::GET;
     // Who is in already, and opens an old address from a list of pages.
     if is_get && is_at_its_name && knows {
@@ -222,7 +229,11 @@ fn opened(
             HOW_TO_ENTER,
         ));
     }
-    let mut answer = answer::see(&without_token(request))?;
+    // Where a link led here, a browser keeps the new cookie back until a page of ours goes on.
+    let mut answer = match is_led_here {
+        true => answer::page_that_goes_on(&without_token(request)),
+        false => answer::see(&without_token(request))?,
+    };
     let secure = if shared.is_tls { "; Secure" } else { "" };
     let (cookie, session) = (cookie_name(shared), shared.session.reveal());
     let value = format!("{cookie}={session}; Path=/; HttpOnly; SameSite=Strict{secure}");

@@ -28,6 +28,21 @@ pub(super) static STYLE_HASH: LazyLock<String> =
 
 /// What is wrong, and what to do next; what stands between backticks is to be typed.
 pub(super) fn page(title: &str, problem: &str, next: &str, link: Option<&str>) -> Markup {
+    let content = html! {
+        p { (with_code(problem)) }
+        h2 { "What to do next" }
+        p { (with_code(next)) }
+        @if let Some(address) = link { a href=(address) { "Open the console" } }
+    };
+    drawn(title, None, &content)
+}
+
+/// Says that the session has begun, and goes on.
+pub(super) fn page_that_goes_on(place: &str) -> Markup {
+    drawn("The console is open", Some(place), &html! { a href=(place) { "Go on" } })
+}
+
+fn drawn(title: &str, place: Option<&str>, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -35,6 +50,7 @@ pub(super) fn page(title: &str, problem: &str, next: &str, link: Option<&str>) -
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
+                @if let Some(place) = place { meta http-equiv="refresh" content={ "0; url=" (place) }; }
                 title { (title) " - Underlay" }
                 style { (PreEscaped(STYLE)) }
             }
@@ -42,10 +58,7 @@ pub(super) fn page(title: &str, problem: &str, next: &str, link: Option<&str>) -
                 main {
                     p.brand { "Underlay" }
                     h1 { (title) }
-                    p { (with_code(problem)) }
-                    h2 { "What to do next" }
-                    p { (with_code(next)) }
-                    @if let Some(address) = link { a href=(address) { "Open the console" } }
+                    (content)
                 }
             }
         }

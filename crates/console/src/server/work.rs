@@ -81,7 +81,7 @@ impl Work {
         let (row, free) =
             self.0.iter().find(|(row, _)| row.kind == kind).expect("each kind has its row, as a test says");
         match timeout(row.wait, Arc::clone(free).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Turn { row, permit }),
+            Ok(Ok(permit)) => Ok(Turn { row: *row, permit }),
             _ => Err(Refusal::busy(format!(
                 "too many {} are under way, {} at most: try again when one of them has ended",
                 row.name, row.threads
@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_own_row() {
-        for kind in [Kind::Look, Kind::Draw, Kind::Check, Kind::Command, Kind::Fault, Kind::Node, Kind::Start] {
+        for kind in [Kind::Look, Kind::Draw, Kind::Check, Kind::Command, Kind::Fault, Kind::Node, Kind::Start]
+        {
             let own: Vec<&Row> = ROWS.iter().filter(|row| row.kind == kind).collect();
             assert!(own.len() == 1 && own[0].threads > 0, "{kind:?}");
         }

@@ -96,20 +96,19 @@ mod tests {
 
     #[test]
     fn of_several_consoles_the_port_says_which() {
-        let all =
-            || ["a/console-7100.socket", "a/console-7100-9.socket", "a/console-71.socket"].map(PathBuf::from);
-        let of = |sockets: &[PathBuf], port| {
+        let all = ["console-7100.socket", "console-7100-9.socket", "console-71.socket"].map(PathBuf::from);
+        let chosen = |sockets: &[PathBuf], port: Option<u16>| {
             the_one(sockets.to_vec(), port).map_err(|failure| failure.to_string())
         };
-        assert_eq!(of(&all(), Some(71)).unwrap(), PathBuf::from("a/console-71.socket"));
-        assert_eq!(of(&all()[..1], None).unwrap(), PathBuf::from("a/console-7100.socket"));
+        assert_eq!(chosen(&all, Some(71)).unwrap(), all[2]);
+        assert_eq!(chosen(&all[..1], None).unwrap(), all[0]);
         for (sockets, port, expected) in [
-            (&all()[..], None, "--listen"),
-            (&all(), Some(7100), "2 consoles"),
-            (&all(), Some(1), "port 1"),
-            (&[], None, "starts one"),
+            (&all[..], None, "--listen"),
+            (&all[..], Some(7100), "2 consoles"),
+            (&all[..], Some(1), "port 1"),
+            (&all[..0], None, "starts one"),
         ] {
-            assert!(of(sockets, port).unwrap_err().contains(expected), "{port:?}");
+            assert!(chosen(sockets, port).unwrap_err().contains(expected), "{port:?}");
         }
     }
 
