@@ -42,7 +42,7 @@ pub(crate) struct ServedAt {
     /// Also answer to this name of this host; may be given several times. By TLS, the first is the one in the printed address
     #[arg(long, value_name = "HOST")]
     pub name: Vec<String>,
-    /// Let monitors read with the token in this file, which is yours alone: whoever sends it sees everything and changes nothing
+    /// Let monitors read with the token in this file, which only you may read (mode 0600). They can see everything and change nothing
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// To listen for other hosts, TLS 1.3: the certificates, in PEM form, of the authority that signed this host's and those that

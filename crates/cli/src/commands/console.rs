@@ -76,7 +76,7 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
                 let elsewhere = listen(here(0))?;
                 output::say(format!(
                     "note: port {PORT} is taken, so this console is at another one: a monitor that sends a token to port {PORT} shows it to \
-                     whoever listens there"
+                     the program that listens there"
                 ));
                 elsewhere
             }

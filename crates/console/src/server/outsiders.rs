@@ -17,7 +17,7 @@ main { width: 100%; max-width: 40rem; padding: 28px 32px 32px; background: var(-
 h1 { margin: 0 0 10px; font-size: 1.5rem; line-height: 1.25; letter-spacing: -.01em; color: var(--ink); }
 h2 { margin: 22px 0 6px; font-size: 1rem; color: var(--ink); }
 p { margin: 0 0 10px; overflow-wrap: anywhere; }
-code { padding: 1px 6px; border: 1px solid var(--line); border-radius: 6px; background: var(--page); color: var(--ink); font: .92em ui-monospace, monospace; }
+code { display: inline-block; max-width: 100%; padding: 0 6px; border: 1px solid var(--line); border-radius: 6px; background: var(--page); color: var(--ink); font: .92em ui-monospace, monospace; }
 a { display: inline-block; margin-top: 8px; padding: 8px 18px; border: 1px solid var(--accent); border-radius: 8px; color: var(--accent); text-decoration: none; }
 a:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 ";
