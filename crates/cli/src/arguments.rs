@@ -48,11 +48,11 @@ pub(crate) enum LogLevel {
 const AFTER_HELP: &str = "\
 Exit codes:
     0  done
-    1  finished, but with problems: a cell failed or cannot run here (the records say why), operations failed,
-       a fitted medium is far from its disk
+    1  finished with problems: a cell failed or cannot run here, operations
+       failed, a fitted medium is far from its disk; the records say why
     2  a mistake in an argument, a study or a medium
     3  this host lacks something; `underlay doctor` says what
-    4  a system, its storage or a worker failed, or standard output could not be written
+    4  a system, its storage or a worker failed, or standard output failed
    70  a bug in underlay
   130  stopped by Ctrl-C or SIGTERM; what was finished is kept";
 
@@ -116,6 +116,7 @@ pub(crate) enum Command {
     Clean,
     /// Print a JSON Schema: of a study, of a cell's record, or of what a command prints with --json
     Schema {
+        /// Whose schema
         #[arg(value_enum, default_value = "record")]
         of: SchemaOf,
     },
@@ -124,6 +125,7 @@ pub(crate) enum Command {
         after_help = "bash: underlay completions bash > ~/.local/share/bash-completion/completions/underlay"
     )]
     Completions {
+        /// The shell that reads it
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -173,15 +175,14 @@ pub(crate) enum SchemaOf {
 /// A part of a study, or another form of it.
 #[derive(Debug, Args)]
 pub(crate) struct SelectionArguments {
-    /// Only cells with these values, as in storage=nvme,mix=c; a dimension that is named again adds a value. With --resume, only these
-    /// are run now
+    /// Only cells with these values, as in storage=nvme,mix=c; a dimension that is named again adds a value
     #[arg(long, value_name = "DIMENSION=VALUE")]
     pub only: Vec<String>,
     /// Set a key of the study, as in scale.data=100, in the place of what the file says
     #[arg(long, value_name = "KEY.PATH=VALUE")]
     pub set: Vec<String>,
-    /// Run each cell so often, whatever the study says
-    #[arg(long, value_name = "N")]
+    /// Repeat each cell this many times (1 to 1000), whatever the study says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
     pub repetitions: Option<u32>,
 }
 
@@ -264,6 +265,7 @@ pub(crate) enum YcsbPhase {
 
 #[derive(Debug, Args)]
 pub(crate) struct YcsbArguments {
+    /// Load the records, or run operations on them
     pub phase: YcsbPhase,
     /// The system: rocksdb, je, je-ha, oracle-nosql, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
     /// Hadoop and Spark run jobs, not YCSB: use a study
@@ -417,9 +419,15 @@ pub(crate) enum MediaCommand {
         json: bool,
     },
     /// A medium or layout: every number's source, published figures beside the model's
-    Show { name: String },
+    Show {
+        /// As `underlay media list` prints it
+        name: String,
+    },
     /// Find every mistake in a medium's or layout's file, and compare a model with its published figures
-    Check { file: PathBuf },
+    Check {
+        /// A TOML file of the user's
+        file: PathBuf,
+    },
     /// Profile a real disk, and fit a medium to it
     Measure(MeasureArguments),
     /// Probe a modelled device on this machine, and show how far it is from its model and its published figures
@@ -432,4 +440,57 @@ pub(crate) enum MediaCommand {
 /// A number of the command line in a message: hundreds of digits are written as they were typed.
 pub(crate) fn as_typed(number: f64) -> String {
     if number.is_finite() && number.abs() >= 1e9 { format!("{number:e}") } else { number.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Every command that a user sees, with those below it.
+    fn all_commands() -> Vec<clap::Command> {
+        let mut found = Vec::new();
+        let mut left = vec![Arguments::command()];
+        while let Some(command) = left.pop() {
+            left.extend(command.get_subcommands().filter(|below| !below.is_hide_set()).cloned());
+            found.push(command);
+        }
+        found
+    }
+
+    #[test]
+    fn paragraphs_of_help_are_wrapped_by_the_terminal_alone() {
+        for command in all_commands() {
+            let Some(text) = command.get_after_help() else { continue };
+            let text = text.to_string();
+            let lines: Vec<&str> = text.lines().collect();
+            for pair in lines.windows(2) {
+                let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+                let is_wrapped_here = pair.iter().all(|line| is_prose(line));
+                assert!(!is_wrapped_here, "{}: {pair:?}", command.get_name());
+            }
+            // What stands in columns would be broken in 80.
+            let long = lines.iter().find(|line| line.starts_with(' ') && line.chars().count() > 120);
+            assert_eq!(long, None, "{}", command.get_name());
+            assert!(!text.contains('\\'), "{}: {text}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn every_argument_says_what_it_is() {
+        for command in all_commands() {
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!help.is_empty(), "{} {}", command.get_name(), argument.get_id());
+                assert!(!help.contains('\\'), "{}: {help}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn limits_of_numbers_are_told() {
+        let refused = Arguments::try_parse_from(["underlay", "run", "--repetitions", "-1"]).unwrap_err().to_string();
+        assert!(refused.contains("1..=1000"), "{refused}");
+    }
 }

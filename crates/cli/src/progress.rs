@@ -83,7 +83,9 @@ impl State {
 
     fn say(&self, line: &str) {
         if self.interactive {
-            let _ = self.lines.println(harmless(&output::without_error_numbers(line)));
+            // The bars cut what is longer than a line.
+            let text = output::paragraph(&output::without_error_numbers(line));
+            let _ = self.lines.println(harmless(&text));
         } else {
             output::say(line);
         }

@@ -19,7 +19,7 @@ use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
 use underlay_study::machine::{self, Placement};
 use underlay_study::run::{certificate, storage};
-use underlay_study::spec::{StorageSpec, Study};
+use underlay_study::spec::{MAX_TIME, StorageSpec, Study};
 
 use crate::arguments::{Initial, MountArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
@@ -52,10 +52,10 @@ struct Wanted {
 pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     super::clean::mention_leftovers();
     if let Some(time) = arguments.time
-        && !(1.0..=1e6).contains(&time)
+        && !(1.0..=MAX_TIME).contains(&time)
     {
         let time = crate::arguments::as_typed(time);
-        return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")));
+        return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")));
     }
     if let Some(name) = &arguments.attachment
         && !choice::ATTACHMENTS.iter().any(|way| way.name == name)

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use underlay_record::WallRecord;
 use underlay_report::quantity;
-use underlay_study::run::{RunOptions, RunOutcome};
+use underlay_study::run::{RunDirectory, RunOptions, RunOutcome};
 use underlay_study::spec::{Form, MAX_TIME, Study};
 
 use super::console::Beside;
@@ -54,12 +54,16 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             output::say(format_args!("note: {} has no [short] section: all of it is run", file.display()));
         }
         refuse_what_cannot_run(&study)?;
-        let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
         let time = arguments.time.map(factor_of).transpose()?;
+        let held = match &arguments.out {
+            Some(out) => RunDirectory::create(out)?,
+            None => RunDirectory::create_beside_others(&named_by_time(&study.name))?,
+        };
+        let directory = arguments.out.clone().unwrap_or_else(|| below_here(held.path()));
         beside = arguments.console.then(|| Beside::start(&directory));
         let options =
             RunOptions { directory, work: arguments.work.clone(), time, limit: arguments.selection.limit() };
-        underlay_study::run::start(&study, &options, &terminal, &stop)
+        underlay_study::run::start_in(held, &study, &options, &terminal, &stop)
     };
     // Before anything is printed, an error too: live lines would be drawn over it.
     terminal.finish();
@@ -164,7 +168,14 @@ fn factor_of(time: f64) -> Result<f64, Failure> {
     Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")))
 }
 
-fn fresh_directory(name: &str) -> PathBuf {
+/// A path as a user reads and types it: relative to the working directory where it is below that.
+fn below_here(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().ok();
+    let below = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
+    below.unwrap_or(path).to_owned()
+}
+
+fn named_by_time(name: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     PathBuf::from("runs").join(format!("{name}-{now}"))
 }

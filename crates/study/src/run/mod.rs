@@ -50,7 +50,7 @@ use underlay_systems::system::SystemError;
 
 pub use directory::RunDirectory;
 pub use machine::{describe as describe_machine, versions};
-pub use schedule::{resume, start, study_of};
+pub use schedule::{resume, start, start_in, study_of};
 
 /// How long a system may take to come to rest, with devices that take no modelled time: to compact what was loaded, or to make copies anew since a
 /// node was away.

@@ -38,7 +38,20 @@ pub fn start(
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     // At first, and held from then on: nobody waits for measurements and is refused for the directory then.
-    let directory = RunDirectory::create(&options.directory)?;
+    start_in(RunDirectory::create(&options.directory)?, study, options, observer, stop)
+}
+
+/// The same in a directory that was made for it, which is that of `options`.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_in(
+    directory: RunDirectory,
+    study: &Study,
+    options: &RunOptions,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunOutcome, RunError> {
     match begin(study, options, observer, stop) {
         Ok(begun) => run_new(study, begun, directory, observer, stop),
         // What is refused leaves nothing behind.

@@ -5,7 +5,7 @@ use underlay_workload::{Mix, OperationKind};
 
 use super::mixes;
 use crate::spec::model::BesideSpec;
-use crate::spec::model::rate::RATES_PER_S;
+use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 
 /// Clients of one cell.
 pub(super) const MAX_THREADS: u32 = 1024;
@@ -33,7 +33,7 @@ pub(in crate::spec) fn read(
         Some(field) => match field.as_number() {
             Some(rate) if RATES_PER_S.contains(&rate) => Some(rate),
             _ => {
-                field.invalid("expected \"max\" or a number of operations per second above zero", findings);
+                field.invalid(format!("expected \"max\" or {EXPECTED_RATE}"), findings);
                 return None;
             }
         },

@@ -6,7 +6,7 @@ use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
 use underlay_workload::search::Bound;
 
 use crate::spec::model::FindRate;
-use crate::spec::model::rate::RATES_PER_S;
+use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 
 const EXAMPLE: &str = "expected a percentile and a time, as in `find_rate = { p99 = \"10 ms\" }`";
 const WITHIN: RangeInclusive<f64> = 0.01..=0.5;
@@ -23,7 +23,7 @@ pub(in crate::spec) fn read(
         Some(field) => match field.as_number() {
             Some(rate) if RATES_PER_S.contains(&rate) => Some(Some(rate)),
             _ => {
-                field.invalid("expected a number of operations per second above zero", findings);
+                field.invalid(format!("expected {EXPECTED_RATE}"), findings);
                 None
             }
         },
