@@ -193,10 +193,10 @@ fn a_quota_is_changed_only_while_it_is_held() {
     assert_eq!(held(), "-1");
     budget.hold_cpu().unwrap();
     assert_eq!(held(), "5000", "as it was made");
+    host.remove(budget);
     let whole = host.create(&self::cpu(4.0)).unwrap();
     assert!(whole.cpu_quota().is_none(), "whole CPUs have none");
     host.remove(whole);
-    host.remove(budget);
 }
 
 #[test]

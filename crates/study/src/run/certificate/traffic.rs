@@ -1,5 +1,6 @@
 //! Whether the workload used the storage under test.
 
+use underlay_record::certificate::STORAGE_USED;
 use underlay_record::{Check, thousands_apart};
 
 use crate::run::traffic::Traffic;
@@ -9,7 +10,6 @@ use crate::run::traffic::Traffic;
 const MOVED_SHARE: f64 = 0.9;
 /// A file system asks for so much by itself: its journal, its superblock.
 const OWN_REQUESTS: u64 = 16;
-const STORAGE_USED: &str = "storage used";
 
 pub(super) fn check(traffic: Traffic) -> Check {
     let Traffic { requests, moved_bytes, holds_data, may_be_cached, past_the_cache_bytes } = traffic;
