@@ -12,7 +12,7 @@ use underlay_files::{Access, Folder};
 
 use super::capacity::thread_time;
 
-const ROUNDS: u64 = 8_000;
+const ROUNDS: u64 = 16_000;
 /// Independent of each other, so that a core works on several at a time: what shares a core costs those the most.
 const LANES: usize = 8;
 /// Half a mebibyte, more than the caches that no core shares with its other threads.

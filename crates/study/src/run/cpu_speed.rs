@@ -13,7 +13,7 @@ use underlay_sync::Mutex;
 use crate::machine::{Computation, MAX_SLOWDOWN, usual_us};
 use crate::ticker::Ticker;
 
-/// Two thousandths of a CPU: the computation takes some 0.2 ms.
+/// A thousandth of a CPU: the computation takes some 0.1 ms.
 const EVERY: Duration = Duration::from_millis(100);
 /// Samples of three hours; of more, the oldest are forgotten.
 const MAX_SAMPLES: usize = 100_000;
