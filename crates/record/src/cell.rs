@@ -16,6 +16,7 @@ use crate::measured::{Measured, SystemSample};
 use crate::network::NetworkRecord;
 use crate::node_event::NodeEventRecord;
 use crate::path::PathRecord;
+use crate::pauses::PauseRecord;
 use crate::read_back::ReadBackRecord;
 use crate::search::SearchRecord;
 use crate::topology::TopologyRecord;
@@ -363,6 +364,9 @@ pub struct RunRecord {
     /// there is no block device of ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathRecord>,
+    /// Who stood still while it was measured. Absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pauses: Option<PauseRecord>,
     /// The system's own figures over the measured time: `block_cache_hits`, `compaction_write_bytes` ...
     pub system_figures: BTreeMap<String, f64>,
     /// Its gauges over the measured time; empty where it has none.

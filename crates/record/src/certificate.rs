@@ -14,6 +14,9 @@ pub enum Verdict {
     RealStorage,
 }
 
+/// The name of the check whether the workload used the storage under test at all. Where it failed, nothing follows about any storage.
+pub const STORAGE_USED: &str = "storage used";
+
 /// One thing that was checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {

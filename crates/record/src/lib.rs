@@ -27,6 +27,7 @@ pub mod node;
 pub mod node_event;
 pub mod parts;
 pub mod path;
+pub mod pauses;
 pub mod read;
 pub mod read_back;
 pub mod run;
@@ -66,6 +67,7 @@ pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeShard, NodeSta
 pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};
 pub use parts::{DirectoryPart, KeptPart, PartsRecord, ServerPart};
 pub use path::{PathRecord, PathWait};
+pub use pauses::{PauseRecord, Pauses, StoppedProcess};
 pub use read::ReadError;
 pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
 pub use run::{

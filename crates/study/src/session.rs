@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, page_cache};
+use underlay_attach::{AttachError, Budget, CpuQuota, CpuUsage, Limits, Missing, Registry, page_cache};
 use underlay_record::Measured;
 use underlay_systems::system::{Resources, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::{Client, ClientError};
@@ -223,6 +223,11 @@ impl Session {
         Ok(self.budgets.iter().try_for_each(Budget::release_cpu)?)
     }
 
+    /// The servers' quotas of CPU time, where they have any.
+    pub fn cpu_quotas(&self) -> Vec<CpuQuota> {
+        self.budgets.iter().filter_map(Budget::cpu_quota).collect()
+    }
+
     /// Who holds all servers to their CPUs, if anyone does.
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
         let first = self.budgets.first().and_then(Budget::cpu_enforced_by)?;
@@ -253,6 +258,29 @@ impl Session {
     /// How many processes the kernel has killed for want of memory in the budgets.
     pub fn oom_kills(&self) -> u64 {
         kills_in(&self.budgets) + kills_in(&self.client_groups)
+    }
+
+    /// The control groups that the servers, their tools and their clients are in; none where nobody has made any.
+    pub fn groups(&self) -> Vec<PathBuf> {
+        let all = self.budgets.iter().chain(&self.client_groups);
+        all.filter_map(|budget| budget.directories().first().map(|directory| directory.to_path_buf()))
+            .collect()
+    }
+
+    /// Whether the kernel has killed a process for want of memory since there were `earlier` of those.
+    ///
+    /// # Errors
+    /// That it has, in words: what the rest of a system did meanwhile is no measurement of it.
+    pub fn check_oom_kills(&self, earlier: u64, doing: &str) -> Result<(), String> {
+        match self.oom_kills().saturating_sub(earlier) {
+            0 => Ok(()),
+            1 => {
+                Err(format!("the kernel killed a process of the system {doing}, so its figures say nothing"))
+            }
+            killed => Err(format!(
+                "the kernel killed {killed} processes of the system {doing}, so its figures say nothing"
+            )),
+        }
     }
 
     /// A failure with what the servers and their budgets say of it.

@@ -147,6 +147,8 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             emulation_stolen_share: 0.0,
             emulation_waiting_threads: None,
             speed_probe_us: None,
+            reference_probe_us: None,
+            allowed_slowdown: None,
             extra_ticks: 0,
         }),
         storage: StorageRecord {
@@ -173,6 +175,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
         layers: Vec::new(),
         network: None,
         paths: Vec::new(),
+        pauses: None,
         system_figures: BTreeMap::new(),
         system_series: Vec::new(),
         node_events: Vec::new(),

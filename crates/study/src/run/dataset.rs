@@ -177,6 +177,8 @@ impl Datasets {
         observer.live(&Live { phase: "compacting".into(), ..Live::default() });
         // Otherwise each cell would begin with the compaction that loading left over.
         session.settle(SETTLE_LIMIT, stop)?;
+        let killed = session.check_oom_kills(0, "while data were loaded");
+        killed.map_err(|reason| CellError::Failed(session.explain(reason)))?;
         session.finish()?;
         Ok(())
     }
@@ -199,6 +201,8 @@ impl Datasets {
         check_stop(stop)?;
         loaded.unwrap_or(Ok(())).map_err(|error| CellError::Failed(session.explain(error.to_string())))?;
         session.settle(SETTLE_LIMIT, stop)?;
+        let killed = session.check_oom_kills(0, "while data were loaded");
+        killed.map_err(|reason| CellError::Failed(session.explain(reason)))?;
         session.finish()?;
         Ok(())
     }

@@ -223,14 +223,35 @@ pub fn resume(
     let since = Instant::now();
     let placement = match left.is_empty() {
         true => None,
-        false => slow_motion::placement(&study, observer)?,
+        false => slow_motion::placement(&study, &registry, reference_of(&run), observer)?,
     };
+    // Of a run that did not say yet, or of a faster look: from here on.
+    let now_us = placement.as_ref().and_then(|here| here.speed).map(|speed| speed.reference_us);
+    if let (Some(now_us), Some(slow_motion)) = (now_us, &mut run.slow_motion) {
+        if slow_motion.reference_probe_us.is_some_and(|before| now_us < before * (1.0 - FASTER)) {
+            observer.notice(
+                "this host's CPUs are faster than when the run began: cells measured from here on are those of a faster machine; start the \
+                 study again to compare them",
+            );
+        }
+        slow_motion.reference_probe_us = Some(now_us);
+    }
     let measuring_host_s = placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     // Before the first cell, so that the report of a run that is killed has all that is planned.
     directory.write_run(&run)?;
     let site = Site { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
     run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
+}
+
+/// What is worth telling of a host that has become faster.
+const FASTER: f64 = 0.1;
+
+/// The speed that a run's cells were held to, if it was this host's.
+fn reference_of(run: &Run) -> Option<f64> {
+    let here = super::machine::describe();
+    let is_here = here.hostname == run.machine.hostname && here.cpu == run.machine.cpu;
+    run.slow_motion.as_ref().filter(|_| is_here)?.reference_probe_us
 }
 
 /// Real storage is measured on this host as it is, and so is what is compared with it.
@@ -336,7 +357,7 @@ fn run_rounds(
             Ended::Done(outcome) => break outcome,
             Ended::TooFast { given_up, next } => {
                 // Other programs may have come or gone, and with them the CPUs that are free.
-                placement = slow_motion::placement(study, observer)?;
+                placement = slow_motion::placement(study, &registry, reference_of(run), observer)?;
                 if stop.load(Ordering::Relaxed) {
                     // Before anything is thrown away: a resumed run goes on with what there is.
                     return Err(RunError::Stopped);

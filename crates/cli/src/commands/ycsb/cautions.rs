@@ -40,6 +40,7 @@ pub(crate) fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> V
     let spec = circumstances.spec;
     let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
     let cautions = [
+        standstill(measured),
         missing(measured),
         headroom(measured),
         behind(measured, circumstances.unstarted),
@@ -62,6 +63,12 @@ fn headroom(measured: &Measured) -> Option<String> {
             quantity::number(headroom, 2)
         )
     })
+}
+
+/// Why nothing of a measurement is the system's: its own process, or a worker's, was stopped meanwhile.
+pub(in crate::commands) fn standstill(measured: &Measured) -> Option<String> {
+    let problem = measured.generator.pauses?.problem(measured.wall_s)?;
+    Some(format!("{problem}: these figures are not those of the system alone. Measure again"))
 }
 
 /// Answers about nothing say nothing of a storage.
@@ -207,6 +214,20 @@ mod tests {
             Generator { ceiling_per_s: Some(1e6), lateness_p99_us: Some(60.0), ..Generator::default() };
         assert_eq!(cautions(&measured, &spec(None)), [""; 0]);
         assert_eq!(cautions(&measured, &spec(Some(1_000.0))), [""; 0]);
+    }
+
+    #[test]
+    fn a_generator_that_was_stopped_measured_nothing() {
+        let mut measured = measured(60_000, |_| 1_000.0);
+        measured.wall_s = 60.0;
+        measured.generator.pauses = Some(underlay_record::Pauses {
+            paused_wall_s: 5.0,
+            longest_wall_s: 5.0,
+            pauses: 1,
+            ..Default::default()
+        });
+        let said = cautions(&measured, &spec(None));
+        assert!(said[0].contains("stood still for 5.00 s of 60.00 s"), "{said:?}");
     }
 
     #[test]
