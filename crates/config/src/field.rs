@@ -136,6 +136,21 @@ impl<'a> Field<'a> {
         u32::try_from(whole.value).ok().map(|value| Spanned::new(value, whole.span))
     }
 
+    /// An integer or a float that is a finite number; `expected` says which, where it is something else.
+    pub fn number(&self, expected: &str, findings: &mut Diagnostics) -> Option<f64> {
+        match self.as_number() {
+            Some(number) if number.is_finite() => Some(number),
+            Some(_) => {
+                self.invalid(format!("expected {expected}"), findings);
+                None
+            }
+            None => {
+                self.mismatch(expected, findings);
+                None
+            }
+        }
+    }
+
     /// An integer or a float, as it is; `None` without a word for another type.
     pub fn as_number(&self) -> Option<f64> {
         match self.node {
