@@ -31,7 +31,7 @@ use underlay_workload::{
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
-use cautions::{Circumstances, asked, caution};
+use cautions::{Circumstances, asked, caution, unfinished};
 use rates::rate_parts;
 use summary::sum_up;
 
@@ -212,7 +212,9 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    Ok(if measured.errors + mismatches(&measured) > 0 || found_almost_nothing(&measured) {
+    // A load that lacks records is no base for a run. A run has measured what it was given time for.
+    let lacks_records = arguments.phase == YcsbPhase::Load && unfinished(&measured, &spec).is_some();
+    Ok(if measured.errors + mismatches(&measured) > 0 || found_almost_nothing(&measured) || lacks_records {
         ExitCode::from(INCOMPLETE)
     } else {
         ExitCode::SUCCESS

@@ -57,10 +57,12 @@ fn read_sources(root: &mut Section<'_>, findings: &mut Diagnostics) -> BTreeMap<
     };
     let Some(mut section) = field.section("[sources]", findings) else { return BTreeMap::new() };
     let sources = section.take_rest().into_iter().map(|field| {
-        let text = field.as_text().unwrap_or_default().trim().to_owned();
-        if text.is_empty() {
-            field.invalid("expected a string: document, revision, date", findings);
+        const EXPECTED: &str = "a string: document, revision, date";
+        let text = field.text(EXPECTED, findings).map(|text| text.value.trim().to_owned());
+        if text.as_deref() == Some("") {
+            field.invalid(format!("expected {EXPECTED}"), findings);
         }
+        let text = text.unwrap_or_default();
         // Kept even when empty: one mistake is enough, its users are not to blame.
         (field.key, Spanned::new(text, field.key_span))
     });

@@ -30,13 +30,10 @@ pub(in crate::spec) fn read(
     let rate_per_s = match rate {
         None => None,
         Some(field) if field.as_text() == Some("max") => None,
-        Some(field) => match field.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => Some(rate),
-            _ => {
-                field.invalid("expected \"max\" or a number of operations per second above zero", findings);
-                return None;
-            }
-        },
+        Some(field) => {
+            const EXPECTED: &str = "\"max\" or a number of operations per second above zero";
+            Some(field.rate_per_s(RATES_PER_S, EXPECTED, findings)?)
+        }
     };
     let (mix, threads) = (mix?, threads?);
     check(&mix, measured, findings)

@@ -20,13 +20,8 @@ pub(in crate::spec) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics)
         if element.as_text() == Some("max") {
             return Some(Spanned::new(Rate::Max, span));
         }
-        match element.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => return Some(Spanned::new(Rate::Steady(rate), span)),
-            Some(_) => element.invalid(format!("expected {EXPECTED}"), findings),
-            None if element.as_text().is_some() => element.invalid(format!("expected {EXPECTED}"), findings),
-            None => element.mismatch(EXPECTED, findings),
-        }
-        None
+        let rate = element.rate_per_s(RATES_PER_S, EXPECTED, findings)?;
+        Some(Spanned::new(Rate::Steady(rate), span))
     })
 }
 
@@ -75,17 +70,8 @@ fn refuse(length: Option<Field<'_>>, expected: &str, findings: &mut Diagnostics)
 fn read_each(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<f64>> {
     let mut rates = Vec::new();
     for element in field.one_or_many(findings) {
-        match element.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => rates.push(rate),
-            Some(_) => {
-                element.invalid("expected a number of operations per second above zero", findings);
-                return None;
-            }
-            None => {
-                element.mismatch("a number of operations per second above zero", findings);
-                return None;
-            }
-        }
+        const EXPECTED: &str = "a number of operations per second above zero";
+        rates.push(element.rate_per_s(RATES_PER_S, EXPECTED, findings)?);
     }
     (!rates.is_empty()).then_some(rates)
 }
