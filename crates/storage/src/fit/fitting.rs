@@ -250,6 +250,7 @@ fn medium(
         sources: BTreeMap::new(),
         published: medium_file::published(profile, &model),
         model,
+        volume: None,
         tail: None,
     };
     medium.sources = medium_file::sources(&medium, identity);
