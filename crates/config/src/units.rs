@@ -78,7 +78,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
 /// As [`parse_bytes`], of nanoseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     const EXAMPLE: &str = "\"20 s\" or \"500 ms\"";
-    let one = |text: &str| parse_quantity(text, &TIME_UNITS, EXAMPLE, "nanoseconds").map(Duration::from_nanos);
+    let one =
+        |text: &str| parse_quantity(text, &TIME_UNITS, EXAMPLE, "nanoseconds").map(Duration::from_nanos);
     // Several parts, each of a smaller unit than the one before.
     let starts: Vec<usize> = text
         .char_indices()
@@ -341,7 +342,9 @@ mod tests {
 
     #[test]
     fn numbers_on_the_command_line_are_read_as_tables_print_them() {
-        for (text, expected) in [("1105", 1105.0), ("1,105", 1105.0), ("1,105 ops/s", 1105.0), ("2_000/s", 2000.0)] {
+        for (text, expected) in
+            [("1105", 1105.0), ("1,105", 1105.0), ("1,105 ops/s", 1105.0), ("2_000/s", 2000.0)]
+        {
             assert_eq!(parse_rate(text), Ok(expected), "{text}");
         }
         assert_eq!(parse_rate("4e3"), Ok(4000.0));

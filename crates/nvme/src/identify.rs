@@ -1,7 +1,9 @@
 //! Identify (base 5.17, NVM 4.1.5): what a controller and its namespaces are.
 
 use crate::command::{Command, Sgl, admin};
-use crate::wire::{array_at, name_at, put, put_padded, put_terminated, text_at, u16_at, u32_at, u64_at, u128_at};
+use crate::wire::{
+    array_at, name_at, put, put_padded, put_terminated, text_at, u16_at, u32_at, u64_at, u128_at,
+};
 
 /// By what this target's controllers are known, which have a command more than others.
 pub const MODEL_NUMBER: &str = "Underlay volume";

@@ -63,9 +63,8 @@ pub fn is_usable(nqn: &str) -> bool {
 
 fn has_letters_of_a_name(nqn: &str) -> bool {
     // The replacement character stands for what was no text.
-    let is_harmful = |letter: char| {
-        letter.is_control() || letter.is_whitespace() || letter == char::REPLACEMENT_CHARACTER
-    };
+    let is_harmful =
+        |letter: char| letter.is_control() || letter.is_whitespace() || letter == char::REPLACEMENT_CHARACTER;
     !nqn.contains(is_harmful)
 }
 

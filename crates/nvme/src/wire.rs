@@ -55,5 +55,7 @@ pub(crate) fn name_at(bytes: &[u8], at: usize, length: usize) -> String {
     let field = &bytes[at..at + length];
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(length);
     let text = String::from_utf8_lossy(&field[..end]);
-    text.chars().map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+    text.chars()
+        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter })
+        .collect()
 }

@@ -25,9 +25,9 @@ pub use curves::{Curve, Distribution};
 pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
 pub use memory::{Memory, memory};
 pub use parameters::{
-    CloudParameters, FlashParameters, Form, HddParameters, Inner, LinkParameters, MeasuredDevice, MeasuredLoad,
-    MeasuredOrder, MeasuredParameters, MediumKind, ModelParameters, NetworkParameters, OrderProperty,
-    PmemParameters, Service, Tail, TailDistributions, TailMeasure,
+    CloudParameters, FlashParameters, Form, HddParameters, Inner, LinkParameters, MeasuredDevice,
+    MeasuredLoad, MeasuredOrder, MeasuredParameters, MediumKind, ModelParameters, NetworkParameters,
+    OrderProperty, PmemParameters, Service, Tail, TailDistributions, TailMeasure,
 };
 pub use quantity::{Entry, Property, Quantity};
 pub use volume::{BurstRule, RENT_MONTHS, RateRule, Rent, SizeUnit, VolumeRules};

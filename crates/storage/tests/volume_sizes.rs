@@ -25,7 +25,8 @@ fn sized(name: &str, gib: u64) -> Medium {
 }
 
 fn refusal(name: &str, capacity_bytes: Option<u64>, changes: &[(&str, Change)]) -> (Blame, String) {
-    let refused = catalogue::sized(catalogue::text_of(name).unwrap(), capacity_bytes, false, changes).unwrap_err();
+    let refused =
+        catalogue::sized(catalogue::text_of(name).unwrap(), capacity_bytes, false, changes).unwrap_err();
     assert_eq!(refused.len(), 1, "{refused:?}");
     (refused[0].blame, refused[0].reason.clone())
 }
@@ -92,7 +93,11 @@ fn rent_follows_size_and_what_is_bought_beside_it() {
     };
     // 32,000 at 0.065, 32,000 at 0.046, the rest at 0.032.
     let most = bought(256_000.0);
-    assert!((most.price_usd() - (4_500.0 + 74_880.0 + 52_992.0 + 221_184.0)).abs() < 0.01, "{}", most.price_usd());
+    assert!(
+        (most.price_usd() - (4_500.0 + 74_880.0 + 52_992.0 + 221_184.0)).abs() < 0.01,
+        "{}",
+        most.price_usd()
+    );
     // Its bandwidth follows the IOPS: 0.256 MiB/s for each.
     assert!(is_near(volume(&bought(1_000.0)).baseline_mb_s.value, 268.4));
 }
@@ -132,7 +137,12 @@ fn credits_follow_the_size_and_end_where_the_baseline_is_as_fast() {
         let medium = sized(name, gib);
         let value = |quantity: &Option<catalogue::Quantity>| quantity.as_ref().map(|quantity| quantity.value);
         let found = volume(&medium);
-        (value(&found.burst_iops), value(&found.io_credits), value(&found.burst_mb_s), value(&found.throughput_credits_mb))
+        (
+            value(&found.burst_iops),
+            value(&found.io_credits),
+            value(&found.burst_mb_s),
+            value(&found.throughput_credits_mb),
+        )
     };
     assert_eq!(burst("ebs-gp2", 999).0, Some(3000.0));
     assert_eq!(burst("ebs-gp2", 1_000), (None, None, None, None));
@@ -152,10 +162,28 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
     let number = |value: f64| Change::Number(value);
     for (name, gib, changes, blame, rule) in [
         ("ebs-gp3", 1000, &[("baseline_iops", number(90_000.0))][..], Blame::Change(0), "up to 80000 IOPS"),
-        ("ebs-gp3", 16, &[("baseline_iops", number(16_000.0))], Blame::Change(0), "500 IOPS for each GiB, so 8000 IOPS for 16 GiB"),
+        (
+            "ebs-gp3",
+            16,
+            &[("baseline_iops", number(16_000.0))],
+            Blame::Change(0),
+            "500 IOPS for each GiB, so 8000 IOPS for 16 GiB",
+        ),
         ("ebs-gp3", 1000, &[("baseline_iops", number(1_000.0))], Blame::Change(0), "smallest is 3000 IOPS"),
-        ("ebs-gp3", 1000, &[("baseline_mb_s", number(1_048.576))], Blame::Change(0), "for each IOPS, so 786.432 MB/s (750 MiB/s) for 3000 IOPS"),
-        ("ebs-gp3", 1000, &[("baseline_mb_s", number(3_000.0))], Blame::Change(0), "up to 2097.152 MB/s (2000 MiB/s)"),
+        (
+            "ebs-gp3",
+            1000,
+            &[("baseline_mb_s", number(1_048.576))],
+            Blame::Change(0),
+            "for each IOPS, so 786.432 MB/s (750 MiB/s) for 3000 IOPS",
+        ),
+        (
+            "ebs-gp3",
+            1000,
+            &[("baseline_mb_s", number(3_000.0))],
+            Blame::Change(0),
+            "up to 2097.152 MB/s (2000 MiB/s)",
+        ),
         // Stated by the catalogue's medium, for a size that can't have it.
         ("ebs-gp3-16k", 8, &[], Blame::Whole, "500 IOPS for each GiB"),
         ("ebs-io2", 10, &[], Blame::Whole, "1000 IOPS for each GiB, so 10000 IOPS for 10 GiB"),
@@ -164,7 +192,10 @@ fn what_no_provider_sells_is_refused_with_the_rule() {
         ("ebs-st1", 100, &[], Blame::Capacity, "from 125 to 16384 GiB"),
     ] {
         let (found, reason) = refusal(name, Some(gib * GIB), changes);
-        assert!(found == blame && reason.contains(rule), "{name}, {gib} GiB, {changes:?}: {found:?} {reason}");
+        assert!(
+            found == blame && reason.contains(rule),
+            "{name}, {gib} GiB, {changes:?}: {found:?} {reason}"
+        );
     }
     let beyond = catalogue::sized(catalogue::text_of("ebs-gp2").unwrap(), Some(20_000 * GIB), true, &[]);
     assert_eq!(rates(&beyond.unwrap().medium).0, 16_000.0);

@@ -79,13 +79,9 @@ fn load(study: &str, workload: &str) -> Option<Load> {
         ("fio-ebs-gp3-io2", "random-write-64k") => volume(64),
         ("fio-ebs-gp3-io2", "random-write-256k") => volume(256),
         // The writes of a log, each of which waits for the one before. A sync is one to three of them.
-        ("fio-etcd-gp2-gp3", "wal") => Load {
-            is_random: false,
-            at_once: 1,
-            span_bytes: 22 * KIB * KIB,
-            window_s: 60.0,
-            ..random
-        },
+        ("fio-etcd-gp2-gp3", "wal") => {
+            Load { is_random: false, at_once: 1, span_bytes: 22 * KIB * KIB, window_s: 60.0, ..random }
+        }
         _ => return None,
     })
 }
@@ -276,7 +272,10 @@ fn syncs_of_a_log_on_gp2_and_gp3_are_within_a_factor_of_what_people_measured() {
         let per_s = answered.figure("write operations") / writes_each;
         println!("{storage}, {who}: {published_per_s:.0} syncs/s published, {per_s:.0} of the model");
         let off = (per_s / published_per_s).max(published_per_s / per_s);
-        assert!(off < SYNC_FACTOR, "{storage} of {who}: {per_s:.0} syncs a second, {published_per_s:.0} published");
+        assert!(
+            off < SYNC_FACTOR,
+            "{storage} of {who}: {per_s:.0} syncs a second, {published_per_s:.0} published"
+        );
         // etcd wants its p99 below 10 ms. Even three writes that are all at theirs stay below.
         let p99_ms = 3.0 * answered.figure("write p99") / 1e3;
         assert!(p99_ms < 10.0, "{storage}: {p99_ms} ms");

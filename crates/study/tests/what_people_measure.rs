@@ -84,10 +84,16 @@ fn a_volume_s_rates_and_price_follow_the_size_that_the_study_gives_it() {
     // Larger than the catalogue's is no mistake, as long as it is sold.
     let large = device("medium = \"ebs-gp2\", capacity = \"2 TiB\", count = 2");
     assert!((large.medium.price_usd() - 7_372.8).abs() < 0.01, "{}", large.medium.price_usd());
-    assert!(mistakes("medium = \"ebs-gp2\", capacity = \"17 TiB\"").contains("the provider sells from 1 to 16384 GiB"));
+    assert!(
+        mistakes("medium = \"ebs-gp2\", capacity = \"17 TiB\"")
+            .contains("the provider sells from 1 to 16384 GiB")
+    );
     let beyond = device("medium = \"ebs-gp2\", capacity = \"17 TiB\", larger_than_medium = true");
     assert_eq!(beyond.capacity_bytes, Some(17 << 40));
-    assert!(mistakes("medium = \"ebs-gp3\", capacity = \"16 GiB\", baseline_iops = 16_000").contains("500 IOPS for each GiB"));
+    assert!(
+        mistakes("medium = \"ebs-gp3\", capacity = \"16 GiB\", baseline_iops = 16_000")
+            .contains("500 IOPS for each GiB")
+    );
 }
 
 /// What is scaled is the device that is made, not the volume that is rented.
@@ -115,7 +121,9 @@ fn keys_of_a_medium_that_go_together_are_read_together() {
     let ModelParameters::Cloud(model) = &volume.medium.model else { panic!("a cloud volume") };
     assert_eq!(model.io_credits.as_ref().unwrap().value, 100_000.0);
     assert!(mistakes("medium = \"ebs-gp3\", burst_iops = 6000").contains("go together"));
-    let seek = device("medium = \"hdd-7200-sata\", seek_track_read_ms = 0.5, seek_average_read_ms = 6, seek_full_read_ms = 12");
+    let seek = device(
+        "medium = \"hdd-7200-sata\", seek_track_read_ms = 0.5, seek_average_read_ms = 6, seek_full_read_ms = 12",
+    );
     assert_eq!(seek.count, 1);
 }
 
@@ -139,7 +147,9 @@ fn a_wrong_type_is_called_one() {
         let told = mistakes(device);
         assert!(told.contains(message) && !told.contains("unknown key"), "{device}:\n{told}");
     }
-    assert!(mistakes("medium = \"ebs-gp3\", baseline_iop = \"16k\"").contains("did you mean `baseline_iops`?"));
+    assert!(
+        mistakes("medium = \"ebs-gp3\", baseline_iop = \"16k\"").contains("did you mean `baseline_iops`?")
+    );
 }
 
 #[test]
@@ -147,7 +157,9 @@ fn a_rate_may_be_written_as_reports_print_it() {
     let found = study(&[("threads = 8", "threads = 8\nrate = [\"1,105 ops/s\", 2000]")]);
     assert_eq!(plan::expand(&found).len(), 2);
     let wrong = STUDY.replace("threads = 8", "threads = 8\nrate = [\"1,10 ops/s\"]");
-    assert!(Study::parse("theirs.toml", &wrong, false).unwrap_err().to_string().contains("operations per second"));
+    assert!(
+        Study::parse("theirs.toml", &wrong, false).unwrap_err().to_string().contains("operations per second")
+    );
 }
 
 #[test]

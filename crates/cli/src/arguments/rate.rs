@@ -39,12 +39,18 @@ impl FromStr for RateArgument {
         let groups: Vec<&str> = text.trim().split(',').collect();
         let (first, last) = (groups[0], groups[groups.len() - 1]);
         let is_apart = groups.len() > 1 && units::parse_rate(text).is_ok();
-        if is_apart && (last.contains('/') || last.ends_with("IOPS") || groups[1..].iter().any(|group| group.starts_with('0'))) {
+        if is_apart
+            && (last.contains('/')
+                || last.ends_with("IOPS")
+                || groups[1..].iter().any(|group| group.starts_with('0')))
+        {
             return rate(text).map(RateArgument::Constant);
         }
         if is_apart && first.len() < 3 {
             let (one, several) = (text.replace(',', ""), text.replace(',', ", "));
-            return Err(format!("'{text}' may be one rate or several: write {one} for one, or '{several}' for several"));
+            return Err(format!(
+                "'{text}' may be one rate or several: write {one} for one, or '{several}' for several"
+            ));
         }
         let rates = text.split(',').map(rate).collect::<Result<Vec<f64>, String>>()?;
         Ok(match rates[..] {
@@ -77,7 +83,9 @@ mod tests {
     #[test]
     fn a_rate_is_read_as_tables_print_it_and_never_taken_for_two() {
         let read = |text: &str| text.parse::<RateArgument>();
-        for (text, expected) in [("20,000", 20_000.0), ("1,105 ops/s", 1105.0), ("1,234,056", 1_234_056.0), ("2000/s", 2000.0)] {
+        for (text, expected) in
+            [("20,000", 20_000.0), ("1,105 ops/s", 1105.0), ("1,234,056", 1_234_056.0), ("2000/s", 2000.0)]
+        {
             assert_eq!(read(text), Ok(RateArgument::Constant(expected)), "{text}");
         }
         assert_eq!(read("1,000..2,000 ops/s"), Ok(RateArgument::Ramp(1000.0, 2000.0)));

@@ -75,7 +75,8 @@ fn read_log(options: &Options, association: &Association) -> Result<Vec<Discover
             let entry = page.first_chunk().map(DiscoveryEntry::decode);
             if let Some(entry) = entry.as_ref().filter(|entry| !nqn::is_usable(&entry.subsystem_nqn)) {
                 let name = entry.subsystem_nqn.escape_debug();
-                let problem = format!("entry {number} of its discovery log has '{name}' as the name of a subsystem");
+                let problem =
+                    format!("entry {number} of its discovery log has '{name}' as the name of a subsystem");
                 return Err(InitiatorError::Protocol { address: options.address.clone(), problem });
             }
             entries.extend(entry);

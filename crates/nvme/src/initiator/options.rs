@@ -95,7 +95,10 @@ impl Options {
     pub(super) fn check(&self) -> Result<(), InitiatorError> {
         let refused = |problem: String| Err(InitiatorError::Options(problem));
         if let Err(problem) = nqn::check_host(&self.host_nqn) {
-            return refused(format!("'{}' is not a valid NQN of a host: {problem}", self.host_nqn.escape_debug()));
+            return refused(format!(
+                "'{}' is not a valid NQN of a host: {problem}",
+                self.host_nqn.escape_debug()
+            ));
         }
         if !self.subsystem_nqn.starts_with("nqn.") || !nqn::is_usable(&self.subsystem_nqn) {
             return refused(format!(
@@ -196,7 +199,10 @@ mod tests {
         assert!(refused(good.clone().with_host_nqn("nqn.".to_owned() + &"x".repeat(300))).contains("host"));
         assert!(refused(good.clone().with_host_nqn("iqn.1994-05.com.example:abc")).contains("of a host"));
         assert!(refused(Options { host_id: [0; 16], ..good.clone() }).contains("identifier of zeros"));
-        assert!(refused(Options { subsystem_nqn: "nqn.x:\u{1b}[2J".into(), ..good.clone() }).contains("of a subsystem"));
+        assert!(
+            refused(Options { subsystem_nqn: "nqn.x:\u{1b}[2J".into(), ..good.clone() })
+                .contains("of a subsystem")
+        );
         assert!(refused(Options { queues: 0, ..good.clone() }).contains("0 I/O queues"));
         assert!(refused(Options { queue_depth: 5000, ..good }).contains("5000"));
     }

@@ -116,7 +116,13 @@ fn a_wrong_connect_is_refused_with_the_parameter_that_is_wrong() {
     assert_eq!(refused(&fixture, 0, &unknown, &PLAIN), in_data(256));
     let nameless = ConnectData { host_nqn: String::new(), ..right.clone() };
     assert_eq!(refused(&fixture, 0, &nameless, &PLAIN), in_data(512));
-    for name in ["hello", "iqn.1994-05.com.example:abc", "host with blanks", "nqn.2014-08.org.example:a ", DISCOVERY_NQN] {
+    for name in [
+        "hello",
+        "iqn.1994-05.com.example:abc",
+        "host with blanks",
+        "nqn.2014-08.org.example:a ",
+        DISCOVERY_NQN,
+    ] {
         let misnamed = ConnectData { host_nqn: name.to_owned(), ..right.clone() };
         assert_eq!(refused(&fixture, 0, &misnamed, &PLAIN), in_data(512), "{name}");
         let misnamed = ConnectData { subsystem_nqn: DISCOVERY_NQN.to_owned(), ..misnamed };

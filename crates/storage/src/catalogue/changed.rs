@@ -77,8 +77,7 @@ pub fn sized(
     let title = document.get("title").and_then(Item::as_str).unwrap_or_default().to_owned();
     let has_rules = document.contains_table("volume");
     let own_bytes = document.get("capacity_bytes").and_then(|entry| entry.get("value")?.as_integer());
-    let other_bytes =
-        capacity_bytes.filter(|bytes| has_rules && own_bytes != i64::try_from(*bytes).ok());
+    let other_bytes = capacity_bytes.filter(|bytes| has_rules && own_bytes != i64::try_from(*bytes).ok());
     let (mut called, mut told) = (name.clone(), Vec::new());
     if let Some(bytes) = other_bytes {
         let size = units::format_bytes(bytes);

@@ -112,7 +112,8 @@ macro_rules! parameters {
         }
 
         impl $name {
-            /// The names of all parameters, those that a file may leave out as well.
+            /// The names of all parameters, those that a file may leave out as well. Studies set none of a tail.
+            #[allow(dead_code)]
             pub(in crate::catalogue) const NAMES: &'static [(&'static str, crate::catalogue::Form)] = &[
                 $((stringify!($number), crate::catalogue::Form::Number),)*
                 $((stringify!($property), crate::catalogue::Form::Property),)*

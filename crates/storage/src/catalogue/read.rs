@@ -312,7 +312,8 @@ fn inner_in_place(table: &mut TableReader<'_>) -> Option<Inner> {
     let mut inside = table.inside("inner", "[model.inner]", "the table of the medium behind the link")?;
     let capacity_bytes = inside.number("capacity_bytes", 1e6, 1e18);
     let kind = inside.choice("kind", &choices());
-    let model = read_model(&mut inside, "[model.inner.model]", kind, false, None, &mut Vec::new(), &mut Vec::new());
+    let model =
+        read_model(&mut inside, "[model.inner.model]", kind, false, None, &mut Vec::new(), &mut Vec::new());
     let tail = read_tail(&mut inside);
     inside.reject_unknown();
     Some(Inner {

@@ -136,8 +136,11 @@ pub(super) const RULED: [&str; 6] =
 
 impl RateRule {
     fn read(table: &mut TableReader<'_>, key: &'static str) -> Option<RateRule> {
-        let mut table =
-            table.inside(key, &format!("`{key}` in [volume]"), "a rule such as { per_unit = 3, source = \"..\" }")?;
+        let mut table = table.inside(
+            key,
+            &format!("`{key}` in [volume]"),
+            "a rule such as { per_unit = 3, source = \"..\" }",
+        )?;
         let rule = RateRule::read_here(&mut table);
         table.reject_unknown();
         rule
@@ -320,7 +323,8 @@ fn steps(table: &mut TableReader<'_>, key: &'static str) -> Option<Vec<(f64, f64
     if !table.has(key) {
         return None;
     }
-    let pairs = table.pairs(key, "pairs of the largest size of a range and its value, [[32, 120], [64, 240]]")?;
+    let pairs =
+        table.pairs(key, "pairs of the largest size of a range and its value, [[32, 120], [64, 240]]")?;
     let grows = pairs.windows(2).all(|pair| pair[0].0 < pair[1].0);
     let is_sound = pairs.iter().all(|(size, value)| *size > 0.0 && (0.0..1e15).contains(value));
     if pairs.is_empty() || !grows || !is_sound {
@@ -337,7 +341,8 @@ impl VolumeRules {
         if !root.has("volume") {
             return Some(None);
         }
-        let mut table = root.inside("volume", "[volume]", "how volumes of this kind are sold, by their size")?;
+        let mut table =
+            root.inside("volume", "[volume]", "how volumes of this kind are sold, by their size")?;
         let unit = table.choice("unit", SizeUnit::CHOICES);
         let smallest = table.number("smallest", 1e-3, 1e9);
         let largest = table.number("largest", 1e-3, 1e9);
@@ -410,10 +415,9 @@ impl VolumeRules {
                 .filter_map(|key| Some((key, value_of(volume, key)?)))
                 .collect();
             let mut derived = self.derived(units, &own);
-            for (key, place) in [
-                (BASELINE_IOPS, &mut volume.baseline_iops),
-                (BASELINE_MB_S, &mut volume.baseline_mb_s),
-            ] {
+            for (key, place) in
+                [(BASELINE_IOPS, &mut volume.baseline_iops), (BASELINE_MB_S, &mut volume.baseline_mb_s)]
+            {
                 if let Some(quantity) = derived.remove(key) {
                     *place = quantity;
                 }
@@ -437,7 +441,8 @@ impl VolumeRules {
             }
         }
         medium.capacity = Quantity { value: capacity, ..medium.capacity.clone() };
-        Ok(())
+        // What is stated for every size may not go with what this one has.
+        medium.problems().into_iter().next().map_or(Ok(()), Err)
     }
 
     /// What the rules give of the parameters that are not stated.
@@ -580,7 +585,8 @@ mod tests {
     #[test]
     fn a_size_belongs_to_the_first_range_that_holds_it() {
         let steps = [(32.0, 120.0), (64.0, 240.0), (128.0, 500.0)];
-        for (units, expected) in [(1.0, 120.0), (32.0, 120.0), (33.0, 240.0), (128.0, 500.0), (900.0, 500.0)] {
+        for (units, expected) in [(1.0, 120.0), (32.0, 120.0), (33.0, 240.0), (128.0, 500.0), (900.0, 500.0)]
+        {
             assert_eq!(step(&steps, units), expected, "{units}");
         }
     }

@@ -118,10 +118,8 @@ fn coordinate(
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let mismatches = together.measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches);
-    let lacks_records =
-        arguments.phase == YcsbPhase::Load && unfinished(&together.measured, spec).is_some();
-    let is_good =
-        together.measured.errors + mismatches == 0 && together.lost_threads == 0 && !lacks_records;
+    let lacks_records = arguments.phase == YcsbPhase::Load && unfinished(&together.measured, spec).is_some();
+    let is_good = together.measured.errors + mismatches == 0 && together.lost_threads == 0 && !lacks_records;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
 }
 

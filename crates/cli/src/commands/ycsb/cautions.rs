@@ -87,7 +87,10 @@ impl Unfinished {
                 "a run on this data would ask for records that are not there. Load again with more time, or run with this recordcount",
             ),
             true => ("records were deleted", "the others are still there"),
-            false => ("operations were done", "its figures are of these. Give it more time, or a smaller operationcount"),
+            false => (
+                "operations were done",
+                "its figures are of these. Give it more time, or a smaller operationcount",
+            ),
         };
         format!("{done} of {asked} {what}: {why}, and {advice}")
     }
@@ -269,14 +272,21 @@ mod tests {
             unfinished(measured, spec).map(|unfinished| unfinished.in_words(spec))
         };
         let said = told(&by_then(28_011, 2.0, false), &load).unwrap();
-        assert!(said.starts_with("28,011 of 2,000,000 records were inserted: the maximum execution time of 2.0 s"), "{said}");
+        assert!(
+            said.starts_with(
+                "28,011 of 2,000,000 records were inserted: the maximum execution time of 2.0 s"
+            ),
+            "{said}"
+        );
         assert!(told(&by_then(28_011, 1.0, true), &load).unwrap().contains("it was stopped"));
         assert_eq!(told(&by_then(2_000_000, 1.9, false), &load), None);
         // Until all is done, however long that takes.
         let endless = RunSpec { duration: Duration::MAX, ..load.clone() };
         assert_eq!(told(&by_then(2_000_000, 900.0, false), &endless), None);
         let run = RunSpec { operation_limit: Some(1_000), mix: Mix::parse("a").unwrap(), ..load.clone() };
-        assert!(told(&by_then(300, 2.0, false), &run).unwrap().starts_with("300 of 1,000 operations were done"));
+        assert!(
+            told(&by_then(300, 2.0, false), &run).unwrap().starts_with("300 of 1,000 operations were done")
+        );
         let timed = RunSpec { operation_limit: None, ..run };
         assert_eq!(told(&by_then(300, 2.0, false), &timed), None);
     }

@@ -207,8 +207,10 @@ impl Search<'_> {
     /// Volumes as large as the data needs, and every other medium as it is.
     fn fitted(&self, media: &[Medium]) -> Vec<Medium> {
         let sized = |medium: &Medium| {
-            let largest = medium.volume.as_ref().map_or(f64::INFINITY, |rules| rules.bytes(rules.largest) as f64);
-            fitted(medium, self.wanted, self.wanted.fewest(largest) as u32, 1.0).unwrap_or_else(|_| medium.clone())
+            let largest =
+                medium.volume.as_ref().map_or(f64::INFINITY, |rules| rules.bytes(rules.largest) as f64);
+            fitted(medium, self.wanted, self.wanted.fewest(largest) as u32, 1.0)
+                .unwrap_or_else(|_| medium.clone())
         };
         media.iter().map(sized).collect()
     }

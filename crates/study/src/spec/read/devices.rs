@@ -136,7 +136,8 @@ fn read_device(
         None => None,
     };
     let beyond = may_be_larger.is_some_and(|larger| larger == Some(true));
-    let keys = DeviceKeys { capacity: capacity.clone(), beyond, changes: &changes, title: &title, own_keys: &KEYS };
+    let keys =
+        DeviceKeys { capacity: capacity.clone(), beyond, changes: &changes, title: &title, own_keys: &KEYS };
     let medium = media.find_device(&medium?, &keys, findings)?;
     let count = match count {
         Some(count) => count?.value,
@@ -148,7 +149,8 @@ fn read_device(
     {
         let message = format!("`capacity` in {title} is larger than its medium");
         let label = format!("\"{}\" has {}", medium.name, rounded_bytes(medium.capacity_bytes()));
-        let help = "use `count` for several devices; for one that no shop sells, set `larger_than_medium = true`";
+        let help =
+            "use `count` for several devices; for one that no shop sells, set `larger_than_medium = true`";
         findings.push(Diagnostic::error(capacity.span.clone(), message, label).with_help(help));
         return None;
     }

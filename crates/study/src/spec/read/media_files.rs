@@ -61,8 +61,10 @@ impl<'a> Media<'a> {
                 Some(Form::Number) => change.number("a number", findings).map(Change::Number),
                 Some(Form::Property) => change.boolean(findings).map(Change::Property),
                 Some(Form::Table) => {
-                    let expected = format!("it in a file of the medium's own: {} is more than one number", change.key);
-                    change.invalid(format!("expected {expected}"), findings);
+                    change.invalid(
+                        "expected in a file of the medium's own: it is more than one number",
+                        findings,
+                    );
                     None
                 }
                 None => {
@@ -104,7 +106,8 @@ impl<'a> Media<'a> {
                             (changes[index].span.clone(), format!("{} can't be that", changes[index].place))
                         }
                         Blame::Capacity => {
-                            let span = capacity.as_ref().map_or(field.span.clone(), |found| found.span.clone());
+                            let span =
+                                capacity.as_ref().map_or(field.span.clone(), |found| found.span.clone());
                             (span, format!("`capacity` in {title} can't be that"))
                         }
                         Blame::Whole => {
