@@ -15,6 +15,7 @@ mod worker;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use underlay_config::units;
 
 pub(crate) use advise::{
     AboutArguments, AdviseArguments, AdviseCommand, AdviseMemoryArguments, AdviseStorageArguments,
@@ -212,7 +213,7 @@ pub(crate) struct RunArguments {
     pub work: Option<PathBuf>,
     /// Slow motion by this factor, whatever the study says; `warmup` and `duration` stay what they are in the study, modelled time
     /// or wall time [default: the study's, or the smallest that this host keeps up with]
-    #[arg(long, value_name = "FACTOR", conflicts_with = "resume")]
+    #[arg(long, value_name = "FACTOR", conflicts_with = "resume", value_parser = units::parse_factor)]
     pub time: Option<f64>,
     /// No live progress
     #[arg(long, short)]
@@ -300,6 +301,7 @@ pub(crate) struct YcsbArguments {
         long,
         value_name = "SECONDS",
         default_value_t = 10.0,
+        value_parser = units::parse_seconds,
         requires = "find_rate",
         allow_hyphen_values = true
     )]
@@ -308,10 +310,10 @@ pub(crate) struct YcsbArguments {
     #[arg(long, value_enum, value_name = "KIND")]
     pub arrivals: Option<YcsbArrivals>,
     /// Seconds to measure [default: until operationcount, or 60]
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds, allow_hyphen_values = true)]
     pub duration: Option<f64>,
     /// Seconds of warm-up before the measurement
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds, default_value_t = 0.0, allow_hyphen_values = true)]
     pub warmup: f64,
     /// The memory budget of the system with its page cache [default: 512 MiB]
     #[arg(long, value_name = "SIZE")]
@@ -364,11 +366,11 @@ pub(crate) struct MountArguments {
     /// Mount this storage of a study, with its layers and in its scale; several volumes become subdirectories of DIR
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "filesystem", "initial"])]
     pub storage: Option<String>,
-    /// The size of each device [default: 8 GiB, or the medium's if smaller, or what the kept disk has]
+    /// The size of each device; rates of a cloud volume follow it [default: 8 GiB of the medium, or what the kept disk has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// Slow motion: every latency this many times longer [default: 1, or the study's]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = units::parse_factor)]
     pub time: Option<f64>,
     /// xfs or ext4 [default: xfs, or what the kept disk or the volume has]
     #[arg(long, value_name = "NAME")]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use underlay_config::units;
 
 #[derive(Debug, Args)]
 pub(crate) struct AdviseArguments {
@@ -27,7 +28,7 @@ pub(crate) struct AboutArguments {
     #[arg(long, value_name = "RUN", required = true, num_args = 1..)]
     pub from: Vec<PathBuf>,
     /// Operations per second
-    #[arg(long, value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::parse_rate)]
     pub rate: f64,
     /// The data set, as in "2 TB" [default: the first that was measured]
     #[arg(long, value_name = "SIZE")]
@@ -94,7 +95,7 @@ pub(crate) struct AdviseMemoryArguments {
     #[command(flatten)]
     pub about: AboutArguments,
     /// What a GiB of memory costs, in US dollars [default: the catalogue's price]
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = units::parse_dollars)]
     pub usd_per_gib: Option<f64>,
     /// The storage below, by its name in the run's study [default: its baseline]
     #[arg(long, value_name = "NAME")]

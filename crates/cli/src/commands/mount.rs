@@ -346,11 +346,21 @@ fn layouts() -> Vec<String> {
 
 fn devices(arguments: &MountArguments, disk: &Disk) -> Result<Vec<DeviceSpec>, Failure> {
     let (medium, count) = medium_and_count(&arguments.medium)?;
-    let capacity_bytes = match size(arguments)? {
+    let asked = size(arguments)?;
+    let refused = |why: String| {
+        Failure::Mistake(format!("--size {}: {why}", arguments.size.as_deref().unwrap_or_default()))
+    };
+    // A volume's rates follow its size. Without one it is the catalogue's own, of which a part is served.
+    let medium = match asked {
+        Some(bytes) => {
+            medium.of_size(bytes).map_err(|why| refused(format!("no such {}: {why}", medium.name)))?
+        }
+        None => medium,
+    };
+    let capacity_bytes = match asked {
         Some(bytes) if bytes > medium.capacity_bytes() => {
-            return Err(Failure::Mistake(format!(
-                "--size {}: {} has {} at most; several make more, as in {}x2",
-                arguments.size.as_deref().unwrap_or_default(),
+            return Err(refused(format!(
+                "{} has {} at most; several make more, as in {}x2",
                 medium.name,
                 units::rounded_bytes(medium.capacity_bytes()),
                 medium.name

@@ -31,7 +31,7 @@ use underlay_workload::{
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
-use cautions::{Circumstances, asked, caution, standstill};
+use cautions::{Circumstances, asked, caution, standstill, unfinished};
 use rates::rate_parts;
 use summary::sum_up;
 
@@ -223,7 +223,10 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let is_disturbed = was_killed || standstill(&measured).is_some();
-    Ok(if measured.errors + mismatches(&measured) > 0 || found_almost_nothing(&measured) || is_disturbed {
+    // A load that lacks records is no base for a run. A run has measured what it was given time for.
+    let lacks_records = arguments.phase == YcsbPhase::Load && unfinished(&measured, &spec).is_some();
+    let is_incomplete = is_disturbed || lacks_records || found_almost_nothing(&measured);
+    Ok(if measured.errors + mismatches(&measured) > 0 || is_incomplete {
         ExitCode::from(INCOMPLETE)
     } else {
         ExitCode::SUCCESS

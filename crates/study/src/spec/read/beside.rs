@@ -30,13 +30,10 @@ pub(in crate::spec) fn read(
     let rate_per_s = match rate {
         None => None,
         Some(field) if field.as_text() == Some("max") => None,
-        Some(field) => match field.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => Some(rate),
-            _ => {
-                field.invalid(format!("expected \"max\" or {EXPECTED_RATE}"), findings);
-                return None;
-            }
-        },
+        Some(field) => {
+            let expected = format!("\"max\" or {EXPECTED_RATE}");
+            Some(field.rate_per_s(RATES_PER_S, &expected, findings)?)
+        }
     };
     let (mix, threads) = (mix?, threads?);
     check(&mix, measured, findings)

@@ -20,25 +20,13 @@ pub(in crate::spec) fn read(
     let mut wanted = field.section(field.place.clone(), findings)?;
     let rate = |field: Option<Field<'_>>, findings: &mut Diagnostics| match field {
         None => Some(None),
-        Some(field) => match field.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => Some(Some(rate)),
-            _ => {
-                field.invalid(format!("expected {EXPECTED_RATE}"), findings);
-                None
-            }
-        },
+        Some(field) => field.rate_per_s(RATES_PER_S, EXPECTED_RATE, findings).map(Some),
     };
     let from_per_s = rate(wanted.take("from"), findings);
     let to_per_s = rate(wanted.take("to"), findings);
     let within = match wanted.take("within") {
         None => Some(0.05),
-        Some(field) => match field.as_number() {
-            Some(within) if WITHIN.contains(&within) => Some(within),
-            _ => {
-                field.invalid("expected a part from 0.01 to 0.5, such as 0.05", findings);
-                None
-            }
-        },
+        Some(field) => field.number_within(WITHIN, "a part from 0.01 to 0.5, such as 0.05", findings),
     };
     let step = match wanted.take("step") {
         None => None,
