@@ -44,7 +44,8 @@ use std::time::Duration;
 use crate::session::SessionError;
 use underlay_attach::{AttachError, Missing};
 use underlay_record::{
-    FeedEntry, Limit, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord, WallRecord,
+    FeedEntry, Limit, LiveFigure, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord,
+    WallRecord,
 };
 use underlay_systems::system::SystemError;
 
@@ -93,6 +94,8 @@ pub struct RunOutcome {
     pub completed: usize,
     pub failed: usize,
     pub unavailable: usize,
+    /// On command, by the user.
+    pub skipped: usize,
     /// Cells that were not run because the user stopped it.
     pub left: usize,
     /// What it took and was expected to take; `None` where there was nothing to run.
@@ -104,6 +107,10 @@ pub struct RunOutcome {
 pub struct Live {
     /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
     pub phase: Cow<'static, str>,
+    /// See [`LiveSample::preparing`].
+    pub preparing: bool,
+    /// What a benchmark command last printed of its own progress.
+    pub figure: Option<LiveFigure>,
     /// Modelled operations per second over the last second.
     pub throughput_per_s: f64,
     pub mean_us: f64,
