@@ -49,8 +49,8 @@ pub(crate) enum LogLevel {
 const AFTER_HELP: &str = "\
 Exit codes:
     0  done
-    1  finished with problems: a cell failed or cannot run here, operations
-       failed, a fitted medium is far from its disk; the records say why
+    1  finished with problems: a cell failed, was skipped or cannot run here,
+       operations failed, a fitted medium is far from its disk
     2  a mistake in an argument, a study or a medium
     3  this host lacks something; `underlay doctor` says what
     4  a system, its storage or a worker failed, or standard output failed
@@ -218,9 +218,13 @@ pub(crate) struct RunArguments {
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
-    /// Serve the console while it runs, and say where; it ends with the run
+    /// Serve the console while it runs, and say where; afterwards it shows the report
     #[arg(long)]
     pub console: bool,
+    /// How long the console stays after the run, as in `10 min`; `0 s` ends both together [default: until Ctrl-C, or 1 minute where
+    /// this is not a terminal's foreground]
+    #[arg(long, value_name = "TIME", requires = "console")]
+    pub console_stays: Option<String>,
 }
 
 #[derive(Debug, Args)]

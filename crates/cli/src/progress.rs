@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_record::{CellStatus, PlannedCell, RunRecord, Verdict};
 use underlay_report::quantity;
 use underlay_study::run::{Live, Observer};
@@ -201,10 +202,13 @@ impl Observer for Terminal {
                     if doubtful { "  (doubtful)" } else { "" }
                 )
             }
-            (CellStatus::Failed { .. }, _) if record.skipped => format!("{head}: skipped"),
             (CellStatus::Failed { reason }, _) => format!("{head}: FAILED: {reason}"),
             (CellStatus::Unavailable { missing, remedy }, _) => {
                 format!("{head}: cannot run here: {missing}; {remedy}")
+            }
+            (CellStatus::Skipped { failure: None }, _) => format!("{head}: {SKIPPED_ON_COMMAND}"),
+            (CellStatus::Skipped { failure: Some(told) }, _) => {
+                format!("{head}: {SKIPPED_ON_COMMAND}, after it had failed: {told}")
             }
             (CellStatus::Completed, None) => format!("{head}: no figures"),
         });

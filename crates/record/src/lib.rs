@@ -56,8 +56,8 @@ pub use job::{DirectoryUse, JobRecord, StageRecord, StoreRequests, TaskTime};
 pub use label::thousands_apart;
 pub use latency_buckets::{LatencyBuckets, SparseBuckets};
 pub use live::{
-    CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveLoad, LiveSample,
-    LiveService, LiveWorker, ServiceMoment,
+    CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveFigure, LiveLoad,
+    LiveSample, LiveService, LiveWorker, ServiceMoment,
 };
 pub use machine::Machine;
 pub use measured::{BesideMeasured, Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{BenchmarkRecord, CacheUse, JobRecord, TopologyRecord};
+use underlay_record::{BenchmarkRecord, CacheUse, Dilation, JobRecord, TopologyRecord};
 use underlay_workload::client::Client;
 
 use crate::benchmark::BenchmarkPlan;
@@ -402,6 +402,18 @@ pub struct LoadRequest {
 /// Asked again and again while a command runs; returns whether it should continue.
 pub type CommandWatch<'a> = &'a (dyn Fn() -> bool + Sync);
 
+/// The same of a benchmark, with what it last printed of its progress.
+pub type BenchmarkWatch<'a> = &'a (dyn Fn(Option<BenchmarkProgress>) -> bool + Sync);
+
+/// A figure that a benchmark prints while it runs, by this machine's clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchmarkProgress {
+    pub name: String,
+    pub unit: String,
+    pub slow_motion: Dilation,
+    pub value: f64,
+}
+
 /// Called with a job's progress; returns whether the job should continue.
 pub type JobWatch<'a> = &'a (dyn Fn(&JobProgress) -> bool + Sync);
 
@@ -445,7 +457,7 @@ pub trait Running: Send + Sync {
     fn run_benchmark(
         &self,
         _benchmark: &BenchmarkRequest,
-        _watch: CommandWatch<'_>,
+        _watch: BenchmarkWatch<'_>,
     ) -> Option<Result<BenchmarkRecord, SystemError>> {
         None
     }

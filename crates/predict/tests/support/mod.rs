@@ -113,7 +113,6 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
         repetition: 1,
         position: 0,
         status: CellStatus::Completed,
-        skipped: false,
         started_at: "2026-11-25T00:00:00Z".to_owned(),
         wall_s: 1.0,
         wall: None,

@@ -54,6 +54,11 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
     if lost > 0 {
         text.push(format!("{} could not be measured.", quantity::plural(lost, "cell")));
     }
+    let skipped = comparison.cells().filter(|result| matches!(result.outcome, Outcome::Skipped { .. })).count();
+    if skipped > 0 {
+        let were = if skipped == 1 { "was" } else { "were" };
+        text.push(format!("{} {were} skipped on command.", quantity::plural(skipped, "cell")));
+    }
     if loaded.is_partial() {
         let (finished, planned) = (loaded.finished(), loaded.planned());
         text.push(format!("So far {finished} of {planned} repetitions have been recorded."));

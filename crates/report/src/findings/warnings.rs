@@ -165,6 +165,8 @@ fn about_inputs(comparison: &Comparison, result: &CellResult, name: &str, found:
     found.add(Warning::doubtful(text).extent(known.estimated).remedy(remedy).of(name));
 }
 
+const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was skipped";
+
 fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
     match &result.outcome {
         Outcome::Failed { reason } => {
@@ -177,12 +179,25 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
         Outcome::Unavailable { missing, remedy } => {
             found.add(Warning::note(format!("Can't run here: {missing}")).remedy(remedy).of(name).reason());
         }
+        Outcome::Skipped { failure } => {
+            let told = failure.as_ref().map_or_else(String::new, |told| format!(", after it had failed: {told}"));
+            let text = format!("Skipped on command{told}");
+            found.add(Warning::note(text).remedy(MEASURES_SKIPPED).of(name).reason());
+        }
         Outcome::Pending => {}
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
             for record in &result.records {
-                if let CellStatus::Failed { reason } = &record.status {
-                    let text = format!("Repetition {} failed and is left out: {reason}", record.repetition);
-                    found.add(Warning::note(text).of(name));
+                let number = record.repetition;
+                match &record.status {
+                    CellStatus::Failed { reason } => {
+                        let text = format!("Repetition {number} failed and is left out: {reason}");
+                        found.add(Warning::note(text).of(name));
+                    }
+                    CellStatus::Skipped { .. } => {
+                        let text = format!("Repetition {number} was skipped on command");
+                        found.add(Warning::note(text).remedy(MEASURES_SKIPPED).of(name));
+                    }
+                    CellStatus::Completed | CellStatus::Unavailable { .. } => {}
                 }
             }
         }

@@ -272,6 +272,9 @@ fn cell_export(
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => ("completed", None),
         Outcome::Failed { reason } => ("failed", Some(reason.clone())),
         Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
+        Outcome::Skipped { .. } => {
+            ("skipped", result.records.iter().find_map(|record| record.status.reason()))
+        }
         Outcome::Pending => ("pending", None),
     };
     let latency = |pick: fn(&Figures) -> Option<Estimate>| figures.and_then(pick);

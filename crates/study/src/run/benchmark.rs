@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{DeviceActivity, RunRecord};
+use underlay_record::{DeviceActivity, LiveFigure, RunRecord};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::BenchmarkRequest;
 use underlay_workload::Aftermath;
@@ -126,11 +126,16 @@ impl Bench {
         let source =
             CellSource::new(plan, session, storages, folder, self.share(plan)).measured(&window, None);
         let outcome = feed::sampled(observer, &source, || {
-            servers.run_benchmark(&request, &|| {
+            servers.run_benchmark(&request, &|printed| {
                 let done = begun.elapsed().as_secs_f64() / expected_s;
                 observer.live(&Live {
                     phase: "measuring".into(),
                     progress: Some(done.min(1.0)),
+                    figure: printed.map(|printed| LiveFigure {
+                        value: printed.slow_motion.undone(printed.value, plan.scale.time),
+                        name: printed.name,
+                        unit: printed.unit,
+                    }),
                     ..Live::default()
                 });
                 !stop.load(Ordering::Relaxed)

@@ -288,7 +288,6 @@ impl Bench {
             repetition: plan.planned.repetition,
             position: plan.position,
             status,
-            skipped: false,
             started_at: timestamp(wall),
             wall_s: wall.as_secs_f64(),
             wall: None,
@@ -346,7 +345,7 @@ impl Bench {
         let session = self.start(plan, system, &storages, folder, &mut warnings, stop)?;
         let oom_kills = session.oom_kills();
         let source = || CellSource::new(plan, &session, &storages, folder, self.share(plan));
-        warnings.extend(feed::sampled(observer, &source(), || {
+        warnings.extend(feed::sampled(observer, &source().preparing(), || {
             self.fill_caches(plan, &session, &storages, observer, stop)
         })?);
         storages.set_pace(Pace::Modelled)?;
@@ -397,7 +396,7 @@ impl Bench {
         let driven = feed::sampled(observer, &source().measured(&window, desk.as_ref()), || {
             events::attended(desk.as_ref(), &events, &self.registry, stop, || {
                 window.sampled(plan, || {
-                    drive::drive(&spec, &session, &window, observer, stop, "measuring", keep)
+                    drive::drive(&spec, &session, &window, observer, stop, drive::Purpose::Measuring, keep)
                 })
             })
         });
@@ -413,6 +412,7 @@ impl Bench {
             }
             other => other?,
         };
+        observer.live(&Live { phase: "checking and clearing away".into(), ..Live::default() });
         // A process that died or a device that failed during the window voids its figures.
         session.servers().health()?;
         storages.health()?;

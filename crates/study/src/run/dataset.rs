@@ -158,7 +158,7 @@ impl Datasets {
         let spec = drive::loading_spec(plan)?;
         let images = (!plan.storage.is_elsewhere()).then_some(self.root.as_path());
         let keep = drive::Keep { images, ..drive::Keep::default() };
-        let outcome = drive::drive(&spec, &session, &(), observer, stop, "loading", keep)?.measured;
+        let outcome = drive::drive(&spec, &session, &(), observer, stop, drive::Purpose::Loading, keep)?.measured;
         // One missing record is too many: every cell on this data set would read around it.
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(
@@ -174,7 +174,7 @@ impl Datasets {
                 outcome.operations, plan.records_here
             )));
         }
-        observer.live(&Live { phase: "compacting".into(), ..Live::default() });
+        observer.live(&Live { phase: "compacting".into(), preparing: true, ..Live::default() });
         // Otherwise each cell would begin with the compaction that loading left over.
         session.settle(SETTLE_LIMIT, stop)?;
         let killed = session.check_oom_kills(0, "while data were loaded");

@@ -46,7 +46,8 @@ use std::time::Duration;
 use crate::session::SessionError;
 use underlay_attach::{AttachError, Missing};
 use underlay_record::{
-    FeedEntry, Limit, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord, WallRecord,
+    FeedEntry, Limit, LiveFigure, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord,
+    WallRecord,
 };
 use underlay_systems::system::SystemError;
 
@@ -95,6 +96,8 @@ pub struct RunOutcome {
     pub completed: usize,
     pub failed: usize,
     pub unavailable: usize,
+    /// On command, by the user.
+    pub skipped: usize,
     /// Cells that were not run because the user stopped it.
     pub left: usize,
     /// What it took and was expected to take; `None` where there was nothing to run.
@@ -106,6 +109,10 @@ pub struct RunOutcome {
 pub struct Live {
     /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
     pub phase: Cow<'static, str>,
+    /// See [`LiveSample::preparing`].
+    pub preparing: bool,
+    /// What a benchmark command last printed of its own progress.
+    pub figure: Option<LiveFigure>,
     /// Modelled operations per second over the last second.
     pub throughput_per_s: f64,
     pub mean_us: f64,

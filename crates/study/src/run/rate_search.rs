@@ -69,6 +69,9 @@ impl<'a> Watch<'a> {
     }
 }
 
+/// The phase.
+const SEARCHING: &str = "searching for a rate";
+
 /// Searches where the study asks for it, and counts what devices and CPUs do meanwhile.
 pub(super) fn watched_search(
     plan: &CellPlan<'_>,
@@ -111,12 +114,13 @@ fn search(
     let connect = |thread: u32| session.connect(thread);
     let stepped = |tried: &Tried| {
         observer.live(&Live {
-            phase: "searching for a rate".into(),
+            phase: SEARCHING.into(),
             throughput_per_s: tried.rate_per_s,
             errors: tried.counts.errors,
             ..Live::default()
         });
     };
+    observer.live(&Live { phase: SEARCHING.into(), ..Live::default() });
     let outcome = std::thread::scope(|scope| {
         // Passes the user's stop on: the search shares its flag with every step's run.
         scope.spawn(|| {

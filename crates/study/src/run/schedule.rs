@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{Awake, OwnFolder, Registry};
-use underlay_record::{FeedEntry, Limit, PlannedCell, Run, SCHEMA_VERSION, WallRecord};
+use underlay_record::{Limit, PlannedCell, Run, SCHEMA_VERSION, WallRecord};
 
 use super::cell::Bench;
 use super::dataset::Datasets;
@@ -304,7 +304,8 @@ fn run_what_is_left(
     }
     let _control = listening.ok();
     let feed = Feed::open(site.directory.path(), observer);
-    let tell = |what| feed.entry(&FeedEntry::Asked { what });
+    let plan = run.plan.clone();
+    let tell = |command| feed.asked(&command, &plan);
     let outcome =
         wishes.fulfilled(stop, &tell, || run_rounds(study, paced, run, wanted, site, &wishes, &feed, stop));
     feed.ended(&outcome);
