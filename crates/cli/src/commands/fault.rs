@@ -16,11 +16,12 @@ use crate::output;
 
 pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
     let act = Act::of(&arguments.action)?;
-    let found = find_all(&Registry::open()?);
+    let registry = Registry::open()?;
+    let found = find_all(&registry)?;
     let act = match (act, &arguments.target) {
         (Act::List { json }, None) => return Ok(list(&found, json)),
         (Act::List { json }, Some(target)) => {
-            let target = resolve(target, &found)?;
+            let target = resolve(target, &found, &registry)?;
             return Ok(list(std::slice::from_ref(target.storage), json));
         }
         (act, Some(_)) => act,
@@ -31,7 +32,7 @@ pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
             )));
         }
     };
-    let target = resolve(arguments.target.as_deref().unwrap_or_default(), &found)?;
+    let target = resolve(arguments.target.as_deref().unwrap_or_default(), &found, &registry)?;
     carry_out(act, &target)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -119,10 +120,24 @@ struct Storage {
     devices: Vec<DeviceFaults>,
 }
 
-/// What could be reached; a storage that is just being taken away could not.
-fn find_all(registry: &Registry) -> Vec<Storage> {
-    let reached = |served: Served| Some(Storage { devices: served.faults().ok()?, served });
-    Served::all(registry).into_iter().filter_map(reached).collect()
+/// All of this user's that are served. One that is just being taken away is passed over, as it is gone by then.
+fn find_all(registry: &Registry) -> Result<Vec<Storage>, Failure> {
+    let mut found = Vec::new();
+    for served in Served::all(registry) {
+        match served.faults() {
+            Ok(devices) => found.push(Storage { devices, served }),
+            // It is served, and does not answer: to say that nothing is would be wrong.
+            Err(error) if served.is_listening() => {
+                let owner = served.owner().map(|owner| format!("{} (process {})", owner.command, owner.process.pid));
+                return Err(Failure::Failed(format!(
+                    "a storage of {} is being served, but does not answer: {error}. Another command may keep it busy: try again in a minute",
+                    owner.unwrap_or_else(|| "this user".to_owned())
+                )));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(found)
 }
 
 /// The devices that a target means: all of a storage, or one.
@@ -131,11 +146,18 @@ struct Target<'a> {
     devices: Vec<&'a DeviceFaults>,
 }
 
-fn resolve<'a>(target: &str, found: &'a [Storage]) -> Result<Target<'a>, Failure> {
-    if let Ok(path) = Path::new(target).canonicalize()
-        && let Some(storage) = found.iter().find(|storage| storage.served.directories().contains(&path))
-    {
-        return Ok(Target { storage, devices: storage.devices.iter().collect() });
+fn resolve<'a>(target: &str, found: &'a [Storage], registry: &Registry) -> Result<Target<'a>, Failure> {
+    if let Ok(path) = Path::new(target).canonicalize() {
+        if let Some(storage) = found.iter().find(|storage| storage.served.directories().contains(&path)) {
+            return Ok(Target { storage, devices: storage.devices.iter().collect() });
+        }
+        if Served::is_elsewhere(registry, &path) {
+            return Err(Failure::Mistake(format!(
+                "{} is a volume of a server, which the kernel's own NVMe/TCP initiator has: its devices are not on this host. \
+                 Put faults on the devices of the pool, in the console of the host that serves it",
+                path.display()
+            )));
+        }
     }
     let mut named = found.iter().flat_map(|storage| {
         storage.devices.iter().filter(|device| device.device == target).map(move |device| (storage, device))
@@ -218,7 +240,8 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
         }
         Act::Return => {
             let mut returned: Vec<&str> = Vec::new();
-            if target.devices.iter().any(|device| !device.powered) {
+            let was_unfinished = served.has_unmounted();
+            if was_unfinished || target.devices.iter().any(|device| !device.powered) {
                 served.restore_power()?;
                 // It comes back to all that lost it.
                 let dark = target.storage.devices.iter().filter(|device| !device.powered);
@@ -231,6 +254,10 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
             for device in vanished {
                 served.bring_back(&device.device)?;
                 returned.push(&device.device);
+            }
+            if returned.is_empty() && was_unfinished {
+                output::print(&format!("{}: mounted again", place(target.storage)));
+                return Ok(());
             }
             if returned.is_empty() {
                 return Err(Failure::Mistake(format!("{} has not vanished", names.join(", "))));
