@@ -23,6 +23,8 @@ pub struct Mount {
     pub minor: u32,
     /// Nobody else's unmounting reaches it, and its own reaches nobody else.
     pub is_private: bool,
+    /// Its own unmounting reaches others.
+    pub is_shared: bool,
 }
 
 /// Reads mountinfo; lines that make no sense are left out.
@@ -38,7 +40,11 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mount_point = unescape(fields.next()?);
     let options = fields.next().filter(|options| *options != b"-")?;
     // Any number of tags, up to a hyphen.
-    let tags = fields.by_ref().take_while(|field| *field != b"-").count();
+    let (mut tags, mut is_shared) = (0, false);
+    for tag in fields.by_ref().take_while(|field| *field != b"-") {
+        tags += 1;
+        is_shared |= tag.starts_with(b"shared:");
+    }
     let filesystem = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
     let super_options = fields.next().unwrap_or_default();
@@ -52,6 +58,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
         is_private: tags == 0,
+        is_shared,
     })
 }
 
@@ -99,6 +106,7 @@ mod tests {
         assert_eq!(mounts[1].root, Path::new("/"));
         assert_eq!(mounts[1].source, Path::new("underlay:session-1-1"));
         assert!(!mounts[0].is_private && mounts[1].is_private);
+        assert!(mounts[0].is_shared && !mounts[1].is_shared);
     }
 
     #[test]

@@ -6,13 +6,14 @@
 mod sysfs;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::initiator::{self, InitiatorError, Options};
 use underlay_record::{DeviceActivity, DeviceGlance};
+use underlay_storage::contents::{self, Contents};
 use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
 
 use crate::attachments::attachment::{
@@ -203,7 +204,12 @@ impl KernelVolumes {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let device = wanted.device(remote.nsid);
-            if let Some(device) = device.filter(|device| File::open(device).is_ok()) {
+            if let Some((device, file)) = device.and_then(|device| File::open(&device).ok().map(|file| (device, file))) {
+                if remote.must_be_blank {
+                    // On the connection that is formatted, and not only on the one by which it was chosen.
+                    let held = held_by(&file).map_err(|error| AttachError::io("read", &device, error))?;
+                    remote::check_blank(remote, held.as_ref()).map_err(AttachError::failed)?;
+                }
                 return Ok(device);
             }
             if Instant::now() >= deadline {
@@ -226,6 +232,12 @@ fn prove(options: &Options) -> Result<(), InitiatorError> {
         drop(initiator::Controller::connect(options.clone())?);
     }
     Ok(())
+}
+
+fn held_by(device: &File) -> io::Result<Option<Contents>> {
+    let mut end = device;
+    let length_bytes = end.seek(SeekFrom::End(0))?;
+    contents::of_file(device, length_bytes)
 }
 
 /// The number of the new controller.

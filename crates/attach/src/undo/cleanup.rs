@@ -157,6 +157,14 @@ impl Cleaner<'_> {
             }
         }
         resources.iter().for_each(|resource| self.remove_path(resource));
+        resources.iter().for_each(|resource| self.name_elsewhere(resource));
+    }
+
+    /// Only its owner has the keys, so it is said where it is, once.
+    fn name_elsewhere(&mut self, resource: &Resource) {
+        if let Resource::ElsewhereContent { place } = resource {
+            (self.report)(&format!("left elsewhere, delete it there: {place}"));
+        }
     }
 
     fn done(&mut self, what: String) {

@@ -230,6 +230,18 @@ impl Registry {
             .collect()
     }
 
+    /// Whether this user's processes, living or gone, have mounted what is mounted there.
+    pub fn has_mounted(&self, place: &Path) -> bool {
+        let is_there = |resource: &Resource| match resource {
+            Resource::Mount { mount_point, .. }
+            | Resource::Directory { mount_point, .. }
+            | Resource::FuseMount { mount_point, .. } => mount_point == place,
+            _ => false,
+        };
+        self.living().iter().any(|(_, resource)| is_there(resource))
+            || self.leftovers().iter().any(|left| is_there(&left.resource))
+    }
+
     /// The sockets on which living processes take commands for the nodes of a system, oldest first.
     pub fn node_controls(&self) -> Vec<(Owner, PathBuf)> {
         let control = |(owner, resource)| match resource {

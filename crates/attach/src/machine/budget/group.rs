@@ -117,7 +117,7 @@ impl Drop for Group {
 /// Kills every process in a group, until none is left or time is up; tells how many there were. This process
 /// itself is moved out instead.
 pub(crate) fn end_processes_in(directory: &Path) -> usize {
-    let mut seen = BTreeSet::new();
+    let mut seen: BTreeSet<u32> = BTreeSet::new();
     let deadline = Instant::now() + REMOVE_LIMIT;
     loop {
         let members = members(directory);
