@@ -47,9 +47,16 @@ mod tests {
 
     #[test]
     fn a_shell_reads_back_every_text_as_one_word() {
-        for text in
-            ["/usr/bin/java", "/home/o'neil/jdk 21/bin/java", "", "a b", "$(id)", "`id`", "a\\'b\"c", "*\n;&|<>~#!é"]
-        {
+        for text in [
+            "/usr/bin/java",
+            "/home/o'neil/jdk 21/bin/java",
+            "",
+            "a b",
+            "$(id)",
+            "`id`",
+            "a\\'b\"c",
+            "*\n;&|<>~#!é",
+        ] {
             let script = format!("printf '%s' {}", word(text));
             let output = Command::new("/bin/sh").args(["-c", &script]).output().unwrap();
             assert_eq!(String::from_utf8(output.stdout).unwrap(), text, "{script}");

@@ -63,7 +63,12 @@ impl SshHost {
         {
             command.args(["-o", option]);
         }
-        command.args(["-T", "--", &self.destination, &format!("{} worker --stdio", shell::word(&self.program))]);
+        command.args([
+            "-T",
+            "--",
+            &self.destination,
+            &format!("{} worker --stdio", shell::word(&self.program)),
+        ]);
         command
     }
 

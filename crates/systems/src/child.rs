@@ -15,7 +15,8 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid,
 };
 use rustix::thread::{
-    CpuSet, UnshareFlags, sched_setaffinity, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CpuSet, UnshareFlags, sched_setaffinity, set_no_new_privs, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
 };
 use underlay_sync::{Condvar, Mutex, slices};
 

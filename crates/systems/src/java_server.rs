@@ -60,9 +60,7 @@ impl JavaServer {
         })?;
         let child = match self.own_mounts.clone() {
             None => Child::spawn_as(self.system, &self.name, command, &log, resources)?,
-            Some(own) => {
-                Child::spawn_in_own_mounts(self.system, &self.name, command, &log, resources, own)?
-            }
+            Some(own) => Child::spawn_in_own_mounts(self.system, &self.name, command, &log, resources, own)?,
         };
         Ok(JavaProcess { child, namespace: self.namespace.clone(), killed: AtomicBool::new(false) })
     }

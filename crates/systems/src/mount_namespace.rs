@@ -131,7 +131,15 @@ mod tests {
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(
             found("/run/b/data/dn0"),
-            paths(&["/run/a/export", "/run/a/data 0", "/run/b/export", "/run/d", "/mnt/slave", "/run/c", "/run/e"])
+            paths(&[
+                "/run/a/export",
+                "/run/a/data 0",
+                "/run/b/export",
+                "/run/d",
+                "/mnt/slave",
+                "/run/c",
+                "/run/e"
+            ])
         );
         // A directory of one's own may have the mounts below it.
         let expected = ["/run/b/export", "/run/b/data", "/run/d", "/mnt/slave", "/run/c", "/run/e"];

@@ -128,8 +128,7 @@ mod tests {
         std::fs::create_dir(&home).unwrap();
         let program = home.join("java");
         std::os::unix::fs::symlink("/bin/echo", &program).unwrap();
-        let script =
-            contained_program("test", &program, folder.path(), "script", Mounts::Shared).unwrap();
+        let script = contained_program("test", &program, folder.path(), "script", Mounts::Shared).unwrap();
         let output = Command::new(script).arg("it's me").current_dir(folder.path()).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "it's me\n", "{output:?}");
         assert!(!folder.path().join("hit").exists());

@@ -147,8 +147,7 @@ impl Filesystem {
         flags: MountFlags,
         options: &CStr,
     ) -> Result<(), AttachError> {
-        let mount =
-            |options: &CStr| rustix::mount::mount(device, mount_point, self.name(), flags, options);
+        let mount = |options: &CStr| rustix::mount::mount(device, mount_point, self.name(), flags, options);
         let together = [self.own_options().to_bytes(), options.to_bytes()].join(&b',');
         let mounted = match CString::new(together) {
             Ok(together) if !options.is_empty() => match mount(&together) {

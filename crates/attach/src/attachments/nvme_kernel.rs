@@ -204,7 +204,9 @@ impl KernelVolumes {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let device = wanted.device(remote.nsid);
-            if let Some((device, file)) = device.and_then(|device| File::open(&device).ok().map(|file| (device, file))) {
+            if let Some((device, file)) =
+                device.and_then(|device| File::open(&device).ok().map(|file| (device, file)))
+            {
                 if remote.must_be_blank {
                     // On the connection that is formatted, and not only on the one by which it was chosen.
                     let held = held_by(&file).map_err(|error| AttachError::io("read", &device, error))?;

@@ -201,7 +201,11 @@ pub(crate) struct MountedElsewhere {
 impl std::fmt::Display for MountedElsewhere {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let MountedElsewhere { pid, command, namespace, .. } = self;
-        write!(formatter, "{command} (process {pid}) has it mounted in its mount namespace {}", namespace.display())
+        write!(
+            formatter,
+            "{command} (process {pid}) has it mounted in its mount namespace {}",
+            namespace.display()
+        )
     }
 }
 

@@ -128,7 +128,8 @@ impl Served {
     /// Where its filesystems are mounted, or were until a return of its power that is not finished.
     pub fn directories(&self) -> Vec<PathBuf> {
         let own = self.own_directories().into_iter().map(|directory| directory.mount_point);
-        let mut all: Vec<PathBuf> = self.mounts().into_iter().map(|mount| mount.mount_point).chain(own).collect();
+        let mut all: Vec<PathBuf> =
+            self.mounts().into_iter().map(|mount| mount.mount_point).chain(own).collect();
         for remount in restart::pending(&self.session).unwrap_or_default() {
             if !all.contains(&remount.mount_point) {
                 all.push(remount.mount_point);
@@ -251,10 +252,9 @@ impl Served {
         let table = mounts::all();
         // What was mounted by hand since then needs nobody.
         remounts.retain(|remount| table.iter().all(|mount| mount.source != remount.device));
-        if let Some((remount, other)) = remounts
-            .iter()
-            .find_map(|remount| Some((remount, table.iter().rfind(|m| m.mount_point == remount.mount_point)?)))
-        {
+        if let Some((remount, other)) = remounts.iter().find_map(|remount| {
+            Some((remount, table.iter().rfind(|m| m.mount_point == remount.mount_point)?))
+        }) {
             return Err(AttachError::InUse(format!(
                 "{} is to be mounted on {}, where {} is mounted now: unmount that first",
                 remount.device.display(),

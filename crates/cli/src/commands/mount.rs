@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachError, AttachSpec, Attached, Filesystem, Registry, choice};
+use underlay_attach::{AttachError, AttachSpec, Attached, Filesystem, Registry, choice, mounts};
 use underlay_config::units;
 use underlay_record::{Certificate, LatencySummary};
 use underlay_report::quantity;
@@ -105,6 +105,18 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         Some(name) => choice::choose(Some(name))?,
         None => choice::choose_for(&spec.stack, None)?,
     };
+    // What `--format` is to replace goes in the next step: whatever else is in the way is told before.
+    attachment.probe()?;
+    if spec.format {
+        spec.filesystem.map_or(Ok(()), Filesystem::probe)?;
+    }
+    match &spec.mount_point {
+        Some(mount_point) => mounts::check_empty(mount_point)?,
+        None => {
+            let places = spec.stack.volumes.iter().map(|volume| spec.mount_root.join(&volume.name));
+            places.collect::<Vec<_>>().iter().try_for_each(|place| mounts::check_empty(place))?;
+        }
+    }
     disk.begin(state)?;
     let mut attached = attachment.attach(&spec, &registry);
     if let (Err(AttachError::NoFilesystem(_)), State::Unfinished) = (&attached, state) {

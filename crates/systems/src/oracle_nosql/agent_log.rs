@@ -76,9 +76,9 @@ impl LogPlace {
             loop {
                 let mut line = Vec::new();
                 let read = (&mut lines).take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? as u64;
-                left = left.checked_sub(read).ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::InvalidData, "it is too long to be read")
-                })?;
+                left = left
+                    .checked_sub(read)
+                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is too long to be read"))?;
                 if read == 0 {
                     break;
                 }

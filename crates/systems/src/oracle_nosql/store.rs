@@ -15,11 +15,11 @@ use underlay_workload::client::Client;
 
 use super::NAME;
 use super::admin::Admin;
+use super::agent_log::LogPlace;
 use super::config::Config;
 use super::figures::Statistics;
 use super::places::Place;
 use super::reports::{Replica, ReplicaStatus, Shard, Status, Topology, number_of, shard_of};
-use super::agent_log::LogPlace;
 use super::storage_node::{Plan, StorageNode, at_once};
 use crate::figures::CURRENT;
 use crate::jvm::JvmChild;
@@ -193,7 +193,9 @@ impl Deployed {
         let told = self.logged.iter().map(|place| match place.unclean_ends() {
             Ok(ends) => ends,
             // Nobody knows what it told.
-            Err(error) if error.kind() == ErrorKind::InvalidData => vec![format!("its agent's log is not whole: {error}")],
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                vec![format!("its agent's log is not whole: {error}")]
+            }
             // A log that can't be read is missed when its storage node is stopped.
             Err(_) => Vec::new(),
         });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_change};
 use serde::{Deserialize, Serialize};
-use underlay_files::{Access, Folder};
+use underlay_files::{Access, Folder, shell};
 
 use crate::attachments::filesystem::Filesystem;
 use crate::machine::error::AttachError;
@@ -192,7 +192,8 @@ impl Turn {
         let lock = folder.file(LOCK).map_err(cannot)?;
         if let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
             return Err(AttachError::InUse(
-                "another process is bringing back the power of this storage: wait until it has ended".to_owned(),
+                "another process is bringing back the power of this storage: wait until it has ended"
+                    .to_owned(),
             ));
         }
         Ok(Turn { folder, _lock: lock })
@@ -220,7 +221,7 @@ pub(super) fn unfinished(error: &AttachError, unmounted: &[Remount]) -> AttachEr
          `underlay fault {} return` once that is mended; it mounts them as they were. If the device daemon has ended, end the storage's \
          owner instead, and mount it again with the same --keep",
         places.join(", "),
-        first.mount_point.display()
+        shell::word(&first.mount_point.to_string_lossy())
     ))
 }
 
@@ -273,7 +274,10 @@ mod tests {
         for (more, named) in [
             ("40 22 7:0 / /mnt/again rw - xfs /dev/loop0 rw\n", "/mnt/again is a second mount"),
             ("40 22 7:0 /sub /view ro - xfs /dev/loop0 rw\n", "/view shows the directory /sub"),
-            ("40 32 0:50 / /mnt/slow/tmp rw - tmpfs scratch rw\n", "scratch is mounted inside it at /mnt/slow/tmp"),
+            (
+                "40 32 0:50 / /mnt/slow/tmp rw - tmpfs scratch rw\n",
+                "scratch is mounted inside it at /mnt/slow/tmp",
+            ),
             ("40 32 0:50 / /mnt/slow rw - tmpfs over rw\n", "over is mounted inside it at /mnt/slow"),
         ] {
             let refused = planned(more, &["/dev/loop0"]).unwrap_err();

@@ -25,7 +25,8 @@ pub(crate) fn journal_of(
 ) -> PathBuf {
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
     let mut file = File::create(&path).unwrap();
-    let owner = Owner { process, boot_id: boot_id.to_owned(), pid_namespace: None, command: "test".to_owned() };
+    let owner =
+        Owner { process, boot_id: boot_id.to_owned(), pid_namespace: None, command: "test".to_owned() };
     append(&mut file, &journal::Line::Owner(owner)).unwrap();
     for (id, resource) in (1..).zip(resources) {
         append(&mut file, &journal::Line::Note { id, resource: resource.clone() }).unwrap();
