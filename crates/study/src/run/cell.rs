@@ -35,7 +35,7 @@ use super::prepared::Prepared;
 use super::stopwatch::{Part, Stopwatch};
 use super::traffic::{Held, Traffic};
 use super::window::{Window, WindowFigures};
-use super::{CellError, Observer, check_stop, faults, rate_search, space, storage};
+use super::{CellError, Live, Observer, check_stop, faults, rate_search, space, storage};
 use crate::machine::{Placement, Share};
 use crate::session::{Enforcement, Place, Session};
 
