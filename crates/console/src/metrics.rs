@@ -293,9 +293,14 @@ fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
         );
     }
     if let Some(figure) = &sample.figure {
-        let labels = [of_cell[0], of_cell[1], ("figure", figure.name.as_str()), ("unit", figure.unit.as_str())];
+        let labels =
+            [of_cell[0], of_cell[1], ("figure", figure.name.as_str()), ("unit", figure.unit.as_str())];
         metrics.add(
-            ("underlay_cell_benchmark_figure", "What a benchmark command last printed of its progress.", "gauge"),
+            (
+                "underlay_cell_benchmark_figure",
+                "What a benchmark command last printed of its progress.",
+                "gauge",
+            ),
             &labels,
             figure.value,
         );
@@ -471,7 +476,8 @@ mod tests {
         let counter = "# HELP underlay_x H.\n# TYPE underlay_x counter\nunderlay_x{} 1\n";
         assert_eq!(of(counter).len(), 1, "{:?}", of(counter));
         assert_eq!(of("underlay_x{} 1\n").len(), 1);
-        let twice = "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{a=\"b\"} 1\nunderlay_x{a=\"b\"} 2\n";
+        let twice =
+            "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{a=\"b\"} 1\nunderlay_x{a=\"b\"} 2\n";
         assert_eq!(of(twice).len(), 1, "{:?}", of(twice));
     }
 
@@ -528,7 +534,8 @@ pub(crate) mod rules {
                 continue;
             };
             let name = &sample.name;
-            if !name.starts_with("underlay_") || name.contains(|c: char| !c.is_ascii_lowercase() && c != '_') {
+            if !name.starts_with("underlay_") || name.contains(|c: char| !c.is_ascii_lowercase() && c != '_')
+            {
                 found.push(format!("{name}: not a name of ours"));
             }
             match kinds.get(name).map(String::as_str) {
@@ -545,7 +552,11 @@ pub(crate) mod rules {
                     }
                 }
             }
-            if sample.labels.get("state").is_some_and(|state| state.contains(|c: char| !c.is_ascii_lowercase() && c != '_')) {
+            if sample
+                .labels
+                .get("state")
+                .is_some_and(|state| state.contains(|c: char| !c.is_ascii_lowercase() && c != '_'))
+            {
                 found.push(format!("{line}: a state is one word"));
             }
             if !series.insert((name.clone(), sample.labels)) {

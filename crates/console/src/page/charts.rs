@@ -264,7 +264,9 @@ pub(super) fn fragments(run: &FollowedRun, span: Span) -> Vec<(String, Markup)> 
             (chart.lines)(shown.of_chart(chart)).into_iter().filter(|line| !line.is_empty()).collect();
         let (picture, table) = match lines.is_empty() {
             true => (nothing(chart, history), html! {}),
-            false => (draw(chart, lines.clone(), &marks, &shades, (from_s, to_s)), table(chart.label, &lines)),
+            false => {
+                (draw(chart, lines.clone(), &marks, &shades, (from_s, to_s)), table(chart.label, &lines))
+            }
         };
         pieces.push((format!("c-{}", chart.id), picture));
         pieces.push((format!("t-{}", chart.id), table));
@@ -626,7 +628,11 @@ mod tests {
             position: Some(position),
             phase: phase.to_owned(),
             preparing: phase == "filling caches",
-            devices: vec![LiveDevice { id: DeviceId::new("hdd.0"), read_iops: iops, ..LiveDevice::default() }],
+            devices: vec![LiveDevice {
+                id: DeviceId::new("hdd.0"),
+                read_iops: iops,
+                ..LiveDevice::default()
+            }],
             ..LiveSample::default()
         };
         let mut seen = History::default();
