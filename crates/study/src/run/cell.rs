@@ -34,7 +34,7 @@ use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::stopwatch::{Part, Stopwatch};
 use super::window::{Window, WindowFigures};
-use super::{CellError, Observer, check_stop, faults, rate_search, space, storage};
+use super::{CellError, Live, Observer, check_stop, faults, rate_search, space, storage};
 use crate::machine::{Placement, Share};
 use crate::session::{Enforcement, Place, Session};
 
