@@ -1,5 +1,8 @@
 //! The same figures for Prometheus: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
+#[cfg(test)]
+pub(crate) mod rules;
+
 use std::fmt::Write as _;
 
 use underlay_record::LiveLoad;
@@ -293,9 +296,14 @@ fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
         );
     }
     if let Some(figure) = &sample.figure {
-        let labels = [of_cell[0], of_cell[1], ("figure", figure.name.as_str()), ("unit", figure.unit.as_str())];
+        let labels =
+            [of_cell[0], of_cell[1], ("figure", figure.name.as_str()), ("unit", figure.unit.as_str())];
         metrics.add(
-            ("underlay_cell_benchmark_figure", "What a benchmark command last printed of its progress.", "gauge"),
+            (
+                "underlay_cell_benchmark_figure",
+                "What a benchmark command last printed of its progress.",
+                "gauge",
+            ),
             &labels,
             figure.value,
         );
@@ -471,7 +479,8 @@ mod tests {
         let counter = "# HELP underlay_x H.\n# TYPE underlay_x counter\nunderlay_x{} 1\n";
         assert_eq!(of(counter).len(), 1, "{:?}", of(counter));
         assert_eq!(of("underlay_x{} 1\n").len(), 1);
-        let twice = "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{a=\"b\"} 1\nunderlay_x{a=\"b\"} 2\n";
+        let twice =
+            "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{a=\"b\"} 1\nunderlay_x{a=\"b\"} 2\n";
         assert_eq!(of(twice).len(), 1, "{:?}", of(twice));
     }
 
@@ -487,105 +496,5 @@ mod tests {
             "# HELP underlay_x Help.\n# TYPE underlay_x gauge\nunderlay_x{run=\"a\\\"b\\\\c\\nd\"} 1\nunderlay_x{run=\"e\"} 3\n\
              # HELP underlay_y Other.\n# TYPE underlay_y counter\nunderlay_y{} 2.5\n"
         );
-    }
-}
-
-/// What `promtool check metrics` holds metrics to, and what our own names are held to.
-#[cfg(test)]
-pub(crate) mod rules {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    struct Sample {
-        name: String,
-        labels: BTreeMap<String, String>,
-    }
-
-    /// Every rule that a text breaks.
-    pub(crate) fn broken(text: &str) -> Vec<String> {
-        let mut found = Vec::new();
-        let (mut kinds, mut helps) = (BTreeMap::new(), BTreeSet::new());
-        let mut series = BTreeSet::new();
-        for line in text.lines() {
-            if let Some(rest) = line.strip_prefix("# HELP ") {
-                let (name, help) = rest.split_once(' ').unwrap_or((rest, ""));
-                if help.is_empty() || !helps.insert(name.to_owned()) {
-                    found.push(format!("{name}: no help, or two"));
-                }
-                continue;
-            }
-            if let Some(rest) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = rest.split_once(' ').unwrap_or((rest, ""));
-                if kinds.insert(name.to_owned(), kind.to_owned()).is_some() {
-                    found.push(format!("{name}: told twice"));
-                }
-                if (kind == "counter") != name.ends_with("_total") {
-                    found.push(format!("{name}: counters end with _total, and nothing else does"));
-                }
-                continue;
-            }
-            let Some(sample) = sample(line) else {
-                found.push(format!("no sample: {line}"));
-                continue;
-            };
-            let name = &sample.name;
-            if !name.starts_with("underlay_") || name.contains(|c: char| !c.is_ascii_lowercase() && c != '_') {
-                found.push(format!("{name}: not a name of ours"));
-            }
-            match kinds.get(name).map(String::as_str) {
-                None => found.push(format!("{name}: no type, or told apart from its family")),
-                Some(kind) => {
-                    let quantile = sample.labels.get("quantile").map(|text| text.parse::<f64>());
-                    let is_right = match (kind, quantile) {
-                        ("summary", Some(Ok(share))) => (0.0..=1.0).contains(&share),
-                        ("summary", _) => false,
-                        (_, quantile) => quantile.is_none(),
-                    };
-                    if !is_right {
-                        found.push(format!("{line}: quantiles are numbers, of summaries"));
-                    }
-                }
-            }
-            if sample.labels.get("state").is_some_and(|state| state.contains(|c: char| !c.is_ascii_lowercase() && c != '_')) {
-                found.push(format!("{line}: a state is one word"));
-            }
-            if !series.insert((name.clone(), sample.labels)) {
-                found.push(format!("{line}: told twice"));
-            }
-        }
-        found
-    }
-
-    /// `name{label="value",…} number`, with `\\`, `\"` and `\n` in values.
-    fn sample(line: &str) -> Option<Sample> {
-        let (name, rest) = line.split_once('{')?;
-        let mut labels = BTreeMap::new();
-        let mut letters = rest.chars();
-        loop {
-            let key: String = letters.by_ref().take_while(|c| !"=}".contains(*c)).collect();
-            if key.is_empty() {
-                break;
-            }
-            (letters.next()? == '"').then_some(())?;
-            let mut value = String::new();
-            loop {
-                match letters.next()? {
-                    '"' => break,
-                    '\\' => value.push(match letters.next()? {
-                        'n' => '\n',
-                        other => other,
-                    }),
-                    other => value.push(other),
-                }
-            }
-            if labels.insert(key, value).is_some() {
-                return None;
-            }
-            if letters.next()? == '}' {
-                break;
-            }
-        }
-        let number: String = letters.collect();
-        number.strip_prefix(' ')?.parse::<f64>().ok()?;
-        Some(Sample { name: name.to_owned(), labels })
     }
 }

@@ -279,7 +279,9 @@ mod tests {
         let listed = runs.list(&[], None);
         let found: Vec<&str> = listed.iter().map(|run| run.name.as_str()).collect();
         assert_eq!(found, ["one"]);
-        assert!(listed[0].problem.is_some() && listed[0].state() == "unreadable" && runs.head("one").is_err());
+        assert!(
+            listed[0].problem.is_some() && listed[0].state() == "unreadable" && runs.head("one").is_err()
+        );
     }
 
     #[test]

@@ -130,7 +130,8 @@ impl Console {
             (Some(_), None) => address.ip().to_string(),
         };
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let opens_on_page = opens_on.as_deref().map_or_else(String::new, |run| format!("runs/{}", escaped(run)));
+        let opens_on_page =
+            opens_on.as_deref().map_or_else(String::new, |run| format!("runs/{}", escaped(run)));
         let place = format!("{scheme}://{name}:{}/{opens_on_page}", address.port());
         let entry = match &token {
             Some(_) => Entry::closed(place),

@@ -88,7 +88,8 @@ mod tests {
     #[test]
     fn a_cell_that_an_earlier_version_skipped_is_skipped_and_did_not_fail() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-1/cells");
-        let text = std::fs::read_to_string(format!("{folder}/rocksdb.local.ycsb-a-uniform-4t.r1.json")).unwrap();
+        let text =
+            std::fs::read_to_string(format!("{folder}/rocksdb.local.ycsb-a-uniform-4t.r1.json")).unwrap();
         let record = cell(&text).unwrap();
         let status_of = |reason: &str, skipped: bool| {
             let mut earlier = serde_json::to_value(&record).unwrap();

@@ -136,7 +136,10 @@ fn conclude(outcome: &RunOutcome) -> Result<u8, Failure> {
         output::say(told(wall, lost == 0));
     }
     if lost > 0 {
-        output::say(format_args!("{}; `underlay run --resume {directory}` tries again", what_is_lost(outcome)));
+        output::say(format_args!(
+            "{}; `underlay run --resume {directory}` tries again",
+            what_is_lost(outcome)
+        ));
         let nothing_ran = outcome.unavailable == lost && outcome.completed == 0;
         return Ok(if nothing_ran { MISSING } else { INCOMPLETE });
     }

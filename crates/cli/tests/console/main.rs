@@ -167,7 +167,11 @@ fn a_run_is_watched_from_start_to_report_with_a_cell_skipped_and_a_disk_slowed_d
     let slow_down = |browser: &mut Browser| {
         browser.wait_long_for("document.querySelector('#controls button[value=slow]')", LIMIT);
         browser.follow("#controls button[value=slow]");
-        assert!(browser.text().contains("take 10 times as long, until its faults are cleared?"), "{}", browser.text());
+        assert!(
+            browser.text().contains("take 10 times as long, until its faults are cleared?"),
+            "{}",
+            browser.text()
+        );
         browser.follow("button.danger");
         if browser.comes_true(is_bad, Duration::from_secs(5)) {
             return true;

@@ -78,7 +78,8 @@ fn the_page_of_a_run_shows_its_report_when_it_has_ended_and_ctrl_c_ends_the_cons
     browser.wait_long_for("document.querySelector('#report')", LIMIT);
     watched.interrupt();
     assert_eq!(watched.code(), Some(0));
-    browser.wait_long_for("document.getElementById('link').innerText.includes('the console has ended')", LIMIT);
+    browser
+        .wait_long_for("document.getElementById('link').innerText.includes('the console has ended')", LIMIT);
     wait_for("everything to end", LIMIT, || playground.left_behind().is_empty());
 }
 

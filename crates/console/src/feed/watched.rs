@@ -301,14 +301,8 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!((told[0].position, told[0].kind), (Some(2), EventKind::Cell));
         assert!(!told[0].what.contains(char::is_numeric), "{told:?}");
-        let ended = FeedEntry::Ended {
-            completed: 2,
-            failed: 0,
-            unavailable: 0,
-            skipped: 1,
-            left: 0,
-            problem: None,
-        };
+        let ended =
+            FeedEntry::Ended { completed: 2, failed: 0, unavailable: 0, skipped: 1, left: 0, problem: None };
         let watched = taken(until.into_iter().chain([skipped, ended]));
         let cell = &watched.cells[&2];
         assert_eq!((cell.state, cell.wall_s), (CellState::Skipped, None));

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use underlay_report::quantity::{self, count};
 
-use super::words::escaped;
 use super::frame::Place;
+use super::words::escaped;
 use super::{Frame, Topic};
 use crate::host::{Service, Storage};
 use crate::hub::Hub;

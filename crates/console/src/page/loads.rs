@@ -212,6 +212,9 @@ mod tests {
         // What was not told for a while is not joined with what is told later.
         let seconds = [0.0, 1.0, 60.0, 61.0, 62.0];
         let known = seconds.map(|at_s| (at_s, (at_s != 61.0).then_some(5.0)));
-        assert_eq!(parts(known.into_iter()), [vec![(0.0, 5.0), (1.0, 5.0)], vec![(60.0, 5.0)], vec![(62.0, 5.0)]]);
+        assert_eq!(
+            parts(known.into_iter()),
+            [vec![(0.0, 5.0), (1.0, 5.0)], vec![(60.0, 5.0)], vec![(62.0, 5.0)]]
+        );
     }
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use maud::{Markup, html};
 use underlay_files::plain_file;
 
-use super::words::escaped;
 use super::frame::Place;
+use super::words::escaped;
 use super::{Frame, Topic};
 use crate::hub::{FollowedRun, Hub};
 

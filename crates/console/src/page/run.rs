@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use underlay_record::CellState;
 use underlay_report::quantity;
 
-use super::words::{date_and_time, escaped, moment, now_s, prose};
 use super::frame::Place;
+use super::words::{date_and_time, escaped, moment, now_s, prose};
 use super::{Frame, Span, Topic, charts, events, matrix, topology};
 use crate::hub::{FollowedRun, Hub};
 use crate::recorded::Tally;

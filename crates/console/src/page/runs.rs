@@ -6,9 +6,9 @@ use maud::{Markup, html};
 use underlay_record::CellState;
 use underlay_report::quantity;
 
+use super::frame::Place;
 use super::matrix::class_of;
 use super::words::{date_and_time, escaped, prose};
-use super::frame::Place;
 use super::{Frame, Topic};
 use crate::hub::Hub;
 use crate::runs::Summary;

@@ -93,7 +93,9 @@ mod tests {
     #[test]
     fn a_time_says_its_zone_wherever_the_server_is() {
         let shown = date_and_time("2026-11-25T02:00:00Z").into_string();
-        assert!(shown.contains("2026-11-25 02:00 UTC") && shown.contains("datetime=\"2026-11-25T02:00:00Z\""));
+        assert!(
+            shown.contains("2026-11-25 02:00 UTC") && shown.contains("datetime=\"2026-11-25T02:00:00Z\"")
+        );
         assert!(date_and_time("<b>").into_string().contains("&lt;b&gt;"));
         let shown = moment(1_764_000_000.0).into_string();
         assert_eq!(shown, "<time datetime=\"2025-11-24T16:00:00Z\">16:00:00</time>");
@@ -103,7 +105,10 @@ mod tests {
 
     #[test]
     fn what_stands_between_backticks_is_code() {
-        assert_eq!(prose("use `a <b`, not `c`").into_string(), "use <code>a &lt;b</code>, not <code>c</code>");
+        assert_eq!(
+            prose("use `a <b`, not `c`").into_string(),
+            "use <code>a &lt;b</code>, not <code>c</code>"
+        );
         assert_eq!(prose("it's 5` long").into_string(), "it's 5` long");
     }
 

@@ -54,7 +54,8 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
     if lost > 0 {
         text.push(format!("{} could not be measured.", quantity::plural(lost, "cell")));
     }
-    let skipped = comparison.cells().filter(|result| matches!(result.outcome, Outcome::Skipped { .. })).count();
+    let skipped =
+        comparison.cells().filter(|result| matches!(result.outcome, Outcome::Skipped { .. })).count();
     if skipped > 0 {
         let were = if skipped == 1 { "was" } else { "were" };
         text.push(format!("{} {were} skipped on command.", quantity::plural(skipped, "cell")));

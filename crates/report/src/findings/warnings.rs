@@ -180,7 +180,8 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
             found.add(Warning::note(format!("Can't run here: {missing}")).remedy(remedy).of(name).reason());
         }
         Outcome::Skipped { failure } => {
-            let told = failure.as_ref().map_or_else(String::new, |told| format!(", after it had failed: {told}"));
+            let told =
+                failure.as_ref().map_or_else(String::new, |told| format!(", after it had failed: {told}"));
             let text = format!("Skipped on command{told}");
             found.add(Warning::note(text).remedy(MEASURES_SKIPPED).of(name).reason());
         }

@@ -158,7 +158,8 @@ impl Datasets {
         let spec = drive::loading_spec(plan)?;
         let images = (!plan.storage.is_elsewhere()).then_some(self.root.as_path());
         let keep = drive::Keep { images, ..drive::Keep::default() };
-        let outcome = drive::drive(&spec, &session, &(), observer, stop, drive::Purpose::Loading, keep)?.measured;
+        let outcome =
+            drive::drive(&spec, &session, &(), observer, stop, drive::Purpose::Loading, keep)?.measured;
         // One missing record is too many: every cell on this data set would read around it.
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(

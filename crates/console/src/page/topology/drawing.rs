@@ -204,7 +204,9 @@ mod tests {
     fn a_text_ends_inside_its_box_whatever_its_letters() {
         let short = "master, shard 1";
         assert_eq!(fitted("! ", short, DETAIL_SIZE), "! master, shard 1");
-        for long in ["shard1-node1: member, shard 1, away", &"W".repeat(100), &"漢".repeat(50), &"i".repeat(200)] {
+        for long in
+            ["shard1-node1: member, shard 1, away", &"W".repeat(100), &"漢".repeat(50), &"i".repeat(200)]
+        {
             let shown = fitted("! ", long, DETAIL_SIZE);
             let width: f64 = shown.chars().map(letter_width).sum::<f64>() * DETAIL_SIZE;
             assert!(shown.ends_with('…') && width <= f64::from(BOX_WIDTH - 2 * PADDING), "{shown}: {width}");

@@ -4,8 +4,8 @@ use plotters::element::Circle;
 use plotters::style::Color;
 
 use super::drawing::{
-    Anchor, Axis, FINE, Frame, GRID, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text, x_axis,
-    y_axis, y_title,
+    Anchor, Axis, FINE, Frame, GRID, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text,
+    x_axis, y_axis, y_title,
 };
 use crate::comparison::{CellResult, Row};
 use crate::quantity;
@@ -329,12 +329,7 @@ impl Lines<'_> {
     }
 
     /// With times behind everything in which nothing was measured.
-    pub(super) fn draw_over(
-        &self,
-        happenings: &[Happening],
-        strips: &[Strip],
-        shades: &[Shade],
-    ) -> String {
+    pub(super) fn draw_over(&self, happenings: &[Happening], strips: &[Strip], shades: &[Shade]) -> String {
         let mut lanes: Vec<usize> = strips.iter().map(|strip| strip.series).collect();
         lanes.sort_unstable();
         lanes.dedup();
