@@ -8,6 +8,7 @@ mod placement;
 mod speed;
 mod ticks;
 
+pub(crate) use capacity::thread_time;
 pub use factor::{
     Chosen, busy_with_others, choose, factor_for, least_factor, left_at_wall_time, next_factor,
     too_many_cores_here, weigh, weigh_devices,

@@ -69,7 +69,7 @@ fn capacity_of(cpu: u32) -> Result<Capacity, AttachError> {
 }
 
 /// The CPU time that the calling thread has had.
-pub(super) fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
