@@ -4,7 +4,6 @@
 mod support;
 
 use std::os::unix::process::CommandExt as _;
-
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -60,8 +59,8 @@ fn is_in(playground: &Playground, phase: &str) -> bool {
 }
 
 /// Stops processes of a run's that have this in their command lines, and lets them go on.
-fn stop_others(of: &Playground, word: &str) -> usize {
-    let folder = of.folder.path().to_str().unwrap();
+fn stop_others(playground: &Playground, word: &str) -> usize {
+    let folder = playground.folder.path().to_str().unwrap();
     let mut stopped = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else {

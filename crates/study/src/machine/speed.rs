@@ -71,13 +71,13 @@ pub(crate) fn usual_us(samples: &[Duration]) -> Option<f64> {
     sorted.sort_unstable();
     let kept = sorted.len() - (sorted.len() as f64 * OUTLIERS) as usize;
     let sum: Duration = sorted.iter().take(kept).sum();
-    (kept > 0).then(|| sum.as_secs_f64() * 1e6 / kept as f64)
+    (kept > 0).then(|| sum.as_nanos() as f64 / 1e3 / kept as f64)
 }
 
 fn fastest_us(samples: &[Duration]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
-    sorted.get((sorted.len() as f64 * FASTEST) as usize).map(|sample| sample.as_secs_f64() * 1e6)
+    sorted.get((sorted.len() as f64 * FASTEST) as usize).map(|sample| sample.as_nanos() as f64 / 1e3)
 }
 
 /// How fast this host's CPUs are.

@@ -126,7 +126,7 @@ impl CpuQuota {
         let Some(before) = *held else { return Ok(()) };
         // The period as it is, unless the quota would be too small for it.
         let most_cpus = self.share.cpus.len() as f64;
-        let quota_cpus = quota_cpus.min(most_cpus * (1.0 - LEAST_HELD));
+        let quota_cpus = quota_cpus.min(most_cpus * (1.0 - UNHELD_SHARE));
         let Some(quota) = (CpuShare { quota_cpus, ..self.share.clone() }).quota()? else { return Ok(()) };
         if quota == before {
             return Ok(());
@@ -151,7 +151,7 @@ impl CpuQuota {
 }
 
 /// So much of its CPUs a group that has a quota does not get at the most: a quota of all of it would be none.
-const LEAST_HELD: f64 = 1e-6;
+const UNHELD_SHARE: f64 = 1e-6;
 
 /// On each of its CPUs, when all of them are busy, a group that prevails weighs as much as this many programs; on one of them, when the others
 /// are idle, it weighs more. It then gets its quota beside one of them, or two. A

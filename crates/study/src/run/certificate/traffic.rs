@@ -38,7 +38,7 @@ pub(super) fn check(traffic: Traffic) -> Check {
         ),
         _ if is_idle => (
             true,
-            format!("the devices were asked for {requests} requests: what was read came out of a cache"),
+            format!("the devices were asked for {requests} requests: a cache answered everything else"),
         ),
         _ => (true, format!("the devices were asked for {requests} requests, {}", bytes(moved_bytes))),
     };
