@@ -9,6 +9,7 @@ use underlay_workload::client::Client;
 
 use crate::benchmark::BenchmarkPlan;
 pub use crate::error::SystemError;
+use crate::left_elsewhere::Ledger;
 use crate::may_connect::MayConnect;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{Nodes, PlannedNode};
@@ -73,6 +74,8 @@ pub struct Resources {
     pub modelled_cores: Option<u32>,
     /// Like `join_files`, of groups without limits for its tools and for programs that are clients of it: whatever they start is found there.
     pub client_join_files: Vec<PathBuf>,
+    /// Where it writes down what it makes in places that are not this host's.
+    pub ledger: Ledger,
 }
 
 impl Resources {
@@ -84,6 +87,7 @@ impl Resources {
             processors: None,
             modelled_cores: None,
             client_join_files: Vec::new(),
+            ledger: Ledger::default(),
         }
     }
 
