@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachSpec, Attached, Filesystem, Registry, choice};
+use underlay_attach::{AttachError, AttachSpec, Attached, Filesystem, Registry, choice, mounts};
 use underlay_config::units;
 use underlay_record::{Certificate, LatencySummary};
 use underlay_report::quantity;
@@ -105,10 +105,22 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         Some(name) => choice::choose(Some(name))?,
         None => choice::choose_for(&spec.stack, None)?,
     };
+    // What `--format` is to replace goes in the next step: whatever else is in the way is told before.
+    attachment.probe()?;
+    if spec.format {
+        spec.filesystem.map_or(Ok(()), Filesystem::probe)?;
+    }
+    match &spec.mount_point {
+        Some(mount_point) => mounts::check_empty(mount_point)?,
+        None => {
+            let places = spec.stack.volumes.iter().map(|volume| spec.mount_root.join(&volume.name));
+            places.collect::<Vec<_>>().iter().try_for_each(|place| mounts::check_empty(place))?;
+        }
+    }
     disk.begin(state)?;
     let mut attached = attachment.attach(&spec, &registry);
-    if attached.is_err() && state == State::Unfinished {
-        // There is no whole file system, so nobody has written to it.
+    if let (Err(AttachError::NoFilesystem(_)), State::Unfinished) = (&attached, state) {
+        // There is no whole file system, so nobody has written to it. Whatever else keeps it from being mounted passes.
         spec.format = true;
         attached = attachment.attach(&spec, &registry);
     }
@@ -379,8 +391,10 @@ fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {
             Ok(()) => healthy = Instant::now(),
             // After a power cut the filesystem is mounted anew: for a moment it is not there.
             Err(error) => {
-                let serves = attached.served().is_some_and(|served| served.faults().is_ok());
-                if !serves || healthy.elapsed() > REMOUNT_LIMIT {
+                let served = attached.served().filter(|served| served.faults().is_ok());
+                // One whose return stopped half-way is mounted by the next `fault … return`.
+                let waits = healthy.elapsed() <= REMOUNT_LIMIT;
+                if !served.is_some_and(|served| waits || served.has_unmounted()) {
                     return Err(error.into());
                 }
             }
