@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, page_cache};
+use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, Resource, page_cache};
 use underlay_record::Measured;
+use underlay_systems::left_elsewhere::Ledger;
 use underlay_systems::system::{Resources, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::{Client, ClientError};
 use underlay_workload::{AcknowledgedWrites, Control, RawLog, RunError, RunSpec};
@@ -99,6 +100,10 @@ impl Session {
                 groups => (groups?, None),
             },
         };
+        let ledger = match enforcement {
+            Enforcement::None => Ledger::default(),
+            Enforcement::Kernel { registry, .. } | Enforcement::Grouped { registry, .. } => ledger(registry),
+        };
         let client_groups = match (enforcement, budgets.is_empty()) {
             (Enforcement::Kernel { name, registry } | Enforcement::Grouped { name, registry }, false) => {
                 unlimited_groups(places.len(), &format!("{name}-clients"), registry)?
@@ -118,6 +123,7 @@ impl Session {
                     processors: share.as_ref().map(|share| share.cpu.cpus.iter().collect()),
                     modelled_cores: share.map(|share| share.modelled_cores),
                     client_join_files: client_groups.get(server).map(Budget::join_files).unwrap_or_default(),
+                    ledger: ledger.clone(),
                 };
                 (paths, resources)
             })
@@ -336,6 +342,17 @@ fn budgets(
 
 /// As much memory as no host has.
 const UNLIMITED_BYTES: u64 = 1 << 50;
+
+/// Places elsewhere are noted as what is made here is, so that `underlay clean` can name them.
+fn ledger(registry: &Registry) -> Ledger {
+    let registry = registry.clone();
+    Ledger::new(move |place| {
+        let resource = Resource::ElsewhereContent { place: place.to_owned() };
+        let note = registry.note(resource).map_err(|error| error.to_string())?;
+        let registry = registry.clone();
+        Ok(Box::new(move || registry.forget(note)))
+    })
+}
 
 fn unlimited_groups(count: usize, name: &str, registry: &Registry) -> Result<Vec<Budget>, AttachError> {
     let limits = Limits { memory_bytes: UNLIMITED_BYTES, cpu: None };

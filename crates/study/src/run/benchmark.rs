@@ -53,7 +53,7 @@ impl Bench {
         self.clock().enter(Part::Start);
         let _confined = self.confine(plan)?;
         let folder = self.work().join("cell");
-        let _folder = CellFolder::make(&folder)?;
+        let _folder = CellFolder::make(&folder, self.registry())?;
         check_stop(stop)?;
         observer.cell_started(plan.planned, plan.position as usize + 1);
         let begun = Instant::now();

@@ -246,7 +246,7 @@ impl Datasets {
         ));
         // Where the cells will have it: a system may write down where its directories are.
         let place = self.root.join("cell");
-        let _place = CellFolder::make(&place)?;
+        let _place = CellFolder::make(&place, &self.registry)?;
         let storages = Storages::attach(plan, None, &place, &self.registry)?;
         storages.set_pace(Pace::Immediate)?;
         let scratch = place.join(scratch_of(0));

@@ -57,7 +57,7 @@ impl Bench {
         observer.cell_started(first.planned, first.position as usize + 1);
         let _confined = self.confine(first)?;
         let folder = self.work().join("cell");
-        let _folder = CellFolder::make(&folder)?;
+        let _folder = CellFolder::make(&folder, self.registry())?;
         let storages = Storages::attach(first, None, &folder, self.registry())?;
         let mut warnings: Vec<String> = self.floor_unknown(first).into_iter().collect();
         storages.set_pace(Pace::Immediate)?;
