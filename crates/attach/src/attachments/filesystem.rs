@@ -198,6 +198,20 @@ impl Filesystem {
 mod tests {
     use super::*;
 
+    /// `mount --keep` formats an unfinished disk by this alone: a passing failure must not cost what is on it.
+    #[test]
+    fn a_passing_failure_is_not_taken_for_a_missing_file_system() {
+        let (device, place) = (Path::new("/dev/loop0"), Path::new("/mnt"));
+        let is_missing =
+            |errno| matches!(Filesystem::Xfs.refused(device, place, errno), AttachError::NoFilesystem(_));
+        assert!([Errno::INVAL, Errno::UCLEAN, Errno::BADMSG].into_iter().all(is_missing));
+        for passing in
+            [Errno::BUSY, Errno::NOMEM, Errno::IO, Errno::NODEV, Errno::PERM, Errno::NOENT, Errno::NXIO]
+        {
+            assert!(!is_missing(passing), "{passing}");
+        }
+    }
+
     #[test]
     fn a_volume_that_is_too_small_is_refused_with_what_fits() {
         let refused = Filesystem::Xfs.check_capacity("data", 100 * MIB).unwrap_err().to_string();

@@ -84,7 +84,9 @@ mod tests {
         std::fs::write(own.join("precious"), "x").unwrap();
         drop(cell);
         assert!(own.join("precious").exists());
-        let refused = CellFolder::make(&folder, &registry).err().unwrap().to_string();
+        let Err(CellError::Failed(refused)) = CellFolder::make(&folder, &registry) else {
+            panic!("the folder was taken");
+        };
         assert!(refused.contains(&format!("{} is mounted in", own.display())), "{refused}");
         unmount(own.as_path(), UnmountFlags::empty()).unwrap();
         drop(CellFolder::make(&folder, &registry).unwrap());
