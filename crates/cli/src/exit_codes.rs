@@ -6,8 +6,8 @@ use underlay_config::Diagnostics;
 
 use crate::output;
 
-/// It was finished, but with problems: a cell failed or could not run here (the records say why), operations failed, a medium is
-/// far from what it stands for.
+/// It was finished, but with problems: a cell failed, could not run here or was disturbed by hand (the records say why), operations failed, a
+/// medium is far from what it stands for.
 pub(crate) const INCOMPLETE: u8 = 1;
 /// A mistake in what the user wrote: an argument, a study, a medium.
 pub(crate) const MISTAKE: u8 = 2;

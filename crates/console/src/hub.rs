@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use underlay_record::{CellState, CellStatus, NodeState, Run, Verdict};
+use underlay_record::{CellState, NodeState, Run};
 use underlay_report::{LoadedRun, RunDirectory};
 use underlay_sync::UnsimulatedMutex;
 
@@ -215,16 +215,7 @@ fn recorded(hub: &Hub, name: &str) -> Result<HashMap<u32, CellView>, String> {
     let of = |position: usize| {
         let planned = &loaded.run.plan[position];
         let record = loaded.records.iter().find(|record| planned.is_recorded_by(record))?;
-        let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
-        let (state, reason) = match &record.status {
-            CellStatus::Completed if doubtful => (CellState::Doubtful, None),
-            CellStatus::Completed => (CellState::Completed, None),
-            CellStatus::Failed { reason } if record.skipped => (CellState::Skipped, Some(reason.clone())),
-            CellStatus::Failed { reason } => (CellState::Failed, Some(reason.clone())),
-            CellStatus::Unavailable { missing, remedy } => {
-                (CellState::Unavailable, Some(format!("{missing}; {remedy}")))
-            }
-        };
+        let (state, reason) = record.state();
         let view = CellView { state, reason, wall_s: Some(record.wall_s), began_s: None };
         Some((u32::try_from(position).ok()?, view))
     };

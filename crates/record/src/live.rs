@@ -124,6 +124,8 @@ pub enum CellState {
     Completed,
     /// Completed, and its certificate is doubtful.
     Doubtful,
+    /// Completed, and something was done to it on purpose.
+    Disturbed,
     Failed,
     Unavailable,
     /// By the user.
@@ -131,11 +133,12 @@ pub enum CellState {
 }
 
 impl CellState {
-    pub const ALL: [CellState; 7] = [
+    pub const ALL: [CellState; 8] = [
         CellState::Planned,
         CellState::Running,
         CellState::Completed,
         CellState::Doubtful,
+        CellState::Disturbed,
         CellState::Failed,
         CellState::Unavailable,
         CellState::Skipped,
@@ -146,6 +149,7 @@ impl CellState {
         match self {
             CellState::Planned => "planned",
             CellState::Running => "running",
+            CellState::Disturbed => "disturbed",
             CellState::Completed => "done",
             CellState::Doubtful => "doubtful",
             CellState::Failed => "failed",

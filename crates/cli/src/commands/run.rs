@@ -95,7 +95,7 @@ fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), Failu
 
 fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
     let directory = outcome.directory.display();
-    if outcome.completed + outcome.failed + outcome.unavailable > 0 {
+    if outcome.completed + outcome.disturbed + outcome.failed + outcome.unavailable > 0 {
         let loaded = super::load_run::load(&outcome.directory)?;
         let explained = super::predicting::explained(&loaded);
         super::report::print(&loaded, &explained);
@@ -114,6 +114,13 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
     if let Some(wall) = &outcome.wall {
         output::say(told(wall, outcome.failed + outcome.unavailable == 0));
     }
+    if outcome.disturbed > 0 {
+        let cells = quantity::plural(outcome.disturbed, "cell");
+        let (verb, pronoun) = if outcome.disturbed == 1 { ("was", "it") } else { ("were", "them") };
+        output::say(format_args!(
+            "{cells} {verb} disturbed by hand; `underlay run --resume {directory}` measures {pronoun} again"
+        ));
+    }
     if outcome.failed + outcome.unavailable > 0 {
         let lost = match (outcome.failed, outcome.unavailable) {
             (failed, 0) => format!("{} failed", quantity::plural(failed, "cell")),
@@ -123,10 +130,10 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
             }
         };
         output::say(format_args!("{lost}; `underlay run --resume {directory}` tries again"));
-        let nothing_ran = outcome.completed + outcome.failed == 0;
+        let nothing_ran = outcome.completed + outcome.disturbed + outcome.failed == 0;
         return Ok(ExitCode::from(if nothing_ran { MISSING } else { INCOMPLETE }));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if outcome.disturbed > 0 { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS })
 }
 
 /// An estimate that is further off than this was no help.

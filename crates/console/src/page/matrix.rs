@@ -77,6 +77,7 @@ fn chip(hub: &Hub, run: &FollowedRun, position: u32, planned: &PlannedCell) -> M
         state,
         CellState::Completed
             | CellState::Doubtful
+            | CellState::Disturbed
             | CellState::Failed
             | CellState::Unavailable
             | CellState::Skipped
@@ -128,6 +129,7 @@ fn mark_of(state: CellState) -> &'static str {
         CellState::Running => "▶",
         CellState::Completed => "✓",
         CellState::Doubtful => "!",
+        CellState::Disturbed => "⚡",
         CellState::Failed => "✗",
         CellState::Unavailable => "–",
         CellState::Skipped => "»",
@@ -140,6 +142,7 @@ pub(crate) fn class_of(state: CellState) -> &'static str {
         CellState::Running => "running",
         CellState::Completed => "completed",
         CellState::Doubtful => "doubtful",
+        CellState::Disturbed => "disturbed",
         CellState::Failed => "failed",
         CellState::Unavailable => "unavailable",
         CellState::Skipped => "skipped",

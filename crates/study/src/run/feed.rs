@@ -12,8 +12,8 @@ use underlay_attach::registry::ProcessId;
 use underlay_files::Folder;
 use underlay_record::live::{FEED_VERSION, MAX_FEED_BYTES, MAX_FEED_LINE_BYTES};
 use underlay_record::{
-    CellEnd, CellState, CellStatus, DeviceId, FeedEntry, FeedLine, LiveLoad, LiveSample, NodeEventRecord,
-    PlannedCell, RunRecord, Verdict,
+    CellEnd, DeviceId, FeedEntry, FeedLine, LiveLoad, LiveSample, NodeEventRecord,
+    PlannedCell, RunRecord,
 };
 use underlay_sync::{Condvar, Mutex};
 
@@ -112,8 +112,8 @@ impl<'a> Feed<'a> {
     /// The last line.
     pub(super) fn ended(&self, outcome: &Result<RunOutcome, RunError>) {
         self.entry(&match outcome {
-            Ok(RunOutcome { completed, failed, unavailable, left, .. }) => FeedEntry::Ended {
-                completed: *completed,
+            Ok(RunOutcome { completed, disturbed, failed, unavailable, left, .. }) => FeedEntry::Ended {
+                completed: completed + disturbed,
                 failed: *failed,
                 unavailable: *unavailable,
                 left: *left,
@@ -309,16 +309,7 @@ impl Observer for Feed<'_> {
     }
 
     fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration) {
-        let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
-        let (state, reason) = match &record.status {
-            CellStatus::Completed if doubtful => (CellState::Doubtful, None),
-            CellStatus::Completed => (CellState::Completed, None),
-            CellStatus::Failed { reason } if record.skipped => (CellState::Skipped, Some(reason.clone())),
-            CellStatus::Failed { reason } => (CellState::Failed, Some(reason.clone())),
-            CellStatus::Unavailable { missing, remedy } => {
-                (CellState::Unavailable, Some(format!("{missing}; {remedy}")))
-            }
-        };
+        let (state, reason) = record.state();
         {
             let end = CellEnd {
                 position: record.position,

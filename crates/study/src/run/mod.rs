@@ -91,6 +91,8 @@ pub struct RunOptions {
 pub struct RunOutcome {
     pub directory: PathBuf,
     pub completed: usize,
+    /// Measured, and disturbed by hand: a resumed run measures them again.
+    pub disturbed: usize,
     pub failed: usize,
     pub unavailable: usize,
     /// Cells that were not run because the user stopped it.
