@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_record::{Histogram, disturbance, read, soundness};
+use underlay_record::{CellState, Histogram, disturbance, read, soundness};
 
 fuzz_target!(|text: &str| {
     if let Ok(histogram) = Histogram::decode(text) {
@@ -20,6 +20,6 @@ fuzz_target!(|text: &str| {
         let records = [&record, &record];
         let (counted, left_out) = disturbance::least_disturbed(&records);
         assert_eq!(counted.len() + left_out.len(), records.len());
-        let _ = (record.state(), soundness::of_cell(&records));
+        let _ = (CellState::of_record(&record), record.reason(), soundness::of_cell(&records));
     }
 });

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_record::{CellStatus, PlannedCell, RunRecord};
 use underlay_report::quantity;
 use underlay_study::run::{Live, Observer};
@@ -83,7 +84,9 @@ impl State {
 
     fn say(&self, line: &str) {
         if self.interactive {
-            let _ = self.lines.println(harmless(&output::without_error_numbers(line)));
+            // The bars cut what is longer than a line.
+            let text = output::paragraph(&output::without_error_numbers(line));
+            let _ = self.lines.println(harmless(&text));
         } else {
             output::say(line);
         }
@@ -203,10 +206,13 @@ impl Observer for Terminal {
                     mark
                 )
             }
-            (CellStatus::Failed { .. }, _) if record.skipped => format!("{head}: skipped"),
             (CellStatus::Failed { reason }, _) => format!("{head}: FAILED: {reason}"),
             (CellStatus::Unavailable { missing, remedy }, _) => {
                 format!("{head}: cannot run here: {missing}; {remedy}")
+            }
+            (CellStatus::Skipped { failure: None }, _) => format!("{head}: {SKIPPED_ON_COMMAND}"),
+            (CellStatus::Skipped { failure: Some(told) }, _) => {
+                format!("{head}: {SKIPPED_ON_COMMAND}, after it had failed: {told}")
             }
             (CellStatus::Completed, None) => format!("{head}: no figures"),
         });

@@ -107,7 +107,7 @@ fn ask(running: &dyn Running, run: &str) -> Result<f64, String> {
         duration: Duration::from_secs(1),
         warmup: Duration::ZERO,
     };
-    let taken = running.run_benchmark(&request, &|| true).unwrap().map_err(|error| error.to_string())?;
+    let taken = running.run_benchmark(&request, &|_| true).unwrap().map_err(|error| error.to_string())?;
     Ok(taken.figures[0].value)
 }
 

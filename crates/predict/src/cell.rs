@@ -284,10 +284,9 @@ impl Raw {
             true => Asked::of_devices(record),
             false => Asked::of_volumes(record, fronts)?,
         };
-        let cpu_us = record
-            .cpu
-            .as_ref()
-            .map_or(0.0, |cpu| cpu.used_cpus * measured.wall_s * 1e6 / measured.operations as f64);
+        let cpu_us = record.cpu.as_ref().map_or(0.0, |cpu| {
+            cpu.used_at_reference_cpus() * measured.wall_s * 1e6 / measured.operations as f64
+        });
         let busy = record
             .devices
             .iter()

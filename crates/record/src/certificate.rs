@@ -29,6 +29,9 @@ impl Verdict {
     }
 }
 
+/// The name of the check whether the workload used the storage under test at all. Where it failed, nothing follows about any storage.
+pub const STORAGE_USED: &str = "storage used";
+
 /// One thing that was checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {

@@ -28,6 +28,7 @@ pub mod node;
 pub mod node_event;
 pub mod parts;
 pub mod path;
+pub mod pauses;
 pub mod read;
 pub mod read_back;
 pub mod run;
@@ -61,8 +62,8 @@ pub use job::{DirectoryUse, JobRecord, StageRecord, StoreRequests, TaskTime};
 pub use label::thousands_apart;
 pub use latency_buckets::{LatencyBuckets, SparseBuckets};
 pub use live::{
-    CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveLoad, LiveSample,
-    LiveService, LiveWorker, ServiceMoment,
+    CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveFigure, LiveLoad,
+    LiveSample, LiveService, LiveWorker, ServiceMoment,
 };
 pub use machine::Machine;
 pub use measured::{BesideMeasured, Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
@@ -72,6 +73,7 @@ pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeShard, NodeSta
 pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};
 pub use parts::{DirectoryPart, KeptPart, PartsRecord, ServerPart};
 pub use path::{PathRecord, PathWait};
+pub use pauses::{PauseRecord, Pauses, StoppedProcess};
 pub use read::ReadError;
 pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
 pub use run::{

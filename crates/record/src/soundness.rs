@@ -6,7 +6,6 @@ use serde::Serialize;
 use crate::cell::{CellStatus, RunRecord};
 use crate::certificate::Verdict;
 use crate::disturbance::{self, DisturbedBy};
-use crate::live::CellState;
 use crate::steadiness::{self, Unsteady};
 
 /// Why nothing is to be concluded from a cell.
@@ -42,21 +41,9 @@ impl RunRecord {
         self.certificate.as_ref().is_some_and(|certificate| certificate.is_doubtful())
     }
 
-    /// How the cell is listed, and why where it has no figures that count.
-    pub fn state(&self) -> (CellState, Option<String>) {
-        match &self.status {
-            CellStatus::Completed => match self.disturbed_by() {
-                Some(DisturbedBy::Hand) => (CellState::Disturbed, Some(self.disturbances_in_words())),
-                _ if self.is_doubtful() => (CellState::Doubtful, None),
-                Some(DisturbedBy::Study) => (CellState::Disturbed, Some(self.disturbances_in_words())),
-                None => (CellState::Completed, None),
-            },
-            CellStatus::Failed { reason } if self.skipped => (CellState::Skipped, Some(reason.clone())),
-            CellStatus::Failed { reason } => (CellState::Failed, Some(reason.clone())),
-            CellStatus::Unavailable { missing, remedy } => {
-                (CellState::Unavailable, Some(format!("{missing}; {remedy}")))
-            }
-        }
+    /// Why the cell has no figures, or what was done to those that it has.
+    pub fn reason(&self) -> Option<String> {
+        self.status.reason().or_else(|| self.disturbed_by().map(|_| self.disturbances_in_words()))
     }
 
     pub fn disturbances_in_words(&self) -> String {

@@ -253,9 +253,9 @@ fn in_use(number: u32) -> AttachError {
     let device = PathBuf::from(format!("/dev/loop{number}"));
     let holders = crate::machine::processes::holders(&device);
     let mut who: Vec<String> = holders.iter().map(ToString::to_string).collect();
-    who.extend(crate::machine::processes::mounted_elsewhere(&device));
+    who.extend(crate::machine::processes::mounted_elsewhere(&device).iter().map(ToString::to_string));
     let who = match who.is_empty() {
-        true => "nobody can tell by whom".to_owned(),
+        true => "no process that this one may see holds it".to_owned(),
         false => who.join("; "),
     };
     AttachError::InUse(format!("{} is still in use and was not cleared: {who}", device.display()))

@@ -21,7 +21,7 @@ use crate::machine::error::AttachError;
 use crate::machine::mounts;
 use crate::machine::processes::{self, ProcessId};
 use crate::serving::daemon::control::{Command, Reply, VolumeInfo};
-use crate::serving::daemon::{DaemonConfig, Transport};
+use crate::serving::daemon::{DaemonConfig, NO_FILESYSTEM, Transport};
 use crate::serving::ublk;
 use crate::undo::registry::{Note, Registry, Resource};
 
@@ -247,7 +247,11 @@ impl DaemonProcess {
                 }
             }
             if let Some(status) = self.exit_status() {
-                return Err(self.with_log(format!("the device daemon ended at its start ({status})")));
+                let ended = self.with_log(format!("the device daemon ended at its start ({status})"));
+                return Err(match status.code() == Some(i32::from(NO_FILESYSTEM)) {
+                    true => AttachError::NoFilesystem(ended.to_string()),
+                    false => ended,
+                });
             }
             if Instant::now() >= deadline {
                 let limit_s = START_LIMIT.as_secs();

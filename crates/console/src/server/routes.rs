@@ -88,6 +88,9 @@ struct Shown {
 async fn run(State(shared): Of, Path(name): Path<String>, Query(shown): Query<Shown>) -> Answer {
     let span = shown.span.as_deref().and_then(Span::of).unwrap_or_default();
     at_leisure(shared, move |shared| {
+        if shared.hub.is_about_to_begin(&name) {
+            return Ok(answer::html(page::about_to_begin(&name)));
+        }
         shared.hub.with(&name, |run| answer::html(page::run(&shared.hub, run, span)))
     })
     .await
@@ -100,7 +103,19 @@ fn rendered(shared: &Shared, name: &str) -> Result<String, String> {
 }
 
 async fn report(State(shared): Of, Path(name): Path<String>) -> Answer {
-    at_leisure(shared, move |shared| Ok(answer::report(rendered(shared, &name)?))).await
+    at_leisure(shared, move |shared| Ok(answer::report(without_scripts(rendered(shared, &name)?)))).await
+}
+
+/// A report as it is served has no origin, in which no script runs: a browser would tell that for each. What it says is escaped, so that this is
+/// all of them.
+fn without_scripts(mut page: String) -> String {
+    const END: &str = "</script>";
+    while let Some(from) = page.find("<script>")
+        && let Some(length) = page[from..].find(END)
+    {
+        page.replace_range(from..from + length + END.len(), "");
+    }
+    page
 }
 
 /// The report with what was seen while it ran: a file that needs nothing but itself.
@@ -161,6 +176,7 @@ fn two_runs(query: &[(String, String)]) -> Result<(String, String), String> {
     match names.as_slice() {
         // The list has the newest first.
         [newer, older] => Ok(((*older).clone(), (*newer).clone())),
+        [_] => Err("mark two runs to compare them: one is marked".to_owned()),
         others => Err(format!("mark two runs to compare them: {} are marked", others.len())),
     }
 }
@@ -172,7 +188,7 @@ async fn compare(State(shared): Of, Query(query): Pairs) -> Answer {
         let (a, b) = two_runs(&query)?;
         let (loaded_a, loaded_b) = (shared.hub.load(&a)?, shared.hub.load(&b)?);
         let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
-        Ok(answer::report(underlay_report::html::ab::render(&compared)))
+        Ok(answer::report(without_scripts(underlay_report::html::ab::render(&compared))))
     })
     .await
 }
@@ -248,7 +264,7 @@ async fn prometheus(State(shared): Of) -> Answer {
 
 async fn api_runs(State(shared): Of, Query(Words { q }): Query<Words>) -> Answer {
     at_leisure(shared, move |shared| {
-        let found: Vec<_> = shared.hub.list().into_iter().filter(|run| run.matches(&q)).collect();
+        let found: Vec<_> = shared.hub.list(None).into_iter().filter(|run| run.matches(&q)).collect();
         Ok(answer::json(&found))
     })
     .await

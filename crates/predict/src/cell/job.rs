@@ -122,8 +122,10 @@ impl Raw {
             return Err(refused("its duration is one that no run has".to_owned()));
         }
         let operations = throughput_per_s * benchmark.duration_s;
-        let cpu_us =
-            record.cpu.as_ref().map_or(0.0, |cpu| cpu.used_cpus * benchmark.wall_s * 1e6 / operations);
+        let cpu_us = record
+            .cpu
+            .as_ref()
+            .map_or(0.0, |cpu| cpu.used_at_reference_cpus() * benchmark.wall_s * 1e6 / operations);
         let busy = record
             .devices
             .iter()

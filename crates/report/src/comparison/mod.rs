@@ -91,6 +91,11 @@ pub enum Outcome {
     Disturbed {
         reason: String,
     },
+    /// The user skipped it.
+    Skipped {
+        /// What had gone wrong a moment before, if anything had.
+        failure: Option<String>,
+    },
     /// No repetition is on record yet.
     Pending,
 }
@@ -441,6 +446,11 @@ fn outcome(records: &[&RunRecord], disturbed: &[&RunRecord]) -> Outcome {
             CellStatus::Failed { reason } => return Outcome::Failed { reason: reason.clone() },
             CellStatus::Unavailable { missing, remedy } => {
                 outcome = Outcome::Unavailable { missing: missing.clone(), remedy: remedy.clone() };
+            }
+            CellStatus::Skipped { failure } => {
+                if matches!(outcome, Outcome::Pending) {
+                    outcome = Outcome::Skipped { failure: failure.clone() };
+                }
             }
             CellStatus::Completed => {
                 let reason = match (&record.job, &record.benchmark) {

@@ -3,7 +3,8 @@
 mod benchmarks;
 mod jobs;
 
-use underlay_record::{DeviceTotals, DisturbedBy};
+use underlay_record::certificate::STORAGE_USED;
+use underlay_record::{Certificate, DeviceTotals, DisturbedBy};
 
 use crate::comparison::{Comparison, Figures, Outcome, Row, system_title};
 use crate::load::LoadedRun;
@@ -68,6 +69,11 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
     if lost > 0 {
         text.push(format!("{} could not be measured.", quantity::plural(lost, "cell")));
     }
+    let skipped = comparison.cells().filter(|result| matches!(result.outcome, Outcome::Skipped { .. })).count();
+    if skipped > 0 {
+        let were = if skipped == 1 { "was" } else { "were" };
+        text.push(format!("{} {were} skipped on command.", quantity::plural(skipped, "cell")));
+    }
     if loaded.is_partial() {
         let (finished, planned) = (loaded.finished(), loaded.planned());
         text.push(format!("So far {finished} of {planned} repetitions have been recorded."));
@@ -102,7 +108,21 @@ fn no_device_was_used(rows: &[&Row]) -> bool {
         })
 }
 
+/// Whether a workload of these was found to have worked beside the storage under test.
+fn storage_was_not_used(rows: &[&Row]) -> bool {
+    let records = rows.iter().flat_map(|row| row.cells.iter().flatten()).flat_map(|cell| &cell.records);
+    let mut failed = records.filter_map(|record| record.certificate.as_ref()).flat_map(Certificate::failed);
+    failed.any(|check| check.name == STORAGE_USED)
+}
+
 fn about_system(comparison: &Comparison, system: &str) -> String {
+    let of_system: Vec<&Row> = comparison.rows.iter().filter(|row| row.system == system).collect();
+    if storage_was_not_used(&of_system) {
+        return format!(
+            "On {}, the workload did not use the storage under test, so nothing can be said of any.",
+            system_title(system)
+        );
+    }
     if comparison.jobs().any(|row| row.system == system) {
         return jobs::about_system(comparison, system);
     }

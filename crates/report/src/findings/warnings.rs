@@ -167,6 +167,7 @@ fn about_inputs(comparison: &Comparison, result: &CellResult, name: &str, found:
 
 /// What brings the figures of a cell back that somebody disturbed.
 const MEASURE_AGAIN: &str = "`underlay run --resume` measures it again";
+const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was skipped";
 
 fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
     match &result.outcome {
@@ -184,6 +185,11 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
             let text = format!("Disturbed by hand, and left out: {reason}");
             found.add(Warning::note(text).remedy(MEASURE_AGAIN).of(name).reason());
         }
+        Outcome::Skipped { failure } => {
+            let told = failure.as_ref().map_or_else(String::new, |told| format!(", after it had failed: {told}"));
+            let text = format!("Skipped on command{told}");
+            found.add(Warning::note(text).remedy(MEASURES_SKIPPED).of(name).reason());
+        }
         Outcome::Pending => {}
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
             for record in &result.disturbed {
@@ -195,9 +201,17 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
                 found.add(Warning::note(text).remedy(MEASURE_AGAIN).of(name));
             }
             for record in &result.records {
-                if let CellStatus::Failed { reason } = &record.status {
-                    let text = format!("Repetition {} failed and is left out: {reason}", record.repetition);
-                    found.add(Warning::note(text).of(name));
+                let number = record.repetition;
+                match &record.status {
+                    CellStatus::Failed { reason } => {
+                        let text = format!("Repetition {number} failed and is left out: {reason}");
+                        found.add(Warning::note(text).of(name));
+                    }
+                    CellStatus::Skipped { .. } => {
+                        let text = format!("Repetition {number} was skipped on command");
+                        found.add(Warning::note(text).remedy(MEASURES_SKIPPED).of(name));
+                    }
+                    CellStatus::Completed | CellStatus::Unavailable { .. } => {}
                 }
             }
         }

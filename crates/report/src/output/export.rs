@@ -288,6 +288,9 @@ fn cell_export(
         Outcome::Failed { reason } => ("failed", Some(reason.clone())),
         Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
         Outcome::Disturbed { reason } => ("disturbed", Some(reason.clone())),
+        Outcome::Skipped { .. } => {
+            ("skipped", result.records.iter().find_map(|record| record.status.reason()))
+        }
         Outcome::Pending => ("pending", None),
     };
     let latency = |pick: fn(&Figures) -> Option<Estimate>| figures.and_then(pick);

@@ -18,6 +18,7 @@ mod steps;
 use comfy_table::CellAlignment;
 use layout::{Layout, Paint, Style};
 pub use layout::{fitted, wrap};
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_record::{Explained, ReferenceTable, Verdict};
 
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
@@ -153,8 +154,11 @@ fn reason_not_measured(result: &CellResult) -> Option<String> {
         Outcome::Failed { reason } => Some(format!("failed: {reason}")),
         Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
         Outcome::Disturbed { reason } => Some(format!("disturbed by hand, and left out: {reason}")),
+        Outcome::Skipped { failure: Some(told) } => {
+            Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {told}"))
+        }
         // The table says so.
-        Outcome::Pending => None,
+        Outcome::Skipped { failure: None } | Outcome::Pending => None,
     }
 }
 
@@ -290,6 +294,7 @@ fn state_of(outcome: &Outcome) -> &'static str {
         Outcome::Failed { .. } => "failed",
         Outcome::Unavailable { .. } => "unavailable",
         Outcome::Disturbed { .. } => "disturbed",
+        Outcome::Skipped { .. } => "skipped",
         _ => "not yet",
     }
 }

@@ -245,10 +245,12 @@ fn medium(
             date: identity.date.clone(),
             source: if identity.price_usd.is_some() { PRICE.into() } else { UNKNOWN.into() },
             estimate: identity.price_usd.is_none(),
+            rent: None,
         },
         sources: BTreeMap::new(),
         published: medium_file::published(profile, &model),
         model,
+        volume: None,
         tail: None,
     };
     medium.sources = medium_file::sources(&medium, identity);

@@ -93,6 +93,9 @@ pub struct RemoteSpec {
     /// How long a lost connection is looked for before requests fail, in seconds.
     #[serde(default = "remote_loss_timeout_s")]
     pub loss_timeout_s: u32,
+    /// It is refused where it holds anything: it was found blank, and is about to be formatted.
+    #[serde(default)]
+    pub must_be_blank: bool,
 }
 
 fn remote_queues() -> u16 {
@@ -128,6 +131,7 @@ impl RemoteSpec {
             data_digest: false,
             secrets: SecretPlaces::default(),
             loss_timeout_s: remote_loss_timeout_s(),
+            must_be_blank: false,
         }
     }
 

@@ -36,6 +36,31 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
+    /// Makes a directory for a new run: `path`, or where another run has that, the first of `path-2`, `path-3` ... that is free.
+    /// Two runs of one study may start in the same second.
+    ///
+    /// # Errors
+    /// When none of them is free, or the first that is can't be made.
+    pub fn create_beside_others(path: &Path) -> Result<Self, RunError> {
+        const MAX_RUNS: u32 = 100;
+        let numbered = |number: u32| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!("-{number}"));
+            PathBuf::from(name)
+        };
+        let mut refused = None;
+        for candidate in std::iter::once(path.to_owned()).chain((2..=MAX_RUNS).map(numbered)) {
+            let is_new = candidate.symlink_metadata().is_err();
+            match RunDirectory::create(&candidate) {
+                Ok(directory) => return Ok(directory),
+                // Where nothing stood there before and nothing stands there now, no other run is the reason.
+                Err(error) if is_new && candidate.symlink_metadata().is_err() => return Err(error),
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(refused.unwrap_or_else(|| RunError::Failed(format!("{} is not free", path.display()))))
+    }
+
     /// Makes a directory for a new run. `path` must be absent or empty.
     ///
     /// # Errors
@@ -320,6 +345,25 @@ mod tests {
         let theirs = folder.file(LOCK).unwrap();
         assert!(!folder.holds(LOCK, &opened));
         assert!(folder.holds(LOCK, &theirs));
+    }
+
+    #[test]
+    fn runs_that_start_in_the_same_second_have_a_directory_each() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("runs/tiny-20261129-045024");
+        let first = RunDirectory::create_beside_others(&path).unwrap();
+        let second = RunDirectory::create_beside_others(&path).unwrap();
+        assert_eq!(first.path(), path);
+        assert_eq!(second.path(), scratch.path().join("runs/tiny-20261129-045024-2"));
+        // One that has ended keeps its directory, and what is no run is left alone.
+        drop(second);
+        fs::write(path.with_file_name("tiny-20261129-045024-2").join(HEAD), "{}").unwrap();
+        fs::write(path.with_file_name("tiny-20261129-045024-3"), "a file").unwrap();
+        let fourth = RunDirectory::create_beside_others(&path).unwrap();
+        assert_eq!(fourth.path(), scratch.path().join("runs/tiny-20261129-045024-4"));
+        fourth.give_up();
+        first.give_up();
+        assert!(!path.exists() && path.with_file_name("tiny-20261129-045024-3").is_file());
     }
 
     #[test]

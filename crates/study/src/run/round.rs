@@ -18,9 +18,6 @@ use crate::estimate;
 use crate::plan;
 use crate::spec::Study;
 
-/// Of a cell that the user skipped.
-const SKIPPED: &str = "skipped on command; `underlay run --resume` measures it";
-
 /// How a round ended.
 pub(super) enum Ended {
     Done(RunOutcome),
@@ -175,7 +172,8 @@ impl CellRecorder<'_> {
         let left_before = self.left;
         // Raised for everything, or for these cells alone.
         let wishes = self.wishes;
-        let ended = match (wishes.begin(plans.iter().map(|plan| plan.position)), plans) {
+        let is_skipped_at_once = wishes.begin(plans.iter().map(|plan| plan.position));
+        let ended = match (is_skipped_at_once, plans) {
             (true, _) => Err(CellError::Interrupted),
             (false, [only]) if only.job.is_none() => self.measure(bench, only, datasets, wishes.halt()),
             (false, jobs) => self.run_jobs(bench, jobs, wishes.halt()),
@@ -186,14 +184,13 @@ impl CellRecorder<'_> {
         let status = match ended {
             Ok(()) => return ControlFlow::Continue(()),
             Err(error) if skipped && self.broken.is_none() && self.too_fast.is_none() => {
-                let reason = match error {
-                    // It may have failed by itself a moment before.
-                    CellError::Failed(told) | CellError::NoRate { reason: told, .. } => {
-                        format!("{SKIPPED}\nit had ended by: {told}")
-                    }
-                    CellError::Interrupted | CellError::Unavailable { .. } => SKIPPED.to_owned(),
-                };
-                CellStatus::Failed { reason }
+                CellStatus::Skipped {
+                    failure: match error {
+                        // It may have failed by itself a moment before.
+                        CellError::Failed(told) | CellError::NoRate { reason: told, .. } => Some(told),
+                        CellError::Interrupted | CellError::Unavailable { .. } => None,
+                    },
+                }
             }
             // Not recorded, so that a resumed run does this cell again.
             Err(CellError::Interrupted) => return ControlFlow::Break(()),
@@ -209,10 +206,11 @@ impl CellRecorder<'_> {
         // Jobs of the group that have a record keep it; the failure is that of the rest.
         let recorded = left_before - self.left;
         for plan in plans.iter().skip(recorded) {
-            let mut record = bench.record(plan, status.clone(), self.begun.elapsed());
+            // What never began took no time.
+            let wall = if is_skipped_at_once { Duration::ZERO } else { self.begun.elapsed() };
+            let mut record = bench.record(plan, status.clone(), wall);
             record.search = searched.take();
-            record.skipped = skipped;
-            record.wall = Some(bench.clock().of_cell());
+            record.wall = (!is_skipped_at_once).then(|| bench.clock().of_cell());
             if self.keep(plan, &record).is_err() {
                 return ControlFlow::Break(());
             }
@@ -309,9 +307,13 @@ impl CellRecorder<'_> {
             CellStatus::Completed => self.outcome.completed += 1,
             CellStatus::Failed { .. } => self.outcome.failed += 1,
             CellStatus::Unavailable { .. } => self.outcome.unavailable += 1,
+            CellStatus::Skipped { .. } => self.outcome.skipped += 1,
         }
         self.left -= 1;
-        self.pace.took(self.begun.elapsed());
+        // A cell that was cut short says nothing of how long the next one takes.
+        if !matches!(record.status, CellStatus::Skipped { .. }) {
+            self.pace.took(self.begun.elapsed());
+        }
         self.begun = Instant::now();
         self.observer.cell_ended(plan.planned, record, self.pace.remaining(self.left));
         Ok(())

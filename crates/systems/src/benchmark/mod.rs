@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use underlay_record::{Better, Dilation};
 
-pub use reading::{Texts, check, check_mark, figures_of, marks_of};
+pub use reading::{LatestValue, Texts, check, check_mark, figures_of, marks_of};
 
 /// What a study says of a benchmark.
 #[derive(Clone, Debug, PartialEq)]

@@ -225,6 +225,24 @@ fn progress(pattern: &str, text: &str) -> Result<Vec<FigureSample>, String> {
     }
 }
 
+/// The value that a pattern of progress matched last.
+pub struct LatestValue(Regex);
+
+impl LatestValue {
+    /// Nothing for what is no pattern.
+    pub fn of(pattern: &str) -> Option<LatestValue> {
+        regex(pattern).ok().map(LatestValue)
+    }
+
+    /// In the whole lines of a text that still grows.
+    pub fn in_text(&self, text: &str) -> Option<f64> {
+        let text = &text[..text.rfind('\n')? + 1];
+        let found = self.0.captures_iter(text).last()?;
+        let value = found.name("value").or_else(|| found.get(1))?;
+        number_at(text, value.range(), whole(&found)).ok().filter(|value| value.abs() <= MAX_VALUE)
+    }
+}
+
 fn percentiles(pattern: &str, text: &str) -> Result<Vec<(String, f64)>, String> {
     let mut all: Vec<(String, f64)> = Vec::new();
     for found in regex(pattern)?.captures_iter(text) {

@@ -14,14 +14,17 @@ use super::foreign_files::{LOGS, read_below, tail, texts_in};
 use super::ground::{Belongs, Ended, Ground};
 use super::identity::write_file;
 use super::placeholders::{Values, fill_plain};
+use super::progress::Follower;
 use crate::benchmark::{Texts, figures_of, marks_of};
 use crate::child::Child;
-use crate::system::{BenchmarkRequest, CommandWatch, LoadRequest, Running, SystemError};
+use crate::system::{BenchmarkRequest, BenchmarkWatch, CommandWatch, LoadRequest, Running, SystemError};
 
 /// A program has so long to end once it has been asked.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a program's processes may still be there after `stop` has ended well.
 const FADE_LIMIT: Duration = Duration::from_secs(5);
+/// The command that measures, in the names of logs.
+const BENCHMARK: &str = "benchmark";
 const MAX_FIGURES: usize = 1000;
 const MAX_LOGS: usize = 50;
 /// So much of the end of each log is kept.
@@ -174,7 +177,7 @@ impl Running for Program {
     fn run_benchmark(
         &self,
         benchmark: &BenchmarkRequest,
-        watch: CommandWatch<'_>,
+        watch: BenchmarkWatch<'_>,
     ) -> Option<Result<BenchmarkRecord, SystemError>> {
         Some(self.measure(benchmark, watch))
     }
@@ -246,7 +249,7 @@ impl Program {
     fn measure(
         &self,
         benchmark: &BenchmarkRequest,
-        watch: CommandWatch<'_>,
+        watch: BenchmarkWatch<'_>,
     ) -> Result<BenchmarkRecord, SystemError> {
         let failed = |problem: String| SystemError::failed(NAME, "running its benchmark", problem);
         let plan = &benchmark.plan;
@@ -265,7 +268,9 @@ impl Program {
         }
         let in_budget = plan.in_budget.unwrap_or(!self.has_program());
         let belongs = if in_budget { Belongs::System } else { Belongs::Client };
-        let ended = self.ground.run("benchmark", &plan.run, &values, belongs, plan.limit, watch)?;
+        let follower = Follower::of(&plan.figures, &self.ground.outputs, BENCHMARK);
+        let followed = || watch(follower.latest());
+        let ended = self.ground.run(BENCHMARK, &plan.run, &values, belongs, plan.limit, &followed)?;
         let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
         let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
         let printed =

@@ -12,6 +12,7 @@
 //! | `{"command":"return","device":"ssd-sata.0"}` | `{"reply":"done"}` | a vanished device is there again |
 //! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
 //! | `{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}` | `{"reply":"power-cut","survived":3,"torn":1,"lost":9}` | all named devices, or all there are, lose power in one instant; the numbers are of unflushed writes |
+//! | `{"command":"check-power-on"}` | `{"reply":"done"}` | `power-on` would be obeyed now; nothing changes |
 //! | `{"command":"power-on"}` | `{"reply":"done"}` | power is back everywhere |
 //! | the same with `"by":"study"` | the same | the record says that the study asked for it; without, that it was done by hand |
 //! | `{"command":"layers"}` | `{"reply":"layers","layers":[…]}` | one `LayerActivity` for each layer that counts or keeps something |
@@ -98,6 +99,7 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "DisturbedBy::is_hand")]
         by: DisturbedBy,
     },
+    CheckPowerOn,
     PathTimes,
     SetPath {
         path: PathCost,
@@ -229,6 +231,9 @@ impl Service {
                 }
             }
             Command::Faults => return Reply::Faults { devices: self.stack.faults() },
+            Command::CheckPowerOn => {
+                return self.stack.check_restart().map_or_else(failed, |()| Reply::Done);
+            }
             Command::PowerOn { by } => match self.stack.check_restart() {
                 Ok(()) => drop(self.stack.restore_power_by(by)),
                 Err(error) => return failed(error),
@@ -327,6 +332,7 @@ mod tests {
                 by: DisturbedBy::Hand
             })
         );
+        assert_eq!(parse(br#"{"command":"check-power-on"}"#), Ok(Command::CheckPowerOn));
         assert_eq!(parse(br#"{"command":"power-on"}"#), Ok(Command::PowerOn { by: DisturbedBy::Hand }));
         assert_eq!(parse(br#"{"command":"path-times"}"#), Ok(Command::PathTimes));
         let path = PathCost { fixed_us: 30.0, mib_us: 200.0 };

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use underlay_record::Verdict;
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 
 use super::{Page, prose, swatch};
 use crate::cell::benchmark::BenchmarkFigures;
@@ -242,12 +243,17 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
     }
 }
 
+fn earlier_failure(told: Option<&str>) -> String {
+    told.map_or_else(String::new, |told| format!("It had failed before: {told}"))
+}
+
 /// What stands in the place of figures that there are none of.
 pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
         Outcome::Failed { reason } => ("failed", reason.clone()),
         Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
         Outcome::Disturbed { reason } => ("disturbed by hand", reason.clone()),
+        Outcome::Skipped { failure } => (SKIPPED_ON_COMMAND, earlier_failure(failure.as_deref())),
         Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
             ("not measured yet", String::new())
         }
