@@ -117,10 +117,10 @@ impl Recorded {
 
 /// Nothing where there is no record, or one that was left from before the run began again in slower motion.
 fn view(directory: &Path, run: &Run, planned: &PlannedCell) -> Option<CellView> {
-    match RunDirectory::record(directory, planned) {
+    match RunDirectory::record(directory, run, planned) {
         Ok(Some(record)) if record.scale == run.scale => Some(CellView {
             state: CellState::of_record(&record),
-            reason: record.status.reason(),
+            reason: record.reason(),
             wall_s: Some(record.wall_s).filter(|wall_s| *wall_s > 0.0),
             ..CellView::default()
         }),

@@ -9,6 +9,7 @@ pub mod cell;
 pub mod certificate;
 pub mod cpu;
 pub mod devices;
+pub mod disturbance;
 pub mod explained;
 pub mod frontier;
 pub mod histogram;
@@ -33,6 +34,9 @@ pub mod read_back;
 pub mod run;
 mod schema1;
 pub mod search;
+pub mod soundness;
+pub mod statistics;
+pub mod steadiness;
 pub mod topology;
 pub mod wall;
 
@@ -45,8 +49,10 @@ pub use cell::{
 pub use certificate::{Certificate, Check, Verdict};
 pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};
 pub use devices::{
-    DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
+    DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, EarlierFault, FaultRecord,
+    LayerActivity, Wear,
 };
+pub use disturbance::{Disturbance, DisturbedBy};
 pub use explained::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
 pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
 pub use inputs::{Covered, DeviceInputs, EstimateShare, InputCertificate, InputVerdict, Unknown};
@@ -74,6 +80,8 @@ pub use run::{
     Claim, ClaimCheck, DevicePrice, Expectation, Figure, Limit, PlannedCell, ReferenceTable, Run, Shortened,
 };
 pub use search::{SearchRecord, SearchStep};
+pub use soundness::Unsound;
+pub use steadiness::{Unsteady, WarmUp};
 pub use topology::{CopyRecord, ShardRecord, TopologyRecord};
 pub use wall::{WallParts, WallRecord};
 

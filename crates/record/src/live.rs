@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{CellStatus, RunRecord, StorageRecord};
-use crate::certificate::Verdict;
 use crate::devices::{DeviceId, DeviceTotals};
+use crate::disturbance::DisturbedBy;
 use crate::latency_buckets::SparseBuckets;
 use crate::node_event::NodeEventRecord;
 use crate::parts::PartsRecord;
@@ -134,6 +134,8 @@ pub enum CellState {
     Completed,
     /// Completed, and its certificate is doubtful.
     Doubtful,
+    /// Completed, and something was done to it on purpose.
+    Disturbed,
     Failed,
     Unavailable,
     /// By the user.
@@ -143,27 +145,30 @@ pub enum CellState {
 }
 
 impl CellState {
-    pub const ALL: [CellState; 8] = [
+    pub const ALL: [CellState; 9] = [
         CellState::Planned,
         CellState::Running,
         CellState::Completed,
         CellState::Doubtful,
+        CellState::Disturbed,
         CellState::Failed,
         CellState::Unavailable,
         CellState::Skipped,
         CellState::Unreadable,
     ];
 
-    /// The state that a record says its cell is in.
+    /// The state that a record says its cell is in. What somebody did by hand goes before doubts, and those before what the study asked for.
     pub fn of_record(record: &RunRecord) -> CellState {
-        match (&record.status, record.certificate.as_ref().map(|seal| seal.verdict)) {
-            (CellStatus::Completed, Some(Verdict::Doubtful)) => CellState::Doubtful,
-            (CellStatus::Completed, Some(Verdict::Faithful | Verdict::RealStorage) | None) => {
-                CellState::Completed
-            }
-            (CellStatus::Failed { .. }, _) => CellState::Failed,
-            (CellStatus::Unavailable { .. }, _) => CellState::Unavailable,
-            (CellStatus::Skipped { .. }, _) => CellState::Skipped,
+        match &record.status {
+            CellStatus::Completed => match record.disturbed_by() {
+                Some(DisturbedBy::Hand) => CellState::Disturbed,
+                _ if record.is_doubtful() => CellState::Doubtful,
+                Some(DisturbedBy::Study) => CellState::Disturbed,
+                None => CellState::Completed,
+            },
+            CellStatus::Failed { .. } => CellState::Failed,
+            CellStatus::Unavailable { .. } => CellState::Unavailable,
+            CellStatus::Skipped { .. } => CellState::Skipped,
         }
     }
 
@@ -174,7 +179,7 @@ impl CellState {
 
     /// Whether the cell has figures, whatever they are worth.
     pub fn is_measured(self) -> bool {
-        matches!(self, CellState::Completed | CellState::Doubtful)
+        matches!(self, CellState::Completed | CellState::Doubtful | CellState::Disturbed)
     }
 
     /// As queries have it: one word.
@@ -184,6 +189,7 @@ impl CellState {
             CellState::Running => "running",
             CellState::Completed => "done",
             CellState::Doubtful => "doubtful",
+            CellState::Disturbed => "disturbed",
             CellState::Failed => "failed",
             CellState::Unavailable => "cannot_run",
             CellState::Skipped => "skipped",
@@ -198,6 +204,7 @@ impl CellState {
             CellState::Running => "running",
             CellState::Completed => "done",
             CellState::Doubtful => "doubtful",
+            CellState::Disturbed => "disturbed",
             CellState::Failed => "failed",
             CellState::Unavailable => "cannot run here",
             CellState::Skipped => "skipped",

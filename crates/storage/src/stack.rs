@@ -252,6 +252,7 @@ impl Stack {
                     wear: device.paced.end_wear(measurement.duration),
                     inputs: None,
                     faults: device.faulty.fault_records(),
+                    earlier_faults: device.faulty.earlier_faults(),
                 }
             })
             .chain(remotes)

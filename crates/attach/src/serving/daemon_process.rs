@@ -12,7 +12,7 @@ use underlay_sync::Mutex;
 
 use rustix::process::Signal;
 use underlay_files::{Access, Folder, control_socket};
-use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity};
+use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
@@ -318,7 +318,7 @@ impl DaemonProcess {
             // A device that a fault makes slow would not be hurried before it is through with what it has.
             let reply = connection
                 .set_limit(limit)
-                .and_then(|()| connection.ask(&Command::ClearFaults { device: None }))
+                .and_then(|()| connection.ask(&Command::ClearFaults { device: None, by: DisturbedBy::default() }))
                 .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
             let _ = connection.set_limit(REPLY_LIMIT);
             matches!(reply, Ok(Reply::Done))

@@ -5,7 +5,7 @@ mod restart;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{DeviceGlance, DeviceInputs, LayerActivity};
+use underlay_record::{DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
 
 use crate::attachments::directory::DirectoryConfig;
@@ -31,6 +31,8 @@ pub struct Served {
     owner: Option<Owner>,
     /// Its owner is gone, and did not take it away.
     is_orphaned: bool,
+    /// Who has things done to its devices.
+    by: DisturbedBy,
 }
 
 impl Served {
@@ -40,7 +42,7 @@ impl Served {
         let served = |owner: Owner, resource: Resource, is_orphaned: bool| match resource {
             Resource::Daemon { config, control } => {
                 let session = config.parent().map(Path::to_path_buf).unwrap_or_default();
-                Some(Served { control, session, owner: Some(owner), is_orphaned })
+                Some(Served { control, session, owner: Some(owner), is_orphaned, by: DisturbedBy::Hand })
             }
             _ => None,
         };
@@ -53,7 +55,13 @@ impl Served {
 
     pub(crate) fn by_control(control: PathBuf) -> Served {
         let session = control.parent().map(Path::to_path_buf).unwrap_or_default();
-        Served { control, session, owner: None, is_orphaned: false }
+        Served { control, session, owner: None, is_orphaned: false, by: DisturbedBy::Hand }
+    }
+
+    /// The same, for what a study asks for: the record tells it from what somebody does by hand.
+    #[must_use]
+    pub fn for_study(self) -> Served {
+        Served { by: DisturbedBy::Study, ..self }
     }
 
     /// The socket of the daemon, which no other storage has.
@@ -182,7 +190,7 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<FaultId, AttachError> {
-        match self.ask(&Command::Fault { device: device.to_owned(), fault, for_s })? {
+        match self.ask(&Command::Fault { device: device.to_owned(), fault, for_s, by: self.by })? {
             Reply::Fault { id } => Ok(id),
             reply => Err(unexpected(&reply)),
         }
@@ -193,7 +201,7 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn clear(&self, device: Option<&str>) -> Result<(), AttachError> {
-        self.ask(&Command::ClearFaults { device: device.map(str::to_owned) }).map(|_| ())
+        self.ask(&Command::ClearFaults { device: device.map(str::to_owned), by: self.by }).map(|_| ())
     }
 
     /// A device that vanished is there again.
@@ -210,7 +218,7 @@ impl Served {
     /// When the daemon can't be reached, or refuses.
     pub fn cut_power(&self, devices: &[String], cut: PowerCut) -> Result<Survival, AttachError> {
         let PowerCut { seed, torn, reordered } = cut;
-        match self.ask(&Command::PowerCut { devices: devices.to_vec(), seed, torn, reordered })? {
+        match self.ask(&Command::PowerCut { devices: devices.to_vec(), seed, torn, reordered, by: self.by })? {
             Reply::PowerCut(survival) => Ok(survival),
             reply => Err(unexpected(&reply)),
         }
@@ -221,7 +229,7 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn switch_on(&self) -> Result<(), AttachError> {
-        self.ask(&Command::PowerOn).map(|_| ())
+        self.ask(&Command::PowerOn { by: self.by }).map(|_| ())
     }
 
     /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are

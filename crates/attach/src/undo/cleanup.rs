@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use underlay_files::fleeting;
+use underlay_record::DisturbedBy;
 use underlay_storage::stack::Pace;
 
 use crate::attachments::directory::is_mounted_as;
@@ -453,7 +454,7 @@ fn fast_forward(resource: &Resource) {
         // A device that a fault makes slow would not be hurried before it is through with what it has. A daemon that
         // doesn't answer is dealt with when it is ended.
         let _ = connection
-            .ask(&Command::ClearFaults { device: None })
+            .ask(&Command::ClearFaults { device: None, by: DisturbedBy::default() })
             .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
     }
 }

@@ -116,7 +116,7 @@ fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), Failu
 fn conclude(outcome: &RunOutcome) -> Result<u8, Failure> {
     let directory = outcome.directory.display();
     let lost = outcome.failed + outcome.unavailable + outcome.skipped;
-    if outcome.completed + lost > 0 {
+    if outcome.completed + outcome.disturbed + lost > 0 {
         let loaded = super::load_run::load(&outcome.directory)?;
         let explained = super::predicting::explained(&loaded);
         super::report::print(&loaded, &explained);
@@ -135,15 +135,22 @@ fn conclude(outcome: &RunOutcome) -> Result<u8, Failure> {
     if let Some(wall) = &outcome.wall {
         output::say(told(wall, lost == 0));
     }
+    if outcome.disturbed > 0 {
+        let cells = quantity::plural(outcome.disturbed, "cell");
+        let (verb, pronoun) = if outcome.disturbed == 1 { ("was", "it") } else { ("were", "them") };
+        output::say(format_args!(
+            "{cells} {verb} disturbed by hand; `underlay run --resume {directory}` measures {pronoun} again"
+        ));
+    }
     if lost > 0 {
         output::say(format_args!(
             "{}; `underlay run --resume {directory}` tries again",
             what_is_lost(outcome)
         ));
-        let nothing_ran = outcome.unavailable == lost && outcome.completed == 0;
+        let nothing_ran = outcome.unavailable == lost && outcome.completed + outcome.disturbed == 0;
         return Ok(if nothing_ran { MISSING } else { INCOMPLETE });
     }
-    Ok(0)
+    Ok(if outcome.disturbed > 0 { INCOMPLETE } else { 0 })
 }
 
 /// `2 cells failed, 1 was skipped on command and 3 cannot run here`.

@@ -49,10 +49,11 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
             section {
                 h2 { "Certificate" }
                 p {
-                    @match seal.verdict {
+                    @match record.verdict().unwrap_or(seal.verdict) {
                         Verdict::Faithful => { span.badge.faithful { "faithful" } }
                         Verdict::Doubtful => { span.badge.doubtful { "doubtful" } }
                         Verdict::RealStorage => { span.badge.plain { "real storage" } }
+                        Verdict::Disturbed => { span.badge.doubtful { "disturbed" } " " (record.disturbances_in_words()) "." }
                     }
                 }
                 div.scroll tabindex="0" role="region" aria-label="Checks of the certificate" { table {

@@ -150,13 +150,13 @@ async fn logs(State(shared): Of, Path(name): Path<String>, Query(which): Query<W
 
 /// A cell's record, if the run's plan has it.
 fn record_of(shared: &Shared, name: &str, file: &str) -> Result<RunRecord, String> {
-    let (directory, planned) = shared.hub.with(name, |run| {
+    let (directory, head, planned) = shared.hub.with(name, |run| {
         let planned = run.run.plan.iter().find(|planned| planned.file == file);
-        (run.directory.clone(), planned.cloned())
+        (run.directory.clone(), run.run.clone(), planned.cloned())
     })?;
     let none = || format!("there is no record {file:?} of {name} yet");
     let planned = planned.ok_or_else(none)?;
-    RunDirectory::record(&directory, &planned).map_err(|error| error.to_string())?.ok_or_else(none)
+    RunDirectory::record(&directory, &head, &planned).map_err(|error| error.to_string())?.ok_or_else(none)
 }
 
 async fn cell(State(shared): Of, Path((name, file)): Path<(String, String)>) -> Answer {

@@ -4,7 +4,7 @@ mod benchmarks;
 mod jobs;
 
 use underlay_record::certificate::STORAGE_USED;
-use underlay_record::{Certificate, DeviceTotals};
+use underlay_record::{Certificate, DeviceTotals, DisturbedBy};
 
 use crate::comparison::{Comparison, Figures, Outcome, Row, system_title};
 use crate::load::LoadedRun;
@@ -46,6 +46,21 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
         let share =
             if doubtful == measured { "Every cell is".to_owned() } else { some_cells(doubtful, measured) };
         text.push(format!("{share} doubtful: read the warnings before relying on this."));
+    }
+    let by_study = comparison.cells().filter(|result| result.disturbed_by() == Some(DisturbedBy::Study)).count();
+    if by_study > 0 {
+        let share =
+            if by_study == measured { "Every cell is".to_owned() } else { some_cells(by_study, measured) };
+        text.push(format!("{share} disturbed by the study: these figures are of its faults and events."));
+    }
+    let by_hand =
+        comparison.cells().filter(|result| matches!(result.outcome, Outcome::Disturbed { .. })).count();
+    if by_hand > 0 {
+        let (verb, pronoun) = if by_hand == 1 { ("was", "it") } else { ("were", "them") };
+        text.push(format!(
+            "{} {verb} disturbed by hand, which leaves {pronoun} out: `underlay run --resume` measures {pronoun} again.",
+            quantity::plural(by_hand, "cell")
+        ));
     }
     let lost = comparison
         .cells()

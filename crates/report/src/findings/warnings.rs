@@ -3,7 +3,7 @@
 mod cpus;
 mod run;
 
-use underlay_record::{CellStatus, RunRecord, Unknown, Verdict};
+use underlay_record::{CellStatus, RunRecord, Unknown};
 
 use crate::cell::activity;
 use crate::comparison::{CellResult, Comparison, Outcome, inputs, search};
@@ -110,7 +110,7 @@ pub(crate) fn collect(loaded: &LoadedRun, comparison: &Comparison) -> Vec<Warnin
 }
 
 fn about_certificate(result: &CellResult, name: &str, found: &mut Collector) {
-    for certificate in result.certificates().filter(|one| one.verdict == Verdict::Doubtful) {
+    for certificate in result.certificates().filter(|one| one.is_doubtful()) {
         let failed: Vec<_> = certificate.failed().collect();
         if failed.is_empty() {
             found.add(
@@ -165,6 +165,8 @@ fn about_inputs(comparison: &Comparison, result: &CellResult, name: &str, found:
     found.add(Warning::doubtful(text).extent(known.estimated).remedy(remedy).of(name));
 }
 
+/// What brings the figures of a cell back that somebody disturbed.
+const MEASURE_AGAIN: &str = "`underlay run --resume` measures it again";
 const MEASURES_SKIPPED: &str = "`underlay run --resume`, which measures what was skipped";
 
 fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
@@ -179,6 +181,10 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
         Outcome::Unavailable { missing, remedy } => {
             found.add(Warning::note(format!("Can't run here: {missing}")).remedy(remedy).of(name).reason());
         }
+        Outcome::Disturbed { reason } => {
+            let text = format!("Disturbed by hand, and left out: {reason}");
+            found.add(Warning::note(text).remedy(MEASURE_AGAIN).of(name).reason());
+        }
         Outcome::Skipped { failure } => {
             let told =
                 failure.as_ref().map_or_else(String::new, |told| format!(", after it had failed: {told}"));
@@ -187,6 +193,14 @@ fn about_outcome(result: &CellResult, name: &str, found: &mut Collector) {
         }
         Outcome::Pending => {}
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
+            for record in &result.disturbed {
+                let text = format!(
+                    "Repetition {} was disturbed and is left out: {}",
+                    record.repetition,
+                    record.disturbances_in_words()
+                );
+                found.add(Warning::note(text).remedy(MEASURE_AGAIN).of(name));
+            }
             for record in &result.records {
                 let number = record.repetition;
                 match &record.status {

@@ -212,6 +212,7 @@ impl Bench {
         let mut record = observed.into_record(self, plan, begun.elapsed());
         record.certificate = Some(certificate);
         record.benchmark = Some(measured.without_slow_motion(plan.scale.time));
+        record.mark_disturbed();
         Ok((record, faults::note(&faults::concerning(plan.study, &plan.storage))))
     }
 }

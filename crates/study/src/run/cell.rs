@@ -213,6 +213,7 @@ impl Bench {
         record.certificate = Some(certificate);
         measured.generator.ceiling_per_s = Some(ceiling_per_s);
         record.measured = Some(measured);
+        record.mark_disturbed();
         Ok(record)
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use underlay_files::{Access, Folder};
-use underlay_record::{CellStatus, PlannedCell, ReadError, Run, RunRecord, Scale, read};
+use underlay_record::{CellStatus, DisturbedBy, PlannedCell, ReadError, Run, RunRecord, read};
 
 use super::RunError;
 
@@ -167,9 +167,10 @@ impl RunDirectory {
         write_json(&self.cells, &planned.file, record)
     }
 
-    /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended.
+    /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended, and so are those that
+    /// somebody disturbed by hand; `tell` is told of these.
     ///
-    /// A file that is no whole record is no finished cell either, and `damaged` is told of it. One of another scale was left when the
+    /// A file that is no whole record is no finished cell either, and `tell` is told of it too. One of another scale was left when the
     /// run began again in slower motion.
     ///
     /// # Errors
@@ -177,8 +178,8 @@ impl RunDirectory {
     pub fn is_finished(
         &self,
         planned: &PlannedCell,
-        scale: Scale,
-        damaged: &mut dyn FnMut(&str),
+        run: &Run,
+        tell: &mut dyn FnMut(&str),
     ) -> Result<bool, RunError> {
         let path = self.records().join(&planned.file);
         let again =
@@ -187,25 +188,38 @@ impl RunDirectory {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
-                damaged(&again(error.to_string()));
+                tell(&again(error.to_string()));
                 return Ok(false);
             }
             Err(error) => return Err(cannot("read", &path, &error)),
         };
         match read::cell(&text) {
             Ok(record) if !planned.is_recorded_by(&record) => {
-                damaged(&again(format!(
+                tell(&again(format!(
                     "it is that of {}, repetition {}",
                     record.cell.id, record.repetition
                 )));
                 Ok(false)
             }
-            Ok(record) => Ok(record.status == CellStatus::Completed && record.scale == scale),
+            Ok(mut record) => {
+                run.attribute_faults(&mut record);
+                let is_completed = record.status == CellStatus::Completed && record.scale == run.scale;
+                let is_disturbed = record.disturbed_by() == Some(DisturbedBy::Hand);
+                if is_completed && is_disturbed {
+                    tell(&format!(
+                        "{}, repetition {}, was disturbed by hand ({}): it is measured again",
+                        record.cell.id,
+                        record.repetition,
+                        record.disturbances_in_words()
+                    ));
+                }
+                Ok(is_completed && !is_disturbed)
+            }
             Err(error @ ReadError::Schema { .. }) => {
                 Err(RunError::Mistake(format!("{} is refused: {error}", path.display())))
             }
             Err(error) => {
-                damaged(&again(error.to_string()));
+                tell(&again(error.to_string()));
                 Ok(false)
             }
         }

@@ -147,8 +147,8 @@ impl<'a> Feed<'a> {
     /// The last line.
     pub(super) fn ended(&self, outcome: &Result<RunOutcome, RunError>) {
         self.entry(&match outcome {
-            Ok(RunOutcome { completed, failed, unavailable, skipped, left, .. }) => FeedEntry::Ended {
-                completed: *completed,
+            Ok(RunOutcome { completed, disturbed, failed, unavailable, skipped, left, .. }) => FeedEntry::Ended {
+                completed: completed + disturbed,
                 failed: *failed,
                 unavailable: *unavailable,
                 skipped: *skipped,
@@ -363,7 +363,7 @@ impl Observer for Feed<'_> {
             let end = CellEnd {
                 position: record.position,
                 state: CellState::of_record(record),
-                reason: record.status.reason(),
+                reason: record.reason(),
                 wall_s: record.wall_s,
                 remaining_s: remaining.as_secs_f64(),
             };

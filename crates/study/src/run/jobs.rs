@@ -270,6 +270,7 @@ impl Bench {
         let mut record = observed.into_record(self, plan, begun.elapsed());
         record.certificate = Some(certificate);
         record.job = Some(in_modelled_time(job, plan));
+        record.mark_disturbed();
         Ok(record)
     }
 }

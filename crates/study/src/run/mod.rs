@@ -94,6 +94,8 @@ pub struct RunOptions {
 pub struct RunOutcome {
     pub directory: PathBuf,
     pub completed: usize,
+    /// Measured, and disturbed by hand: a resumed run measures them again.
+    pub disturbed: usize,
     pub failed: usize,
     pub unavailable: usize,
     /// On command, by the user.

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{CellStatus, GivenUp, PlannedCell, Run, RunRecord, WallParts};
+use underlay_record::{CellStatus, DisturbedBy, GivenUp, PlannedCell, Run, RunRecord, WallParts};
 
 use super::cell::Bench;
 use super::cell_plan::CellPlan;
@@ -40,16 +40,16 @@ pub(super) struct Round<'a> {
     pub wishes: &'a Wishes,
 }
 
-/// The positions in the plan of the cells that need to run.
+/// The positions in the plan of the cells that need to run. `tell` is told why a cell that has a record needs to.
 pub(super) fn left_of(
     run: &Run,
     is_wanted: &dyn Fn(&PlannedCell) -> bool,
     directory: &RunDirectory,
-    observer: &dyn Observer,
+    tell: &mut dyn FnMut(&PlannedCell, &str),
 ) -> Result<Vec<usize>, RunError> {
     let mut left = Vec::new();
     for (position, planned) in run.plan.iter().enumerate().filter(|(_, planned)| is_wanted(planned)) {
-        if !directory.is_finished(planned, run.scale, &mut |damaged| observer.notice(damaged))? {
+        if !directory.is_finished(planned, run, &mut |why| tell(planned, why))? {
             left.push(position);
         }
     }
@@ -65,7 +65,8 @@ impl Round<'_> {
         stop: &AtomicBool,
     ) -> Result<Ended, RunError> {
         let Round { study, run, directory, .. } = *self;
-        let positions = left_of(run, self.is_wanted, directory, observer)?;
+        // Whoever resumes a run has been told already.
+        let positions = left_of(run, self.is_wanted, directory, &mut |_, _| {})?;
         // Jobs that run together are done together: a job reads what an earlier one wrote.
         let is_left = |group: &Range<usize>| group.clone().any(|position| positions.contains(&position));
         let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
@@ -271,6 +272,10 @@ impl CellRecorder<'_> {
         if self.slower.is_none() || plan.planned.repetition > 1 {
             return None;
         }
+        // What somebody did to it says nothing of this host.
+        if record.disturbed_by() == Some(DisturbedBy::Hand) {
+            return None;
+        }
         let (time, cell) = (plan.scale.time, plan.cell().id.clone());
         let certificate = record.certificate.as_ref()?;
         let earlier: Vec<&GivenUp> = self.given_up.iter().filter(|earlier| earlier.cell == cell).collect();
@@ -296,6 +301,9 @@ impl CellRecorder<'_> {
             return Err(CellError::Interrupted);
         }
         match record.status {
+            CellStatus::Completed if record.disturbed_by() == Some(DisturbedBy::Hand) => {
+                self.outcome.disturbed += 1;
+            }
             CellStatus::Completed => self.outcome.completed += 1,
             CellStatus::Failed { .. } => self.outcome.failed += 1,
             CellStatus::Unavailable { .. } => self.outcome.unavailable += 1,

@@ -215,7 +215,12 @@ pub fn resume(
     run.plan = planned.plan(&paced);
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
-    let missing = round::left_of(&run, &|_| true, &directory, observer)?;
+    let missing = round::left_of(&run, &|_| true, &directory, &mut |planned, why| {
+        // What this call does not measure again needs no word.
+        if now.has(planned, paced.run.repetitions) {
+            observer.notice(why);
+        }
+    })?;
     let planned = missing.iter().map(|&position| &run.plan[position]);
     let left: Vec<_> = planned.filter(|planned| now.has(planned, paced.run.repetitions)).cloned().collect();
     let elsewhere = look_at_ground(&paced, &left, options, &registry, observer)?;
