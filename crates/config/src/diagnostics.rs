@@ -174,6 +174,15 @@ impl Diagnostics {
         (line, column)
     }
 
+    /// Where a part of a string is in the file, whose `span` has the string with its quotes. Nothing where the file has it in other letters, with
+    /// escapes for one.
+    pub fn part_of(&self, span: &Range<usize>, value: &str, part: &Range<usize>) -> Option<Range<usize>> {
+        let (_, begin, text) = self.source(span.start);
+        let written = text.get(span.start.checked_sub(begin)?..span.end.checked_sub(begin)?)?;
+        let inside = written.find(value).filter(|_| !value.is_empty())?;
+        Some(span.start + inside + part.start..span.start + inside + part.end)
+    }
+
     /// The text that holds a byte, with its name and where it begins.
     fn source(&self, byte: usize) -> (&str, usize, &str) {
         match self.options.iter().rev().find(|option| option.begin <= byte) {
