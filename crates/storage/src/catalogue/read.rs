@@ -41,6 +41,14 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
         root.mistake("a proxy needs a `note` that says what stands for what");
     }
     let capacity = root.quantity(Numbers::Whole, "capacity_bytes", 1e6, 1e18);
+    let logical_sector = match root.has("logical_sector_bytes") {
+        true => root.quantity(Numbers::Whole, "logical_sector_bytes", 512.0, 4096.0),
+        false => None,
+    };
+    if logical_sector.as_ref().is_some_and(|sector| sector.value != 512.0 && sector.value != 4096.0) {
+        let place = root.place_of("logical_sector_bytes");
+        root.mistake_at(place, "`logical_sector_bytes` must be 512 or 4096");
+    }
     let price = price(&mut root);
     let mut services = Vec::new();
     let model = read_model(&mut root, "[model]", kind, may_be_network, &mut services);
@@ -55,6 +63,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
         label: label?,
         note,
         capacity: capacity?,
+        logical_sector,
         price: price?,
         sources,
         model: model?,
