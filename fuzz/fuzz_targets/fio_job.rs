@@ -10,7 +10,11 @@ fuzz_target!(|input: &str| {
     let (job, printed) = input.split_once("\n---\n").unwrap_or((input, input));
     for factor in [None, Some(1.0), Some(4.0), Some(48.0), Some(1.5)] {
         let found = mistakes(job, factor);
-        assert!(found.iter().all(|mistake| job.get(mistake.span.clone()).is_some() && !mistake.message.is_empty()));
+        assert!(
+            found
+                .iter()
+                .all(|mistake| job.get(mistake.span.clone()).is_some() && !mistake.message.is_empty())
+        );
         if let Some(factor) = factor.filter(|_| found.is_empty()) {
             let slow = slowed(job, factor).expect("no mistake was found");
             // Names and files are as they were.

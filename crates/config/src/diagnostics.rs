@@ -150,6 +150,11 @@ impl Diagnostics {
         self.error_count() > 0
     }
 
+    /// Of the same texts, and without a finding.
+    pub fn emptied(&self) -> Diagnostics {
+        Diagnostics { findings: Vec::new(), ..self.clone() }
+    }
+
     /// Leaves out the notes.
     pub fn retain_errors(&mut self) {
         self.findings.retain(|finding| finding.severity == Severity::Error);

@@ -55,7 +55,8 @@ impl FioJob {
             return Err("a `[global]` behind fio's job, which it says nothing of".to_owned());
         }
         let mut named = job.settings();
-        if let Some(other) = named.find(|one| !KNOWN.contains(&one.name()) && !HARMLESS.contains(&one.name())) {
+        if let Some(other) = named.find(|one| !KNOWN.contains(&one.name()) && !HARMLESS.contains(&one.name()))
+        {
             return Err(format!("fio's option `{}`", other.key));
         }
         let value_of = |name: &str| job.value(name);
@@ -114,7 +115,9 @@ impl FioJob {
 pub(crate) fn waits_for_writes(text: &str) -> bool {
     let file = JobFile::parse(text);
     file.jobs().any(|job| {
-        let flushes = |name: &str| job.value(name).and_then(|every| every.parse::<u64>().ok()).is_some_and(|every| every > 0);
+        let flushes = |name: &str| {
+            job.value(name).and_then(|every| every.parse::<u64>().ok()).is_some_and(|every| every > 0)
+        };
         let access = job.value("rw").unwrap_or("read");
         let writes = access.contains("write") || access.starts_with("rw") || access.starts_with("randrw");
         let is_synced = job.value("sync").is_some_and(|word| !matches!(word, "0" | "none"));

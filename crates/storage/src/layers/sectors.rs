@@ -136,7 +136,11 @@ impl Sectors {
             (end - end % self.block_bytes).max(offset_bytes),
         );
         let mut parts: Vec<Request> = Vec::new();
-        let zeros = |from: u64, to: u64| Request::Write { offset_bytes: from, data: vec![0; (to - from) as usize], fua: false };
+        let zeros = |from: u64, to: u64| Request::Write {
+            offset_bytes: from,
+            data: vec![0; (to - from) as usize],
+            fua: false,
+        };
         if inner.0 < inner.1 {
             parts.push(Request::Discard { offset_bytes: inner.0, length_bytes: inner.1 - inner.0 });
             if offset_bytes < inner.0 {
@@ -154,7 +158,10 @@ impl Sectors {
         });
         for (index, part) in parts.into_iter().enumerate() {
             let all = Arc::clone(&all);
-            self.submit(part, Box::new(move |completion: Completion| all.arrive(index, completion.map(drop))));
+            self.submit(
+                part,
+                Box::new(move |completion: Completion| all.arrive(index, completion.map(drop))),
+            );
         }
     }
 }
@@ -177,7 +184,9 @@ impl BlockDevice for Sectors {
             Request::Write { .. } | Request::Discard { .. } if is_whole => self.write_whole(request, done),
             Request::Read { offset_bytes, buffer } => self.read_part(offset_bytes, buffer, done),
             Request::Write { offset_bytes, data, fua } => self.write_part(offset_bytes, data, fua, done),
-            Request::Discard { offset_bytes, length_bytes } => self.discard_part(offset_bytes, length_bytes, done),
+            Request::Discard { offset_bytes, length_bytes } => {
+                self.discard_part(offset_bytes, length_bytes, done)
+            }
         }
     }
 }

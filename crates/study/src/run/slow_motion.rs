@@ -111,7 +111,8 @@ fn check_pace(study: &Study, time: f64) -> Result<(), RunError> {
 fn check_jobs(study: &Study) -> Result<(), RunError> {
     for workload in &study.workloads {
         if let Some(benchmark) = &workload.benchmark {
-            let told = |problem: String| RunError::Mistake(format!("[workload.{}]: {problem}", workload.name));
+            let told =
+                |problem: String| RunError::Mistake(format!("[workload.{}]: {problem}", workload.name));
             benchmark.plan_at(study.scale.time).map(drop).map_err(told)?;
         }
     }

@@ -372,7 +372,8 @@ impl BenchmarkSpec {
     /// What of fio's job can't be slowed by it.
     pub fn plan_at(&self, time: f64) -> Result<BenchmarkPlan, String> {
         let Some(job) = self.fio_job() else { return Ok(self.plan.clone()) };
-        let slowed = fio::slowed(job, time).map_err(|mistake| format!("{}: {}", mistake.message, mistake.expected))?;
+        let slowed =
+            fio::slowed(job, time).map_err(|mistake| format!("{}: {}", mistake.message, mistake.expected))?;
         Ok(BenchmarkPlan { job: Some(slowed), ..self.plan.clone() })
     }
 }

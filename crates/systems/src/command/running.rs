@@ -267,19 +267,17 @@ impl Program {
         let belongs = if in_budget { Belongs::System } else { Belongs::Client };
         let ended = self.ground.run("benchmark", &plan.run, &values, belongs, plan.limit, watch);
         let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
-        let printed = |text| Printed {
-            text,
-            scratch: &self.ground.scratch,
-            places: &self.ground.places,
-            values: &all,
-        };
+        let printed =
+            |text| Printed { text, scratch: &self.ground.scratch, places: &self.ground.places, values: &all };
         let ended = ended.map_err(|error| match plan.figures {
             Figures::Planned(_) => error,
             // fio may tell its errors there alone.
-            Figures::OfFio => match printed("").text(Some(fio::OUTPUT)).ok().and_then(|text| fio::failure_in(&text)) {
-                Some(words) => error.with_words(&words),
-                None => error,
-            },
+            Figures::OfFio => {
+                match printed("").text(Some(fio::OUTPUT)).ok().and_then(|text| fio::failure_in(&text)) {
+                    Some(words) => error.with_words(&words),
+                    None => error,
+                }
+            }
         })?;
         let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
         let printed = printed(&text);
@@ -293,7 +291,8 @@ impl Program {
             }
             Figures::OfFio => {
                 let json = printed.text(Some(fio::OUTPUT)).map_err(failed)?;
-                let taken = fio::figures_of(&json, plan.job.as_deref().unwrap_or_default()).map_err(failed)?;
+                let taken =
+                    fio::figures_of(&json, plan.job.as_deref().unwrap_or_default()).map_err(failed)?;
                 (figures, notes) = (taken.figures, taken.notes);
             }
         }

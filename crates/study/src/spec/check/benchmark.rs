@@ -64,7 +64,8 @@ const ON_STORAGE: [&str; 4] = ["data", "device", "wal", "temp"];
 
 /// Whether any command of a system or of its workload names the storage: what runs elsewhere says nothing of it.
 pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
-    let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none()) else {
+    let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())
+    else {
         return;
     };
     if !system.capabilities.is_some_and(|capabilities| capabilities.by_command) {
@@ -73,10 +74,12 @@ pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findi
     let plan = &benchmark.spec.plan;
     let own = [Some(plan.run.as_str()), plan.job.as_deref()];
     // What `prepare` and `load` put there is not read by itself.
-    let of_the_system = ["start", "script"].into_iter().map(|key| system.spec.settings.get(key).map(String::as_str));
-    let names_storage = own.into_iter().chain(of_the_system).flatten().any(|text| {
-        ON_STORAGE.iter().any(|word| placeholders::has(text, word) || has_variable(text, word))
-    });
+    let of_the_system =
+        ["start", "script"].into_iter().map(|key| system.spec.settings.get(key).map(String::as_str));
+    let names_storage =
+        own.into_iter().chain(of_the_system).flatten().any(|text| {
+            ON_STORAGE.iter().any(|word| placeholders::has(text, word) || has_variable(text, word))
+        });
     if names_storage {
         return;
     }
@@ -93,7 +96,8 @@ pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findi
 /// What slow motion does not change on the command line of fio.
 pub(super) fn note_clocks(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
     let is_slow = sites.leaves_time_open() || sites.scale.value.time > 1.0;
-    let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none()) else {
+    let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())
+    else {
         return;
     };
     for doubt in fio::doubts(&benchmark.spec.plan.run) {
@@ -170,13 +174,16 @@ pub(super) fn check_storage(
         [Some(plan.run.as_str()), plan.job.as_deref()].into_iter().flatten()
     });
     for benchmark in workloads.iter().filter_map(|workload| workload.benchmark.as_ref()) {
-        let Some(job) = benchmark.spec.fio_job().filter(|_| storage.spec.has_small_sectors() == Some(false)) else {
+        let Some(job) = benchmark.spec.fio_job().filter(|_| storage.spec.has_small_sectors() == Some(false))
+        else {
             continue;
         };
         let Some(bytes) = fio::smallest_direct_request(job, BLOCK_BYTES) else { continue };
-        let message =
-            format!("fio's job has direct requests of {bytes} bytes, and [storage.{name}] is addressed in blocks of {BLOCK_BYTES}");
-        let label = "expected multiples of 4k, or media with `logical_sector_bytes = 512` without compression";
+        let message = format!(
+            "fio's job has direct requests of {bytes} bytes, and [storage.{name}] is addressed in blocks of {BLOCK_BYTES}"
+        );
+        let label =
+            "expected multiples of 4k, or media with `logical_sector_bytes = 512` without compression";
         findings.push(
             Diagnostic::error(benchmark.text_span.clone(), message, label)
                 .with_context(storage.source_span.clone(), "the storage"),

@@ -25,7 +25,8 @@ pub fn smallest_direct_request(text: &str, block_bytes: u64) -> Option<u64> {
     let sizes = file.jobs().filter(is_direct).flat_map(|job| {
         let kilo = KiloBase::of(&job);
         // `bssplit` counts before `bs`. Of each size, what stands before the share or the end of a range.
-        let named = ["bssplit", "bsrange", "bs"].into_iter().find_map(|name| job.value(name)).unwrap_or_default();
+        let named =
+            ["bssplit", "bsrange", "bs"].into_iter().find_map(|name| job.value(name)).unwrap_or_default();
         let size = |part: &str| kilo.number(part.split(['/', '-']).next().unwrap_or_default());
         named.split([',', ':']).filter_map(size).collect::<Vec<u64>>()
     });
@@ -59,6 +60,9 @@ mod tests {
         assert_eq!(smallest("buffered=0\nbs=8k,6k"), Some(6144));
         assert_eq!(smallest("direct=1\nbsrange=1k-8k"), Some(1024));
         assert_eq!(smallest("bs=512"), None, "the page cache takes it");
-        assert_eq!([smallest("direct=1\nbs=64k"), smallest("direct=1"), smallest("direct=0\nbs=1k")], [None; 3]);
+        assert_eq!(
+            [smallest("direct=1\nbs=64k"), smallest("direct=1"), smallest("direct=0\nbs=1k")],
+            [None; 3]
+        );
     }
 }

@@ -20,7 +20,11 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    pub(super) fn new(span: &Range<usize>, message: impl Into<String>, expected: impl Into<String>) -> Mistake {
+    pub(super) fn new(
+        span: &Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Mistake {
         Mistake { span: span.clone(), message: message.into(), expected: expected.into() }
     }
 
@@ -50,7 +54,10 @@ pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
                 "fio's `include` names another file, which Underlay does not read",
                 "expected the options themselves here",
             ),
-            false => ("a line before the first section of fio's job", "expected a section such as [reads] before it"),
+            false => (
+                "a line before the first section of fio's job",
+                "expected a section such as [reads] before it",
+            ),
         };
         found.push(Mistake::new(&stray.span, message, expected));
     }
@@ -67,7 +74,11 @@ pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
     check_order(&file, &mut found);
     if file.jobs().next().is_none() {
         let span = file.sections.last().map_or(0..0, |section| section.span.clone());
-        found.push(Mistake::new(&span, "fio's job has no section that runs", "expected a section such as [reads]"));
+        found.push(Mistake::new(
+            &span,
+            "fio's job has no section that runs",
+            "expected a section such as [reads]",
+        ));
     }
     if found.is_empty()
         && let Some(factor) = factor
@@ -91,7 +102,8 @@ const KEYWORDS: [&str; 4] = ["${", "$pagesize", "$mb_memory", "$ncpus"];
 
 fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake>) {
     let Some(option) = options::find(&setting.key) else {
-        let message = format!("fio has no option `{}`, or Underlay does not know it", shortened(&setting.key));
+        let message =
+            format!("fio has no option `{}`, or Underlay does not know it", shortened(&setting.key));
         let expected = match underlay_config::closest(&setting.key, options::names()) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => "expected an option of docs/fio-options.md".to_owned(),
@@ -103,33 +115,47 @@ fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake
     if let Some(keyword) = KEYWORDS.iter().find(|keyword| value.contains(**keyword)) {
         let word = if *keyword == "${" { "a variable of the environment" } else { keyword };
         let problem = format!("takes {word}, which is another one on each machine");
-        found.push(Mistake::of_setting(setting, &problem, "expected a value, or a placeholder such as {cores}"));
+        found.push(Mistake::of_setting(
+            setting,
+            &problem,
+            "expected a value, or a placeholder such as {cores}",
+        ));
         return;
     }
     let refused = |problem: &str, expected: String| Some(Mistake::of_setting(setting, problem, expected));
     let mistake = match option.rule {
         Rule::Taken | Rule::Order => None,
-        Rule::Duration(_) | Rule::Rate(_) | Rule::SteadyState => slow_motion::unreadable(setting, option.rule),
-        Rule::Files => places::check_files(value, has_directory).err().and_then(|(problem, expected)| refused(&problem, expected)),
+        Rule::Duration(_) | Rule::Rate(_) | Rule::SteadyState => {
+            slow_motion::unreadable(setting, option.rule)
+        }
+        Rule::Files => places::check_files(value, has_directory)
+            .err()
+            .and_then(|(problem, expected)| refused(&problem, expected)),
         Rule::Directories => {
             places::check_directories(value).err().and_then(|(problem, expected)| refused(&problem, expected))
         }
         Rule::NamePart => None,
         Rule::Log => match setting.value.as_deref() {
             None | Some("0" | "1") => None,
-            Some(value) => places::check_log(value).err().and_then(|(problem, expected)| refused(&problem, expected)),
+            Some(value) => {
+                places::check_log(value).err().and_then(|(problem, expected)| refused(&problem, expected))
+            }
         },
         Rule::Memory => match value.split_once(':') {
-            Some((_, path)) if places::check_log(path).is_err() => {
-                refused("keeps buffers in a file of this host", "expected a file below {scratch}, or `mem=mmap`".to_owned())
-            }
+            Some((_, path)) if places::check_log(path).is_err() => refused(
+                "keeps buffers in a file of this host",
+                "expected a file below {scratch}, or `mem=mmap`".to_owned(),
+            ),
             _ => None,
         },
         Rule::Only(values) if values.contains(&value) => None,
-        Rule::Only(values) => {
-            refused(&format!("is refused: {}", option.reason), format!("expected one of {}", values.join(", ")))
+        Rule::Only(values) => refused(
+            &format!("is refused: {}", option.reason),
+            format!("expected one of {}", values.join(", ")),
+        ),
+        Rule::Refused => {
+            refused(&format!("is refused: {}", option.reason), "expected a job without it".to_owned())
         }
-        Rule::Refused => refused(&format!("is refused: {}", option.reason), "expected a job without it".to_owned()),
     };
     found.extend(mistake);
 }
@@ -169,16 +195,31 @@ fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
         ));
     }
     let name = job.setting("filename_format").map_or(job.name(), Setting::text);
-    let leads_out = name.split('/').any(|part| part == "..") || (name.contains('/') && job.setting("filename_format").is_none());
+    let leads_out = name.split('/').any(|part| part == "..")
+        || (name.contains('/') && job.setting("filename_format").is_none());
     if !is_named && leads_out {
-        let span = job.setting("filename_format").or(job.setting("name")).map_or(&section.span, |setting| &setting.span);
-        let message = format!("`{}` becomes the name of a file, and leads out of its directory", shortened(name));
+        let span = job
+            .setting("filename_format")
+            .or(job.setting("name"))
+            .map_or(&section.span, |setting| &setting.span);
+        let message =
+            format!("`{}` becomes the name of a file, and leads out of its directory", shortened(name));
         found.push(Mistake::new(span, message, "expected a name without `/` and `..`"));
     }
 }
 
 const ACCESS: [&str; 11] = [
-    "read", "write", "trim", "randread", "randwrite", "randtrim", "rw", "readwrite", "randrw", "trimwrite", "randtrimwrite",
+    "read",
+    "write",
+    "trim",
+    "randread",
+    "randwrite",
+    "randtrim",
+    "rw",
+    "readwrite",
+    "randrw",
+    "trimwrite",
+    "randtrimwrite",
 ];
 
 fn check_access(job: &Job<'_>, found: &mut Vec<Mistake>) {
@@ -272,8 +313,14 @@ mod tests {
         assert!(only("[../up]\ndirectory={data}\n").contains("leads out"));
         assert!(only("[/dev/sda]\ndirectory={data}\n").contains("leads out"));
         // Below [global] fio puts it into the working directory, before it knows the section's directory.
-        assert!(told("[global]\nfilename=f\n[t]\ndirectory={data}\n").iter().any(|one| one.starts_with("2: ")));
-        assert!(told("[global]\nfilename=/dev/sda\n[t]\nfilename={data}/f\n").iter().any(|one| one.starts_with("2: ")));
+        assert!(
+            told("[global]\nfilename=f\n[t]\ndirectory={data}\n").iter().any(|one| one.starts_with("2: "))
+        );
+        assert!(
+            told("[global]\nfilename=/dev/sda\n[t]\nfilename={data}/f\n")
+                .iter()
+                .any(|one| one.starts_with("2: "))
+        );
     }
 
     #[test]
@@ -313,13 +360,22 @@ mod tests {
     fn a_stonewall_that_nothing_comes_before_is_taken() {
         let stonewall = "filename={data}/f\nstonewall\n";
         assert_eq!(told(&format!("[t]\n{stonewall}")), Vec::<String>::new());
-        assert_eq!(told(&format!("[t]\n{stonewall}wait_for=t\nstartdelay=0s\n[u]\nfilename={{data}}/g\n")), Vec::<String>::new());
+        assert_eq!(
+            told(&format!("[t]\n{stonewall}wait_for=t\nstartdelay=0s\n[u]\nfilename={{data}}/g\n")),
+            Vec::<String>::new()
+        );
         let two = only(&format!("[t]\nfilename={{data}}/g\n[u]\n{stonewall}"));
         assert!(two.starts_with("5: ") && two.contains("one after another"), "{two}");
         let global = only(&format!("[global]\n{stonewall}[t]\n[u]\n[v]\n"));
         assert!(global.starts_with("3: "), "{global}");
         assert!(only("[t]\nfilename={data}/f\nstartdelay=5\n").contains("one after another"));
-        assert!(only("[t]\nfilename={data}/f\n[u]\nfilename={data}/f\nwait_for_previous=1\n").contains("one after another"));
-        assert_eq!(told("[t]\nfilename={data}/f\n[u]\nfilename={data}/f\nstonewall=0\n"), Vec::<String>::new());
+        assert!(
+            only("[t]\nfilename={data}/f\n[u]\nfilename={data}/f\nwait_for_previous=1\n")
+                .contains("one after another")
+        );
+        assert_eq!(
+            told("[t]\nfilename={data}/f\n[u]\nfilename={data}/f\nstonewall=0\n"),
+            Vec::<String>::new()
+        );
     }
 }

@@ -42,9 +42,16 @@ pub fn doubts(command: &str) -> Vec<Doubt> {
                 _ => (told, String::new()),
             },
         };
-        let shown: String = if word.contains('=') || value.is_empty() { word.clone() } else { format!("{word} {value}") };
-        let is_of_time = options::find(key).is_some_and(|option| matches!(option.rule, Rule::Rate(_) | Rule::Duration(_)));
-        found.extend(doubt(key, &value).map(|(problem, advice)| Doubt { word: shown, problem, advice, is_of_time }));
+        let shown: String =
+            if word.contains('=') || value.is_empty() { word.clone() } else { format!("{word} {value}") };
+        let is_of_time =
+            options::find(key).is_some_and(|option| matches!(option.rule, Rule::Rate(_) | Rule::Duration(_)));
+        found.extend(doubt(key, &value).map(|(problem, advice)| Doubt {
+            word: shown,
+            problem,
+            advice,
+            is_of_time,
+        }));
     }
     found
 }
@@ -57,8 +64,11 @@ fn doubt(key: &str, value: &str) -> Option<(String, String)> {
     };
     match rule {
         Rule::Rate(_) if !is_converted => Some((
-            "counts by this machine's clock: in slow motion the modelled storage gets a multiple of it".to_owned(),
-            format!("divide it by {{time}}, as in --{key}=$((500 / {{time}})), or use a workload of `kind = \"fio\"`"),
+            "counts by this machine's clock: in slow motion the modelled storage gets a multiple of it"
+                .to_owned(),
+            format!(
+                "divide it by {{time}}, as in --{key}=$((500 / {{time}})), or use a workload of `kind = \"fio\"`"
+            ),
         )),
         Rule::Duration(_) if !is_converted && value != "0" => Some((
             "counts by this machine's clock, which slow motion does not change".to_owned(),
@@ -71,9 +81,9 @@ fn doubt(key: &str, value: &str) -> Option<(String, String)> {
         Rule::Files if !value.contains('$') => places::check_files(value, true)
             .err()
             .map(|(problem, _)| (problem, "name files below {data}, or {device}".to_owned())),
-        Rule::Directories if !value.contains('$') => {
-            places::check_directories(value).err().map(|(problem, _)| (problem, "name {data}, or a directory below it".to_owned()))
-        }
+        Rule::Directories if !value.contains('$') => places::check_directories(value)
+            .err()
+            .map(|(problem, _)| (problem, "name {data}, or a directory below it".to_owned())),
         _ => None,
     }
 }
@@ -92,7 +102,8 @@ fn words(command: &str) -> Vec<Word> {
     let (mut quote, mut depth) = (None::<char>, 0u32);
     let mut letters = command.chars().peekable();
     while let Some(letter) = letters.next() {
-        let finish = |word: &mut Option<String>, words: &mut Vec<Word>| words.extend(word.take().map(Word::Text));
+        let finish =
+            |word: &mut Option<String>, words: &mut Vec<Word>| words.extend(word.take().map(Word::Text));
         match (letter, quote) {
             ('\\', None | Some('"')) => {
                 if let Some(next) = letters.next().filter(|next| *next != '\n') {
@@ -151,6 +162,9 @@ mod tests {
         ] {
             assert_eq!(told(fine), Vec::<String>::new(), "{fine}");
         }
-        assert_eq!(told("fio --filename=/dev/sda --directory=/tmp"), ["--filename=/dev/sda", "--directory=/tmp"]);
+        assert_eq!(
+            told("fio --filename=/dev/sda --directory=/tmp"),
+            ["--filename=/dev/sda", "--directory=/tmp"]
+        );
     }
 }

@@ -10,7 +10,8 @@ use super::job_file::JobFile;
 use crate::benchmark::reading::{first_json, is_measurement};
 
 /// What fio counts apart, with the word for several of them.
-const KINDS: [(&str, &str); 4] = [("read", "reads"), ("write", "writes"), ("trim", "trims"), ("mixed", "requests")];
+const KINDS: [(&str, &str); 4] =
+    [("read", "reads"), ("write", "writes"), ("trim", "trims"), ("mixed", "requests")];
 /// The percentiles that become figures where the job asks for none by `percentile_list`.
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 const PERCENTILES_OF_SYNCS: [f64; 2] = [50.0, 99.0];
@@ -36,7 +37,8 @@ pub struct Taken {
 /// # Errors
 /// When there is no JSON, a job of it had errors, or none made a request.
 pub fn figures_of(printed: &str, job: &str) -> Result<Taken, String> {
-    let root = first_json(printed).map_err(|problem| format!("fio's figures: {problem}; {}", seen(printed)))?;
+    let root =
+        first_json(printed).map_err(|problem| format!("fio's figures: {problem}; {}", seen(printed)))?;
     let jobs = jobs_of(&root)?;
     let failed: Vec<String> = jobs.iter().filter_map(|job| error_of(job)).collect();
     if !failed.is_empty() {
@@ -135,8 +137,12 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// The rates of requests of a kind, and what they took.
     fn read_kind(&mut self, kind: &str, several: &str, is_expected: bool) -> Result<(), String> {
-        let made: Vec<&Value> =
-            self.jobs.iter().filter_map(|job| job.get(kind)).filter(|one| count(one, "total_ios") > 0.0).collect();
+        let made: Vec<&Value> = self
+            .jobs
+            .iter()
+            .filter_map(|job| job.get(kind))
+            .filter(|one| count(one, "total_ios") > 0.0)
+            .collect();
         if made.is_empty() {
             if is_expected {
                 self.notes.push(format!("fio made no {several}, so they have no figures"));
@@ -192,7 +198,10 @@ impl Reader<'_> {
         for (key, value) in all.iter().filter_map(|one| one.get("percentile")?.as_object()).flatten() {
             let percentile = key.parse::<f64>().ok().filter(|percentile| (0.0..=100.0).contains(percentile));
             let (Some(percentile), Some(value)) = (percentile, value.as_f64()) else {
-                return Err(format!("fio's percentile `{}` is none", key.chars().take(40).collect::<String>()));
+                return Err(format!(
+                    "fio's percentile `{}` is none",
+                    key.chars().take(40).collect::<String>()
+                ));
             };
             // Of numbers that are not negative, the bits are in order.
             let slowest = found.entry((percentile + 0.0).to_bits()).or_insert(value);
@@ -223,7 +232,15 @@ impl Reader<'_> {
             _ => (Better::Higher, Dilation::Rate),
         };
         let (unit, series) = (unit.to_owned(), Vec::new());
-        self.figures.push(BenchmarkFigure { name, value, unit, better, slow_motion, wall_value: value, series });
+        self.figures.push(BenchmarkFigure {
+            name,
+            value,
+            unit,
+            better,
+            slow_motion,
+            wall_value: value,
+            series,
+        });
         Ok(())
     }
 }
@@ -238,8 +255,11 @@ fn largest(all: &[&Value], key: &str) -> f64 {
 
 /// `p50 and p99`: those that were not found.
 fn missing(usual: &[f64], found: &[f64]) -> Option<String> {
-    let missing: Vec<String> =
-        usual.iter().filter(|percentile| !found.contains(percentile)).map(|percentile| format!("p{percentile}")).collect();
+    let missing: Vec<String> = usual
+        .iter()
+        .filter(|percentile| !found.contains(percentile))
+        .map(|percentile| format!("p{percentile}"))
+        .collect();
     (!missing.is_empty()).then(|| missing.join(", "))
 }
 
@@ -263,7 +283,8 @@ mod tests {
         json!({ "total_ios": operations, "iops": operations, "bw_bytes": operations * 4096.0, "clat_ns": { "mean": 0.0, "N": 0 } })
     }
 
-    const USUAL: [(&str, u64); 4] = [("50.000000", 1000), ("75.000000", 1200), ("99.000000", 2000), ("99.900000", 3000)];
+    const USUAL: [(&str, u64); 4] =
+        [("50.000000", 1000), ("75.000000", 1200), ("99.000000", 2000), ("99.900000", 3000)];
 
     fn taken(jobs: Value, job: &str) -> (Vec<(String, f64)>, Vec<String>) {
         let taken = figures_of(&json!({ "jobs": jobs }).to_string(), job).unwrap();
@@ -277,19 +298,31 @@ mod tests {
 
     #[test]
     fn a_job_without_latencies_keeps_its_rates() {
-        let (figures, notes) = names(json!([{ "read": untimed(10.0), "write": untimed(5.0) }]), "[t]\nrw=randrw\ngtod_reduce=1");
-        assert_eq!(figures, ["read operations", "read bandwidth", "write operations", "write bandwidth"]);
-        assert!(notes.contains("of reads, since") && notes.contains("gtod_reduce") && notes.contains("of writes"), "{notes}");
         let (figures, notes) =
-            names(json!([{ "read": made(10.0, &USUAL) }, { "read": untimed(5.0) }]), "[a]\n[b]\ndisable_clat=1");
+            names(json!([{ "read": untimed(10.0), "write": untimed(5.0) }]), "[t]\nrw=randrw\ngtod_reduce=1");
+        assert_eq!(figures, ["read operations", "read bandwidth", "write operations", "write bandwidth"]);
+        assert!(
+            notes.contains("of reads, since") && notes.contains("gtod_reduce") && notes.contains("of writes"),
+            "{notes}"
+        );
+        let (figures, notes) = names(
+            json!([{ "read": made(10.0, &USUAL) }, { "read": untimed(5.0) }]),
+            "[a]\n[b]\ndisable_clat=1",
+        );
         assert_eq!(figures.len(), 6, "{figures:?}");
         assert!(notes.contains("some reads"), "{notes}");
     }
 
     #[test]
     fn one_side_of_a_mix_without_requests_is_left_out_with_a_note() {
-        let (figures, notes) = names(json!([{ "read": made(0.0, &[]), "write": made(5.0, &USUAL) }]), "[t]\nrw=randrw\nrwmixread=0");
-        assert_eq!(figures, ["write operations", "write bandwidth", "write mean", "write p50", "write p99", "write p99.9"]);
+        let (figures, notes) = names(
+            json!([{ "read": made(0.0, &[]), "write": made(5.0, &USUAL) }]),
+            "[t]\nrw=randrw\nrwmixread=0",
+        );
+        assert_eq!(
+            figures,
+            ["write operations", "write bandwidth", "write mean", "write p50", "write p99", "write p99.9"]
+        );
         assert_eq!(notes, "fio made no reads, so they have no figures");
     }
 
@@ -303,7 +336,8 @@ mod tests {
     #[test]
     fn a_jobs_own_percentiles_become_figures() {
         let job = "[t]\npercentile_list=75:99";
-        let (figures, notes) = names(json!([{ "read": made(5.0, &[("75.000000", 1), ("99.000000", 2)]) }]), job);
+        let (figures, notes) =
+            names(json!([{ "read": made(5.0, &[("75.000000", 1), ("99.000000", 2)]) }]), job);
         assert_eq!(figures, ["read operations", "read bandwidth", "read mean", "read p75", "read p99"]);
         assert!(notes.contains("no p50, p99.9 of reads"), "{notes}");
         let (figures, notes) = names(json!([{ "read": made(5.0, &[]) }]), "[t]\nclat_percentiles=0");
@@ -317,23 +351,29 @@ mod tests {
 
     #[test]
     fn unified_reporting_has_one_kind_of_request() {
-        let (figures, notes) = names(json!([{ "mixed": made(5.0, &USUAL) }]), "[t]\nrw=randrw\nunified_rw_reporting=1");
+        let (figures, notes) =
+            names(json!([{ "mixed": made(5.0, &USUAL) }]), "[t]\nrw=randrw\nunified_rw_reporting=1");
         assert!(figures[0] == "mixed operations" && notes.is_empty(), "{figures:?} {notes}");
     }
 
     #[test]
     fn flushes_count_where_there_are_some() {
-        let (figures, notes) = names(json!([{ "read": made(5.0, &USUAL), "sync": { "total_ios": 0, "lat_ns": { "N": 0 } } }]), "[t]\nfsync=1");
+        let (figures, notes) = names(
+            json!([{ "read": made(5.0, &USUAL), "sync": { "total_ios": 0, "lat_ns": { "N": 0 } } }]),
+            "[t]\nfsync=1",
+        );
         assert!(figures.len() == 6 && notes.is_empty(), "{figures:?} {notes}");
         let sync = json!({ "total_ios": 5, "lat_ns": { "N": 5, "mean": 9.0, "percentile": { "50.000000": 8, "99.000000": 9, "99.900000": 9 } } });
-        let (figures, _) = names(json!([{ "write": made(5.0, &USUAL), "sync": sync }]), "[t]\nrw=write\nfsync=1");
+        let (figures, _) =
+            names(json!([{ "write": made(5.0, &USUAL), "sync": sync }]), "[t]\nrw=write\nfsync=1");
         assert_eq!(figures[6..], ["sync mean", "sync p50", "sync p99"]);
     }
 
     #[test]
     fn several_jobs_are_added_and_the_slowest_counts() {
         let slow = [("50.000000", 4000), ("99.000000", 1000)];
-        let (figures, _) = taken(json!([{ "read": made(5.0, &USUAL) }, { "read": made(7.0, &slow) }]), "[a]\n[b]");
+        let (figures, _) =
+            taken(json!([{ "read": made(5.0, &USUAL) }, { "read": made(7.0, &slow) }]), "[a]\n[b]");
         let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
         assert_eq!((value("read operations"), value("read p50"), value("read p99")), (12.0, 4000.0, 2000.0));
     }
@@ -345,7 +385,10 @@ mod tests {
             { "jobname": "fine", "error": 0, "read": made(5.0, &USUAL) },
             { "jobname": "t", "error": 0, "total_err": 7, "first_error": 5, "read": made(5.0, &USUAL) },
         ]));
-        assert!(continued.contains("[t] had 7 errors") && continued.contains("Input/output error"), "{continued}");
+        assert!(
+            continued.contains("[t] had 7 errors") && continued.contains("Input/output error"),
+            "{continued}"
+        );
         let trims = failure_in(&format!(
             "fio: pid=1, err=25/file:ioengines.c:399\n{}",
             json!({ "jobs": [{ "jobname": "t", "error": 25 }] })

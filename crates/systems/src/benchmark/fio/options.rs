@@ -92,16 +92,33 @@ const fn refused(name: &'static str, reason: &'static str) -> FioOption {
 
 /// The engines that send requests to files or block devices.
 pub const ENGINES: &[&str] = &[
-    "sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "io_uring", "posixaio", "mmap", "splice", "falloc",
-    "ftruncate", "filecreate", "filestat", "filedelete",
+    "sync",
+    "psync",
+    "vsync",
+    "pvsync",
+    "pvsync2",
+    "libaio",
+    "io_uring",
+    "posixaio",
+    "mmap",
+    "splice",
+    "falloc",
+    "ftruncate",
+    "filecreate",
+    "filestat",
+    "filedelete",
 ];
 
-const CPUS: &str = "it counts this machine's CPUs, and Underlay chooses the CPUs of the system; state `[machine] cores`";
-const TRACE: &str = "a trace has files and times of its own, which Underlay can't hold to the storage and to slow motion";
+const CPUS: &str =
+    "it counts this machine's CPUs, and Underlay chooses the CPUs of the system; state `[machine] cores`";
+const TRACE: &str =
+    "a trace has files and times of its own, which Underlay can't hold to the storage and to slow motion";
 const PROGRAM: &str = "it runs a program on this host; a study has `load` and `settle` for that";
 const GROUPS: &str = "Underlay puts fio into the control group of the system's budget";
-const PASSTHROUGH: &str = "it needs a drive that takes NVMe or SCSI commands from programs, which a modelled device does not";
-const OTHER_ENGINE: &str = "it belongs to an engine that sends its requests elsewhere than to a file or a block device";
+const PASSTHROUGH: &str =
+    "it needs a drive that takes NVMe or SCSI commands from programs, which a modelled device does not";
+const OTHER_ENGINE: &str =
+    "it belongs to an engine that sends its requests elsewhere than to a file or a block device";
 const LOG_TIMES: &str = "the times inside the log are of this machine's clock";
 const NO_PRIORITIES: &str = "modelled devices know no priorities";
 const VERIFY: &str = "what fio reads back to verify counts like other reads";
@@ -128,7 +145,11 @@ pub static OPTIONS: &[FioOption] = &[
     taken("norandommap"),
     ruled("ignore_error", Rule::Taken, "errors that it names do not fail the cell"),
     taken("rw_sequencer"),
-    ruled("ioengine", Rule::Only(ENGINES), "other engines send their requests elsewhere than to a file or a block device"),
+    ruled(
+        "ioengine",
+        Rule::Only(ENGINES),
+        "other engines send their requests elsewhere than to a file or a block device",
+    ),
     taken("iodepth"),
     option("iodepth_batch", &["iodepth_batch_submit"], Rule::Taken, ""),
     option("iodepth_batch_complete_min", &["iodepth_batch_complete"], Rule::Taken, ""),
@@ -217,7 +238,11 @@ pub static OPTIONS: &[FioOption] = &[
     taken("lockmem"),
     taken("rwmixread"),
     taken("rwmixwrite"),
-    ruled("nice", Rule::Only(&["0"]), "the priorities of CPU time decide whether the run is faithful, and Underlay sets them"),
+    ruled(
+        "nice",
+        Rule::Only(&["0"]),
+        "the priorities of CPU time decide whether the run is faithful, and Underlay sets them",
+    ),
     ruled("prio", Rule::Taken, NO_PRIORITIES),
     ruled("prioclass", Rule::Taken, NO_PRIORITIES),
     ruled("thinktime", Rule::Duration(TimeUnit::Microseconds), ""),
@@ -227,11 +252,28 @@ pub static OPTIONS: &[FioOption] = &[
     ruled("thinktime_iotime", Rule::Duration(TimeUnit::Seconds), ""),
     ruled("rate", Rule::Rate(RateUnit::Bytes), ""),
     option("rate_min", &["ratemin"], Rule::Rate(RateUnit::Bytes), ""),
-    ruled("rate_process", Rule::Taken, "`poisson` takes whole requests per second: a factor that leaves none is refused"),
-    option("rate_cycle", &["ratecycle"], Rule::Duration(TimeUnit::PlainMilliseconds), "fio's 1,000 ms are stretched too where a job has `rate_min` or `rate_iops_min`"),
+    ruled(
+        "rate_process",
+        Rule::Taken,
+        "`poisson` takes whole requests per second: a factor that leaves none is refused",
+    ),
+    option(
+        "rate_cycle",
+        &["ratecycle"],
+        Rule::Duration(TimeUnit::PlainMilliseconds),
+        "fio's 1,000 ms are stretched too where a job has `rate_min` or `rate_iops_min`",
+    ),
     taken("rate_ignore_thinktime"),
-    ruled("rate_iops", Rule::Rate(RateUnit::Requests), "where the quotient is no whole number, fio gets the same rate in bytes"),
-    ruled("rate_iops_min", Rule::Rate(RateUnit::Requests), "rounded down, since fio takes whole requests per second"),
+    ruled(
+        "rate_iops",
+        Rule::Rate(RateUnit::Requests),
+        "where the quotient is no whole number, fio gets the same rate in bytes",
+    ),
+    ruled(
+        "rate_iops_min",
+        Rule::Rate(RateUnit::Requests),
+        "rounded down, since fio takes whole requests per second",
+    ),
     ruled("max_latency", Rule::Duration(TimeUnit::Microseconds), ""),
     ruled("latency_target", Rule::Duration(TimeUnit::Microseconds), ""),
     ruled("latency_window", Rule::Duration(TimeUnit::Microseconds), ""),
@@ -322,7 +364,12 @@ pub static OPTIONS: &[FioOption] = &[
     taken("flow_id"),
     taken("flow"),
     ruled("flow_sleep", Rule::Duration(TimeUnit::PlainMicroseconds), ""),
-    option("steadystate", &["ss"], Rule::SteadyState, "a limit that is no share counts by this machine's clock"),
+    option(
+        "steadystate",
+        &["ss"],
+        Rule::SteadyState,
+        "a limit that is no share counts by this machine's clock",
+    ),
     option("steadystate_duration", &["ss_dur"], Rule::Duration(TimeUnit::Seconds), ""),
     option("steadystate_ramp_time", &["ss_ramp"], Rule::Duration(TimeUnit::Seconds), ""),
     // Options of engines that requests go through.
@@ -457,11 +504,15 @@ mod tests {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(page, &expected).unwrap();
         }
-        assert!(written == expected, "docs/fio-options.md is out of date: UPDATE_DOCS=1 cargo test writes it");
+        assert!(
+            written == expected,
+            "docs/fio-options.md is out of date: UPDATE_DOCS=1 cargo test writes it"
+        );
     }
 
     fn table() -> String {
-        let mut lines = vec!["| option | what Underlay does | |".to_owned(), "| --- | --- | --- |".to_owned()];
+        let mut lines =
+            vec!["| option | what Underlay does | |".to_owned(), "| --- | --- | --- |".to_owned()];
         for option in OPTIONS {
             let names: Vec<String> =
                 std::iter::once(&option.name).chain(option.aliases).map(|name| format!("`{name}`")).collect();
@@ -473,9 +524,15 @@ mod tests {
     fn in_words(rule: Rule) -> String {
         match rule {
             Rule::Taken => "taken as it is".to_owned(),
-            Rule::Duration(TimeUnit::Seconds) => "**multiplied** by the factor; seconds without a unit".to_owned(),
-            Rule::Duration(TimeUnit::Microseconds) => "**multiplied** by the factor; µs without a unit".to_owned(),
-            Rule::Duration(TimeUnit::PlainMilliseconds) => "**multiplied** by the factor; milliseconds".to_owned(),
+            Rule::Duration(TimeUnit::Seconds) => {
+                "**multiplied** by the factor; seconds without a unit".to_owned()
+            }
+            Rule::Duration(TimeUnit::Microseconds) => {
+                "**multiplied** by the factor; µs without a unit".to_owned()
+            }
+            Rule::Duration(TimeUnit::PlainMilliseconds) => {
+                "**multiplied** by the factor; milliseconds".to_owned()
+            }
             Rule::Duration(TimeUnit::PlainMicroseconds) => "**multiplied** by the factor; µs".to_owned(),
             Rule::Rate(RateUnit::Bytes) => "**divided** by the factor; bytes/s".to_owned(),
             Rule::Rate(RateUnit::Requests) => "**divided** by the factor; requests/s".to_owned(),

@@ -17,7 +17,8 @@ type Refused = (String, String);
 
 /// Where the paths of a value are: on the host where one of them is. Nothing where one of them is nowhere known.
 pub(super) fn place_of(value: &str) -> Option<Place> {
-    let places: Option<Vec<Place>> = split(value).iter().map(|path| anchored(path).map(|(place, _)| place)).collect();
+    let places: Option<Vec<Place>> =
+        split(value).iter().map(|path| anchored(path).map(|(place, _)| place)).collect();
     let places = places?;
     match places.contains(&Place::Host) {
         true => Some(Place::Host),
@@ -34,10 +35,17 @@ pub(super) fn check_files(value: &str, has_directory: bool) -> Result<(), Refuse
     }
     for path in paths {
         if leads_out(&path) {
-            return Err((format!("leads out of its directory by `{path}`"), "expected a path without `..`".to_owned()));
+            return Err((
+                format!("leads out of its directory by `{path}`"),
+                "expected a path without `..`".to_owned(),
+            ));
         }
         if anchored(&path).is_none() && !(has_directory && is_relative(&path)) {
-            let whose = if is_relative(&path) { "which is relative to the working directory" } else { "which is none of the storage's" };
+            let whose = if is_relative(&path) {
+                "which is relative to the working directory"
+            } else {
+                "which is none of the storage's"
+            };
             return Err((
                 format!("names `{path}`, {whose}"),
                 "expected a file below {data}, or {device} of a storage without a file system".to_owned(),
@@ -56,7 +64,10 @@ pub(super) fn check_directories(value: &str) -> Result<(), Refused> {
     }
     for path in paths {
         if leads_out(&path) {
-            return Err((format!("leads out of its directory by `{path}`"), "expected a path without `..`".to_owned()));
+            return Err((
+                format!("leads out of its directory by `{path}`"),
+                "expected a path without `..`".to_owned(),
+            ));
         }
         if anchored(&path).is_none_or(|(_, word)| word == "device") {
             return Err((format!("names `{path}`, which is none of the storage's"), expected()));

@@ -82,7 +82,9 @@ pub(super) fn unreadable(setting: &Setting, rule: Rule) -> Option<Mistake> {
     }
     let kilo = KiloBase::default();
     let expected = match rule {
-        Rule::Duration(unit) if setting.value.is_none() || unit.number(value, kilo).is_none() => unit.example(),
+        Rule::Duration(unit) if setting.value.is_none() || unit.number(value, kilo).is_none() => {
+            unit.example()
+        }
         Rule::Rate(_) if setting.value.is_none() || rates(value, kilo).is_none() => {
             "whole numbers with k, m or g, as in 500 or 1m,500k"
         }
@@ -166,14 +168,18 @@ fn slowed_rate(
     match unit {
         // fio makes whole requests per second of it.
         RateUnit::Bytes if is_poisson => {
-            let Some(sizes) = sizes else { return Err(misfit("may be no whole number of requests per second")) };
+            let Some(sizes) = sizes else {
+                return Err(misfit("may be no whole number of requests per second"));
+            };
             let is_whole = |rate: u64, block: u64| {
                 let wanted = rate as f64 / factor / block as f64;
                 rate == 0 || is_near(wanted, wanted.floor())
             };
             match rates.zip(sizes.smallest).values().all(|(rate, block)| is_whole(rate, block)) {
                 true => Ok((name, rates.map(nearest).to_string())),
-                false => Err(misfit("is no whole number of requests per second, which `rate_process=poisson` needs")),
+                false => Err(misfit(
+                    "is no whole number of requests per second, which `rate_process=poisson` needs",
+                )),
             }
         }
         RateUnit::Bytes => match rates.values().all(fits) {
@@ -238,7 +244,9 @@ mod tests {
         let both = slowed(text, 48.0).unwrap();
         assert!(both.contains("bs=4k\nrate=42667,") && both.contains("bs=8k\nrate=85333,"), "{both}");
         assert!(!both.contains("rate_iops"), "{both}");
-        for options in ["bssplit=4k/50:8k/50\nrate_iops=500", "rate_process=poisson\nrate_iops=500", "rate=50"] {
+        for options in
+            ["bssplit=4k/50:8k/50\nrate_iops=500", "rate_process=poisson\nrate_iops=500", "rate=50"]
+        {
             let refused = slowed(&format!("[t]\n{options}\n"), 48.0).unwrap_err();
             assert!(refused.message.contains("divided by 48"), "{options}: {refused:?}");
         }
@@ -273,14 +281,25 @@ mod tests {
     #[test]
     fn what_cannot_be_converted_is_refused_with_its_value() {
         for options in [
-            "rate_iops=many", "rate_iops={cores}", "rate_iops", "rate=(1m*2)", "rate=1,2,3,4", "thinktime=10sec", "thinktime=1.5ms",
-            "runtime=-1", "ss=iops:100", "log_avg_msec=1s",
+            "rate_iops=many",
+            "rate_iops={cores}",
+            "rate_iops",
+            "rate=(1m*2)",
+            "rate=1,2,3,4",
+            "thinktime=10sec",
+            "thinktime=1.5ms",
+            "runtime=-1",
+            "ss=iops:100",
+            "log_avg_msec=1s",
         ] {
             let file = JobFile::parse(&format!("[t]\n{options}\n"));
             let setting = &file.sections[0].settings[0];
             let rule = options::find(&setting.key).unwrap().rule;
             let mistake = unreadable(setting, rule).unwrap_or_else(|| panic!("{options}"));
-            assert!(mistake.message.contains(&setting.key) && mistake.expected.contains("{time}"), "{mistake:?}");
+            assert!(
+                mistake.message.contains(&setting.key) && mistake.expected.contains("{time}"),
+                "{mistake:?}"
+            );
         }
     }
 }
