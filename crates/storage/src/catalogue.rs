@@ -32,6 +32,7 @@ pub use parameters::{
 pub use quantity::{Entry, Property, Quantity};
 pub use volume::{BurstRule, RENT_MONTHS, RateRule, Rent, SizeUnit, VolumeRules};
 
+use crate::layers::sectors::SECTOR_BYTES;
 use crate::medium::MediumModel;
 use crate::stack::InitialState;
 
@@ -200,6 +201,9 @@ pub struct Medium {
     pub note: Option<String>,
     /// In bytes, as sold.
     pub capacity: Quantity,
+    /// The unit in which it is addressed: 512, or 4,096 where nothing is said. Inside it has blocks of 4,096 bytes in any case.
+    #[serde(default)]
+    pub logical_sector: Option<Quantity>,
     pub price: Price,
     /// Document, revision and date of each source by its key.
     pub sources: BTreeMap<String, String>,
@@ -232,6 +236,11 @@ fn advice(suggestions: &[String], known: &[String]) -> String {
 }
 
 impl Medium {
+    /// Whether it is addressed in sectors of 512 bytes.
+    pub fn has_small_sectors(&self) -> bool {
+        self.logical_sector.as_ref().is_some_and(|sector| sector.value == f64::from(SECTOR_BYTES))
+    }
+
     /// Reads a catalogue file.
     ///
     /// # Errors

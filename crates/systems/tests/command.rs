@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::{BenchmarkRecord, Better, Dilation};
-use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Reading, Take};
+use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Figures, Reading, Take};
 use underlay_systems::command::Command;
 use underlay_systems::system::{
     BenchmarkRequest, LoadRequest, Resources, Running, Settings, StoragePaths, System as _, SystemError,
@@ -75,7 +75,7 @@ fn benchmark(run: &str) -> BenchmarkRequest {
             job: None,
             in_budget: Some(false),
             limit: Duration::from_secs(60),
-            figures: vec![figure],
+            figures: Figures::Planned(vec![figure]),
             marks: Vec::new(),
         },
         data_bytes: 1000,

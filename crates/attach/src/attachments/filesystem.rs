@@ -104,10 +104,16 @@ impl Filesystem {
         };
         let mut command = Command::new(path);
         match self {
-            Filesystem::Xfs => command.args(["-f", "-q", "-K"]),
-            Filesystem::Ext4 => {
-                command.args(["-F", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"])
-            }
+            // Sectors and blocks of 4 KiB also where the device has smaller logical ones: parts of its blocks would cost a read each.
+            Filesystem::Xfs => command.args(["-f", "-q", "-K", "-s", "size=4096"]),
+            Filesystem::Ext4 => command.args([
+                "-F",
+                "-q",
+                "-b",
+                "4096",
+                "-E",
+                "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+            ]),
         };
         let output = command
             .arg(device)

@@ -127,7 +127,7 @@ pub(super) fn explained(loaded: &LoadedRun) -> Explained {
         .into_iter()
         .filter(|entry| match entry.asked {
             CellWork::Requests(_) => true,
-            CellWork::Benchmark(benchmark) => benchmark.is_fio,
+            CellWork::Benchmark(benchmark) => benchmark.fio_job().is_some(),
             CellWork::Job(_) => false,
         })
         .map(|entry| entry.cell.id.clone())
@@ -241,7 +241,7 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
 /// What a job of fio asks for.
 fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, Refusal> {
     let refused = |what: String| Refusal::Work { what };
-    let job = benchmark.plan.job.as_deref().filter(|_| benchmark.is_fio).ok_or_else(|| {
+    let job = benchmark.fio_job().ok_or_else(|| {
         refused("a command: nothing tells how many of its operations are under way at a time".to_owned())
     })?;
     if benchmark.data_bytes == 0 {

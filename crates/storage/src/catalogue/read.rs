@@ -55,6 +55,14 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
         let place = root.place_of("capacity_bytes");
         root.mistake_at(place, format!("no volume of this capacity is sold: {why}"));
     }
+    let logical_sector = match root.has("logical_sector_bytes") {
+        true => root.quantity(Numbers::Whole, "logical_sector_bytes", 512.0, 4096.0),
+        false => None,
+    };
+    if logical_sector.as_ref().is_some_and(|sector| sector.value != 512.0 && sector.value != 4096.0) {
+        let place = root.place_of("logical_sector_bytes");
+        root.mistake_at(place, "`logical_sector_bytes` must be 512 or 4096");
+    }
     let price = price(&mut root, rules.is_some());
     let mut services = Vec::new();
     let mut stated = Vec::new();
@@ -74,6 +82,7 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
         label: label?,
         note,
         capacity: capacity?,
+        logical_sector,
         price: price?,
         sources,
         model: model?,

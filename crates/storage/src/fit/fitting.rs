@@ -240,6 +240,7 @@ fn medium(
         label: Label::Measured,
         note: Some(medium_file::note(profile)),
         capacity: Quantity { value: identity.capacity_bytes as f64, source: SOURCE.into(), estimate: false },
+        logical_sector: None,
         price: Price {
             usd: identity.price_usd.unwrap_or(1.0),
             date: identity.date.clone(),

@@ -109,7 +109,7 @@ impl Bench {
         let window = Window::new(session, storages, cpu, interval_s, (schedule, None), stop);
         let request = BenchmarkRequest {
             name: plan.workload.name.clone(),
-            plan: benchmark.plan.clone(),
+            plan: benchmark.plan_at(plan.scale.time).map_err(CellError::Failed)?,
             data_bytes: plan.data_bytes_here,
             seed: plan.seed,
             duration: plan.study.run.duration,
@@ -209,7 +209,10 @@ impl Bench {
             read_back: None,
             warnings,
         };
+        let mut measured = measured;
+        let notes = std::mem::take(&mut measured.notes);
         let mut record = observed.into_record(self, plan, begun.elapsed());
+        record.warnings.extend(notes);
         record.certificate = Some(certificate);
         record.benchmark = Some(measured.without_slow_motion(plan.scale.time));
         record.mark_disturbed();

@@ -33,6 +33,7 @@ pub(super) fn begin(
     if let Some(time) = options.time {
         check_pace(study, time)?;
         check_faults(&study.at(time))?;
+        check_jobs(&study.at(time))?;
     }
     if study.machine.is_some()
         && let Some(pid) = others_process(registry)
@@ -69,6 +70,7 @@ pub(super) fn begin(
     }
     check_stop(stop)?;
     let paced = study.at(time);
+    check_jobs(&paced)?;
     if slow_motion.chosen_by == ChosenBy::Host {
         let reason = reason(time, &slow_motion, study.modelled_cores());
         observer.slowed(&reason, Duration::from_secs_f64(expected_s(&paced)));
@@ -103,6 +105,18 @@ fn check_pace(study: &Study, time: f64) -> Result<(), RunError> {
             storage.name
         ))),
     }
+}
+
+/// Whether fio's jobs can be had at the study's factor: its own check may have known another one, or none.
+fn check_jobs(study: &Study) -> Result<(), RunError> {
+    for workload in &study.workloads {
+        if let Some(benchmark) = &workload.benchmark {
+            let told =
+                |problem: String| RunError::Mistake(format!("[workload.{}]: {problem}", workload.name));
+            benchmark.plan_at(study.scale.time).map(drop).map_err(told)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether faults still come while cells are measured: the study's own check knew another factor.

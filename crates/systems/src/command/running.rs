@@ -15,7 +15,7 @@ use super::ground::{Belongs, Ended, Ground};
 use super::identity::write_file;
 use super::placeholders::{Values, fill_plain};
 use super::progress::Follower;
-use crate::benchmark::{Texts, figures_of, marks_of};
+use crate::benchmark::{Figures, Texts, figures_of, fio, marks_of};
 use crate::child::Child;
 use crate::system::{BenchmarkRequest, BenchmarkWatch, CommandWatch, LoadRequest, Running, SystemError};
 
@@ -268,16 +268,38 @@ impl Program {
         }
         let in_budget = plan.in_budget.unwrap_or(!self.has_program());
         let belongs = if in_budget { Belongs::System } else { Belongs::Client };
-        let follower = Follower::of(&plan.figures, &self.ground.outputs, BENCHMARK);
+        let follower = Follower::of(plan.figures.planned(), &self.ground.outputs, BENCHMARK);
         let followed = || watch(follower.latest());
-        let ended = self.ground.run(BENCHMARK, &plan.run, &values, belongs, plan.limit, &followed)?;
-        let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
+        let ended = self.ground.run(BENCHMARK, &plan.run, &values, belongs, plan.limit, &followed);
         let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
         let printed =
-            Printed { text: &text, scratch: &self.ground.scratch, places: &self.ground.places, values: &all };
+            |text| Printed { text, scratch: &self.ground.scratch, places: &self.ground.places, values: &all };
+        let ended = ended.map_err(|error| match plan.figures {
+            Figures::Planned(_) => error,
+            // fio may tell its errors there alone.
+            Figures::OfFio => {
+                match printed("").text(Some(fio::OUTPUT)).ok().and_then(|text| fio::failure_in(&text)) {
+                    Some(words) => error.with_words(&words),
+                    None => error,
+                }
+            }
+        })?;
+        let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
+        let printed = printed(&text);
         let mut figures = Vec::new();
-        for figure in &plan.figures {
-            figures.extend(figures_of(figure, &printed).map_err(failed)?);
+        let mut notes = Vec::new();
+        match &plan.figures {
+            Figures::Planned(plans) => {
+                for figure in plans {
+                    figures.extend(figures_of(figure, &printed).map_err(failed)?);
+                }
+            }
+            Figures::OfFio => {
+                let json = printed.text(Some(fio::OUTPUT)).map_err(failed)?;
+                let taken =
+                    fio::figures_of(&json, plan.job.as_deref().unwrap_or_default()).map_err(failed)?;
+                (figures, notes) = (taken.figures, taken.notes);
+            }
         }
         let mut marks = Vec::new();
         for mark in &plan.marks {
@@ -291,6 +313,7 @@ impl Program {
             figures,
             output_tail: tail(&text),
             marks,
+            notes,
         })
     }
 }
