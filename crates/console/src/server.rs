@@ -29,6 +29,7 @@ use crate::access::{Names, Secret};
 use crate::drawn::Drawn;
 use crate::host::Host;
 use crate::hub::Hub;
+use crate::page::escaped;
 pub use entry::ADDRESS_VALID;
 use entry::Entry;
 use own_files::OwnSocket;
@@ -44,6 +45,8 @@ pub struct Options {
     pub listen: Listen,
     /// Whose runs are shown.
     pub runs: PathBuf,
+    /// The run that the printed address opens on; the list where absent. It may be about to begin.
+    pub opens_on: Option<String>,
     /// Where studies are edited.
     pub studies: PathBuf,
     pub names: Names,
@@ -114,7 +117,7 @@ impl Console {
     /// # Errors
     /// When the address is taken, or not loopback without TLS.
     pub fn listen(options: Options, host: Arc<dyn Host>) -> Result<Console, ConsoleError> {
-        let Options { listen, runs, studies, names, token, own_folder, tls } = options;
+        let Options { listen, runs, opens_on, studies, names, token, own_folder, tls } = options;
         let given = match &listen {
             Listen::At(address) => Ok(*address),
             Listen::Passed(listener) => listener.local_addr(),
@@ -157,10 +160,12 @@ impl Console {
             (Some(_), None) => address.ip().to_string(),
         };
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let place = format!("{scheme}://{name}:{}/", address.port());
+        let opens_on_page =
+            opens_on.as_deref().map_or_else(String::new, |run| format!("runs/{}", escaped(run)));
+        let place = format!("{scheme}://{name}:{}/{opens_on_page}", address.port());
         let entry = Entry::new(place, address_file);
         let shared = Arc::new(Shared {
-            hub: Hub::new(runs, studies, host, random()?),
+            hub: Hub::new(runs, opens_on, studies, host, random()?),
             drawn: Drawn::default(),
             names,
             token,
@@ -240,6 +245,9 @@ impl Console {
             accepting_own.abort();
             Ok(())
         });
+        // Here, since tasks that are not waited for share them.
+        self.shared.socket.remove();
+        self.shared.entry.close();
         // Pages that are open need not be waited for.
         runtime.shutdown_background();
         outcome.map_err(failed)

@@ -102,7 +102,8 @@ fn a_console_on_a_terminal_shows_its_address_there() {
     let playground = Playground::new();
     playground.write("null.toml", NULL_STUDY);
     std::fs::create_dir_all(playground.path("disk")).unwrap();
-    let seen = in_terminal(&playground, "run null.toml --out runs/one --console --quiet");
+    let seen =
+        in_terminal(&playground, "run null.toml --out runs/one --console --console-stays '0 s' --quiet");
     assert!(
         stdout(&seen).contains("?token=") && stdout(&seen).contains("--new-address"),
         "{}",

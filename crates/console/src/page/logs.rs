@@ -10,6 +10,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use underlay_files::plain_file;
 
+use super::frame::Place;
 use super::words::escaped;
 use super::{Frame, Topic};
 use crate::hub::{FollowedRun, Hub};
@@ -41,7 +42,7 @@ pub(crate) fn logs(hub: &Hub, name: &str, file: Option<&str>) -> Result<Markup, 
             section { h2 { (log) } div #log-text { @for (_, markup) in &pieces { (markup) } } }
         } @else if file.is_some() { section { p { "That log is not there any more." } } }
     };
-    Ok(Frame { title: "Logs", topic: topic.as_ref(), content }.draw())
+    Ok(Frame { topic: topic.as_ref(), place: Some(Place::Runs), ..Frame::of("Logs", content) }.draw())
 }
 
 /// The same for programs: which logs there are, and the end of the one that is named; nothing where that is not there.

@@ -44,13 +44,13 @@ impl Asked {
         if self.asking.caller == Caller::OwnProgram || self.fields.text("confirmed") == "yes" {
             return None;
         }
-        let Question { question, what, action, back } = question;
+        let Question { question, what, does, action, back } = question;
         let fields = self.fields.all();
         Some(match self.asking.form {
             ReadAs::Json => Err(Refusal::conflict(format!("{question} {what} Send confirmed=yes to do it."))),
             ReadAs::Page => Answer::view(
                 ReadAs::Page,
-                || Ok(Page::Framed(page::confirm(question, what, action, back, &fields))),
+                || Ok(Page::Framed(page::confirm(question, what, does, action, back, &fields))),
                 || Ok(String::new()),
             ),
         })
@@ -74,6 +74,8 @@ struct Question<'a> {
     question: &'a str,
     /// What comes of it.
     what: &'a str,
+    /// What the button says that does it.
+    does: &'a str,
     /// Where the answer goes.
     action: &'a str,
     /// Where whoever asked was.
@@ -131,7 +133,8 @@ pub(super) async fn skip(
         })?;
         let question = Question {
             question: &format!("Skip {cell}?"),
-            what: "It is recorded as skipped, and the run goes on with the next one. `underlay run --resume` measures it later.",
+            what: "It is recorded as skipped on command, and the run goes on with the next cell. `underlay run --resume` measures it later.",
+            does: "Skip it",
             action: &format!("{back}/skip"),
             back: &back,
         };
@@ -155,6 +158,7 @@ pub(super) async fn stop(
         let question = Question {
             question: "Stop the run?",
             what: "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.",
+            does: "Stop it",
             action: &format!("{back}/stop"),
             back: &back,
         };
@@ -186,6 +190,7 @@ pub(super) async fn node(
     let question = Question {
         question: &format!("{word} node {node}?"),
         what: "What clients notice of it is in the record of the cell.",
+        does: word,
         action: &format!("{}/nodes", run_address(&name)),
         back: &back,
     };
@@ -214,6 +219,7 @@ pub(super) async fn stop_service(State(shared): Of, Extension(asking): Asks, for
         let question = Question {
             question: &format!("Stop process {process}?"),
             what: "It ends in order: what it serves is taken away, and whoever uses it loses it.",
+            does: "Stop it",
             action: "/host/stop",
             back: "/host",
         };

@@ -93,6 +93,11 @@ impl Entry {
     pub(super) fn expire(&self) {
         self.pending.lock().living();
     }
+
+    /// Nothing opens a session any more.
+    pub(super) fn close(&self) {
+        self.pending.lock().end();
+    }
 }
 
 #[cfg(test)]

@@ -213,7 +213,8 @@ fn opened(shared: &Shared, request: &Request, token: &str, opening: &Opening<'_>
     if is_get && !is_at_its_name && shared.entry.is_opened_by(token) {
         // By the port that the browser used, which may be forwarded here.
         let port = port_of(host).map(|port| format!(":{port}")).unwrap_or_default();
-        let address = format!("{}://{}{port}/?token={token}", shared.scheme(), shared.name);
+        let page = request.uri().path();
+        let address = format!("{}://{}{port}{page}?token={token}", shared.scheme(), shared.name);
         return Err(Refusal::outside(
             StatusCode::UNAUTHORIZED,
             "This address has the right token at the wrong name. The console has a name of its own, so that no other program of this \

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 use underlay_files::{Access, Folder, plain_file};
@@ -18,6 +19,7 @@ const LOCK: &str = "console.lock";
 /// The Unix socket, which goes with this value.
 pub(crate) struct OwnSocket {
     path: PathBuf,
+    is_there: AtomicBool,
 }
 
 impl OwnSocket {
@@ -43,17 +45,24 @@ impl OwnSocket {
         }
         let listener = underlay_files::listen(&path)?;
         listener.set_nonblocking(true)?;
-        Ok((OwnSocket { path }, listener, file))
+        Ok((OwnSocket { path, is_there: AtomicBool::new(true) }, listener, file))
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Once: another console may have the name afterwards.
+    pub(super) fn remove(&self) {
+        if self.is_there.swap(false, Ordering::Relaxed) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl Drop for OwnSocket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.remove();
     }
 }
 

@@ -110,7 +110,7 @@ struct Words {
 
 async fn runs(State(shared): Of, Extension(asking): Asks, Query(Words { q }): Query<Words>) -> Outcome {
     on_a_thread(shared, Kind::Look, move |shared| {
-        let found = || shared.hub.list().into_iter().filter(|run| run.matches(&q)).collect::<Vec<_>>();
+        let found = || shared.hub.list(None).into_iter().filter(|run| run.matches(&q)).collect::<Vec<_>>();
         Answer::view(asking.form, || Ok(Page::Framed(page::runs(&shared.hub, &q))), || json_text(&found()))
     })
     .await
@@ -131,7 +131,12 @@ async fn run(
     on_a_thread(shared, Kind::Look, move |shared| {
         Answer::view(
             asking.form,
-            || with_run(shared, &name, |run| Page::Framed(page::run(&shared.hub, run, span))),
+            || {
+                if shared.hub.is_about_to_begin(&name) {
+                    return Ok(Page::Framed(page::about_to_begin(&name)));
+                }
+                with_run(shared, &name, |run| Page::Framed(page::run(&shared.hub, run, span)))
+            },
             || json_text(&with_run(shared, &name, api::run)?),
         )
     })
@@ -148,11 +153,23 @@ async fn report(State(shared): Of, Extension(asking): Asks, Path(name): Path<Str
     on_a_thread(shared, Kind::Look, move |shared| {
         Answer::view(
             asking.form,
-            || Ok(Page::Report(rendered(shared, &name)?)),
+            || Ok(Page::Report(without_scripts(rendered(shared, &name)?))),
             || Ok(underlay_report::export::json(&*loaded(shared, &name)?)),
         )
     })
     .await
+}
+
+/// A report as it is served has no origin, in which no script runs: a browser would tell that for each. What it says is escaped, so that this is
+/// all of them.
+fn without_scripts(mut page: String) -> String {
+    const END: &str = "</script>";
+    while let Some(from) = page.find("<script>")
+        && let Some(length) = page[from..].find(END)
+    {
+        page.replace_range(from..from + length + END.len(), "");
+    }
+    page
 }
 
 /// The report with what was seen while it ran: a file that needs nothing but itself.
@@ -200,13 +217,13 @@ async fn logs(
 
 /// A cell's record, if the run's plan has it.
 fn record_of(shared: &Shared, name: &str, file: &str) -> Result<RunRecord, Refusal> {
-    let (directory, planned) = with_run(shared, name, |run| {
+    let (directory, head, planned) = with_run(shared, name, |run| {
         let planned = run.run.plan.iter().find(|planned| planned.file == file);
-        (run.directory.clone(), planned.cloned())
+        (run.directory.clone(), run.run.clone(), planned.cloned())
     })?;
     let none = || Refusal::missing(format!("there is no record {file:?} of {name} yet"));
     let planned = planned.ok_or_else(none)?;
-    let record = RunDirectory::record(&directory, &planned);
+    let record = RunDirectory::record(&directory, &head, &planned);
     record.map_err(|error| Refusal::failed(error.to_string()))?.ok_or_else(none)
 }
 
@@ -232,8 +249,9 @@ fn two_runs(query: &[(String, String)]) -> Result<(String, String), Refusal> {
     match names.as_slice() {
         // The list has the newest first.
         [newer, older] => Ok(((*older).clone(), (*newer).clone())),
+        [_] => Err(Refusal::invalid("mark two runs to compare them (`?run=B&run=A`): one is marked")),
         others => Err(Refusal::invalid(format!(
-            "expected two runs to compare, as ?run=B&run=A: there are {}",
+            "mark two runs to compare them (`?run=B&run=A`): {} are marked",
             others.len()
         ))),
     }
@@ -248,7 +266,7 @@ async fn compare(State(shared): Of, Extension(asking): Asks, Query(query): Pairs
         let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
         Answer::view(
             asking.form,
-            || Ok(Page::Report(underlay_report::html::ab::render(&compared))),
+            || Ok(Page::Report(without_scripts(underlay_report::html::ab::render(&compared)))),
             || Ok(underlay_report::export::ab_json(&compared)),
         )
     })

@@ -140,6 +140,10 @@ fn saved(shared: &Shared, asked: &Asked) -> Outcome {
             let refusal = Refusal::conflict(said).telling("errors", api::mistakes(&hub.studies, &checked));
             return Err(again(refusal, said, began_with));
         }
+        if then == (Then::Start { short: true }) && !checked.has_short {
+            let said = "It was not started: it has no `[short]` section, and so no short form.";
+            return Err(again(Refusal::conflict(said), said, began_with));
+        }
     }
     // What somebody else wrote there meanwhile is not lost without a word. A program that says nothing of it replaces it.
     let is_there = std::fs::symlink_metadata(&place).is_ok();

@@ -89,7 +89,7 @@ impl Host for Fake {
     }
     fn check(&self, file: &Path, text: &str) -> Checked {
         if text.starts_with("sound") {
-            return Checked::default();
+            return Checked { has_short: !text.contains("without"), ..Checked::default() };
         }
         let message = format!("unknown word {text}");
         let file = Some(file.display().to_string());
@@ -97,6 +97,9 @@ impl Host for Fake {
             mistakes: vec![Mistake { file, line: Some(3), column: Some(1), message, ..Mistake::default() }],
             ..Checked::default()
         }
+    }
+    fn study_title(&self, _: &str) -> Option<String> {
+        Some(MARKUP.to_owned())
     }
     fn start(&self, study: &Path, below: &Path, short: bool) -> Result<PathBuf, String> {
         if std::fs::read_to_string(study).unwrap() == "sound but not here" {
@@ -112,6 +115,8 @@ struct Served {
     address: SocketAddr,
     /// Where browsers are served.
     name: String,
+    /// As a terminal shows it.
+    url: String,
     /// It reads.
     token: String,
     socket: PathBuf,
@@ -169,11 +174,17 @@ fn feed() -> String {
         FeedEntry::Sample(Box::new(sample)),
     ];
     let line = |(at_ms, entry)| serde_json::to_string(&FeedLine { at_ms, entry }).unwrap() + "\n";
-    (1_764_000_000_000..).zip(entries).map(line).collect()
+    // It goes on now.
+    ((crate::page::now_s() * 1e3) as u64..).zip(entries).map(line).collect()
 }
 
 impl Served {
     fn start() -> Served {
+        Served::start_for(None)
+    }
+
+    /// With an address that opens on a run.
+    fn start_for(opens_on: Option<&str>) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("one");
         std::fs::create_dir_all(run.join("cells")).unwrap();
@@ -186,6 +197,7 @@ impl Served {
         let options = Options {
             listen: Listen::At((Ipv4Addr::LOCALHOST, 0).into()),
             runs: folder.path().to_owned(),
+            opens_on: opens_on.map(str::to_owned),
             studies: folder.path().to_owned(),
             names: Names::new(["lab.example".to_owned()]),
             token: Some(token.clone()),
@@ -200,7 +212,7 @@ impl Served {
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || console.run(&flag).unwrap());
         let token = token.reveal().to_owned();
-        Served { address, name, token, socket, host, folder, own_folder, stop, thread: Some(thread) }
+        Served { address, name, url, token, socket, host, folder, own_folder, stop, thread: Some(thread) }
     }
 
     fn host_name(&self) -> String {

@@ -18,6 +18,7 @@ mod steps;
 use comfy_table::CellAlignment;
 use layout::{Layout, Paint, Style};
 pub use layout::{fitted, wrap};
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_record::{Explained, ReferenceTable, Verdict};
 
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
@@ -152,8 +153,12 @@ fn reason_not_measured(result: &CellResult) -> Option<String> {
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => None,
         Outcome::Failed { reason } => Some(format!("failed: {reason}")),
         Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
+        Outcome::Disturbed { reason } => Some(format!("disturbed by hand, and left out: {reason}")),
+        Outcome::Skipped { failure: Some(told) } => {
+            Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {told}"))
+        }
         // The table says so.
-        Outcome::Pending => None,
+        Outcome::Skipped { failure: None } | Outcome::Pending => None,
     }
 }
 
@@ -217,8 +222,8 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                         layout.paints.push((line, ratio.clone(), Style::Dim));
                     }
                     let is_uncertain = inputs::is_uncertain(result);
-                    let mark = certificate_mark(figures.verdict, is_uncertain);
-                    if figures.verdict == Some(Verdict::Doubtful) || is_uncertain {
+                    let mark = certificate_mark(result, is_uncertain);
+                    if result.is_doubtful() || is_uncertain {
                         layout.paints.push((line, mark.clone(), Style::Alarm));
                     }
                     fields.push(quantity::rate_with_error(&figures.throughput_per_s));
@@ -288,13 +293,17 @@ fn state_of(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Failed { .. } => "failed",
         Outcome::Unavailable { .. } => "unavailable",
+        Outcome::Disturbed { .. } => "disturbed",
+        Outcome::Skipped { .. } => "skipped",
         _ => "not yet",
     }
 }
 
 /// Faithful to the model, and whether that is known well enough.
-fn certificate_mark(verdict: Option<Verdict>, is_uncertain: bool) -> String {
-    let timing = match verdict {
+fn certificate_mark(result: &CellResult, is_uncertain: bool) -> String {
+    let timing = match result.verdict() {
+        Some(Verdict::Disturbed) if result.is_doubtful() => "disturbed, ! DOUBTFUL",
+        Some(Verdict::Disturbed) => "disturbed",
         Some(Verdict::Faithful) => "faithful",
         Some(Verdict::Doubtful) => "! DOUBTFUL",
         Some(Verdict::RealStorage) => "real storage",

@@ -209,25 +209,29 @@ impl Host for ThisHost {
             }
             FaultAction::Return => {
                 let mut returned: Vec<&str> = Vec::new();
-                if meant.iter().any(|one| !one.powered) {
-                    served.restore_power().map_err(told)?;
-                    // It comes back to all that lost it.
-                    returned.extend(devices.iter().filter(|one| !one.powered).map(|one| one.device.as_str()));
-                }
+                // First: file systems are mounted on what is there.
                 for one in &meant {
                     if one.faults.iter().any(|active| active.fault == Fault::Vanish) {
                         served.bring_back(&one.device).map_err(told)?;
                         returned.push(&one.device);
                     }
                 }
+                // An earlier return may have left file systems to be mounted.
+                let is_unfinished = served.has_unmounted();
+                if is_unfinished || meant.iter().any(|one| !one.powered) {
+                    served.restore_power().map_err(told)?;
+                    // It comes back to all that lost it.
+                    returned.extend(devices.iter().filter(|one| !one.powered).map(|one| one.device.as_str()));
+                }
                 returned.sort_unstable();
                 returned.dedup();
-                return match returned.is_empty() {
-                    true => Err(format!(
+                return match (returned.is_empty(), is_unfinished) {
+                    (true, false) => Err(format!(
                         "{} is there already: it has its power and is plugged in",
                         names.join(", ")
                     )),
-                    false => Ok(format!("{}: there again", returned.join(", "))),
+                    (true, true) => Ok("its file systems are mounted again".to_owned()),
+                    (false, _) => Ok(format!("{}: there again", returned.join(", "))),
                 };
             }
             FaultAction::Clear => {
@@ -273,10 +277,12 @@ impl Host for ThisHost {
                     repetitions: study.run.repetitions,
                     measuring_s: f64::from(study.run.repetitions)
                         * plan::measuring_wall(&study).as_secs_f64(),
+                    has_short: document_of(text).is_some_and(|found| found.contains_key(SHORT)),
                 }
             }
             Err(Failure::Findings(findings)) => Checked {
                 mistakes: findings.findings().iter().map(|one| mistake(finding(&findings, one))).collect(),
+                has_short: document_of(text).is_some_and(|found| found.contains_key(SHORT)),
                 ..Checked::default()
             },
             Err(other) => Checked {
@@ -284,6 +290,12 @@ impl Host for ThisHost {
                 ..Checked::default()
             },
         }
+    }
+
+    fn study_title(&self, text: &str) -> Option<String> {
+        let document = document_of(text)?;
+        let title = document.get("title").or_else(|| document.get("name"))?;
+        title.as_str().map(str::to_owned)
     }
 
     fn start(&self, study: &Path, below: &Path, short: bool) -> Result<PathBuf, String> {
@@ -296,6 +308,14 @@ impl Host for ThisHost {
         self.starter.lock().send(wanted).map_err(|_| gone())?;
         answered.recv().map_err(|_| gone())?
     }
+}
+
+/// The section of a study's short form.
+const SHORT: &str = "short";
+
+/// Nothing of what is no TOML.
+fn document_of(text: &str) -> Option<toml_edit::DocumentMut> {
+    text.parse().ok()
 }
 
 /// Has an answer that was kept forgotten when this is dropped.

@@ -5,6 +5,7 @@ use axum::extract::{Form, Path, State};
 
 use super::{Asked, Asks, Of, Outcome, Pairs, Question, act, run_address};
 use crate::host::{FaultAction, Host};
+use crate::page;
 use crate::server::Shared;
 use crate::server::answer::Refusal;
 use crate::server::caller::Caller;
@@ -41,23 +42,20 @@ pub(in crate::server) async fn fault_of_host(
 fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Outcome {
     let storage = asked.fields.needed("storage")?;
     let device = Some(asked.fields.text("device")).filter(|device| !device.is_empty());
-    let whose = device.unwrap_or("all of its devices");
-    let for_s = match asked.fields.text("for_s") {
+    let for_s = match asked.fields.text("for_s").trim() {
         "" => None,
         _ => Some(asked.fields.number::<f64>("for_s", "a number of seconds")?),
     };
-    let (act, question) = match asked.fields.text("action") {
+    let act = match asked.fields.text("action") {
         "slow" => {
-            let factor: f64 = asked.fields.number("factor", "how many times as long everything takes")?;
-            (FaultAction::Slow { factor, for_s }, format!("Slow {whose} down {factor} times?"))
+            let factor =
+                asked.fields.number("factor", "a number: how many times as long everything takes")?;
+            FaultAction::Slow { factor, for_s }
         }
-        "vanish" => (FaultAction::Vanish, format!("Unplug {whose}?")),
-        "power-cut" => {
-            let whose = device.unwrap_or("all devices");
-            (FaultAction::PowerCut, format!("Cut the power of {whose}?"))
-        }
-        "return" => (FaultAction::Return, format!("Bring {whose} back?")),
-        "clear" => (FaultAction::Clear, format!("Clear the faults of {whose}?")),
+        "vanish" => FaultAction::Vanish,
+        "power-cut" => FaultAction::PowerCut,
+        "return" => FaultAction::Return,
+        "clear" => FaultAction::Clear,
         other => {
             return Err(Refusal::invalid(format!(
                 "action: expected slow, vanish, power-cut, return or clear, not {other:?}"
@@ -71,22 +69,19 @@ fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Outcome {
             "for_s: only slow ends by itself; leave it out, and send clear or return later",
         ));
     }
-    let what = match act {
-        FaultAction::PowerCut => {
-            "Writes that were not flushed may be lost. The device answers nothing until its power is back; a pool goes on with its other copies. In a run it is in the record of the cell.".to_owned()
-        }
-        FaultAction::Return => match switched_on_too(&*shared.hub.host, storage, device) {
-            others if others.is_empty() => {
-                "Programs that use it notice at once. In a run it is in the record of the cell.".to_owned()
-            }
-            others => format!(
-                "The power of a storage comes back to all of its devices: {} too. In a run it is in the record of the cell.",
-                others.join(", ")
-            ),
-        },
-        _ => "Programs that use it notice at once. In a run it is in the record of the cell.".to_owned(),
+    let page::FaultWords { question, what, does } = page::fault_words(&act, device);
+    let others = match act {
+        FaultAction::Return => switched_on_too(&*shared.hub.host, storage, device),
+        _ => Vec::new(),
     };
-    let question = Question { question: &question, what: &what, action, back };
+    let what = match others.is_empty() {
+        true => what.to_owned(),
+        false => format!(
+            "The power of a storage comes back to all of its devices: {} too. {what}",
+            others.join(", ")
+        ),
+    };
+    let question = Question { question: &question, what: &what, does, action, back };
     asked.once_confirmed(&question, || {
         let _held = shared.under_way.begin(storage)?;
         shared.hub.host.fault(storage, device, &act).map_err(Refusal::conflict)

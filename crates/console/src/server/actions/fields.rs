@@ -52,7 +52,9 @@ impl Fields {
     /// When it is not there, or no such number.
     pub(super) fn number<T: FromStr>(&self, name: &str, expected: &str) -> Result<T, Refusal> {
         let text = self.needed(name)?;
-        text.parse().map_err(|_| Refusal::invalid(format!("{name}: expected {expected}, not {text:?}")))
+        text.trim()
+            .parse()
+            .map_err(|_| Refusal::invalid(format!("{name}: expected {expected}, not {text:?}")))
     }
 
     /// All of them, to be sent once more.

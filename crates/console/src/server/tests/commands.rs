@@ -126,6 +126,7 @@ fn a_program_learns_that_its_study_was_not_started() {
         ("file=../s.toml&text=sound&then=start", 400, "can't be a study"),
         ("file=s.toml&text=broken&then=start", 409, "has mistakes"),
         ("file=s.toml&text=sound+but+not+here&then=start", 409, "not here"),
+        ("file=s.toml&text=sound+without+it&then=start-short", 409, "no short form"),
         ("file=s.toml&then=save", 400, "text"),
         ("file=none.toml&then=start", 404, "none.toml"),
         ("file=s.toml&text=sound&then=begin", 400, "start-short"),
@@ -161,12 +162,34 @@ fn power_that_comes_back_to_several_devices_is_asked_about_with_all_their_names(
     };
     let question = ask("sda");
     assert!(
-        question.contains("Bring sda back?") && question.contains("all of its devices: sdb too"),
+        question.contains("Plug in sda again, with power?")
+            && question.contains("all of its devices: sdb too"),
         "{question}"
     );
     assert!(!question.contains("sdc"), "{question}");
     // One that has its power brings nothing else along.
     assert!(!ask("sdc").contains("sda"));
+}
+
+#[test]
+fn a_question_has_its_focus_on_what_does_nothing() {
+    let served = Served::start();
+    let (cookie, word) = (served.cookie(), served.form_word());
+    let own = format!("Origin: http://{}", served.host_name());
+    for (body, words) in [
+        ("action=vanish&device=d", "XFS shuts down for good"),
+        ("action=slow&device=d&factor=10&for_s=30", "take 10 times as long, for 30"),
+        ("action=slow&device=d&factor=10&for_s=", "until its faults are cleared"),
+    ] {
+        let body = format!("form={word}&storage=good&{body}");
+        let question = served.post("/host/faults", &[&cookie, &own], &body);
+        assert!(status(&question) == 200 && question.contains(words), "{question}");
+        let focused = question.split('<').find(|tag| tag.contains("autofocus")).unwrap();
+        assert!(focused.starts_with("a ") && focused.ends_with("No, go back"), "{focused}");
+    }
+    assert!(served.commands().is_empty());
+    let wrong = served.own_post("/host/faults", "storage=good&action=slow&factor=2&for_s=soon");
+    assert!(status(&wrong) == 400 && wrong.contains("for_s: expected a number"), "{wrong}");
 }
 
 #[test]

@@ -76,6 +76,7 @@ fn it_listens_for_this_host_alone() {
     let options = Options {
         listen: Listen::At((Ipv4Addr::UNSPECIFIED, 0).into()),
         runs: PathBuf::from("."),
+        opens_on: None,
         studies: PathBuf::from("."),
         names: Names::default(),
         token: None,

@@ -78,6 +78,7 @@ fn every_answer_has_a_strict_policy_and_no_page_needs_more() {
     // A report has styles in itself, and in exchange no origin and no scripts.
     let report = served.get("/runs/one/report", &[&served.cookie()]);
     assert!(report.contains("sandbox; default-src 'none'") && !report.contains("script-src"), "{report}");
+    assert!(!report.contains("<script"), "a browser would tell that it does not run: {report}");
 }
 
 #[test]
@@ -97,10 +98,77 @@ fn a_run_is_watched_by_people_scripts_and_monitors_alike() {
     let metrics = served.get("/metrics", &[&served.bearer()]);
     for line in [
         "underlay_run_cells{run=\"one\",state=\"failed\"} 1",
-        "underlay_throughput_per_second{run=\"one\",cell=\"null/b/w-c\"} 1234",
+        "underlay_run_cells{run=\"one\",state=\"cannot_run\"} 0",
+        "underlay_cell_throughput_per_second{run=\"one\",cell=\"null/b/w-c\"} 1234",
+        "underlay_cell_latency_seconds{run=\"one\",cell=\"null/b/w-c\",quantile=\"0.99\"} 0.000099",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
+    let text = metrics.split_once("\r\n\r\n").unwrap().1;
+    assert_eq!(crate::metrics::rules::broken(text), Vec::<String>::new(), "{text}");
+}
+
+#[test]
+fn a_run_that_was_written_anew_under_its_name_has_nothing_of_the_one_before() {
+    let served = Served::start();
+    let events = || served.get("/api/runs/one/events", &[&served.bearer()]);
+    assert!(events().contains("alert(1)"));
+    let run = served.folder.path().join("one");
+    let started = "2026-11-25T02:00:00Z";
+    for (started_at, notice) in [(started, "of the second"), ("2026-11-25T03:00:00Z", "of the third")] {
+        std::fs::remove_dir_all(&run).unwrap();
+        std::fs::create_dir_all(run.join("cells")).unwrap();
+        std::fs::write(run.join("run.json"), head().replace(started, started_at)).unwrap();
+        let entry = FeedEntry::Notice { what: notice.to_owned() };
+        let line = serde_json::to_string(&FeedLine { at_ms: 1_764_000_100_000, entry }).unwrap();
+        std::fs::write(run.join(FEED_FILE), line + "\n").unwrap();
+        let told = events();
+        assert!(told.contains(notice) && !told.contains("alert(1)"), "{told}");
+        let samples = served.get("/api/runs/one/samples", &[&served.bearer()]);
+        assert!(samples.ends_with("[]"), "{samples}");
+    }
+}
+
+#[test]
+fn what_is_no_sound_run_is_listed_with_what_is_wrong_and_its_own_page_says_the_same() {
+    let served = Served::start();
+    let add = |name: &str, head: &str| {
+        let run = served.folder.path().join(name);
+        std::fs::create_dir_all(run.join("cells")).unwrap();
+        std::fs::write(run.join("run.json"), head).unwrap();
+        run
+    };
+    let damaged = add("damaged", &head());
+    std::fs::write(damaged.join("cells/1.json"), "{").unwrap();
+    add("headless", "{\"schema\":");
+    let read = |path: &str| json(&served.get(path, &[&served.bearer()]));
+    let listed = read("/api/runs");
+    let of = |name: &str| listed.as_array().unwrap().iter().find(|run| run["name"] == name).unwrap().clone();
+    assert_eq!(of("damaged")["cells"]["unreadable"], 1, "{listed}");
+    assert!(of("headless")["problem"].as_str().unwrap().contains("run.json"), "{listed}");
+    let list = served.get("/", &[&served.cookie()]);
+    assert!(list.contains("1 unreadable") && list.contains("it is not a record"), "{list}");
+    let own = read("/api/runs/damaged");
+    assert_eq!(own["cells"][1]["state"], "unreadable", "{own}");
+    let page = served.get("/runs/damaged", &[&served.cookie()]);
+    assert!(page.contains("1 unreadable") && page.contains("0 of 2 cells ended"), "{page}");
+    assert!(served.get("/?q=unreadable", &[&served.cookie()]).contains("/runs/damaged"));
+}
+
+#[test]
+fn a_run_that_the_console_was_started_for_is_waited_for() {
+    let served = Served::start_for(Some("two"));
+    assert!(served.url.contains("/runs/two?token="), "{}", served.url);
+    let waiting = served.get("/runs/two", &[&served.cookie()]);
+    assert!(status(&waiting) == 200 && waiting.contains("http-equiv=\"refresh\""), "{waiting}");
+    assert_eq!(status(&served.get("/runs/three", &[&served.cookie()])), 404);
+    // Programs are told that it is not there yet.
+    assert_eq!(status(&served.get("/api/runs/two", &[&served.bearer()])), 404);
+    let run = served.folder.path().join("two");
+    std::fs::create_dir_all(run.join("cells")).unwrap();
+    std::fs::write(run.join("run.json"), head()).unwrap();
+    let begun = served.get("/runs/two", &[&served.cookie()]);
+    assert!(!begun.contains("http-equiv") && begun.contains("0 of 2 cells ended"), "{begun}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use underlay_record::Verdict;
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 
 use super::{Page, prose, swatch};
 use crate::cell::benchmark::BenchmarkFigures;
@@ -116,6 +117,10 @@ pub(super) fn cards(page: &Page) -> Markup {
                     @let doubtful = comparison.cells().filter(|one| one.cell.storage == *name && one.is_doubtful()).count();
                     @if doubtful > 0 {
                         div { span.badge.doubtful { "⚠ " (quantity::plural(doubtful, "cell")) " doubtful" } }
+                    }
+                    @let disturbed = comparison.cells().filter(|one| one.cell.storage == *name && one.disturbed_by().is_some()).count();
+                    @if disturbed > 0 {
+                        div { span.badge.doubtful { "⚡ " (quantity::plural(disturbed, "cell")) " disturbed" } }
                     }
                     dl {
                         @if !jobs.is_empty() {
@@ -238,11 +243,17 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
     }
 }
 
+fn earlier_failure(told: Option<&str>) -> String {
+    told.map_or_else(String::new, |told| format!("It had failed before: {told}"))
+}
+
 /// What stands in the place of figures that there are none of.
 pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
         Outcome::Failed { reason } => ("failed", reason.clone()),
         Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
+        Outcome::Disturbed { reason } => ("disturbed by hand", reason.clone()),
+        Outcome::Skipped { failure } => (SKIPPED_ON_COMMAND, earlier_failure(failure.as_deref())),
         Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
             ("not measured yet", String::new())
         }
@@ -262,7 +273,7 @@ fn figure_fields(result: &CellResult, figures: &Figures, is_baseline: bool, is_o
         td { (ratio(figures, is_baseline, is_offered)) }
         td { (dollars(cost.and_then(StorageCost::usd_per_tb))) }
         td { (dollars(cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value)))) }
-        td.l { (badge(figures.verdict)) (inputs_badge(result)) }
+        td.l { (verdict_badge(result)) (inputs_badge(result)) }
     }
 }
 
@@ -306,8 +317,15 @@ pub(super) fn inputs_badge(result: &CellResult) -> Markup {
     }
 }
 
-pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
-    match verdict {
+pub(super) fn verdict_badge(result: &CellResult) -> Markup {
+    match result.verdict() {
+        Some(Verdict::Disturbed) => {
+            let by = result.disturbed_by().map_or("", |by| by.in_words());
+            html! {
+                span.badge.doubtful { "⚡ disturbed " (by) }
+                @if result.is_doubtful() { " " span.badge.doubtful { "⚠ doubtful" } }
+            }
+        }
         Some(Verdict::Faithful) => html! { span.badge.faithful { "✓ faithful" } },
         Some(Verdict::Doubtful) => html! { span.badge.doubtful { "⚠ doubtful" } },
         Some(Verdict::RealStorage) => html! { span.badge.plain { "real storage" } },

@@ -6,7 +6,7 @@ use crate::comparison::{CellResult, Comparison, Outcome, Row, inputs, system_tit
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::ratio::Difference;
-use underlay_record::{Better, Verdict};
+use underlay_record::Better;
 
 /// Everything about benchmarks; empty where there are none.
 pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
@@ -118,13 +118,12 @@ fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
                 None => fields.extend([missing(result), ABSENT.to_owned()]),
             }
             // It is one verdict for all figures of a cell.
-            let verdict = if position == 0 { result.verdict() } else { None };
             let is_uncertain = position == 0 && inputs::is_uncertain(result);
             let mark = match position {
-                0 => certificate_mark(verdict, is_uncertain),
+                0 => certificate_mark(result, is_uncertain),
                 _ => String::new(),
             };
-            if verdict == Some(Verdict::Doubtful) || is_uncertain {
+            if position == 0 && (result.is_doubtful() || is_uncertain) {
                 layout.paints.push((line, mark.clone(), Style::Alarm));
             }
             fields.push(mark);

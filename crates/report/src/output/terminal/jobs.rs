@@ -9,7 +9,6 @@ use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
 use crate::statistics::ratio::{Difference, Ratio};
-use underlay_record::Verdict;
 
 /// Everything about jobs; empty where there are none.
 pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
@@ -173,8 +172,8 @@ fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
                         fields.push(quantity::bytes(job.shuffled_bytes));
                     }
                     let is_uncertain = inputs::is_uncertain(result);
-                    let mark = certificate_mark(job.verdict, is_uncertain);
-                    if job.verdict == Some(Verdict::Doubtful) || is_uncertain {
+                    let mark = certificate_mark(result, is_uncertain);
+                    if result.is_doubtful() || is_uncertain {
                         layout.paints.push((line, mark.clone(), Style::Alarm));
                     }
                     fields.push(mark);
