@@ -9,6 +9,7 @@ pub mod cell;
 pub mod certificate;
 pub mod cpu;
 pub mod devices;
+pub mod duration;
 pub mod explained;
 pub mod frontier;
 pub mod histogram;
@@ -27,6 +28,7 @@ pub mod node;
 pub mod node_event;
 pub mod parts;
 pub mod path;
+pub mod price;
 pub mod read;
 pub mod read_back;
 pub mod run;
@@ -46,6 +48,7 @@ pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
 };
+pub use duration::latency_in_words;
 pub use explained::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
 pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
 pub use inputs::{Covered, DeviceInputs, EstimateShare, InputCertificate, InputVerdict, Unknown};
@@ -66,6 +69,7 @@ pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeShard, NodeSta
 pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};
 pub use parts::{DirectoryPart, KeptPart, PartsRecord, ServerPart};
 pub use path::{PathRecord, PathWait};
+pub use price::{Price, RENT_YEARS};
 pub use read::ReadError;
 pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
 pub use run::{

@@ -66,11 +66,12 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
 pub(super) fn price(root: &mut TableReader<'_>) -> Option<Price> {
     let mut table = root.inside("price", "[price]", "a table with usd, date and source")?;
     let usd = table.number("usd", 0.01, 1e9);
+    let rented = table.flag("rented");
     let date = table.text("date", "the year or day of the price");
     let source = table.source();
     let estimate = table.flag("estimate");
     table.reject_unknown();
-    Some(Price { usd: usd?, date: date?.value, source: source?, estimate })
+    Some(Price { usd: usd?, rented, date: date?.value, source: source?, estimate })
 }
 
 /// Where the parts of a published figure stand.

@@ -242,6 +242,7 @@ fn medium(
         capacity: Quantity { value: identity.capacity_bytes as f64, source: SOURCE.into(), estimate: false },
         price: Price {
             usd: identity.price_usd.unwrap_or(1.0),
+            rented: false,
             date: identity.date.clone(),
             source: if identity.price_usd.is_some() { PRICE.into() } else { UNKNOWN.into() },
             estimate: identity.price_usd.is_none(),
