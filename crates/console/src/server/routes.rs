@@ -9,8 +9,8 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use serde::Deserialize;
 use underlay_record::RunRecord;
-use underlay_report::RunDirectory;
 use underlay_report::ab::AbComparison;
+use underlay_report::{RunDirectory, html};
 
 use super::answer::{self, Answer};
 use super::guard::guard;
@@ -96,11 +96,12 @@ async fn run(State(shared): Of, Path(name): Path<String>, Query(shown): Query<Sh
 fn rendered(shared: &Shared, name: &str) -> Result<String, String> {
     let loaded = shared.hub.load(name)?;
     let explained = shared.hub.host.explain(&loaded);
-    Ok(underlay_report::html::render_explained(&loaded, &explained))
+    Ok(html::render_explained(&loaded, &explained))
 }
 
 async fn report(State(shared): Of, Path(name): Path<String>) -> Answer {
-    at_leisure(shared, move |shared| Ok(answer::report(rendered(shared, &name)?))).await
+    at_leisure(shared, move |shared| Ok(answer::report(html::without_script(&rendered(shared, &name)?))))
+        .await
 }
 
 /// The report with what was seen while it ran: a file that needs nothing but itself.
@@ -172,7 +173,7 @@ async fn compare(State(shared): Of, Query(query): Pairs) -> Answer {
         let (a, b) = two_runs(&query)?;
         let (loaded_a, loaded_b) = (shared.hub.load(&a)?, shared.hub.load(&b)?);
         let compared = AbComparison::of((&a, &loaded_a), (&b, &loaded_b));
-        Ok(answer::report(underlay_report::html::ab::render(&compared)))
+        Ok(answer::report(html::without_script(&html::ab::render(&compared))))
     })
     .await
 }

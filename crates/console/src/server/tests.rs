@@ -447,6 +447,8 @@ fn every_answer_has_a_strict_policy_and_no_page_needs_more() {
     // A report has styles in itself, and in exchange no origin and no scripts.
     let report = served.get("/runs/one/report", &[&served.cookie()]);
     assert!(report.contains("sandbox; default-src 'none'") && !report.contains("script-src"), "{report}");
+    // One that may not run is an error in the browser's console. A page that was saved has it.
+    assert!(!report.contains("<script") && export.contains("<script>addEventListener"), "{report}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl TimeChart<'_> {
             height: HEIGHT,
             label: self.label,
         }
-        .draw_with(&marks, &[]);
+        .draw_with(&marks, &[], "");
         PreEscaped(without_style(svg))
     }
 }
