@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use underlay_record::{Better, Dilation};
 use underlay_systems::benchmark::{
-    FigurePlan, MarkPlan, Reading, Take, Texts, check, check_mark, figures_of, marks_of,
+    FigurePlan, LatestValue, MarkPlan, Reading, Take, Texts, check, check_mark, figures_of, marks_of,
 };
 
 struct Printed<'a>(&'a str);
@@ -38,6 +38,10 @@ fuzz_target!(|input: &str| {
             ),
             Err(problem) => assert!(problem.starts_with("its mark `fuzz`: ")),
         }
+    }
+    for pattern in [said, "(?<value>[-+0-9.eE]+) tps"] {
+        let latest = LatestValue::of(pattern).and_then(|latest| latest.in_text(text));
+        assert!(latest.is_none_or(f64::is_finite));
     }
     for reading in readings {
         let plan = FigurePlan {

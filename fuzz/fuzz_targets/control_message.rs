@@ -1,4 +1,4 @@
-//! What comes in from outside the attachment: lines on the daemon's control socket, and journals of the registry.
+//! What comes in from outside the attachment: lines on the daemon's control socket, journals of the registry, tables of mounts.
 
 #![no_main]
 
@@ -15,4 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let process = ProcessId { pid: 1, start_ticks: 1 };
     let journal = registry::parse_journal(process, data);
     assert_eq!(journal.owner.process, process);
+    for mount in underlay_files::mountinfo::parse(data) {
+        assert!(!(mount.is_private && mount.is_shared), "{mount:?}");
+    }
 });

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_storage::catalogue::Medium;
+use underlay_storage::catalogue::{Change, Medium, sized};
 use underlay_storage::medium::{ModelRequest, Operation, RequestId};
 use underlay_storage::stack::InitialState;
 use underlay_storage::time::Time;
@@ -18,6 +18,16 @@ fuzz_target!(|text: &str| {
     };
     assert!(medium.problems().is_empty());
     assert!(!medium.describe().is_empty());
+    for capacity_bytes in [1, 1 << 30, 50_000_000_000, u64::MAX] {
+        // In another size it is a medium as well, or refused with the reason.
+        match medium.of_size(capacity_bytes) {
+            Ok(sized) => assert!(sized.problems().is_empty()),
+            Err(why) => assert!(!why.is_empty()),
+        }
+        for beyond in [false, true] {
+            let _ = sized(text, Some(capacity_bytes), beyond, &[("baseline_iops", Change::Number(4000.0))]);
+        }
+    }
     for capacity_bytes in [4096, 1 << 30, medium.capacity_bytes()] {
         // To bring a large device into the steady state takes too long for one of millions of inputs.
         let initial = if capacity_bytes == 4096 { InitialState::Steady } else { InitialState::Fresh };

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use underlay_record::{Histogram, read};
+use underlay_record::{CellState, Histogram, disturbance, read, soundness};
 
 fuzz_target!(|text: &str| {
     if let Ok(histogram) = Histogram::decode(text) {
@@ -12,7 +12,14 @@ fuzz_target!(|text: &str| {
     }
     for schema in ["", "{\"schema\":1,", "{\"schema\":2,"] {
         let text = format!("{schema}{text}");
-        let _ = read::run(&text);
-        let _ = read::cell(&text);
+        let run = read::run(&text);
+        let Ok(mut record) = read::cell(&text) else { continue };
+        if let Ok(run) = run {
+            run.attribute_faults(&mut record);
+        }
+        let records = [&record, &record];
+        let (counted, left_out) = disturbance::least_disturbed(&records);
+        assert_eq!(counted.len() + left_out.len(), records.len());
+        let _ = (CellState::of_record(&record), record.reason(), soundness::of_cell(&records));
     }
 });

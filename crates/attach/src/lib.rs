@@ -13,7 +13,9 @@ mod undo;
 pub use attachments::{
     attachment, choice, directory, dirty_limit, filesystem, loop_device, nvme_kernel, read_ahead, real_paths,
 };
-pub use machine::{budget, host, missing, mounts, page_cache, privileges, processes, processors, programs};
+pub use machine::{
+    budget, host, missing, mounts, page_cache, privileges, processes, processors, programs, standstill,
+};
 pub use measurement::{direct_load, overhead, probe, real_activity};
 pub use serving::{daemon, fuse_uring, remote, served, ublk};
 pub use undo::{cleanup, registry};
@@ -26,7 +28,7 @@ pub use attachments::filesystem::Filesystem;
 pub use attachments::nvme_kernel::KernelNvme;
 pub use attachments::real_paths::RealPaths;
 pub use machine::awake::Awake;
-pub use machine::budget::{Budget, CpuShare, CpuUsage, Limits};
+pub use machine::budget::{Budget, CpuQuota, CpuShare, CpuUsage, Limits};
 pub use machine::error::AttachError;
 pub use machine::missing::Missing;
 pub use machine::processors::{Confined, CpuTimes, Processors};

@@ -15,6 +15,7 @@ mod worker;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use underlay_config::units;
 
 pub(crate) use advise::{
     AboutArguments, AdviseArguments, AdviseCommand, AdviseMemoryArguments, AdviseStorageArguments,
@@ -48,11 +49,11 @@ pub(crate) enum LogLevel {
 const AFTER_HELP: &str = "\
 Exit codes:
     0  done
-    1  finished, but with problems: a cell failed or cannot run here (the records say why), operations failed,
-       a fitted medium is far from its disk
+    1  finished with problems: a cell failed, was skipped or cannot run here,
+       operations failed, a fitted medium is far from its disk
     2  a mistake in an argument, a study or a medium
     3  this host lacks something; `underlay doctor` says what
-    4  a system, its storage or a worker failed, or standard output could not be written
+    4  a system, its storage or a worker failed, or standard output failed
    70  a bug in underlay
   130  stopped by Ctrl-C or SIGTERM; what was finished is kept";
 
@@ -116,6 +117,7 @@ pub(crate) enum Command {
     Clean,
     /// Print a JSON Schema: of a study, of a cell's record, or of what a command prints with --json
     Schema {
+        /// Whose schema
         #[arg(value_enum, default_value = "record")]
         of: SchemaOf,
     },
@@ -124,6 +126,7 @@ pub(crate) enum Command {
         after_help = "bash: underlay completions bash > ~/.local/share/bash-completion/completions/underlay"
     )]
     Completions {
+        /// The shell that reads it
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -173,15 +176,14 @@ pub(crate) enum SchemaOf {
 /// A part of a study, or another form of it.
 #[derive(Debug, Args)]
 pub(crate) struct SelectionArguments {
-    /// Only cells with these values, as in storage=nvme,mix=c; a dimension that is named again adds a value. With --resume, only these
-    /// are run now
+    /// Only cells with these values, as in storage=nvme,mix=c; a dimension that is named again adds a value
     #[arg(long, value_name = "DIMENSION=VALUE")]
     pub only: Vec<String>,
     /// Set a key of the study, as in scale.data=100, in the place of what the file says
     #[arg(long, value_name = "KEY.PATH=VALUE")]
     pub set: Vec<String>,
-    /// Run each cell so often, whatever the study says
-    #[arg(long, value_name = "N")]
+    /// Repeat each cell this many times (1 to 1000), whatever the study says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
     pub repetitions: Option<u32>,
 }
 
@@ -211,14 +213,18 @@ pub(crate) struct RunArguments {
     pub work: Option<PathBuf>,
     /// Slow motion by this factor, whatever the study says; `warmup` and `duration` stay what they are in the study, modelled time
     /// or wall time [default: the study's, or the smallest that this host keeps up with]
-    #[arg(long, value_name = "FACTOR", conflicts_with = "resume")]
+    #[arg(long, value_name = "FACTOR", conflicts_with = "resume", value_parser = units::parse_factor)]
     pub time: Option<f64>,
     /// No live progress
     #[arg(long, short)]
     pub quiet: bool,
-    /// Serve the console while it runs, and say where; it ends with the run
+    /// Serve the console while it runs, and say where; afterwards it shows the report
     #[arg(long)]
     pub console: bool,
+    /// How long the console stays after the run, as in `10 min`; `0 s` ends both together [default: until Ctrl-C, or 1 minute where
+    /// this is not a terminal's foreground]
+    #[arg(long, value_name = "TIME", requires = "console")]
+    pub console_stays: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -264,6 +270,7 @@ pub(crate) enum YcsbPhase {
 
 #[derive(Debug, Args)]
 pub(crate) struct YcsbArguments {
+    /// Load the records, or run operations on them
     pub phase: YcsbPhase,
     /// The system: rocksdb, je, je-ha, oracle-nosql, cassandra or accumulo; or null, which does nothing and shows what the generator can do.
     /// Hadoop and Spark run jobs, not YCSB: use a study
@@ -298,6 +305,7 @@ pub(crate) struct YcsbArguments {
         long,
         value_name = "SECONDS",
         default_value_t = 10.0,
+        value_parser = units::parse_seconds,
         requires = "find_rate",
         allow_hyphen_values = true
     )]
@@ -306,10 +314,10 @@ pub(crate) struct YcsbArguments {
     #[arg(long, value_enum, value_name = "KIND")]
     pub arrivals: Option<YcsbArrivals>,
     /// Seconds to measure [default: until operationcount, or 60]
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds, allow_hyphen_values = true)]
     pub duration: Option<f64>,
     /// Seconds of warm-up before the measurement
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds, default_value_t = 0.0, allow_hyphen_values = true)]
     pub warmup: f64,
     /// The memory budget of the system with its page cache [default: 512 MiB]
     #[arg(long, value_name = "SIZE")]
@@ -362,11 +370,11 @@ pub(crate) struct MountArguments {
     /// Mount this storage of a study, with its layers and in its scale; several volumes become subdirectories of DIR
     #[arg(long, value_name = "NAME", conflicts_with_all = ["size", "filesystem", "initial"])]
     pub storage: Option<String>,
-    /// The size of each device [default: 8 GiB, or the medium's if smaller, or what the kept disk has]
+    /// The size of each device; rates of a cloud volume follow it [default: 8 GiB of the medium, or what the kept disk has]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// Slow motion: every latency this many times longer [default: 1, or the study's]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = units::parse_factor)]
     pub time: Option<f64>,
     /// xfs or ext4 [default: xfs, or what the kept disk or the volume has]
     #[arg(long, value_name = "NAME")]
@@ -417,9 +425,15 @@ pub(crate) enum MediaCommand {
         json: bool,
     },
     /// A medium or layout: every number's source, published figures beside the model's
-    Show { name: String },
+    Show {
+        /// As `underlay media list` prints it
+        name: String,
+    },
     /// Find every mistake in a medium's or layout's file, and compare a model with its published figures
-    Check { file: PathBuf },
+    Check {
+        /// A TOML file of the user's
+        file: PathBuf,
+    },
     /// Profile a real disk, and fit a medium to it
     Measure(MeasureArguments),
     /// Probe a modelled device on this machine, and show how far it is from its model and its published figures
@@ -432,4 +446,57 @@ pub(crate) enum MediaCommand {
 /// A number of the command line in a message: hundreds of digits are written as they were typed.
 pub(crate) fn as_typed(number: f64) -> String {
     if number.is_finite() && number.abs() >= 1e9 { format!("{number:e}") } else { number.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Every command that a user sees, with those below it.
+    fn all_commands() -> Vec<clap::Command> {
+        let mut found = Vec::new();
+        let mut left = vec![Arguments::command()];
+        while let Some(command) = left.pop() {
+            left.extend(command.get_subcommands().filter(|below| !below.is_hide_set()).cloned());
+            found.push(command);
+        }
+        found
+    }
+
+    #[test]
+    fn paragraphs_of_help_are_wrapped_by_the_terminal_alone() {
+        for command in all_commands() {
+            let Some(text) = command.get_after_help() else { continue };
+            let text = text.to_string();
+            let lines: Vec<&str> = text.lines().collect();
+            for pair in lines.windows(2) {
+                let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+                let is_wrapped_here = pair.iter().all(|line| is_prose(line));
+                assert!(!is_wrapped_here, "{}: {pair:?}", command.get_name());
+            }
+            // What stands in columns would be broken in 80.
+            let long = lines.iter().find(|line| line.starts_with(' ') && line.chars().count() > 120);
+            assert_eq!(long, None, "{}", command.get_name());
+            assert!(!text.contains('\\'), "{}: {text}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn every_argument_says_what_it_is() {
+        for command in all_commands() {
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!help.is_empty(), "{} {}", command.get_name(), argument.get_id());
+                assert!(!help.contains('\\'), "{}: {help}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn limits_of_numbers_are_told() {
+        let refused = Arguments::try_parse_from(["underlay", "run", "--repetitions", "-1"]).unwrap_err().to_string();
+        assert!(refused.contains("1..=1000"), "{refused}");
+    }
 }

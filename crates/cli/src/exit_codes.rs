@@ -6,8 +6,8 @@ use underlay_config::Diagnostics;
 
 use crate::output;
 
-/// It was finished, but with problems: a cell failed or could not run here (the records say why), operations failed, a medium is
-/// far from what it stands for.
+/// It was finished, but with problems: a cell failed, was skipped on command or disturbed by hand, or could not run here (the records say
+/// why), operations failed, a medium is far from what it stands for.
 pub(crate) const INCOMPLETE: u8 = 1;
 /// A mistake in what the user wrote: an argument, a study, a medium.
 pub(crate) const MISTAKE: u8 = 2;
@@ -59,12 +59,16 @@ impl Failure {
     }
 
     pub(crate) fn code(&self) -> ExitCode {
-        ExitCode::from(match self {
+        ExitCode::from(self.number())
+    }
+
+    pub(crate) fn number(&self) -> u8 {
+        match self {
             Failure::Mistake(_) | Failure::Mistakes(_) | Failure::Findings(_) => MISTAKE,
             Failure::Missing(_) => MISSING,
             Failure::Failed(_) => FAILED,
             Failure::Stopped(_) => INTERRUPTED,
-        })
+        }
     }
 }
 

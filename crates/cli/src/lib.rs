@@ -119,8 +119,14 @@ fn dispatch(command: Command) -> Result<ExitCode, exit_codes::Failure> {
         Command::Completions { shell } => commands::manual::completions(shell),
         Command::Man { dir } => commands::manual::man(&dir),
         Command::DeviceDaemon { config } => {
-            underlay_attach::daemon::main(&config)?;
-            Ok(ExitCode::SUCCESS)
+            // Its launcher tells errors apart by the code.
+            Ok(match underlay_attach::daemon::main(&config) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    output::say(&error.to_string());
+                    ExitCode::from(underlay_attach::daemon::exit_code(&error))
+                }
+            })
         }
         Command::Engine { arguments } => {
             underlay_systems::rocksdb::engine::main(&arguments)?;

@@ -4,7 +4,8 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use underlay_record::{CellStatus, PlannedCell, RunRecord, Verdict};
+use underlay_record::cell::SKIPPED_ON_COMMAND;
+use underlay_record::{CellStatus, PlannedCell, RunRecord};
 use underlay_report::quantity;
 use underlay_study::run::{Live, Observer};
 use underlay_sync::UnsimulatedMutex;
@@ -83,7 +84,9 @@ impl State {
 
     fn say(&self, line: &str) {
         if self.interactive {
-            let _ = self.lines.println(harmless(&output::without_error_numbers(line)));
+            // The bars cut what is longer than a line.
+            let text = output::paragraph(&output::without_error_numbers(line));
+            let _ = self.lines.println(harmless(&text));
         } else {
             output::say(line);
         }
@@ -167,13 +170,17 @@ impl Observer for Terminal {
         let width = state.total.to_string().len();
         let number = record.position as usize + 1;
         let head = format!("{number:>width$}/{} {}", state.total, label(planned));
-        let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
+        let mark = match (record.disturbed_by(), record.is_doubtful()) {
+            (Some(by), _) => format!("  (disturbed {})", by.in_words()),
+            (None, true) => "  (doubtful)".to_owned(),
+            (None, false) => String::new(),
+        };
         if let (CellStatus::Completed, Some(job)) = (&record.status, &record.job) {
             state.say(&format!(
                 "{head}: {}, {} here{}",
                 quantity::duration(job.duration_s),
                 quantity::duration(job.wall_s),
-                if doubtful { "  (doubtful)" } else { "" }
+                mark
             ));
             return;
         }
@@ -185,7 +192,7 @@ impl Observer for Terminal {
             state.say(&format!(
                 "{head}: {figure}{} here{}",
                 quantity::duration(taken.wall_s),
-                if doubtful { "  (doubtful)" } else { "" }
+                mark
             ));
             return;
         }
@@ -196,13 +203,16 @@ impl Observer for Terminal {
                     quantity::rate(measured.throughput_per_s),
                     quantity::latency(measured.latency.us.mean),
                     quantity::latency(measured.latency.us.p99),
-                    if doubtful { "  (doubtful)" } else { "" }
+                    mark
                 )
             }
-            (CellStatus::Failed { .. }, _) if record.skipped => format!("{head}: skipped"),
             (CellStatus::Failed { reason }, _) => format!("{head}: FAILED: {reason}"),
             (CellStatus::Unavailable { missing, remedy }, _) => {
                 format!("{head}: cannot run here: {missing}; {remedy}")
+            }
+            (CellStatus::Skipped { failure: None }, _) => format!("{head}: {SKIPPED_ON_COMMAND}"),
+            (CellStatus::Skipped { failure: Some(told) }, _) => {
+                format!("{head}: {SKIPPED_ON_COMMAND}, after it had failed: {told}")
             }
             (CellStatus::Completed, None) => format!("{head}: no figures"),
         });

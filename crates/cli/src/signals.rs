@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: the first asks a run to end in order, a later one ends it at once.
+//! Ctrl-C and SIGTERM: the first asks a run to end in order, a later one ends it at once. Once the work is done, and only its console stays
+//! open, the first one closes that.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -7,35 +8,105 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use underlay_sync::UnsimulatedMutex;
 
 use crate::exit_codes::{Failure, INTERRUPTED};
 
 /// Signals so close together are one wish: timeout(1) sends its own to the program and at once to the group it is in.
 const ONE_WISH: Duration = Duration::from_millis(500);
 
-/// A flag that the first signal raises.
-pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
+/// What signals have asked for until now.
+pub(crate) struct Signalled {
+    stop: Arc<AtomicBool>,
+    state: Arc<UnsimulatedMutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    first: Option<Instant>,
+    /// SIGTERM or SIGHUP was among them: whoever sent it waits for the end of this process, and nobody is at a terminal.
+    is_final: bool,
+    /// The work is done, with this exit code.
+    done: Option<u8>,
+    /// A signal came since.
+    is_leaving: bool,
+}
+
+/// What a signal comes to.
+#[derive(Debug, PartialEq, Eq)]
+enum Act {
+    Stop,
+    Nothing,
+    /// With what is left behind.
+    EndAtOnce,
+    /// With nothing left behind.
+    Leave(u8),
+}
+
+impl State {
+    fn take(&mut self, signal: i32, now: Instant) -> Act {
+        self.is_final |= signal != SIGINT;
+        if let Some(code) = self.done {
+            let was_leaving = std::mem::replace(&mut self.is_leaving, true);
+            return if was_leaving { Act::Leave(code) } else { Act::Nothing };
+        }
+        match self.first {
+            None => {
+                self.first = Some(now);
+                Act::Stop
+            }
+            Some(first) if now.saturating_duration_since(first) < ONE_WISH => Act::Nothing,
+            Some(_) => Act::EndAtOnce,
+        }
+    }
+}
+
+impl Signalled {
+    /// The flag that the first signal raises.
+    pub(crate) fn stop(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+
+    /// The work is done, and this process ends with that code. From now on a signal means that it is to end, and a second one that it is not
+    /// to be waited for.
+    pub(crate) fn work_is_done(&self, code: u8) {
+        self.state.lock().done = Some(code);
+    }
+
+    /// Whether this process is to end now that its work is done.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let state = self.state.lock();
+        state.is_leaving || state.is_final
+    }
+}
+
+/// # Errors
+/// When signals can't be handled.
+pub(crate) fn listen() -> Result<Signalled, Failure> {
+    let signalled = Signalled { stop: Arc::default(), state: Arc::default() };
+    let (flag, state) = (Arc::clone(&signalled.stop), Arc::clone(&signalled.state));
     // SIGHUP too: a terminal that is closed must not leave devices and mounts behind.
     Signals::new([SIGINT, SIGTERM, SIGHUP])
         .and_then(|signals| {
-            std::thread::Builder::new().name("signals".to_owned()).spawn(move || obey(signals, &flag))
+            let obey = move || obey(signals, &flag, &state);
+            std::thread::Builder::new().name("signals".to_owned()).spawn(obey)
         })
         .map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))?;
-    Ok(stop)
+    Ok(signalled)
 }
 
-fn obey(mut signals: Signals, stop: &AtomicBool) {
-    let mut first: Option<Instant> = None;
-    for _ in signals.forever() {
-        match first {
-            None => {
-                first = Some(Instant::now());
-                stop.store(true, Ordering::Relaxed);
-            }
-            Some(first) if first.elapsed() < ONE_WISH => {}
-            Some(_) => {
+/// A flag that the first signal raises.
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    listen().map(|signalled| signalled.stop)
+}
+
+fn obey(mut signals: Signals, stop: &AtomicBool, state: &UnsimulatedMutex<State>) {
+    for signal in signals.forever() {
+        let act = state.lock().take(signal, Instant::now());
+        match act {
+            Act::Nothing => {}
+            Act::Stop => stop.store(true, Ordering::Relaxed),
+            Act::EndAtOnce => {
                 // Whoever reads that may be gone.
                 let _ = writeln!(
                     std::io::stderr(),
@@ -43,6 +114,32 @@ fn obey(mut signals: Signals, stop: &AtomicBool) {
                 );
                 signal_hook::low_level::exit(i32::from(INTERRUPTED))
             }
+            Act::Leave(code) => signal_hook::low_level::exit(i32::from(code)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_signal_ends_work_at_once_and_twins_are_one_wish() {
+        let (mut state, now) = (State::default(), Instant::now());
+        assert_eq!(state.take(SIGTERM, now), Act::Stop);
+        assert_eq!(state.take(SIGTERM, now + ONE_WISH / 2), Act::Nothing);
+        assert_eq!(state.take(SIGTERM, now + ONE_WISH * 2), Act::EndAtOnce);
+    }
+
+    #[test]
+    fn a_signal_after_the_work_closes_what_stays_open_and_keeps_the_exit_code() {
+        let (mut state, now) = (State::default(), Instant::now());
+        assert_eq!(state.take(SIGINT, now), Act::Stop);
+        state.done = Some(130);
+        // The Ctrl-C that stopped the run is not one that closes the console.
+        assert!(!state.is_leaving && !state.is_final);
+        assert_eq!(state.take(SIGINT, now + ONE_WISH * 2), Act::Nothing);
+        assert!(state.is_leaving);
+        assert_eq!(state.take(SIGINT, now + ONE_WISH * 3), Act::Leave(130));
     }
 }

@@ -9,6 +9,95 @@ use support::{Playground, TINY_STUDY, can_mount, stderr, stdout};
 
 const QUICKSTART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies/quickstart.toml");
 
+/// Inputs C1: a unit that tables print was refused where the same quantity is asked for. Each is now refused, if at all, for what it asks for.
+#[test]
+fn quantities_are_read_as_they_are_printed() {
+    use underlay_config::units;
+    use underlay_report::quantity;
+    for us in [0.31, 7.0, 193.0, 999.7, 1_840.0, 182_000.0, 2_430_000.0] {
+        let printed = quantity::latency(us);
+        let read = units::parse_duration(&printed).unwrap_or_else(|problem| panic!("{printed}: {problem}"));
+        assert!((read.as_secs_f64() * 1e6 / us - 1.0).abs() < 0.06, "{printed}");
+    }
+    for seconds in [2.5, 45.0, 200.0, 7_500.0, 90_061.0] {
+        for printed in [quantity::duration(seconds), quantity::short_duration(seconds)] {
+            let read =
+                units::parse_duration(&printed).unwrap_or_else(|problem| panic!("{printed}: {problem}"));
+            assert!((read.as_secs_f64() / seconds - 1.0).abs() < 0.06, "{printed}");
+        }
+    }
+    for count in [512.0, 4_096.0, 1.5e6, 256e9, 4.9e12, 3e15] {
+        for printed in [quantity::bytes(count), quantity::memory(count)] {
+            let read = units::parse_bytes(&printed).unwrap_or_else(|problem| panic!("{printed}: {problem}"));
+            assert!((read as f64 / count - 1.0).abs() < 0.01, "{printed}");
+        }
+        let printed = format!("{}/s", quantity::bytes(count));
+        if count < 1e15 {
+            units::parse_bandwidth(&printed).unwrap_or_else(|problem| panic!("{printed}: {problem}"));
+        }
+    }
+    for value in [0.123, 31.44, 9_120.4, 1_234_567.0] {
+        let rate = quantity::rate(value);
+        for printed in [rate.clone(), format!("{rate} ops/s"), format!("{rate}/s")] {
+            let read = units::parse_rate(&printed).unwrap_or_else(|problem| panic!("{printed}: {problem}"));
+            assert!((read / value - 1.0).abs() < 0.01, "{printed}");
+        }
+        assert!((units::parse_dollars(&quantity::dollars(value)).unwrap() / value - 1.0).abs() < 0.03);
+        assert!((units::parse_factor(&quantity::ratio(value)).unwrap() / value - 1.0).abs() < 0.01);
+    }
+    assert_eq!(units::parse_share(&quantity::percent(0.03)), Ok(0.03));
+    let playground = Playground::new();
+    for micro in ["100 \u{b5}s", "100 \u{3bc}s", "100us"] {
+        let bound = format!("p99={micro}");
+        let output = playground.output(&["ycsb", "run", "null", "--rate", "1,2", "--find-rate", &bound]);
+        let told = stderr(&output);
+        assert!(output.status.code() == Some(2) && told.contains("begins with one rate"), "{micro}: {told}");
+    }
+    let output = playground.output(&["ycsb", "run", "null", "--rate", "9", "--find-rate", "p99=10 kg"]);
+    assert!(stderr(&output).contains("expected one of ns, us, ms, s, min, h"), "{}", stderr(&output));
+}
+
+/// Inputs Y1.
+#[test]
+fn a_load_that_runs_out_of_time_says_so_and_ends_with_one() {
+    let playground = Playground::new();
+    let load = [
+        "ycsb",
+        "load",
+        "null",
+        "--threads",
+        "1",
+        "-p",
+        "recordcount=2000000000",
+        "-p",
+        "maxexecutiontime=1",
+    ];
+    let output = playground.output(&load);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("of 2,000,000,000 records were inserted: the maximum execution time"), "{told}");
+    let output = playground.output(&["ycsb", "load", "null", "--threads", "1", "-p", "recordcount=1000"]);
+    assert!(output.status.success() && !stderr(&output).contains("were inserted"), "{}", stderr(&output));
+    let run = ["ycsb", "run", "null", "--mix", "c", "-p", "operationcount=2000000000", "--duration", "1 s"];
+    let output = playground.output(&run);
+    let told = stderr(&output);
+    assert!(output.status.success() && told.contains("of 2,000,000,000 operations were done"), "{told}");
+}
+
+#[test]
+fn a_volume_of_a_size_that_nobody_sells_is_not_mounted() {
+    let playground = Playground::new();
+    for (medium, size, message) in [
+        ("ebs-gp2", "17 TiB", "from 1 to 16384 GiB"),
+        ("ebs-st1", "8 GiB", "from 125 to 16384 GiB"),
+        ("ebs-gp3-16k", "8 GiB", "500 IOPS for each GiB"),
+    ] {
+        let output = playground.output(&["mount", medium, "here", "--size", size]);
+        let told = stderr(&output);
+        assert!(output.status.code() == Some(2) && told.contains(message), "{medium}: {told}");
+    }
+}
+
 #[test]
 fn mistakes_end_with_two_and_say_where() {
     let playground = Playground::new();

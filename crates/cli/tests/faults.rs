@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use support::{Mounted, Playground, TINY_STUDY, can_mount, stderr, stdout};
@@ -153,6 +154,14 @@ vanish = true
     // Its device counts from when it was told, a moment after the window began.
     assert!((0.0..0.3).contains(&from) && until > from, "{fault}");
     assert!(fault["what"].as_str().unwrap().contains("4 times"), "{fault}");
+    assert_eq!((&fault["by"], &hdd["certificate"]["verdict"]), (&"study".into(), &"disturbed".into()), "{hdd}");
+    // What it is, also beside others; a resumed run has nothing to do again for it.
+    let report: serde_json::Value =
+        serde_json::from_str(&underlay(&playground, &["report", "run", "--json"])).unwrap();
+    let cell = report["cells"].as_array().unwrap().iter().find(|cell| cell["storage"] == "hdd").unwrap();
+    assert_eq!((&cell["state"], &cell["disturbed"][0]["by"]), (&"completed".into(), &"study".into()), "{cell}");
+    let resumed = playground.output(&["run", "--resume", "run", "--quiet"]);
+    assert!(!stderr(&resumed).contains("by hand"), "{}", stderr(&resumed));
     let warnings = hdd["warnings"].to_string();
     assert!(warnings.contains("faults on command: slow-disk from 100 ms for 200 ms"), "{warnings}");
     // A database on a stripe that lost a disk fails, or errs until the end, as the moment strikes it. Either names the fault.
@@ -165,13 +174,79 @@ vanish = true
     } else {
         assert!(flash["warnings"].to_string().contains(pulled), "{flash}");
         assert!(flash["measured"]["errors"].as_u64().unwrap() > 0, "{flash}");
-        assert_eq!(flash["certificate"]["verdict"], "doubtful", "{flash}");
+        assert_eq!(flash["certificate"]["verdict"], "disturbed", "{flash}");
+        let checks = flash["certificate"]["checks"].as_array().unwrap();
+        assert!(checks.iter().any(|check| check["passed"] == false), "{flash}");
     }
     let page = fs::read_to_string(playground.path("run/report.html")).unwrap_or_else(|_| {
         underlay(&playground, &["report", "run"]);
         fs::read_to_string(playground.path("run/report.html")).unwrap()
     });
     assert!(page.contains("slow: everything takes 4 times as long"));
+    assert_eq!(playground.left_behind(), [""; 0]);
+}
+
+/// What somebody does to a running cell reaches everything that draws conclusions, and the cell is measured again.
+#[test]
+fn a_fault_by_hand_is_no_finding_of_anything() {
+    if !can_mount() {
+        return;
+    }
+    let playground = Playground::new();
+    playground.write("study.toml", &TINY_STUDY.replace("mixes = [\"a\", \"c\"]", "mixes = [\"c\"]"));
+    let mut run = playground.underlay(&["run", "study.toml", "--out", "run", "--quiet"]);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let record = playground.path("run/cells/rocksdb.hdd.ycsb-c-uniform-4t.r1.json");
+    let limit = Instant::now() + Duration::from_secs(240);
+    // Again and again, since storages come and go before the one that is measured; so few and short spikes change nothing.
+    while !record.exists() && Instant::now() < limit {
+        let spikes = ["spikes", "--rate", "0.000001", "--latency", "1 ms"];
+        playground.output(&[&["fault", "hdd-7200-sata.0"], &spikes[..]].concat());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 cell was disturbed by hand; `underlay run --resume"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("disturbed by hand, and left out"), "{}", stdout(&output));
+
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let output = playground.output(&[arguments, &["--json"]].concat());
+        serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{arguments:?}: {}", stderr(&output)))
+    };
+    let report = json(&["report", "run"]);
+    let cell = |storage: &str| {
+        report["cells"].as_array().unwrap().iter().find(|cell| cell["storage"] == storage).unwrap().clone()
+    };
+    let hdd = cell("hdd");
+    assert_eq!((&hdd["state"], &hdd["certificate"]["verdict"]), (&"disturbed".into(), &"disturbed".into()), "{hdd}");
+    assert!(hdd["throughput_per_s"].is_null() && hdd["disturbed"][0]["by"] == "hand", "{hdd}");
+    assert!(cell("flash")["ratio_to_baseline"].is_null(), "the baseline says nothing: {}", cell("flash"));
+    assert!(report["run"]["answer"].as_str().unwrap().contains("disturbed by hand"), "{}", report["run"]);
+    assert!(underlay(&playground, &["report", "run", "--csv"]).contains(",disturbed,"));
+    let both = json(&["report", "run", "run"]);
+    assert!(both["left_out"].to_string().contains("both runs were disturbed by hand"), "{both}");
+
+    let because = |answer: &serde_json::Value, list: &str| {
+        let refused = answer[list].as_array().unwrap().iter();
+        let of_cell = refused.filter(|one| one["cell"].as_str().unwrap().contains("/hdd/"));
+        of_cell.map(|one| one.to_string()).collect::<String>()
+    };
+    let predicted = json(&["predict", "study.toml", "--from", "run"]);
+    assert!(because(&predicted, "left_out").contains("\"because\":\"disturbed\""), "{predicted}");
+    assert!(because(&json(&["explain", "run"]), "refused").contains("\"because\":\"disturbed\""));
+    for advice in [&["storage", "--p99", "1 s"][..], &["memory"]] {
+        let asked = [&["advise"], advice, &["--from", "run", "--rate", "100"]].concat();
+        let output = playground.output(&asked);
+        let said = stdout(&output) + &stderr(&output);
+        assert!(said.contains("disturbed by hand"), "{asked:?}: {said}");
+    }
+
+    let resumed = playground.output(&["run", "--resume", "run", "--quiet"]);
+    assert_eq!(resumed.status.code(), Some(0), "{}", stderr(&resumed));
+    let said = stderr(&resumed);
+    assert!(said.contains("/hdd/") && said.contains("was disturbed by hand") && said.contains("measured again"), "{said}");
+    let hdd: serde_json::Value = serde_json::from_str(&fs::read_to_string(&record).unwrap()).unwrap();
+    assert!(hdd["devices"][0]["faults"].is_null() && hdd["certificate"]["verdict"] != "disturbed", "{hdd}");
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 

@@ -12,7 +12,7 @@ use underlay_storage::catalogue;
 use underlay_storage::faults::PowerCut;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, StackSpec, VolumeSpec};
 use underlay_study::spec::Study;
-use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Reading, Take};
+use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Figures, Reading, Take};
 use underlay_systems::command::Command;
 use underlay_systems::system::{BenchmarkRequest, Resources, Running, Settings, StoragePaths, System as _};
 
@@ -96,7 +96,7 @@ fn ask(running: &dyn Running, run: &str) -> Result<f64, String> {
         job: None,
         in_budget: Some(false),
         limit: Duration::from_secs(120),
-        figures: vec![figure],
+        figures: Figures::Planned(vec![figure]),
         marks: Vec::new(),
     };
     let request = BenchmarkRequest {
@@ -107,7 +107,7 @@ fn ask(running: &dyn Running, run: &str) -> Result<f64, String> {
         duration: Duration::from_secs(1),
         warmup: Duration::ZERO,
     };
-    let taken = running.run_benchmark(&request, &|| true).unwrap().map_err(|error| error.to_string())?;
+    let taken = running.run_benchmark(&request, &|_| true).unwrap().map_err(|error| error.to_string())?;
     Ok(taken.figures[0].value)
 }
 

@@ -94,7 +94,7 @@ fn proportions_a_writer_beside_them_and_a_changed_figure_are_what_is_measured() 
     assert_eq!((beside.mix.as_str(), beside.threads, beside.rate_per_s), ("update100", 1, Some(200.0)));
     assert!(beside.operations > 0 && !beside.by_operation.contains_key("read"), "{beside:?}");
     let medium = record.storage.devices[0].medium.as_deref();
-    assert_eq!(medium, Some("ebs-io2-instance-iops-18750"));
+    assert_eq!(medium, Some("ebs-io2-20-gb-instance-iops-18750"));
 
     // What it took is on record by parts, beside what was expected.
     let parts = record.wall.unwrap();

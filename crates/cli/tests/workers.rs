@@ -472,7 +472,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_reached() {
         ("worker --listen 127.0.0.1:0", "expected --token-file, or --authority"),
         ("worker", "--listen"),
         ("worker --listen 127.0.0.1:0 --token-file short", "expected at least 16"),
-        ("worker --listen 127.0.0.1:0 --token-file open", "everybody can read it"),
+        ("worker --listen 127.0.0.1:0 --token-file open", "open to everybody"),
         ("worker --listen 127.0.0.1:0 --token-file none", "can't be read"),
         ("worker --listen 127.0.0.1:0 --authority a --key k", "--certificate"),
         ("worker --stdio --token-file token", "cannot be used with"),

@@ -150,6 +150,11 @@ impl Diagnostics {
         self.error_count() > 0
     }
 
+    /// Of the same texts, and without a finding.
+    pub fn emptied(&self) -> Diagnostics {
+        Diagnostics { findings: Vec::new(), ..self.clone() }
+    }
+
     /// Leaves out the notes.
     pub fn retain_errors(&mut self) {
         self.findings.retain(|finding| finding.severity == Severity::Error);
@@ -172,6 +177,15 @@ impl Diagnostics {
     pub fn line_column(&self, byte: usize) -> (usize, usize) {
         let (_, line, column) = self.place(byte);
         (line, column)
+    }
+
+    /// Where a part of a string is in the file, whose `span` has the string with its quotes. Nothing where the file has it in other letters, with
+    /// escapes for one.
+    pub fn part_of(&self, span: &Range<usize>, value: &str, part: &Range<usize>) -> Option<Range<usize>> {
+        let (_, begin, text) = self.source(span.start);
+        let written = text.get(span.start.checked_sub(begin)?..span.end.checked_sub(begin)?)?;
+        let inside = written.find(value).filter(|_| !value.is_empty())?;
+        Some(span.start + inside + part.start..span.start + inside + part.end)
     }
 
     /// The text that holds a byte, with its name and where it begins.

@@ -136,6 +136,51 @@ impl<'a> Field<'a> {
         u32::try_from(whole.value).ok().map(|value| Spanned::new(value, whole.span))
     }
 
+    /// An integer or a float that is a finite number; `expected` says which, where it is something else.
+    pub fn number(&self, expected: &str, findings: &mut Diagnostics) -> Option<f64> {
+        match self.as_number() {
+            Some(number) if number.is_finite() => Some(number),
+            Some(_) => {
+                self.invalid(format!("expected {expected}"), findings);
+                None
+            }
+            None => {
+                self.mismatch(expected, findings);
+                None
+            }
+        }
+    }
+
+    /// A number within `allowed`; `expected` says which, where it is something else.
+    pub fn number_within(
+        &self,
+        allowed: RangeInclusive<f64>,
+        expected: &str,
+        findings: &mut Diagnostics,
+    ) -> Option<f64> {
+        let number = self.number(expected, findings)?;
+        let is_allowed = allowed.contains(&number);
+        if !is_allowed {
+            self.invalid(format!("expected {expected}"), findings);
+        }
+        is_allowed.then_some(number)
+    }
+
+    /// Operations a second within `allowed`: a number, or one as tables print it, `"1,105 ops/s"`.
+    pub fn rate_per_s(
+        &self,
+        allowed: RangeInclusive<f64>,
+        expected: &str,
+        findings: &mut Diagnostics,
+    ) -> Option<f64> {
+        let Some(text) = self.as_text() else { return self.number_within(allowed, expected, findings) };
+        let rate = units::parse_rate(text).ok().filter(|rate| allowed.contains(rate));
+        if rate.is_none() {
+            self.invalid(format!("expected {expected}"), findings);
+        }
+        rate
+    }
+
     /// An integer or a float, as it is; `None` without a word for another type.
     pub fn as_number(&self) -> Option<f64> {
         match self.node {

@@ -52,8 +52,25 @@ pub(crate) fn samples(run: &FollowedRun, since_s: f64) -> Value {
     Value::Array(kept.map(|moment| json!({ "at_s": moment.at_s, "sample": moment.sample })).collect())
 }
 
+#[derive(Serialize)]
+struct EventEntry<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    /// The cell's name, and which of its repetitions.
+    cell: Option<&'a str>,
+    repetition: Option<u32>,
+}
+
 pub(crate) fn events(run: &FollowedRun) -> Value {
-    let kept: Vec<&Event> = run.watched.events.iter().collect();
+    let entry = |event| {
+        let planned = run.planned_of(event);
+        EventEntry {
+            event,
+            cell: planned.map(|planned| planned.cell.id.as_str()),
+            repetition: planned.map(|planned| planned.repetition),
+        }
+    };
+    let kept: Vec<EventEntry<'_>> = run.watched.events.iter().map(entry).collect();
     json!(kept)
 }
 

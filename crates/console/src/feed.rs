@@ -7,7 +7,7 @@ mod turns;
 mod watched;
 
 pub(crate) use event::{Event, EventKind};
-pub(crate) use history::{History, Moment};
+pub(crate) use history::{History, MAX_STEP_S, Moment};
 pub(crate) use tail::Tail;
 pub(crate) use turns::bare;
 pub(crate) use watched::{CellView, Watched};

@@ -49,6 +49,9 @@ pub trait Host: Send + Sync {
     /// What is wrong with a study's text, which would be in this file.
     fn check(&self, file: &Path, text: &str) -> Checked;
 
+    /// What a study calls itself.
+    fn study_title(&self, text: &str) -> Option<String>;
+
     /// Starts a run of a study as a process of its own, which goes on without the console; says where it is kept.
     ///
     /// # Errors
@@ -185,6 +188,8 @@ pub struct Checked {
     pub repetitions: u32,
     /// Wall seconds that measuring takes at least.
     pub measuring_s: f64,
+    /// It has a short form.
+    pub has_short: bool,
 }
 
 impl Checked {

@@ -1,17 +1,19 @@
 //! What all pages share: the runs, and the feeds that are followed.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use underlay_record::{CellState, CellStatus, NodeState, Run, Verdict};
+use underlay_record::{NodeState, PlannedCell, Run};
 use underlay_report::{LoadedRun, RunDirectory};
 use underlay_sync::UnsimulatedMutex;
 
 use crate::access::Secret;
-use crate::feed::{CellView, Tail, Watched};
+use crate::feed::{CellView, Event, Moment, Tail, Watched};
 use crate::host::{Host, Running};
+use crate::recorded::{Recorded, Tally};
 use crate::runs::{Runs, Summary};
 
 /// Runs whose feeds are followed at once; the one that nobody has asked for longest goes.
@@ -20,10 +22,14 @@ const MAX_FOLLOWED: usize = 8;
 const NODES_FRESH: Duration = Duration::from_secs(3);
 /// Runs whose records are kept; each may be large.
 const MAX_LOADED: usize = 2;
+/// A sample that is older is none of now: there is one a second.
+const CURRENT_S: f64 = 6.0;
 
 pub(crate) struct Hub {
     pub runs: Runs,
     pub host: Arc<dyn Host>,
+    /// The run that this console was started for.
+    opens_on: Option<String>,
     /// Where studies are edited.
     pub studies: PathBuf,
     /// What every form of ours has.
@@ -32,8 +38,8 @@ pub(crate) struct Hub {
     loaded: UnsimulatedMutex<Vec<Loaded>>,
 }
 
-/// How many records a run has, and when one was last written.
-type Stamp = (usize, Option<SystemTime>);
+/// How many records a run has, when one was last written, and the number of its head's file.
+type Stamp = (usize, Option<SystemTime>, u64);
 
 struct Loaded {
     name: String,
@@ -58,34 +64,97 @@ pub(crate) struct FollowedRun {
     pub nodes: Vec<NodeState>,
     nodes_at: Option<Instant>,
     tail: Tail,
+    identity: Identity,
     /// The round whose records have been looked at.
     round: Option<u32>,
-    /// What records say of cells that the feed does not tell of.
+    records: Recorded,
+    /// What records say of cells.
     recorded: HashMap<u32, CellView>,
 }
 
+/// What tells a run's directory from another one of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    /// Device, number and birth of the directory: numbers are given again.
+    directory: (u64, u64, Option<SystemTime>),
+    /// Number and change of `run.json`, which each process replaces.
+    head: (u64, i64, i64),
+}
+
+impl Identity {
+    fn of(directory: &Path) -> Result<Identity, String> {
+        let gone = |error: std::io::Error| format!("{}: {error}", directory.display());
+        let found = std::fs::symlink_metadata(directory).map_err(gone)?;
+        let head = std::fs::metadata(directory.join("run.json")).map_err(gone)?;
+        Ok(Identity {
+            directory: (found.dev(), found.ino(), found.created().ok()),
+            head: (head.ino(), head.ctime(), head.ctime_nsec()),
+        })
+    }
+}
+
 impl FollowedRun {
-    /// What is known of a cell.
+    fn begin(hub: &Hub, name: &str, directory: &Path) -> Result<FollowedRun, String> {
+        Ok(FollowedRun {
+            name: name.to_owned(),
+            // Before its text: whatever replaces that later is noticed.
+            identity: Identity::of(directory)?,
+            run: hub.runs.head(name)?,
+            tail: Tail::new(directory),
+            directory: directory.to_owned(),
+            watched: Watched::default(),
+            process: None,
+            nodes: Vec::new(),
+            nodes_at: None,
+            round: None,
+            records: Recorded::default(),
+            recorded: HashMap::new(),
+        })
+    }
+
+    /// What is known of a cell: while its run goes on by the feed first, which knows more, and afterwards by the records alone.
     pub(crate) fn cell(&self, position: u32) -> CellView {
-        let told = self.watched.cells.get(&position);
-        let view = told.or_else(|| self.recorded.get(&position)).cloned().unwrap_or_default();
-        // Its process is gone.
-        match view.state {
-            CellState::Running if self.process.is_none() => CellView::default(),
-            _ => view,
-        }
+        let told = self.watched.cells.get(&position).filter(|_| self.is_running());
+        let mut view = told.or_else(|| self.recorded.get(&position)).cloned().unwrap_or_default();
+        view.skip_asked =
+            self.is_running() && !view.state.has_ended() && self.watched.skips.contains(&position);
+        view
+    }
+
+    /// How many cells are in each state.
+    pub(crate) fn tally(&self) -> Tally {
+        Tally::of((0..self.run.plan.len()).map(|position| self.cell(position as u32).state))
     }
 
     pub(crate) fn is_running(&self) -> bool {
         self.process.is_some()
     }
+
+    /// The cell that an event is about.
+    pub(crate) fn planned_of(&self, event: &Event) -> Option<&PlannedCell> {
+        self.run.plan.get(event.position? as usize)
+    }
+
+    /// The latest sample, if it is of now and of what runs now.
+    pub(crate) fn current(&self, now_s: f64) -> Option<&Moment> {
+        let latest = self.watched.history.latest().filter(|_| self.is_running())?;
+        let is_of_now = latest.sample.position == self.watched.running && now_s - latest.at_s <= CURRENT_S;
+        is_of_now.then_some(latest)
+    }
 }
 
 impl Hub {
-    pub(crate) fn new(root: PathBuf, studies: PathBuf, host: Arc<dyn Host>, form_secret: Secret) -> Hub {
+    pub(crate) fn new(
+        root: PathBuf,
+        opens_on: Option<String>,
+        studies: PathBuf,
+        host: Arc<dyn Host>,
+        form_secret: Secret,
+    ) -> Hub {
         Hub {
             runs: Runs::below(root),
             host,
+            opens_on,
             studies,
             form_secret,
             followed: UnsimulatedMutex::new(Vec::new()),
@@ -93,9 +162,23 @@ impl Hub {
         }
     }
 
-    pub(crate) fn list(&self) -> Vec<Summary> {
+    /// All runs. Counting the cells of those that nobody has asked for yet takes its time: where there is less, some have no counts.
+    pub(crate) fn list(&self, limit: Option<Duration>) -> Vec<Summary> {
         let running: Vec<PathBuf> = self.host.running().into_iter().map(|one| one.directory).collect();
-        self.runs.list(&running)
+        self.runs.list(&running, limit)
+    }
+
+    /// The names of the runs that go on now.
+    pub(crate) fn running_below(&self) -> Vec<String> {
+        let Ok(root) = self.runs.root().canonicalize() else { return Vec::new() };
+        let running = self.host.running().into_iter().map(|one| one.directory);
+        let below = running.filter(|directory| directory.parent() == Some(&root));
+        below.filter_map(|directory| directory.file_name()?.to_str().map(str::to_owned)).collect()
+    }
+
+    /// Whether that is the run that this console was started for, of which nothing is written yet.
+    pub(crate) fn is_about_to_begin(&self, name: &str) -> bool {
+        self.opens_on.as_deref() == Some(name) && self.runs.directory(name).is_none()
     }
 
     /// Does something with a run as it is now.
@@ -115,18 +198,7 @@ impl Hub {
             known.asked = Instant::now();
             return Ok(Arc::clone(&known.run));
         }
-        let run = Arc::new(UnsimulatedMutex::new(FollowedRun {
-            name: name.to_owned(),
-            run: self.runs.head(name)?,
-            tail: Tail::new(&directory),
-            directory,
-            watched: Watched::default(),
-            process: None,
-            nodes: Vec::new(),
-            nodes_at: None,
-            round: None,
-            recorded: HashMap::new(),
-        }));
+        let run = Arc::new(UnsimulatedMutex::new(FollowedRun::begin(self, name, &directory)?));
         let mut followed = self.followed.lock();
         if followed.len() >= MAX_FOLLOWED
             && let Some(oldest) = (0..followed.len()).min_by_key(|index| followed[*index].asked)
@@ -164,32 +236,37 @@ fn stamp_of(directory: &Path) -> Stamp {
     let cells = std::fs::read_dir(directory.join("cells")).into_iter().flatten().flatten();
     let changed: Vec<Option<SystemTime>> =
         cells.map(|entry| entry.metadata().ok().and_then(|found| found.modified().ok())).collect();
-    let head = std::fs::metadata(directory.join("run.json")).ok().and_then(|found| found.modified().ok());
-    (changed.len(), changed.into_iter().flatten().chain(head).max())
+    let head = std::fs::metadata(directory.join("run.json")).ok();
+    let number = head.as_ref().map_or(0, |found| found.ino());
+    let head = head.and_then(|found| found.modified().ok());
+    (changed.len(), changed.into_iter().flatten().chain(head).max(), number)
 }
 
 impl FollowedRun {
     fn refresh(&mut self, hub: &Hub) -> Result<(), String> {
+        let identity = Identity::of(&self.directory)?;
+        if identity != self.identity {
+            // The factor of slow motion, or the plan; or another run has this name now.
+            let run = hub.runs.head(&self.name)?;
+            if identity.directory != self.identity.directory || run.started_at != self.run.started_at {
+                *self = FollowedRun::begin(hub, &self.name, &self.directory)?;
+            } else {
+                (self.run, self.identity) = (run, identity);
+            }
+        }
         let watched = &mut self.watched;
         watched.planned = self.run.plan.len();
-        let rounds = watched.rounds;
         self.tail
             .read(|line, bytes| watched.take(line, bytes))
             .map_err(|error| format!("{}: the feed can't be read: {error}", self.directory.display()))?;
-        let is_first = self.round.is_none();
-        if is_first || watched.rounds != rounds {
-            // The factor of slow motion, or the plan.
-            self.run = hub.runs.head(&self.name)?;
-        }
         let real = self.directory.canonicalize().ok();
         let running = hub.host.running();
         let process = running.iter().find(|one: &&Running| Some(&one.directory) == real.as_ref());
         let process = process.map(|one| one.process);
-        let has_ended = self.process.is_some() && process.is_none();
         self.process = process;
-        if self.round != Some(self.watched.rounds) || has_ended {
+        if self.round != Some(self.watched.rounds) || process.is_none() {
             self.round = Some(self.watched.rounds);
-            self.recorded = recorded(hub, &self.name).unwrap_or_default();
+            self.recorded = self.records.read(&self.directory, &self.run);
         }
         match process {
             Some(process) if self.watched.running.is_some() => {
@@ -207,26 +284,4 @@ impl FollowedRun {
         }
         Ok(())
     }
-}
-
-/// What the records of a run say of its cells.
-fn recorded(hub: &Hub, name: &str) -> Result<HashMap<u32, CellView>, String> {
-    let loaded = hub.load(name)?;
-    let of = |position: usize| {
-        let planned = &loaded.run.plan[position];
-        let record = loaded.records.iter().find(|record| planned.is_recorded_by(record))?;
-        let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
-        let (state, reason) = match &record.status {
-            CellStatus::Completed if doubtful => (CellState::Doubtful, None),
-            CellStatus::Completed => (CellState::Completed, None),
-            CellStatus::Failed { reason } if record.skipped => (CellState::Skipped, Some(reason.clone())),
-            CellStatus::Failed { reason } => (CellState::Failed, Some(reason.clone())),
-            CellStatus::Unavailable { missing, remedy } => {
-                (CellState::Unavailable, Some(format!("{missing}; {remedy}")))
-            }
-        };
-        let view = CellView { state, reason, wall_s: Some(record.wall_s), began_s: None };
-        Some((u32::try_from(position).ok()?, view))
-    };
-    Ok((0..loaded.run.plan.len()).filter_map(of).collect())
 }

@@ -4,7 +4,7 @@
 //! such as stopping a node, it asks of a [`Host`]. A run never depends on it. `docs/console.md` says how it is used and what keeps it
 //! safe.
 //!
-//! Each module uses only those before it: [`host`], `access` (who may come in), `feed` (what runs write), `runs` (which there are),
+//! Each module uses only those before it: [`host`], `access` (who may come in), `feed` (what runs write), `recorded` (what records say), `runs` (which there are),
 //! `hub` (what all pages share), `page`, `drawn`, `api`, `metrics`, `server`.
 
 mod access;
@@ -15,6 +15,7 @@ pub mod host;
 mod hub;
 mod metrics;
 mod page;
+mod recorded;
 mod runs;
 mod server;
 

@@ -1,12 +1,15 @@
 //! The same figures for Prometheus: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
+#[cfg(test)]
+pub(crate) mod rules;
+
 use std::fmt::Write as _;
 
-use underlay_record::{CellState, LiveLoad};
+use underlay_record::LiveLoad;
 
 use crate::host::{Service, Storage};
 use crate::hub::{FollowedRun, Hub};
-use crate::page::{counts, now_s};
+use crate::page::now_s;
 
 /// Families in the order in which they are first told.
 #[derive(Default)]
@@ -43,6 +46,23 @@ impl Metrics {
         let _ = writeln!(lines, "{name}{{{}}} {value}", labels.join(","));
     }
 
+    /// A mean, and quantiles as a summary has them: a query that adds up one of them would get nonsense by the other's name. All in µs.
+    fn latency(
+        &mut self,
+        [mean, quantiles]: [(&'static str, &'static str); 2],
+        labels: Labels<'_>,
+        [mean_us, p50_us, p99_us]: [Option<f64>; 3],
+    ) {
+        if let Some(us) = mean_us {
+            self.add((mean.0, mean.1, "gauge"), labels, us / 1e6);
+        }
+        for (quantile, us) in [("0.5", p50_us), ("0.99", p99_us)] {
+            let Some(us) = us else { continue };
+            let labels = [labels, &[("quantile", quantile)]].concat();
+            self.add((quantiles.0, quantiles.1, "summary"), &labels, us / 1e6);
+        }
+    }
+
     fn text(self) -> String {
         let mut text = String::new();
         for Family { name, help, kind, lines } in self.families {
@@ -60,8 +80,8 @@ fn escaped(value: &str) -> String {
 pub(crate) fn text(hub: &Hub) -> String {
     let mut metrics = Metrics::default();
     metrics.add(("underlay_console_up", "The console answers.", "gauge"), &[], 1.0);
-    for summary in hub.list().into_iter().filter(|summary| summary.is_running) {
-        let _ = hub.with(&summary.name, |run| of_run(&mut metrics, run));
+    for name in hub.running_below() {
+        let _ = hub.with(&name, |run| of_run(&mut metrics, run));
     }
     for storage in hub.host.storages() {
         of_storage(&mut metrics, &storage);
@@ -186,26 +206,32 @@ fn of_load(metrics: &mut Metrics, labels: Labels<'_>, operations: u64, load: &Li
         load.throughput_per_s,
     );
     metrics.add(
-        ("underlay_load_operations", "Operations since the load began.", "gauge"),
+        ("underlay_load_operations_total", "Operations since the load began.", "counter"),
         labels,
         operations as f64,
     );
-    metrics.add(("underlay_load_errors", "Those that failed.", "gauge"), labels, load.errors as f64);
-    for (quantile, us) in [("mean", load.mean_us), ("0.5", load.p50_us), ("0.99", load.p99_us)] {
-        let mut labels = labels.to_vec();
-        labels.push(("quantile", quantile));
-        metrics.add(
-            ("underlay_load_latency_seconds", "Latency of a load's operations over the last second; of several hosts, the highest quantile.", "gauge"),
-            &labels,
-            us / 1e6,
-        );
-    }
+    metrics.add(
+        ("underlay_load_errors_total", "Operations that failed since the load began.", "counter"),
+        labels,
+        load.errors as f64,
+    );
+    metrics.latency(
+        [
+            ("underlay_load_latency_mean_seconds", "Mean latency of a load's operations over the last second."),
+            (
+                "underlay_load_latency_seconds",
+                "Latency of a load's operations over the last second; of several hosts, the highest quantile.",
+            ),
+        ],
+        labels,
+        [Some(load.mean_us), Some(load.p50_us), Some(load.p99_us)],
+    );
 }
 
 fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
     let name = [("run", run.name.as_str())];
-    for (state, count) in CellState::ALL.iter().zip(counts(run)) {
-        let labels = [name[0], ("state", state.word())];
+    for (state, count) in run.tally().all() {
+        let labels = [name[0], ("state", state.key())];
         metrics.add(("underlay_run_cells", "Cells of a run by state.", "gauge"), &labels, count as f64);
     }
     if let Some((_, remaining_s)) = run.watched.remaining {
@@ -219,47 +245,67 @@ fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
             remaining_s,
         );
     }
-    let Some(latest) = run.watched.history.latest() else { return };
-    let sample = &latest.sample;
-    metrics.add(
-        ("underlay_run_sample_timestamp_seconds", "When the figures were taken.", "gauge"),
-        &name,
-        latest.at_s,
-    );
-    metrics.add(
-        ("underlay_run_watching_cores", "What writing the feed costs the run, in cores.", "gauge"),
-        &name,
-        sample.cost_share,
-    );
+    if let Some(latest) = run.watched.history.latest() {
+        metrics.add(
+            ("underlay_run_sample_timestamp_seconds", "When the figures were taken.", "gauge"),
+            &name,
+            latest.at_s,
+        );
+    }
+    // What the cell before did is no figure of now.
+    let Some(current) = run.current(now_s()) else { return };
+    let sample = &current.sample;
+    if let Some(share) = sample.cost_share {
+        metrics.add(
+            ("underlay_run_watching_cores", "What writing the feed costs the run, in cores.", "gauge"),
+            &name,
+            share,
+        );
+    }
     let planned = sample.position.and_then(|position| run.run.plan.get(position as usize));
     let cell = planned.map_or("", |planned| planned.cell.id.as_str());
     let of_cell = [name[0], ("cell", cell)];
     if let Some(load) = sample.load {
         metrics.add(
             (
-                "underlay_throughput_per_second",
+                "underlay_cell_throughput_per_second",
                 "Operations per modelled second, over the last second.",
                 "gauge",
             ),
             &of_cell,
             load.throughput_per_s,
         );
-        for (quantile, us) in [("mean", load.mean_us), ("0.5", load.p50_us), ("0.99", load.p99_us)] {
-            let labels = [of_cell[0], of_cell[1], ("quantile", quantile)];
-            metrics.add(
+        metrics.latency(
+            [
                 (
-                    "underlay_latency_seconds",
-                    "Latency of operations in modelled time, over the last second.",
-                    "gauge",
+                    "underlay_cell_latency_mean_seconds",
+                    "Mean latency of operations in modelled time, over the last second.",
                 ),
-                &labels,
-                us / 1e6,
-            );
-        }
+                (
+                    "underlay_cell_latency_seconds",
+                    "Latency of operations in modelled time, over the last second.",
+                ),
+            ],
+            &of_cell,
+            [Some(load.mean_us), Some(load.p50_us), Some(load.p99_us)],
+        );
         metrics.add(
-            ("underlay_errors", "Operations that failed in this phase.", "gauge"),
+            ("underlay_cell_errors_total", "Operations that failed since the phase began.", "counter"),
             &of_cell,
             load.errors as f64,
+        );
+    }
+    if let Some(figure) = &sample.figure {
+        let labels =
+            [of_cell[0], of_cell[1], ("figure", figure.name.as_str()), ("unit", figure.unit.as_str())];
+        metrics.add(
+            (
+                "underlay_cell_benchmark_figure",
+                "What a benchmark command last printed of its progress.",
+                "gauge",
+            ),
+            &labels,
+            figure.value,
         );
     }
     for device in &sample.devices {
@@ -286,23 +332,25 @@ fn of_run(metrics: &mut Metrics, run: &FollowedRun) {
             &labels,
             device.queue_depth,
         );
-        for (which, us, p50_us, p99_us) in [
-            ("modelled", device.modelled_us, device.modelled_p50_us, device.modelled_p99_us),
-            ("delivered", device.delivered_us, device.delivered_p50_us, device.delivered_p99_us),
+        for (which, us) in [
+            ("modelled", [device.modelled_us, device.modelled_p50_us, device.modelled_p99_us]),
+            ("delivered", [device.delivered_us, device.delivered_p50_us, device.delivered_p99_us]),
         ] {
-            for (quantile, us) in [("mean", us), ("0.5", p50_us), ("0.99", p99_us)] {
-                let Some(us) = us else { continue };
-                let labels = [labels[0], labels[1], labels[2], ("which", which), ("quantile", quantile)];
-                metrics.add(
+            let labels = [labels[0], labels[1], labels[2], ("which", which)];
+            metrics.latency(
+                [
+                    (
+                        "underlay_cell_device_latency_mean_seconds",
+                        "Mean latency of requests in modelled time, over the last second.",
+                    ),
                     (
                         "underlay_cell_device_latency_seconds",
                         "Latency of requests in modelled time, over the last second.",
-                        "gauge",
                     ),
-                    &labels,
-                    us / 1e6,
-                );
-            }
+                ],
+                &labels,
+                us,
+            );
         }
     }
     for layer in &sample.layers {
@@ -407,6 +455,33 @@ mod tests {
         let of_a = "{storage=\"pool tank\",id=\"a\",device=\"ssd.0\"}";
         assert!(text.contains(&format!("underlay_device_faults{of_a} 0\n")), "{text}");
         assert!(text.contains(&format!("underlay_device_out_of_use{of_a} 1\n")), "{text}");
+    }
+
+    #[test]
+    fn all_that_a_load_tells_passes_the_rules() {
+        let moment = ServiceMoment { at_ms: 1_000_000, ..ServiceMoment::default() };
+        let live = Some(LiveService { moments: vec![moment], ..LiveService::default() });
+        let service = Service { kind: "load".to_owned(), process: 7, live, ..Service::default() };
+        let mut metrics = Metrics::default();
+        of_service(&mut metrics, &service, 1_001.0);
+        let text = metrics.text();
+        assert_eq!(rules::broken(&text), Vec::<String>::new(), "{text}");
+        assert!(text.contains("# TYPE underlay_load_latency_seconds summary"), "{text}");
+    }
+
+    #[test]
+    fn the_rules_find_what_promtool_finds() {
+        let of = |body: &str| rules::broken(body);
+        let quantile = "# HELP underlay_x_seconds H.\n# TYPE underlay_x_seconds gauge\nunderlay_x_seconds{quantile=\"0.5\"} 1\n";
+        assert_eq!(of(quantile).len(), 1, "{:?}", of(quantile));
+        let mean = "# HELP underlay_x_seconds H.\n# TYPE underlay_x_seconds summary\nunderlay_x_seconds{quantile=\"mean\"} 1\n";
+        assert_eq!(of(mean).len(), 1, "{:?}", of(mean));
+        let counter = "# HELP underlay_x H.\n# TYPE underlay_x counter\nunderlay_x{} 1\n";
+        assert_eq!(of(counter).len(), 1, "{:?}", of(counter));
+        assert_eq!(of("underlay_x{} 1\n").len(), 1);
+        let twice =
+            "# HELP underlay_x H.\n# TYPE underlay_x gauge\nunderlay_x{a=\"b\"} 1\nunderlay_x{a=\"b\"} 2\n";
+        assert_eq!(of(twice).len(), 1, "{:?}", of(twice));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod cell;
 mod charts;
 mod events;
+mod faults;
 mod frame;
 mod host;
 mod loads;
@@ -20,11 +21,11 @@ use maud::Markup;
 
 use crate::hub::Hub;
 pub(crate) use cell::cell;
+pub(crate) use faults::{FaultWords, fault_words};
 pub(crate) use frame::{Frame, confirm, problem};
 pub(crate) use host::host;
 pub(crate) use logs::logs;
-pub(crate) use matrix::counts;
-pub(crate) use run::{appendix, run};
+pub(crate) use run::{about_to_begin, appendix, run};
 pub(crate) use runs::runs;
 pub(crate) use studies::{check_result, editor, studies};
 pub(crate) use words::{escaped, now_s};

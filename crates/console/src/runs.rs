@@ -3,17 +3,25 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use underlay_record::Run;
 use underlay_report::RunDirectory;
 use underlay_sync::UnsimulatedMutex;
 
+use crate::recorded::{Recorded, Tally};
+
 /// Of one directory; more are not looked at.
 const MAX_RUNS: usize = 2_000;
 const HEAD: &str = "run.json";
+const CELLS: &str = "cells";
+/// What else only a run has.
+const FEED: &str = underlay_record::live::FEED_FILE;
+/// A record that is changed without a trace in its directory is noticed after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What the list shows of a run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub(crate) struct Summary {
     /// The name of its directory.
     pub name: String,
@@ -25,22 +33,40 @@ pub(crate) struct Summary {
     pub planned: usize,
     /// Cells with a record, whatever it says.
     pub recorded: usize,
+    /// How many cells are in each state, by their records; absent where they have not been read yet.
+    #[serde(serialize_with = "by_key")]
+    pub cells: Option<Tally>,
     /// A process goes on with it now.
     pub is_running: bool,
+    /// Why nothing else is known of it: its `run.json` is missing or can't be used.
+    pub problem: Option<String>,
+}
+
+fn by_key<S: serde::Serializer>(tally: &Option<Tally>, to: S) -> Result<S::Ok, S::Error> {
+    match tally {
+        Some(tally) => to.collect_map(tally.all().map(|(state, count)| (state.key(), count))),
+        None => to.serialize_none(),
+    }
 }
 
 impl Summary {
     pub(crate) fn state(&self) -> &'static str {
-        match (self.is_running, self.recorded >= self.planned) {
-            (true, _) => "running",
-            (false, true) => "complete",
-            (false, false) => "stopped",
+        let ended = self.cells.map_or(self.recorded, |tally| tally.ended());
+        match (&self.problem, self.is_running) {
+            (Some(_), _) => "unreadable",
+            (None, true) => "running",
+            (None, false) if ended >= self.planned => "complete",
+            (None, false) => "stopped",
         }
     }
 
     /// Whether all these words are somewhere in it.
     pub(crate) fn matches(&self, words: &str) -> bool {
         let mut text = format!("{} {} {}", self.name, self.study, self.state());
+        for (state, _) in self.cells.iter().flat_map(Tally::there) {
+            text.push(' ');
+            text.push_str(state.word());
+        }
         let more = self.title.iter().chain(&self.systems).chain(&self.storages).chain([&self.started_at]);
         more.for_each(|part| {
             text.push(' ');
@@ -55,7 +81,18 @@ impl Summary {
 pub(crate) struct Runs {
     root: PathBuf,
     /// By name, with that of their `run.json`; nothing of one that can't be used, so that it is not read again and again.
-    heads: UnsimulatedMutex<HashMap<String, (Stamp, Option<Head>)>>,
+    heads: UnsimulatedMutex<HashMap<String, (Stamp, Result<Head, String>)>>,
+    /// By name: what was counted, of which head.
+    counted: UnsimulatedMutex<HashMap<String, Counted>>,
+}
+
+struct Counted {
+    of: Stamp,
+    /// When the directory of the records was changed.
+    changed: (i64, i64),
+    at: Instant,
+    records: Recorded,
+    tally: Tally,
 }
 
 /// When a file was changed, its length and its number.
@@ -73,7 +110,11 @@ struct Head {
 
 impl Runs {
     pub(crate) fn below(root: PathBuf) -> Runs {
-        Runs { root, heads: UnsimulatedMutex::new(HashMap::new()) }
+        Runs {
+            root,
+            heads: UnsimulatedMutex::new(HashMap::new()),
+            counted: UnsimulatedMutex::new(HashMap::new()),
+        }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -89,48 +130,67 @@ impl Runs {
         (is_plain && is_real() && directory.join(HEAD).is_file()).then_some(directory)
     }
 
-    /// A run's head, and what it was read from: another text has another one.
+    /// A run's head.
     pub(crate) fn head(&self, name: &str) -> Result<Run, String> {
         let directory = self.directory(name).ok_or_else(|| format!("there is no run {name:?} here"))?;
         RunDirectory::head(&directory).map_err(|error| error.to_string())
     }
 
-    /// All runs, those that began last first; `running` are the directories of those that go on now.
-    pub(crate) fn list(&self, running: &[PathBuf]) -> Vec<Summary> {
+    /// All runs, those that began last first; `running` are the directories of those that go on now. Where counting their cells takes longer
+    /// than the limit, some have no counts.
+    pub(crate) fn list(&self, running: &[PathBuf], limit: Option<Duration>) -> Vec<Summary> {
         let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut found: Vec<Summary> =
+        let mut found: Vec<(Summary, Option<Stamp>)> =
             names.take(MAX_RUNS).filter_map(|name| self.summary(&name, running)).collect();
-        found.sort_by(|a, b| (&b.started_at, &b.name).cmp(&(&a.started_at, &a.name)));
-        self.heads.lock().retain(|name, _| self.root.join(name).exists());
-        found
+        found.sort_by(|(a, _), (b, _)| (&b.started_at, &b.name).cmp(&(&a.started_at, &a.name)));
+        let begun = Instant::now();
+        for (summary, stamp) in &mut found {
+            let may_read = limit.is_none_or(|limit| begun.elapsed() < limit);
+            if let Some(stamp) = stamp {
+                summary.cells = self.tally(summary, *stamp, may_read);
+            }
+        }
+        let is_there = |name: &String| self.root.join(name).exists();
+        self.heads.lock().retain(|name, _| is_there(name));
+        self.counted.lock().retain(|name, _| is_there(name));
+        found.into_iter().map(|(summary, _)| summary).collect()
     }
 
-    fn summary(&self, name: &str, running: &[PathBuf]) -> Option<Summary> {
-        let directory = self.directory(name)?;
+    /// Nothing of what is no run.
+    fn summary(&self, name: &str, running: &[PathBuf]) -> Option<(Summary, Option<Stamp>)> {
+        let nothing = || Summary { name: name.to_owned(), ..Summary::default() };
+        let Some(directory) = self.directory(name) else {
+            let problem = self.what_lacks_its_head(name)?;
+            return Some((Summary { problem: Some(problem), ..nothing() }, None));
+        };
         let found = std::fs::metadata(directory.join(HEAD)).ok()?;
         let stamp = (found.mtime(), found.mtime_nsec(), found.len(), found.ino());
         let known = self.heads.lock().get(name).filter(|(at, _)| *at == stamp).map(|(_, head)| head.clone());
-        let head = match known {
-            Some(head) => head,
-            None => {
-                let head = self.head(name).ok().map(|run| Head {
-                    study: run.name,
-                    title: run.title,
-                    started_at: run.started_at,
-                    systems: run.systems,
-                    storages: run.storages,
-                    planned: run.plan.len(),
-                });
-                self.heads.lock().insert(name.to_owned(), (stamp, head.clone()));
-                head
+        let head = known.unwrap_or_else(|| {
+            let head = self.head(name).map(|run| Head {
+                study: run.name,
+                title: run.title,
+                started_at: run.started_at,
+                systems: run.systems,
+                storages: run.storages,
+                planned: run.plan.len(),
+            });
+            self.heads.lock().insert(name.to_owned(), (stamp, head.clone()));
+            head
+        });
+        let real = directory.canonicalize().ok();
+        let is_running = real.is_some_and(|real| running.contains(&real));
+        let head = match head {
+            Ok(head) => head,
+            Err(problem) => {
+                return Some((Summary { problem: Some(problem), is_running, ..nothing() }, None));
             }
-        }?;
-        let records = std::fs::read_dir(directory.join("cells")).ok()?.flatten();
+        };
+        let records = std::fs::read_dir(directory.join(CELLS)).into_iter().flatten().flatten();
         let recorded =
             records.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "json")).count();
-        let real = directory.canonicalize().ok();
-        Some(Summary {
+        let summary = Summary {
             name: name.to_owned(),
             study: head.study,
             title: head.title,
@@ -139,13 +199,64 @@ impl Runs {
             storages: head.storages,
             planned: head.planned,
             recorded,
-            is_running: real.is_some_and(|real| running.contains(&real)),
+            cells: None,
+            is_running,
+            problem: None,
+        };
+        Some((summary, Some(stamp)))
+    }
+
+    /// Why a directory is no run, where it has what only runs have: one that is just being prepared has none of it yet.
+    fn what_lacks_its_head(&self, name: &str) -> Option<String> {
+        let directory = self.root.join(name);
+        let is_real = std::fs::symlink_metadata(&directory).is_ok_and(|found| found.is_dir());
+        if name.starts_with('.') || !is_real {
+            return None;
+        }
+        let has_records = || {
+            let mut records = std::fs::read_dir(directory.join(CELLS)).into_iter().flatten().flatten();
+            records.any(|entry| entry.path().extension().is_some_and(|ending| ending == "json"))
+        };
+        let is_run = directory.join(FEED).exists() || has_records();
+        is_run.then(|| match std::fs::symlink_metadata(directory.join(HEAD)) {
+            Ok(_) => format!("its {HEAD} is not a file"),
+            Err(_) => format!("its {HEAD} is missing"),
         })
+    }
+
+    fn tally(&self, summary: &Summary, stamp: Stamp, may_read: bool) -> Option<Tally> {
+        let directory = self.root.join(&summary.name);
+        let changed = std::fs::metadata(directory.join(CELLS)).ok();
+        let changed = changed.map_or((0, 0), |found| (found.ctime(), found.ctime_nsec()));
+        let mut counted = self.counted.lock();
+        let known = counted.remove(&summary.name).filter(|known| known.of == stamp);
+        let is_fresh = |known: &Counted| known.changed == changed && known.at.elapsed() < LOOK_AGAIN;
+        let known = match known {
+            Some(known) if is_fresh(&known) || !may_read => known,
+            None if !may_read => return None,
+            Some(known) if known.changed == changed && known.records.are_unchanged(&directory) => {
+                Counted { at: Instant::now(), ..known }
+            }
+            known => {
+                let mut records = known.map(|known| known.records).unwrap_or_default();
+                // Others may list meanwhile, and count this one too.
+                drop(counted);
+                let run = self.head(&summary.name).ok()?;
+                let tally = records.tally(&directory, &run);
+                counted = self.counted.lock();
+                Counted { of: stamp, changed, at: Instant::now(), records, tally }
+            }
+        };
+        let tally = known.tally;
+        counted.insert(summary.name.clone(), known);
+        Some(tally)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use underlay_record::CellState;
+
     use super::*;
 
     #[test]
@@ -164,8 +275,13 @@ mod tests {
         for wrong in ["..", ".", "", "../outside", "hidden/inner", "link", "two", "one\0", ".one"] {
             assert_eq!(runs.directory(wrong), None, "{wrong:?}");
         }
-        // What is no run is passed over.
-        assert!(runs.list(&[]).is_empty() && runs.head("one").is_err());
+        // What is no run is passed over, and one that can't be read is listed with the reason.
+        let listed = runs.list(&[], None);
+        let found: Vec<&str> = listed.iter().map(|run| run.name.as_str()).collect();
+        assert_eq!(found, ["one"]);
+        assert!(
+            listed[0].problem.is_some() && listed[0].state() == "unreadable" && runs.head("one").is_err()
+        );
     }
 
     #[test]
@@ -179,11 +295,26 @@ mod tests {
             storages: vec!["hdd".to_owned(), "nvme".to_owned()],
             planned: 4,
             recorded: 4,
+            cells: Some(Tally::of([CellState::Completed; 3].into_iter().chain([CellState::Doubtful]))),
             is_running: false,
+            problem: None,
         };
-        for found in ["", "three NVME", "rocksdb complete", "2026-11"] {
+        for found in ["", "three NVME", "rocksdb complete", "2026-11", "doubtful"] {
             assert!(run.matches(found), "{found}");
         }
-        assert!(!run.matches("three floppy") && !run.matches("running"));
+        assert!(!run.matches("three floppy") && !run.matches("running") && !run.matches("skipped"));
+    }
+
+    #[test]
+    fn a_run_without_its_head_is_listed_and_one_that_is_being_prepared_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["prepared", "beheaded", "folder"] {
+            std::fs::create_dir_all(folder.path().join(name).join(CELLS)).unwrap();
+        }
+        std::fs::write(folder.path().join("prepared/lock"), "").unwrap();
+        std::fs::write(folder.path().join("beheaded").join(FEED), "").unwrap();
+        let listed = Runs::below(folder.path().to_owned()).list(&[], None);
+        let found: Vec<_> = listed.iter().map(|run| (run.name.as_str(), run.problem.as_deref())).collect();
+        assert_eq!(found, [("beheaded", Some("its run.json is missing"))]);
     }
 }

@@ -24,6 +24,7 @@ use crate::access::{Names, Secret};
 use crate::drawn::Drawn;
 use crate::host::Host;
 use crate::hub::Hub;
+use crate::page::escaped;
 use entry::Entry;
 use places::Places;
 
@@ -39,6 +40,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Whose runs are shown.
     pub runs: PathBuf,
+    /// The run that the printed address opens on; the list where absent. It may be about to begin.
+    pub opens_on: Option<String>,
     /// Where studies are edited.
     pub studies: PathBuf,
     pub names: Names,
@@ -98,7 +101,7 @@ impl Console {
     /// # Errors
     /// When the address is taken, or not loopback without TLS.
     pub fn listen(options: Options, host: Arc<dyn Host>) -> Result<Console, ConsoleError> {
-        let Options { listen, runs, studies, names, token, on_used, tls } = options;
+        let Options { listen, runs, opens_on, studies, names, token, on_used, tls } = options;
         if !listen.ip().is_loopback() && tls.is_none() {
             return Err(ConsoleError::Mistake(format!(
                 "{listen} can be reached from other hosts, and without certificates the console speaks plain HTTP: give --authority, \
@@ -127,13 +130,15 @@ impl Console {
             (Some(_), None) => address.ip().to_string(),
         };
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let place = format!("{scheme}://{name}:{}/", address.port());
+        let opens_on_page =
+            opens_on.as_deref().map_or_else(String::new, |run| format!("runs/{}", escaped(run)));
+        let place = format!("{scheme}://{name}:{}/{opens_on_page}", address.port());
         let entry = match &token {
             Some(_) => Entry::closed(place),
             None => Entry::new(place, random()?, on_used),
         };
         let shared = Arc::new(Shared {
-            hub: Hub::new(runs, studies, host, random()?),
+            hub: Hub::new(runs, opens_on, studies, host, random()?),
             drawn: Drawn::default(),
             names,
             token,

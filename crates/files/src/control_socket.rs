@@ -6,17 +6,23 @@ use std::marker::PhantomData;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use underlay_sync::UnsimulatedMutex as Mutex;
 
 use crate::listen;
 
-/// Connections served at once; further ones are closed.
+/// Connections served at once. For a further one, one that is idle makes room.
 const MAX_CONNECTIONS: usize = 16;
+/// So long may a peer take for a line that it has begun, and for its first.
+const LINE_LIMIT: Duration = Duration::from_secs(10);
+/// So long may a peer take none of its reply.
+const WRITE_LIMIT: Duration = Duration::from_secs(60);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A reply may carry histograms and a series for each device; more than this is no reply.
 const MAX_REPLY_BYTES: u64 = 256 << 20;
 
@@ -55,20 +61,25 @@ impl ControlSocket {
     ) -> io::Result<ControlSocket> {
         let listener = listen(path)?;
         let has_ended = Arc::new(AtomicBool::new(false));
-        let (connections, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&has_ended));
+        let (connections, is_over) = (Arc::new(Connections::default()), Arc::clone(&has_ended));
         let answer = Arc::new(answer);
         let accept = move || {
-            for stream in listener.incoming().flatten() {
+            loop {
+                let accepted = listener.accept();
                 if is_over.load(Ordering::SeqCst) {
                     return;
                 }
-                let Some(served) = Served::begin(&connections) else { continue };
+                let Ok((stream, _)) = accepted else {
+                    // No descriptor is left, for one: asking again at once would keep a core busy.
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                };
+                let Some(served) = connections.begin(stream) else { continue };
                 let answer = Arc::clone(&answer);
                 let serve = move || {
                     // An error here means that the peer hung up, which changes nothing about what it
                     // commanded.
-                    let _ = serve(stream, max_line_bytes, &*answer);
-                    drop(served);
+                    let _ = serve(&served, max_line_bytes, &*answer);
                 };
                 // Without a thread the stream is dropped, and the peer sees its connection end.
                 let _ = Builder::new().name("control".into()).spawn(serve);
@@ -97,36 +108,89 @@ impl Drop for ControlSocket {
     }
 }
 
-/// A connection that counts until this is dropped.
-struct Served(Arc<AtomicUsize>);
+/// Those that are served now.
+#[derive(Default)]
+struct Connections(Mutex<Vec<Arc<Peer>>>);
 
-impl Served {
-    /// Nothing where there are too many.
-    fn begin(connections: &Arc<AtomicUsize>) -> Option<Served> {
-        // Made first: where the limit is reached it is dropped at once, which takes the count back.
-        let served = Served(Arc::clone(connections));
-        (connections.fetch_add(1, Ordering::SeqCst) < MAX_CONNECTIONS).then_some(served)
+/// The other end of a connection.
+struct Peer {
+    stream: UnixStream,
+    state: Mutex<PeerState>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PeerState {
+    /// It has no command under way, since then.
+    Idle(Instant),
+    Answered,
+    /// It had to make room. Nothing that it says is obeyed any more.
+    SentAway,
+}
+
+impl Connections {
+    /// Counts one more, until that is dropped. Where there are too many, the one that has been idle for longest makes room: a peer that was
+    /// stopped keeps nobody out, and one that still wants something connects again. Nothing where all are being answered.
+    fn begin(self: &Arc<Self>, stream: UnixStream) -> Option<Served> {
+        let mut all = self.0.lock();
+        if all.len() >= MAX_CONNECTIONS {
+            let idle_since = |peer: &Arc<Peer>| match *peer.state.lock() {
+                PeerState::Idle(since) => Some(since),
+                PeerState::Answered | PeerState::SentAway => None,
+            };
+            let idle = all.iter().enumerate().filter_map(|(index, peer)| Some((idle_since(peer)?, index)));
+            let (_, longest) = idle.min()?;
+            let peer = &all[longest];
+            // It may have said something since it was looked at.
+            peer.change(|state| matches!(state, PeerState::Idle(_)), PeerState::SentAway)?;
+            let _ = peer.stream.shutdown(std::net::Shutdown::Both);
+            all.remove(longest);
+        }
+        let peer = Arc::new(Peer { stream, state: Mutex::new(PeerState::Idle(Instant::now())) });
+        all.push(Arc::clone(&peer));
+        Some(Served { connections: Arc::clone(self), peer })
     }
+}
+
+impl Peer {
+    /// Goes on to `next` from a state that fits, and says whether it did.
+    fn change(&self, fits: impl Fn(PeerState) -> bool, next: PeerState) -> Option<()> {
+        let mut state = self.state.lock();
+        fits(*state).then(|| *state = next)
+    }
+}
+
+/// A connection that counts until this is dropped.
+struct Served {
+    connections: Arc<Connections>,
+    peer: Arc<Peer>,
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.connections.0.lock().retain(|peer| !Arc::ptr_eq(peer, &self.peer));
     }
 }
 
 fn serve<R: Serialize>(
-    stream: UnixStream,
+    served: &Served,
     max_line_bytes: u64,
     answer: &impl Fn(&[u8]) -> Answer<R>,
 ) -> io::Result<()> {
-    let mut writer = stream.try_clone()?;
-    let mut reader = BufReader::new(stream);
+    let peer = &served.peer;
+    let mut writer = peer.stream.try_clone()?;
+    writer.set_write_timeout(Some(WRITE_LIMIT))?;
+    let mut reader = BufReader::new(peer.stream.try_clone()?);
+    // Who connects has something to say. Later a peer may be silent for as long as it likes, but not in the middle of a line.
+    reader.get_ref().set_read_timeout(Some(LINE_LIMIT))?;
     loop {
+        if reader.fill_buf()?.is_empty() {
+            return Ok(());
+        }
+        reader.get_ref().set_read_timeout(Some(LINE_LIMIT))?;
         let mut line = Vec::new();
         // One byte more than allowed tells a line that is too long from one that just fits.
         (&mut reader).take(max_line_bytes + 1).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
+        if peer.change(|state| state != PeerState::SentAway, PeerState::Answered).is_none() {
             return Ok(());
         }
         let Answer { reply, afterwards } = answer(&line);
@@ -137,6 +201,8 @@ fn serve<R: Serialize>(
         if line.len() as u64 > max_line_bytes {
             return Ok(());
         }
+        let _ = peer.change(|_| true, PeerState::Idle(Instant::now()));
+        reader.get_ref().set_read_timeout(None)?;
     }
 }
 
@@ -149,6 +215,8 @@ fn send(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
 /// The asking side: says commands `C`, and is answered by replies `R`.
 #[derive(Debug)]
 pub struct Connection<C, R> {
+    path: PathBuf,
+    limit: Duration,
     reader: BufReader<UnixStream>,
     writer: UnixStream,
     spoken: PhantomData<fn(&C) -> R>,
@@ -163,7 +231,8 @@ impl<C: Serialize, R: DeserializeOwned> Connection<C, R> {
         let writer = UnixStream::connect(path)?;
         writer.set_read_timeout(Some(limit))?;
         writer.set_write_timeout(Some(limit))?;
-        Ok(Connection { reader: BufReader::new(writer.try_clone()?), writer, spoken: PhantomData })
+        let reader = BufReader::new(writer.try_clone()?);
+        Ok(Connection { path: path.to_owned(), limit, reader, writer, spoken: PhantomData })
     }
 
     /// For the replies from now on. One that comes later is taken for the reply to the next command, so a connection that has
@@ -171,23 +240,44 @@ impl<C: Serialize, R: DeserializeOwned> Connection<C, R> {
     ///
     /// # Errors
     /// For a limit of zero.
-    pub fn set_limit(&self, limit: Duration) -> io::Result<()> {
+    pub fn set_limit(&mut self, limit: Duration) -> io::Result<()> {
+        self.limit = limit;
         self.writer.set_read_timeout(Some(limit))
     }
 
-    /// Says a command and waits for its reply.
+    /// Says a command and waits for its reply. Where the other side has closed the connection without a word, which it does only with
+    /// commands that it did not obey, it is said once more on a new connection.
     ///
     /// # Errors
     /// When the other side went away, took too long, or answered with something else than a reply.
     pub fn ask(&mut self, command: &C) -> io::Result<R> {
+        let reply = match self.ask_once(command) {
+            Err(error) if is_closed(&error) => {
+                // Nobody listens any more: then the first error is the one to tell.
+                let Ok(anew) = Connection::open(&self.path, self.limit) else { return Err(error) };
+                *self = anew;
+                self.ask_once(command)?
+            }
+            reply => reply?,
+        };
+        Ok(serde_json::from_slice(&reply)?)
+    }
+
+    fn ask_once(&mut self, command: &C) -> io::Result<Vec<u8>> {
         send(&mut self.writer, command)?;
         let mut reply = Vec::new();
         (&mut self.reader).take(MAX_REPLY_BYTES).read_until(b'\n', &mut reply)?;
         if reply.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
         }
-        Ok(serde_json::from_slice(&reply)?)
+        Ok(reply)
     }
+}
+
+/// Whether the other side has closed a connection before any of its reply.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 #[cfg(test)]
@@ -221,23 +311,49 @@ mod tests {
             afterwards.recv_timeout(LIMIT).unwrap();
         }
         assert_eq!(asking.ask(&"x".repeat(100)).unwrap(), 16, "cut short");
-        assert!(asking.ask(&"more".to_owned()).is_err());
+        // It has ended that connection, so this goes by another one.
+        assert_eq!(asking.ask(&"more".to_owned()).unwrap(), 6);
         drop(socket);
         assert!(!path.exists() && Asking::open(&path, LIMIT).is_err());
     }
 
     #[test]
-    fn so_many_connections_are_served_at_once_and_one_that_ends_makes_room() {
+    fn peers_that_say_nothing_keep_nobody_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         let (_socket, _afterwards) = listening(&path);
-        let ask = |connection: &mut Asking| connection.ask(&String::new());
-        let mut all: Vec<Asking> =
-            (0..MAX_CONNECTIONS).map(|_| Asking::open(&path, LIMIT).unwrap()).collect();
-        assert!(all.iter_mut().all(|connection| ask(connection).is_ok()));
-        assert!(ask(&mut Asking::open(&path, LIMIT).unwrap()).is_err());
-        all.pop();
-        // It is noticed when its thread reads the end.
-        while ask(&mut Asking::open(&path, LIMIT).unwrap()).is_err() {}
+        let mut first = Asking::open(&path, LIMIT).unwrap();
+        assert!(first.ask(&String::new()).is_ok());
+        let silent: Vec<UnixStream> =
+            (0..3 * MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        assert!(Asking::open(&path, LIMIT).unwrap().ask(&String::new()).is_ok());
+        // The one that was sent away comes back by itself.
+        assert!(first.ask(&"four".to_owned()).is_ok());
+        drop(silent);
+    }
+
+    #[test]
+    fn who_is_being_answered_is_not_sent_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let (began, has_begun) = mpsc::channel();
+        let (release, held) = mpsc::channel::<()>();
+        let (began, held) = (Mutex::new(began), Mutex::new(held));
+        let answer = move |line: &[u8]| {
+            if line.len() > 3 {
+                began.lock().send(()).unwrap();
+                held.lock().recv().unwrap();
+            }
+            Answer::from(line.len() - 1)
+        };
+        let _socket = ControlSocket::listen(&path, 16, answer).unwrap();
+        let mut slow = Asking::open(&path, LIMIT).unwrap();
+        let asking = std::thread::spawn(move || slow.ask(&"slow".to_owned()));
+        has_begun.recv_timeout(LIMIT).unwrap();
+        let mut others: Vec<Asking> =
+            (0..3 * MAX_CONNECTIONS).map(|_| Asking::open(&path, LIMIT).unwrap()).collect();
+        assert!(others.iter_mut().all(|other| other.ask(&String::new()).is_ok()));
+        release.send(()).unwrap();
+        assert_eq!(asking.join().unwrap().unwrap(), 6);
     }
 }

@@ -3,12 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::trusted_path::User;
 use crate::{Access, Folder, unique_name};
 
 const PURPOSE: &str = "underlay-fleeting";
+
+/// Whether a process of another PID namespace runs can't be seen. What it made that long ago is gone soon no more.
+const OTHERS_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// What every user of the host reaches, whatever `TMPDIR` says.
 pub const SHARED: &str = "/tmp";
@@ -30,7 +35,19 @@ pub fn make_shared() -> io::Result<Folder> {
 }
 
 fn make_in(directory: &Path) -> io::Result<Folder> {
-    Folder::make_new(&directory.join(unique_name(PURPOSE)), Access::Private)
+    Folder::make_new(&directory.join(name()), Access::Private)
+}
+
+fn name() -> String {
+    match pid_namespace() {
+        Some(namespace) => unique_name(&format!("{PURPOSE}-n{namespace}")),
+        None => unique_name(PURPOSE),
+    }
+}
+
+/// Tells the PID namespace of this process from others: a process number means something else in each.
+pub fn pid_namespace() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
 /// Those of this user whose process is gone.
@@ -46,22 +63,50 @@ fn left_behind_in(directory: &Path) -> Vec<PathBuf> {
     let user = User::of_this_process();
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let is_left = |path: &PathBuf| {
-        let process = path.file_name().and_then(|name| process_of(name.to_str()?));
-        let is_gone = process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists());
-        is_gone
-            && rustix::fs::lstat(path).is_ok_and(|found| {
-                rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::Directory
-                    && user.owns(&found)
-            })
+        let Some(maker) = path.file_name().and_then(|name| Maker::of(name.to_str()?)) else { return false };
+        rustix::fs::lstat(path).is_ok_and(|found| {
+            rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::Directory
+                && user.owns(&found)
+        }) && maker.is_gone(path)
     };
     entries.map(|entry| entry.path()).filter(is_left).collect()
 }
 
-/// Of `PURPOSE-PROCESS-NUMBER`.
-fn process_of(name: &str) -> Option<u32> {
-    let (process, number) = name.strip_prefix(PURPOSE)?.strip_prefix('-')?.split_once('-')?;
-    let is_number = number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_number { process.parse().ok() } else { None }
+/// The process that a folder's name tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Maker {
+    process: u32,
+    /// Earlier versions did not note it.
+    namespace: Option<u64>,
+}
+
+impl Maker {
+    /// Of `PURPOSE-nNAMESPACE-PROCESS-NUMBER`, or without the namespace.
+    fn of(name: &str) -> Option<Maker> {
+        let rest = name.strip_prefix(PURPOSE)?.strip_prefix('-')?;
+        let (namespace, rest) = match rest.strip_prefix('n') {
+            Some(noted) => {
+                let (namespace, rest) = noted.split_once('-')?;
+                (Some(namespace.parse().ok()?), rest)
+            }
+            None => (None, rest),
+        };
+        let (process, number) = rest.split_once('-')?;
+        let is_number = number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_number { Some(Maker { process: process.parse().ok()?, namespace }) } else { None }
+    }
+
+    /// Whether it has ended, as far as this process can tell.
+    fn is_gone(self, folder: &Path) -> bool {
+        match self.namespace {
+            Some(namespace) if pid_namespace() != Some(namespace) => {
+                let changed = std::fs::symlink_metadata(folder).and_then(|found| found.modified()).ok();
+                let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
+                age.is_some_and(|age| age > OTHERS_LIMIT)
+            }
+            _ => !Path::new("/proc").join(self.process.to_string()).exists(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -70,9 +115,20 @@ mod tests {
 
     #[test]
     fn a_name_tells_of_its_process() {
-        assert_eq!(process_of(&unique_name(PURPOSE)), Some(std::process::id()));
-        for other in ["underlay-fleeting-7", "underlay-fleeting-7-abc", "underlay-7-0123456789abcdef", ""] {
-            assert_eq!(process_of(other), None, "{other}");
+        let (process, namespace) = (std::process::id(), pid_namespace());
+        assert!(namespace.is_some());
+        assert_eq!(Maker::of(&name()), Some(Maker { process, namespace }));
+        // As earlier versions wrote them.
+        assert_eq!(Maker::of(&unique_name(PURPOSE)), Some(Maker { process, namespace: None }));
+        for other in [
+            "underlay-fleeting-7",
+            "underlay-fleeting-7-abc",
+            "underlay-fleeting-n-7-0123456789abcdef",
+            "underlay-fleeting-n8-7",
+            "underlay-7-0123456789abcdef",
+            "",
+        ] {
+            assert_eq!(Maker::of(other), None, "{other}");
         }
     }
 
@@ -88,5 +144,24 @@ mod tests {
         std::os::unix::fs::symlink(&alive, &link).unwrap();
         std::fs::write(named(u32::MAX - 2), "a file").unwrap();
         assert_eq!(left_behind_in(place.path()), [gone]);
+    }
+
+    #[test]
+    fn what_another_pid_namespace_made_is_left_alone_for_a_day() {
+        let place = tempfile::tempdir().unwrap();
+        let named = |namespace: u64| {
+            let folder = place.path().join(format!("{PURPOSE}-n{namespace}-{}-0123456789abcdef", u32::MAX));
+            std::fs::create_dir(&folder).unwrap();
+            folder
+        };
+        let (here, elsewhere) = (named(pid_namespace().unwrap()), named(7));
+        assert_eq!(left_behind_in(place.path()), [here.clone()]);
+        let old = std::fs::FileTimes::new().set_modified(SystemTime::now() - 2 * OTHERS_LIMIT);
+        std::fs::File::open(&elsewhere).unwrap().set_times(old).unwrap();
+        let mut found = left_behind_in(place.path());
+        found.sort();
+        let mut expected = [here, elsewhere];
+        expected.sort();
+        assert_eq!(found, expected);
     }
 }

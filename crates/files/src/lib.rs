@@ -13,6 +13,7 @@ pub mod plain_file;
 mod read;
 mod remove;
 mod secret;
+pub mod shell;
 mod trusted_path;
 mod write;
 
@@ -22,7 +23,7 @@ pub use free_space::{free_bytes, is_full};
 pub use listen::listen;
 pub use read::{read, read_or_pipe, read_text, read_text_or_pipe};
 pub use remove::{remove_file, remove_tree};
-pub use secret::read_secret;
+pub use secret::{read_given_secret, read_secret};
 pub use trusted_path::{check_trusted_file, check_trusted_path, check_trusted_path_to};
 pub use write::{append, check_replaceable, check_writable, replace, replace_with, write};
 

@@ -8,6 +8,12 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     pub mount_point: PathBuf,
+    /// The directory of the file system that shows there; `/` for all of it.
+    pub root: PathBuf,
+    /// Of this mount alone: `rw,noatime`.
+    pub options: String,
+    /// Of the file system, for all its mounts.
+    pub super_options: String,
     /// `xfs`, `fuse`
     pub filesystem: String,
     /// The device, or the name that a FUSE daemon gave.
@@ -17,6 +23,8 @@ pub struct Mount {
     pub minor: u32,
     /// Nobody else's unmounting reaches it, and its own reaches nobody else.
     pub is_private: bool,
+    /// Its own unmounting reaches others.
+    pub is_shared: bool,
 }
 
 /// Reads mountinfo; lines that make no sense are left out.
@@ -28,19 +36,29 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     // ID PARENT MAJOR:MINOR ROOT MOUNT-POINT OPTIONS [TAG...] - TYPE SOURCE SUPER-OPTIONS
     let mut fields = line.split(|byte| *byte == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
-    let mount_point = unescape(fields.nth(1)?);
-    fields.next().filter(|options| *options != b"-")?;
+    let root = unescape(fields.next()?);
+    let mount_point = unescape(fields.next()?);
+    let options = fields.next().filter(|options| *options != b"-")?;
     // Any number of tags, up to a hyphen.
-    let tags = fields.by_ref().take_while(|field| *field != b"-").count();
+    let (mut tags, mut is_shared) = (0, false);
+    for tag in fields.by_ref().take_while(|field| *field != b"-") {
+        tags += 1;
+        is_shared |= tag.starts_with(b"shared:");
+    }
     let filesystem = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
+    let super_options = fields.next().unwrap_or_default();
     Some(Mount {
         mount_point,
+        root,
+        options: String::from_utf8_lossy(options).into_owned(),
+        super_options: String::from_utf8_lossy(super_options).into_owned(),
         filesystem,
         source,
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
         is_private: tags == 0,
+        is_shared,
     })
 }
 
@@ -82,10 +100,13 @@ mod tests {
         let mounts = parse(text);
         assert_eq!(mounts.len(), 2);
         assert_eq!(mounts[0].mount_point, Path::new("/mnt/with blank"));
+        assert_eq!((mounts[0].options.as_str(), mounts[0].super_options.as_str()), ("rw,noatime", "rw"));
         assert_eq!((mounts[0].major, mounts[0].filesystem.as_str()), (98, "xfs"));
         assert_eq!(mounts[1].mount_point, Path::new("/run/a\\b"));
+        assert_eq!(mounts[1].root, Path::new("/"));
         assert_eq!(mounts[1].source, Path::new("underlay:session-1-1"));
         assert!(!mounts[0].is_private && mounts[1].is_private);
+        assert!(mounts[0].is_shared && !mounts[1].is_shared);
     }
 
     #[test]

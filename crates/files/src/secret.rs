@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{Mode, OFlags, Stat, fstat};
 
 use crate::read::check_regular;
 use crate::trusted_path::{User, has_access_list};
@@ -15,17 +15,35 @@ use crate::trusted_path::{User, has_access_list};
 /// # Errors
 /// When it is not so, the file can't be read, or is longer than `most_bytes`.
 pub fn read_secret(path: &Path, most_bytes: u64) -> io::Result<String> {
+    read(path, most_bytes, |_| false)
+}
+
+/// The same, or one that root lets the group of this process read, as containers get theirs: `root` and the pod's group, 0440.
+///
+/// # Errors
+/// As [`read_secret`].
+pub fn read_given_secret(path: &Path, most_bytes: u64) -> io::Result<String> {
+    read(path, most_bytes, is_given_by_root)
+}
+
+fn read(path: &Path, most_bytes: u64, is_given: impl Fn(&Stat) -> bool) -> io::Result<String> {
     // A pipe is not waited for.
     let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if let Some(why) = exposure(&file)? {
+    if let Some(why) = exposure(&file, is_given)? {
         let problem = format!("it {why}: `chown` it to this user, and `chmod 600` it");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
     }
     crate::read::text(file, most_bytes)
 }
 
-fn exposure(file: &File) -> io::Result<Option<String>> {
+fn is_given_by_root(found: &Stat) -> bool {
+    let group = rustix::process::getegid();
+    let writes = Mode::from_raw_mode(found.st_mode).contains(Mode::WGRP);
+    !rustix::process::geteuid().is_root() && found.st_uid == 0 && found.st_gid == group.as_raw() && !writes
+}
+
+fn exposure(file: &File, is_given: impl Fn(&Stat) -> bool) -> io::Result<Option<String>> {
     check_regular(file)?;
     let found = fstat(file)?;
     if !User::of_this_process().trusts(&found) {
@@ -43,7 +61,8 @@ fn exposure(file: &File) -> io::Result<Option<String>> {
         return Ok(Some("is open to those on its access control list".to_owned()));
     }
     // A group with the owner's number has only the owner in it, as most distributions make users.
-    Ok((found.st_gid != found.st_uid).then(|| format!("is open to group {}", found.st_gid)))
+    let is_closed = found.st_gid == found.st_uid || is_given(&found);
+    Ok((!is_closed).then(|| format!("is open to group {}", found.st_gid)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Merging the results of several hosts.
 
-use underlay_record::{Generator, IntegrityRecord, Latency, Measured, OperationStats, SeriesPoint};
+use underlay_record::{Generator, IntegrityRecord, Latency, Measured, OperationStats, Pauses, SeriesPoint};
 
 /// How many error messages, and how many wrong values, are kept.
 const MAX_SAMPLES: usize = 10;
@@ -124,11 +124,13 @@ fn generator(parts: &[Measured]) -> Generator {
     let of = |figure: fn(&Generator) -> f64| parts.iter().map(move |part| figure(&part.generator));
     let ceilings: Option<Vec<f64>> = parts.iter().map(|part| part.generator.ceiling_per_s).collect();
     let lateness = parts.iter().filter_map(|part| part.generator.lateness_p99_us);
+    let pauses = parts.iter().filter_map(|part| part.generator.pauses);
     Generator {
         cpu_cores: of(|one| one.cpu_cores).sum(),
         machine_busy: of(|one| one.machine_busy).fold(0.0, f64::max),
         ceiling_per_s: ceilings.filter(|each| !each.is_empty()).map(|each| each.iter().sum()),
         lateness_p99_us: lateness.reduce(f64::max),
+        pauses: pauses.reduce(Pauses::worst),
     }
 }
 
@@ -230,12 +232,14 @@ mod tests {
             machine_busy: 0.9,
             ceiling_per_s: Some(100.0),
             lateness_p99_us: Some(5.0),
+            pauses: Some(Pauses { paused_wall_s: 1.0, ..Pauses::default() }),
         };
         parts[1].generator = Generator {
             cpu_cores: 0.75,
             machine_busy: 0.2,
             ceiling_per_s: Some(50.0),
             lateness_p99_us: None,
+            pauses: Some(Pauses { paused_wall_s: 0.25, delayed_wall_s: 0.5, ..Pauses::default() }),
         };
         parts[1].error_samples = vec!["read: gone".to_owned()];
         parts[1].integrity =
@@ -247,6 +251,7 @@ mod tests {
             machine_busy: 0.9,
             ceiling_per_s: Some(150.0),
             lateness_p99_us: Some(5.0),
+            pauses: Some(Pauses { paused_wall_s: 1.0, delayed_wall_s: 0.5, ..Pauses::default() }),
         };
         assert_eq!((whole.generator, whole.error_samples), (expected, vec!["read: gone".to_owned()]));
         parts[1].generator.ceiling_per_s = None;

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::HostError;
@@ -10,18 +9,9 @@ use crate::HostError;
 /// Tokens, certificates and keys are small.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Checks that not everybody can read the file.
-pub(crate) fn check_private(file: &Path) -> Result<(), HostError> {
-    let metadata = std::fs::metadata(file).map_err(|error| unreadable(file, &error))?;
-    if metadata.is_dir() {
-        return Err(HostError::Trust(format!("{} is a directory: expected a file", file.display())));
-    }
-    let mode = metadata.permissions().mode();
-    if mode & 0o007 != 0 {
-        let file = file.display();
-        return Err(HostError::Trust(format!("{file}: everybody can read it: run chmod 600 {file}")));
-    }
-    Ok(())
+/// Reads a secret that nobody else can read. Root may have given it to this process's group, as containers get their secrets.
+pub(crate) fn read_private(file: &Path) -> Result<String, HostError> {
+    underlay_files::read_given_secret(file, MAX_FILE_BYTES).map_err(|error| unreadable(file, &error))
 }
 
 /// Reads a small file.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use underlay_files::shell;
 use underlay_sync::Mutex;
 
 use crate::HostError;
@@ -62,7 +63,12 @@ impl SshHost {
         {
             command.args(["-o", option]);
         }
-        command.args(["-T", "--", &self.destination, &format!("{} worker --stdio", quoted(&self.program))]);
+        command.args([
+            "-T",
+            "--",
+            &self.destination,
+            &format!("{} worker --stdio", shell::word(&self.program)),
+        ]);
         command
     }
 
@@ -91,11 +97,6 @@ impl SshHost {
         });
         Ok((ours, Started { child, words, listening }))
     }
-}
-
-/// Quotes a word for the remote shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// A running ssh. Dropping this kills it.

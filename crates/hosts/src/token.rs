@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::HostError;
-use crate::secret_file::{check_private, read_some};
+use crate::secret_file::read_private;
 
 /// A shorter one could be found by brute force.
 const MIN_BYTES: usize = 16;
@@ -41,12 +41,10 @@ impl Token {
     /// Reads the first line of a file that others can't read.
     ///
     /// # Errors
-    /// When it can't be read, when everybody can read it, or when the token is too short.
+    /// When it can't be read, is another user's or open to others, or when the token is too short.
     pub fn read(file: &Path) -> Result<Self, HostError> {
-        check_private(file)?;
-        let bytes = read_some(file)?;
         let said = |problem: String| HostError::Trust(format!("{}: {problem}", file.display()));
-        let text = std::str::from_utf8(&bytes).map_err(|_| said("not text: expected a token".to_owned()))?;
+        let text = read_private(file)?;
         Token::new(text.lines().next().unwrap_or_default()).map_err(|error| said(error.to_string()))
     }
 
@@ -81,12 +79,12 @@ mod tests {
         std::fs::write(&file, "correct horse battery\nand more\n").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
         let error = Token::read(&file).unwrap_err().to_string();
-        assert!(error.contains("everybody can read it") && error.contains("chmod 600"), "{error}");
+        assert!(error.contains("open to everybody") && error.contains("chmod 600"), "{error}");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o440)).unwrap();
         assert_eq!(Token::read(&file).unwrap(), Token::new("correct horse battery").unwrap());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(&file, [0xff; 40]).unwrap();
-        assert!(Token::read(&file).unwrap_err().to_string().ends_with("not text: expected a token"));
+        assert!(Token::read(&file).unwrap_err().to_string().contains("can't be read"), "it is no text");
         std::fs::write(&file, "").unwrap();
         assert!(Token::read(&file).unwrap_err().to_string().contains("a token of 0 bytes"));
     }

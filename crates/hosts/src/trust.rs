@@ -17,7 +17,7 @@ use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::verify::X509CheckFlags;
 
 use crate::HostError;
-use crate::secret_file::{MAX_FILE_BYTES, check_private, read_some};
+use crate::secret_file::{MAX_FILE_BYTES, read_private, read_some};
 use crate::token::Token;
 
 /// The identity of the key. There is only one.
@@ -149,8 +149,7 @@ impl Certificates {
 
     /// A key may be a group's: a container's secrets are.
     fn context(&self, side: Side) -> Result<SslContext, HostError> {
-        check_private(&self.key)?;
-        self.context_with(side, &read_some(&self.key)?)
+        self.context_with(side, read_private(&self.key)?.as_bytes())
     }
 
     fn context_with(&self, side: Side, key: &[u8]) -> Result<SslContext, HostError> {
@@ -215,7 +214,7 @@ mod tests {
         };
         assert!(context(&certificates).ends_with("own.pem: not a certificate in PEM format"));
         std::fs::set_permissions(&certificates.key, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(context(&certificates).contains("everybody can read it"));
+        assert!(context(&certificates).contains("open to everybody"));
         let refused = |certificates: &Certificates| certificates.for_listening().err().unwrap().to_string();
         assert!(
             refused(&certificates).contains("own.key: it is open to everybody"),

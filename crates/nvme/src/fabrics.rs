@@ -1,7 +1,7 @@
 //! Fabrics commands (base 6) and the properties of a controller (base 3.1.3).
 
 use crate::command::{Command, FABRICS, FLAGS_SGL, Sgl};
-use crate::wire::{array_at, put, put_terminated, text_at, u16_at};
+use crate::wire::{array_at, name_at, put, put_terminated, u16_at};
 
 /// The subsystem that every target has, which tells of the others (base 4.5).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -123,8 +123,8 @@ impl ConnectData {
         ConnectData {
             host_id: array_at(bytes, 0),
             controller_id: u16_at(bytes, 16),
-            subsystem_nqn: text_at(bytes, 256, 256),
-            host_nqn: text_at(bytes, 512, 256),
+            subsystem_nqn: name_at(bytes, 256, 256),
+            host_nqn: name_at(bytes, 512, 256),
         }
     }
 

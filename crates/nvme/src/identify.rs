@@ -1,7 +1,9 @@
 //! Identify (base 5.17, NVM 4.1.5): what a controller and its namespaces are.
 
 use crate::command::{Command, Sgl, admin};
-use crate::wire::{array_at, put, put_padded, put_terminated, text_at, u16_at, u32_at, u64_at, u128_at};
+use crate::wire::{
+    array_at, name_at, put, put_padded, put_terminated, text_at, u16_at, u32_at, u64_at, u128_at,
+};
 
 /// By what this target's controllers are known, which have a command more than others.
 pub const MODEL_NUMBER: &str = "Underlay volume";
@@ -233,7 +235,7 @@ impl ControllerData {
             fused_operations: u16_at(bytes, 522),
             volatile_write_cache: bytes[525],
             sgls: u32_at(bytes, 536),
-            subsystem_nqn: text_at(bytes, 768, 256),
+            subsystem_nqn: name_at(bytes, 768, 256),
             io_command_capsule_units: u32_at(bytes, 1792),
             io_response_capsule_units: u32_at(bytes, 1796),
             in_capsule_data_offset_units: u16_at(bytes, 1800),

@@ -10,6 +10,7 @@ pub mod features;
 pub mod identify;
 pub mod initiator;
 pub mod log_page;
+pub mod nqn;
 pub mod pdu;
 pub mod status;
 pub mod stream;

@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Sgl, admin};
 use crate::status::Status;
-use crate::wire::{put, put_padded, text_at, u16_at, u32_at, u64_at, u128_at};
+use crate::wire::{name_at, put, put_padded, text_at, u16_at, u32_at, u64_at, u128_at};
 
 /// Log page identifiers.
 pub const SUPPORTED_PAGES: u8 = 0x00;
@@ -304,7 +304,7 @@ impl DiscoveryEntry {
             kind: DiscoveredKind::from_number(bytes[2]),
             port_id: u16_at(bytes, 4),
             service: text_at(bytes, 32, 32),
-            subsystem_nqn: text_at(bytes, 256, 256),
+            subsystem_nqn: name_at(bytes, 256, 256),
             address: text_at(bytes, 512, 256),
         }
     }

@@ -44,9 +44,18 @@ pub(crate) fn put_terminated(bytes: &mut [u8], at: usize, length: usize, text: &
     put(bytes, at, &text.as_bytes()[..text.len().min(length - 1)]);
 }
 
-/// A text up to its first zero byte or its padding. What is no UTF-8 is replaced.
+/// A text up to its first zero byte or its padding. What is no UTF-8, or would move a terminal's cursor, is replaced.
 pub(crate) fn text_at(bytes: &[u8], at: usize, length: usize) -> String {
+    name_at(bytes, at, length).trim_end_matches(' ').to_string()
+}
+
+/// The same of a text that ends with a zero byte, whose blanks are its own: nothing else is its end. Without one it has every byte of the field,
+/// which is longer than any name may be.
+pub(crate) fn name_at(bytes: &[u8], at: usize, length: usize) -> String {
     let field = &bytes[at..at + length];
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(length);
-    String::from_utf8_lossy(&field[..end]).trim_end_matches(' ').to_string()
+    let text = String::from_utf8_lossy(&field[..end]);
+    text.chars()
+        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter })
+        .collect()
 }

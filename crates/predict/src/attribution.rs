@@ -118,7 +118,7 @@ fn share_of(us: f64, measured_us: f64) -> String {
 
 fn bottleneck(cell: &MeasuredCell, own: &Outcome, mean: &Account) -> String {
     let measured = mean.measured_us.max(1e-9);
-    let percent = |us: f64| share_of(us, measured);
+    let percent = |us: f64| share_of(us, mean.whole_us());
     let shares = &mean.shares;
     let device_us = shares.device_service_us + shares.device_queueing_us;
     let cpu_us = shares.cpu_us + shares.cpu_waiting_us;

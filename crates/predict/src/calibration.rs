@@ -32,7 +32,7 @@ use cached::Cached;
 use correction::{correction, nearest};
 use demand::Asked;
 use doubt::Doubt;
-use residuals::{Errors, student_t};
+use residuals::{Errors, SystemErrors, student_t};
 
 /// Data : memory may be so many times what was measured, either way.
 const SIZE_REACH: f64 = 2.05;
@@ -196,7 +196,22 @@ impl Calibration {
     /// When it is outside of what was measured, or has layers that are not modelled.
     pub fn predict(&self, question: &Point) -> Result<Prediction, Refusal> {
         let raw = self.simulate(question)?;
-        let errors = self.kinds_left_out(question, &raw.sources);
+        let kinds = self.kinds_left_out(question, &raw.sources);
+        let mut assumptions = raw.assumptions.clone();
+        let mut errors = Vec::new();
+        for kind in kinds {
+            let of_kind = self.errors(kind).of_system(&question.system);
+            if !of_kind.tell(Metric::Throughput) {
+                if kind == LeftOut::Storage {
+                    return Err(Refusal::OneStorage { system: question.system.clone() });
+                }
+                assumptions.push(format!(
+                    "{} that was not measured, and nothing measured tells how wrong that makes an answer: a factor of 2.2 either way is assumed",
+                    kind.name()
+                ));
+            }
+            errors.push(of_kind);
+        }
         let around = around(question, &raw)?;
         let estimate = |metric: Metric| {
             let estimate = self.estimate(question, &raw, metric, &errors);
@@ -240,7 +255,7 @@ impl Calibration {
             is_saturated: raw.outcome.is_saturated,
             cache_full_s: raw.outcome.cache_full_s,
             from,
-            assumptions: raw.assumptions,
+            assumptions,
             shares: raw.outcome.of_mean,
         })
     }
@@ -305,14 +320,18 @@ impl Calibration {
             Change { memory, .. } if memory != 1.0 => LeftOut::Size,
             _ => LeftOut::Threads,
         };
-        let errors = self.errors(kind);
+        let errors = self.errors(kind).of_system(&point.system);
+        if kind == LeftOut::Storage && !errors.tell(Metric::Throughput) {
+            return Err(Refusal::OneStorage { system: point.system.clone() });
+        }
         Ok(Metric::ALL.map(|metric| {
             let value = metric.simulated(&after) / metric.simulated(before).max(1e-9);
             // More of something never makes this network slower: what says so is chance.
             let value = if metric == Metric::Throughput { value.max(1.0) } else { value.min(1.0) };
             let reach = (value.ln().abs() / std::f64::consts::LN_2).clamp(LEAST_REACH, 1.0);
             let error = (errors.squared(metric, reach) * reach * reach + LEAST_ERROR * LEAST_ERROR).sqrt();
-            let width = (student_t(errors.count(metric)) * error).min(5.0).exp();
+            let quantile = errors.quantile(metric, reach) * reach;
+            let width = (student_t(errors.count(metric)) * error).max(quantile).min(5.0).exp();
             Estimate { value, low: value / width, high: value * width }
         }))
     }
@@ -416,7 +435,7 @@ impl Calibration {
         Ok(usable)
     }
 
-    fn estimate(&self, question: &Point, raw: &Raw<'_>, metric: Metric, errors: &[&Errors]) -> Estimate {
+    fn estimate(&self, question: &Point, raw: &Raw<'_>, metric: Metric, errors: &[&SystemErrors]) -> Estimate {
         let simulated = metric.simulated(&raw.outcome);
         if !simulated.is_finite() || raw.outcome.is_saturated {
             let value = if simulated.is_finite() { simulated } else { f64::INFINITY };
@@ -437,12 +456,13 @@ impl Calibration {
         };
         let error = (of_kinds + repetitions + LEAST_ERROR * LEAST_ERROR).sqrt();
         let degrees = errors.iter().map(|errors| errors.count(metric)).min().unwrap_or(8);
-        let width = (student_t(degrees) * error).min(5.0).exp();
+        let quantiles: f64 = errors.iter().map(|errors| errors.quantile(metric, distance).powi(2)).sum();
+        let width = (student_t(degrees) * error).max(quantiles.sqrt()).min(5.0).exp();
         Estimate { value, low: low / width, high: high * width }
     }
 
-    /// How wrong answers are where what is new of the question is left out.
-    fn kinds_left_out(&self, question: &Point, sources: &[&MeasuredCell]) -> Vec<&Errors> {
+    /// What is new of the question, which cells must be left out for to tell how wrong an answer is.
+    fn kinds_left_out(&self, question: &Point, sources: &[&MeasuredCell]) -> Vec<LeftOut> {
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.02;
         let mut kinds = Vec::new();
         let knows_storage = sources.iter().any(|cell| cell.point.volumes == question.volumes);
@@ -460,7 +480,7 @@ impl Calibration {
         if !knows_load {
             kinds.push(LeftOut::Threads);
         }
-        kinds.into_iter().map(|kind| self.errors(kind)).collect()
+        kinds
     }
 
     fn errors(&self, kind: LeftOut) -> &Errors {

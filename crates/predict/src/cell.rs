@@ -5,7 +5,7 @@ mod job;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use underlay_record::{CellStatus, LatencySummary, RunRecord};
+use underlay_record::{LatencySummary, RunRecord, soundness};
 use underlay_storage::stack::VolumeSpec;
 
 use crate::demand::{Background, Class, Demand};
@@ -141,8 +141,6 @@ pub struct MeasuredCell {
     pub cores_at_once: Option<u32>,
     /// Of the reads that its clients waited for, the share that a cache device answered, 0 to 1.
     pub cached: f64,
-    /// Some of its repetitions are doubtful by their certificate.
-    pub is_doubtful: bool,
     /// The cell simulated with its own demand: made once, since it is asked for often.
     own: OnceLock<Result<Outcome, Refusal>>,
 }
@@ -166,14 +164,13 @@ struct Raw {
     compaction_read_bytes: Option<f64>,
     busy: f64,
     due_cpus: Option<f64>,
-    is_doubtful: bool,
 }
 
 impl MeasuredCell {
-    /// A cell from the records of its repetitions; those that failed are left out.
+    /// A cell from the records of its repetitions; those that failed are left out, and those that were disturbed by hand where others were not.
     ///
     /// # Errors
-    /// When none of them has figures, or one has figures that no run has.
+    /// When none of them has figures, they are not [sound](soundness) to learn from, or one has figures that no run has.
     pub fn new(
         point: Point,
         records: &[&RunRecord],
@@ -182,9 +179,8 @@ impl MeasuredCell {
         let fronts = layers::cache_devices(&point.volumes);
         // Behind a cache it is what was asked of the volumes already.
         let fan = if fronts.is_empty() { Fan::of(&point.volumes) } else { Fan { copies: 1.0, flushed: 1.0 } };
-        let raws: Vec<Raw> = records
-            .iter()
-            .filter(|record| record.status == CellStatus::Completed)
+        let raws: Vec<Raw> = sound(records)?
+            .into_iter()
             .map(|record| Raw::of(record, &fronts).map(|raw| raw.of_volumes(fan)))
             .collect::<Result<_, _>>()?;
         if raws.is_empty() {
@@ -213,7 +209,6 @@ impl MeasuredCell {
                 // Slow motion may be rounded to what fits by a hair.
                 ((cpus - 0.01).ceil().clamp(1.0, 4096.0) as u32).saturating_mul(point.servers.max(1))
             }),
-            is_doubtful: raws.iter().any(|raw| raw.is_doubtful),
             demand,
             point,
             own: OnceLock::new(),
@@ -234,6 +229,11 @@ impl MeasuredCell {
         };
         self.own.get_or_init(simulate).as_ref().map_err(Clone::clone)
     }
+}
+
+/// The repetitions of a cell that something can be learnt from.
+fn sound<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, Refusal> {
+    soundness::of_cell(records).map_err(|unsound| Refusal::Unsound { unsound })
 }
 
 /// The mean length of the reads of cells that only read: what the system reads at once. `None` where no cell does.
@@ -284,10 +284,9 @@ impl Raw {
             true => Asked::of_devices(record),
             false => Asked::of_volumes(record, fronts)?,
         };
-        let cpu_us = record
-            .cpu
-            .as_ref()
-            .map_or(0.0, |cpu| cpu.used_cpus * measured.wall_s * 1e6 / measured.operations as f64);
+        let cpu_us = record.cpu.as_ref().map_or(0.0, |cpu| {
+            cpu.used_at_reference_cpus() * measured.wall_s * 1e6 / measured.operations as f64
+        });
         let busy = record
             .devices
             .iter()
@@ -318,10 +317,6 @@ impl Raw {
                 .map(|bytes| bytes / measured.operations as f64),
             busy,
             due_cpus: record.cpu.as_ref().map(|cpu| cpu.due_cpus),
-            is_doubtful: record
-                .certificate
-                .as_ref()
-                .is_some_and(|one| one.verdict == underlay_record::Verdict::Doubtful),
         };
         let bounded = |value: f64, most: f64| (0.0..=most).contains(&value);
         let sound = bounded(raw.throughput_per_s, 1e12)

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use underlay_record::Unsound;
 
 /// A question that the measured cells say nothing about. Each says what would have to be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, thiserror::Error)]
@@ -40,6 +41,15 @@ pub enum Refusal {
     Records { asked: u64, measured: u64 },
     #[error("{what}")]
     Record { what: String },
+    #[error("{unsound}")]
+    Unsound {
+        #[serde(flatten)]
+        unsound: Unsound,
+    },
+    #[error(
+        "{system} was measured on one storage, so nothing tells how wrong an answer about another one is: measure it on a second one first"
+    )]
+    OneStorage { system: String },
     #[error("the data does not fit: {data_bytes} bytes on {capacity_bytes}")]
     Capacity { data_bytes: u64, capacity_bytes: u64 },
 }

@@ -17,6 +17,9 @@ pub struct BenchmarkRecord {
     /// What went on meanwhile, by the program's own account: checkpoints, compactions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<BenchmarkMark>,
+    /// Figures that are left out, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A stretch of a benchmark's time, in modelled seconds from its beginning.

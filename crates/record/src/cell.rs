@@ -16,6 +16,7 @@ use crate::measured::{Measured, SystemSample};
 use crate::network::NetworkRecord;
 use crate::node_event::NodeEventRecord;
 use crate::path::PathRecord;
+use crate::pauses::PauseRecord;
 use crate::read_back::ReadBackRecord;
 use crate::search::SearchRecord;
 use crate::topology::TopologyRecord;
@@ -237,6 +238,30 @@ pub enum CellStatus {
         missing: String,
         remedy: String,
     },
+    /// The user skipped it. `underlay run --resume` measures it.
+    Skipped {
+        /// What had gone wrong a moment before, if anything had.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
+}
+
+/// What a skipped cell is called wherever people read of it.
+pub const SKIPPED_ON_COMMAND: &str = "skipped on command";
+
+impl CellStatus {
+    /// Why the cell has no figures, in words; nothing where it has some.
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            CellStatus::Completed => None,
+            CellStatus::Failed { reason } => Some(reason.clone()),
+            CellStatus::Unavailable { missing, remedy } => Some(format!("{missing}; {remedy}")),
+            CellStatus::Skipped { failure: None } => Some(SKIPPED_ON_COMMAND.to_owned()),
+            CellStatus::Skipped { failure: Some(told) } => {
+                Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {told}"))
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -320,11 +345,9 @@ pub struct RunRecord {
     /// Where in the randomised order it ran, from 0.
     pub position: u32,
     pub status: CellStatus,
-    /// The user skipped it: it failed for no other reason.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub skipped: bool,
     /// RFC 3339, UTC.
     pub started_at: String,
+    /// 0 of a cell that was skipped before it began.
     pub wall_s: f64,
     /// All that was done for it on this machine's clock: `wall_s` is a part of that, which leaves out what served other cells too. Absent in
     /// records of versions that did not say.
@@ -363,6 +386,9 @@ pub struct RunRecord {
     /// there is no block device of ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathRecord>,
+    /// Who stood still while it was measured. Absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pauses: Option<PauseRecord>,
     /// The system's own figures over the measured time: `block_cache_hits`, `compaction_write_bytes` ...
     pub system_figures: BTreeMap<String, f64>,
     /// Its gauges over the measured time; empty where it has none.

@@ -12,7 +12,25 @@ pub enum Verdict {
     Doubtful,
     /// Nothing was modelled, so there is nothing to certify but the generator.
     RealStorage,
+    /// Something was done to it on purpose while it ran: a device failed on command, a node was sent away. Its figures are of that, whatever
+    /// the checks say.
+    Disturbed,
 }
+
+impl Verdict {
+    /// As people read it.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Verdict::Faithful => "faithful",
+            Verdict::Doubtful => "doubtful",
+            Verdict::RealStorage => "real storage",
+            Verdict::Disturbed => "disturbed",
+        }
+    }
+}
+
+/// The name of the check whether the workload used the storage under test at all. Where it failed, nothing follows about any storage.
+pub const STORAGE_USED: &str = "storage used";
 
 /// One thing that was checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -50,5 +68,10 @@ impl Certificate {
     /// The checks that did not pass.
     pub fn failed(&self) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(|check| !check.passed)
+    }
+
+    /// Whether a check failed, also where the verdict is about something else.
+    pub fn is_doubtful(&self) -> bool {
+        self.verdict == Verdict::Doubtful || self.failed().next().is_some()
     }
 }

@@ -32,6 +32,10 @@ pub struct SlowMotion {
     /// The factor at which the fastest device kept its latencies at the study's concurrency; absent where that was not tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices_need: Option<f64>,
+    /// What a fixed computation takes on this host's CPUs at their fastest: the speed of the modelled cores. Absent where the study names no
+    /// cores, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_probe_us: Option<f64>,
     /// Smaller factors that the run began with: cells were measured, found doubtful and thrown away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given_up: Vec<GivenUp>,
@@ -103,10 +107,34 @@ pub struct CpuRecord {
     /// cells of the run. A core that a hypervisor shares with another guest takes longer. Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_probe_us: Option<f64>,
+    /// What the same computation takes at the fastest that this host's CPUs were seen; on real storage, while all of them compute. Absent in older
+    /// records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_probe_us: Option<f64>,
+    /// How many times as much CPU time as `due_cpus` the servers were given, on average, because CPUs are slower than that. Absent where
+    /// nothing was given for it, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_slowdown: Option<f64>,
     /// How often a thread of ours made the kernel choose again who runs on the system's CPUs, a thousand times a second on each that hardly ever rested.
     /// None where all of them rested, and where no thread of ours may outrank others.
     #[serde(default, skip_serializing_if = "is_none")]
     pub extra_ticks: u64,
+}
+
+impl CpuRecord {
+    /// How many times as long as at its fastest the computation took, where that was measured.
+    pub fn slowdown(&self) -> Option<f64> {
+        let (took_us, reference_us) = self.speed_probe_us.zip(self.reference_probe_us)?;
+        (reference_us > 0.0 && took_us > 0.0).then(|| took_us / reference_us)
+    }
+
+    /// What the servers would have used of CPUs at their fastest. Records that don't tell have used them as they were.
+    pub fn used_at_reference_cpus(&self) -> f64 {
+        match self.allowed_slowdown {
+            Some(_) => self.used_cpus / self.slowdown().unwrap_or(1.0),
+            None => self.used_cpus,
+        }
+    }
 }
 
 fn is_none(count: &u64) -> bool {

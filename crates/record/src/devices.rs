@@ -6,6 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::disturbance::DisturbedBy;
 use crate::histogram::Histogram;
 use crate::inputs::DeviceInputs;
 
@@ -110,6 +111,9 @@ pub struct DeviceActivity {
     /// What was wrong with it, on command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultRecord>,
+    /// What had been wrong with it since the cell's storage was attached, and was over when the measurement began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_faults: Vec<EarlierFault>,
 }
 
 /// A fault that a device had, or the cut of its power.
@@ -121,6 +125,33 @@ pub struct FaultRecord {
     pub until_s: Option<f64>,
     /// `slow: everything takes 10 times as long`
     pub what: String,
+    /// Who asked for it; absent in records of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<DisturbedBy>,
+    /// The study asked for it, and somebody took it off by hand.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended_by_hand: bool,
+}
+
+/// A fault that was over when the measurement began. Times are modelled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EarlierFault {
+    pub what: String,
+    pub by: DisturbedBy,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended_by_hand: bool,
+    /// The device did all that it was asked, later than it would have.
+    pub only_slows: bool,
+    pub lasted_s: f64,
+    /// How long before the measurement it ended.
+    pub ended_before_s: f64,
+}
+
+impl EarlierFault {
+    /// Whether what it left behind has been worked off: it only slowed the device, and as much time has passed since as it lasted.
+    pub fn has_passed(&self) -> bool {
+        self.only_slows && self.ended_before_s >= self.lasted_s
+    }
 }
 
 /// What flash went through since the measurement began.

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::soundness::Unsound;
+
 /// A figure with the interval that it is in with a probability of 95 %. What has no bound is infinite, and `null` in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Estimate {
@@ -53,10 +55,30 @@ pub struct Account {
 /// change.
 const MOST_UNEXPLAINED: f64 = 1.0 / 3.0;
 
+/// A simulation whose operations take so many times as long as measured is as good as it gets.
+const WORTH_A_WORD: f64 = 1.02;
+
 impl Account {
     /// Of the measured figure.
     pub fn unexplained_share(&self) -> f64 {
         self.unexplained_us / self.measured_us.max(1e-9)
+    }
+
+    /// What shares are of: the measured figure, or what the simulation makes of it where that is longer, so that no share is above one.
+    pub fn whole_us(&self) -> f64 {
+        (self.measured_us - self.unexplained_us.min(0.0)).max(1e-9)
+    }
+
+    /// A part as a share of the whole; what is unexplained is no less than nothing of it.
+    pub fn share(&self, us: f64) -> f64 {
+        let share = us / self.whole_us();
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
+
+    /// How many times as long the simulation has operations take as they did, where that is worth a word.
+    pub fn overrun(&self) -> Option<f64> {
+        let times = 1.0 - self.unexplained_share();
+        (times > WORTH_A_WORD).then_some(times)
     }
 
     /// Whether it says what a change would make of the figure.
@@ -105,10 +127,13 @@ pub struct Explanation {
 }
 
 /// A measured cell that can't be explained.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct NotExplained {
     pub cell: String,
     pub why: String,
+    /// What of the measurement does not hold; absent where it is something else, such as a storage without a model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsound: Option<Unsound>,
 }
 
 /// What of a run was asked to be explained.
@@ -121,5 +146,10 @@ pub struct Explained {
 impl Explained {
     pub fn of(&self, cell: &str) -> Option<&Explanation> {
         self.cells.iter().find(|one| one.cell == cell)
+    }
+
+    /// Why a cell is not explained whose measurement does not hold.
+    pub fn unsound(&self, cell: &str) -> Option<&NotExplained> {
+        self.refused.iter().find(|one| one.cell == cell && one.unsound.is_some())
     }
 }

@@ -9,6 +9,7 @@ pub mod cell;
 pub mod certificate;
 pub mod cpu;
 pub mod devices;
+pub mod disturbance;
 pub mod duration;
 pub mod explained;
 pub mod frontier;
@@ -28,12 +29,16 @@ pub mod node;
 pub mod node_event;
 pub mod parts;
 pub mod path;
+pub mod pauses;
 pub mod price;
 pub mod read;
 pub mod read_back;
 pub mod run;
 mod schema1;
 pub mod search;
+pub mod soundness;
+pub mod statistics;
+pub mod steadiness;
 pub mod topology;
 pub mod wall;
 
@@ -46,8 +51,10 @@ pub use cell::{
 pub use certificate::{Certificate, Check, Verdict};
 pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};
 pub use devices::{
-    DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, FaultRecord, LayerActivity, Wear,
+    DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, EarlierFault, FaultRecord,
+    LayerActivity, Wear,
 };
+pub use disturbance::{Disturbance, DisturbedBy};
 pub use duration::latency_in_words;
 pub use explained::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
 pub use histogram::{Histogram, HistogramError, LatencySummary, decoded_bytes};
@@ -58,8 +65,8 @@ pub use job::{DirectoryUse, JobRecord, StageRecord, StoreRequests, TaskTime};
 pub use label::thousands_apart;
 pub use latency_buckets::{LatencyBuckets, SparseBuckets};
 pub use live::{
-    CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveLoad, LiveSample,
-    LiveService, LiveWorker, ServiceMoment,
+    CellEnd, CellState, DeviceGlance, FeedEntry, FeedLine, LiveBudget, LiveDevice, LiveFigure, LiveLoad,
+    LiveSample, LiveService, LiveWorker, ServiceMoment,
 };
 pub use machine::Machine;
 pub use measured::{BesideMeasured, Generator, Latency, Measured, OperationStats, SeriesPoint, SystemSample};
@@ -69,6 +76,7 @@ pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeShard, NodeSta
 pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};
 pub use parts::{DirectoryPart, KeptPart, PartsRecord, ServerPart};
 pub use path::{PathRecord, PathWait};
+pub use pauses::{PauseRecord, Pauses, StoppedProcess};
 pub use price::{Price, RENT_YEARS};
 pub use read::ReadError;
 pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
@@ -76,6 +84,8 @@ pub use run::{
     Claim, ClaimCheck, DevicePrice, Expectation, Figure, Limit, PlannedCell, ReferenceTable, Run, Shortened,
 };
 pub use search::{SearchRecord, SearchStep};
+pub use soundness::Unsound;
+pub use steadiness::{Unsteady, WarmUp};
 pub use topology::{CopyRecord, ShardRecord, TopologyRecord};
 pub use wall::{WallParts, WallRecord};
 

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::StorageRecord;
+use crate::cell::{CellStatus, RunRecord, StorageRecord};
 use crate::devices::{DeviceId, DeviceTotals};
+use crate::disturbance::DisturbedBy;
 use crate::latency_buckets::SparseBuckets;
 use crate::node_event::NodeEventRecord;
 use crate::parts::PartsRecord;
@@ -87,14 +88,22 @@ pub enum FeedEntry {
         what: String,
         began: bool,
     },
-    /// A cell is to be skipped, or the run to be stopped, on command.
+    /// The run is to be stopped, on command.
     Asked {
         what: String,
+    },
+    /// The cell at this place of the plan is to be skipped, on command. Its end is told by [`CellEnd`].
+    SkipAsked {
+        /// In the run's plan, from 0.
+        position: u32,
     },
     Ended {
         completed: usize,
         failed: usize,
         unavailable: usize,
+        /// Absent from what an earlier version wrote.
+        #[serde(default)]
+        skipped: usize,
         left: usize,
         /// Why the run could not go on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,6 +119,7 @@ pub struct CellEnd {
     /// Why, where it has no figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// 0 where it was skipped before it began.
     pub wall_s: f64,
     pub remaining_s: f64,
 }
@@ -124,22 +134,68 @@ pub enum CellState {
     Completed,
     /// Completed, and its certificate is doubtful.
     Doubtful,
+    /// Completed, and something was done to it on purpose.
+    Disturbed,
     Failed,
     Unavailable,
     /// By the user.
     Skipped,
+    /// It has a record that can't be used. No feed says so: it is found by reading the records.
+    Unreadable,
 }
 
 impl CellState {
-    pub const ALL: [CellState; 7] = [
+    pub const ALL: [CellState; 9] = [
         CellState::Planned,
         CellState::Running,
         CellState::Completed,
         CellState::Doubtful,
+        CellState::Disturbed,
         CellState::Failed,
         CellState::Unavailable,
         CellState::Skipped,
+        CellState::Unreadable,
     ];
+
+    /// The state that a record says its cell is in. What somebody did by hand goes before doubts, and those before what the study asked for.
+    pub fn of_record(record: &RunRecord) -> CellState {
+        match &record.status {
+            CellStatus::Completed => match record.disturbed_by() {
+                Some(DisturbedBy::Hand) => CellState::Disturbed,
+                _ if record.is_doubtful() => CellState::Doubtful,
+                Some(DisturbedBy::Study) => CellState::Disturbed,
+                None => CellState::Completed,
+            },
+            CellStatus::Failed { .. } => CellState::Failed,
+            CellStatus::Unavailable { .. } => CellState::Unavailable,
+            CellStatus::Skipped { .. } => CellState::Skipped,
+        }
+    }
+
+    /// Whether the cell has ended. One whose record can't be used is measured again by `--resume`.
+    pub fn has_ended(self) -> bool {
+        !matches!(self, CellState::Planned | CellState::Running | CellState::Unreadable)
+    }
+
+    /// Whether the cell has figures, whatever they are worth.
+    pub fn is_measured(self) -> bool {
+        matches!(self, CellState::Completed | CellState::Doubtful | CellState::Disturbed)
+    }
+
+    /// As queries have it: one word.
+    pub fn key(self) -> &'static str {
+        match self {
+            CellState::Planned => "planned",
+            CellState::Running => "running",
+            CellState::Completed => "done",
+            CellState::Doubtful => "doubtful",
+            CellState::Disturbed => "disturbed",
+            CellState::Failed => "failed",
+            CellState::Unavailable => "cannot_run",
+            CellState::Skipped => "skipped",
+            CellState::Unreadable => "unreadable",
+        }
+    }
 
     /// As people read it: `cannot run here`.
     pub fn word(self) -> &'static str {
@@ -148,9 +204,11 @@ impl CellState {
             CellState::Running => "running",
             CellState::Completed => "done",
             CellState::Doubtful => "doubtful",
+            CellState::Disturbed => "disturbed",
             CellState::Failed => "failed",
             CellState::Unavailable => "cannot run here",
             CellState::Skipped => "skipped",
+            CellState::Unreadable => "unreadable",
         }
     }
 }
@@ -163,9 +221,16 @@ pub struct LiveSample {
     pub position: Option<u32>,
     /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
     pub phase: String,
+    /// What is measured has not begun: data are loaded or caches filled, and devices may take no modelled time. Its rates compare with
+    /// nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preparing: bool,
     /// 0 to 1, of this phase; absent where it can't be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
+    /// What a benchmark command last printed of its own progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<LiveFigure>,
     /// What clients see; absent where no load generator of ours runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LiveLoad>,
@@ -179,8 +244,19 @@ pub struct LiveSample {
     pub gauges: BTreeMap<String, f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<LiveBudget>,
-    /// The share of a core that writing the feed took since the sample before.
-    pub cost_share: f64,
+    /// The share of a core that writing the feed took, over half a second or more; absent until that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_share: Option<f64>,
+}
+
+/// A figure of a benchmark command, as the command prints its progress.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LiveFigure {
+    pub name: String,
+    /// `tps`, `ms`; as the study has it.
+    pub unit: String,
+    /// In modelled time, if the study says how the figure follows it.
+    pub value: f64,
 }
 
 /// The load generator at a moment.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::histogram::{Histogram, LatencySummary};
 use crate::integrity::IntegrityRecord;
+use crate::pauses::Pauses;
 
 /// A distribution of latencies, with its summary in microseconds for readers that decode no histograms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -75,6 +76,9 @@ pub struct Generator {
     pub ceiling_per_s: Option<f64>,
     /// Open loop: how late operations were sent because of the generator itself, in modelled time.
     pub lateness_p99_us: Option<f64>,
+    /// How long its process stood still in the window; of several hosts, the worst. Absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pauses: Option<Pauses>,
 }
 
 impl Generator {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cell::RunRecord;
+use crate::cell::{CellStatus, RunRecord};
 use crate::run::Run;
 use crate::{SCHEMA_VERSION, schema1};
 
@@ -40,8 +40,25 @@ pub fn run(text: &str) -> Result<Run, ReadError> {
 /// # Errors
 /// When the text is no record, or one of a schema that this version does not know.
 pub fn cell(text: &str) -> Result<RunRecord, ReadError> {
-    read(text, schema1::lift_record)
+    let mut record: RunRecord = read(text, schema1::lift_record)?;
+    if let CellStatus::Failed { reason } = &record.status
+        && serde_json::from_str::<EarlierSkip>(text)?.skipped
+    {
+        let failure = reason.split_once(EARLIER_FAILURE).map(|(_, told)| told.to_owned());
+        record.status = CellStatus::Skipped { failure };
+    }
+    Ok(record)
 }
+
+/// Version 0.2 wrote a skipped cell as a failed one with a mark.
+#[derive(Deserialize)]
+struct EarlierSkip {
+    #[serde(default)]
+    skipped: bool,
+}
+
+/// Stood in the reason of such a cell before the failure that it had had by itself.
+const EARLIER_FAILURE: &str = "it had ended by: ";
 
 fn read<T: DeserializeOwned>(
     text: &str,
@@ -60,4 +77,36 @@ fn read<T: DeserializeOwned>(
     let mut value = Value::Object(fields);
     lift(&mut value)?;
     Ok(serde_json::from_value(value)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cell_that_an_earlier_version_skipped_is_skipped_and_did_not_fail() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-1/cells");
+        let text =
+            std::fs::read_to_string(format!("{folder}/rocksdb.local.ycsb-a-uniform-4t.r1.json")).unwrap();
+        let record = cell(&text).unwrap();
+        let status_of = |reason: &str, skipped: bool| {
+            let mut earlier = serde_json::to_value(&record).unwrap();
+            earlier["status"] = json!({ "state": "failed", "reason": reason });
+            if skipped {
+                earlier["skipped"] = true.into();
+            }
+            cell(&earlier.to_string()).unwrap().status
+        };
+        let told = "skipped on command; `underlay run --resume` measures it";
+        assert_eq!(status_of(told, true), CellStatus::Skipped { failure: None });
+        let failed = format!("{told}\nit had ended by: no space left");
+        let failure = Some("no space left".to_owned());
+        assert_eq!(status_of(&failed, true), CellStatus::Skipped { failure });
+        assert_eq!(status_of("no space", false), CellStatus::Failed { reason: "no space".to_owned() });
+        // As it is written now, it reads back.
+        let skipped = RunRecord { status: CellStatus::Skipped { failure: None }, ..record };
+        assert_eq!(cell(&serde_json::to_string(&skipped).unwrap()).unwrap(), skipped);
+    }
 }

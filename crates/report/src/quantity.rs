@@ -37,6 +37,11 @@ fn with_unit(value: f64, digits: i32, step: f64, units: &[&str]) -> String {
     format!("{} {}", number(value, digits), units[index])
 }
 
+/// A whole number with its thousands apart: `3,962`.
+pub fn count(value: u64) -> String {
+    thousands_apart(&value.to_string())
+}
+
 /// A latency given in microseconds: `870 µs`, `1.8 ms`, `2.4 s`.
 pub fn latency(us: f64) -> String {
     if us != 0.0 && us.abs() < 1.0 {

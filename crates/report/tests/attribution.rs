@@ -5,7 +5,9 @@ mod fixture;
 
 use underlay_record::Price;
 use underlay_record::frontier::{Frontier, PricedStorage};
-use underlay_record::{Account, Estimate, Explained, Explanation, NotExplained, TimeShares, WhatIf};
+use underlay_record::{
+    Account, Estimate, Explained, Explanation, NotExplained, TimeShares, Unsound, WhatIf,
+};
 use underlay_report::{html, terminal};
 
 fn estimate(value: f64) -> Estimate {
@@ -62,8 +64,11 @@ fn explained(loaded: &underlay_report::LoadedRun) -> Explained {
             cells.push(explanation(&record.cell.id, if cells.is_empty() { -0.25 } else { 0.1 }));
         }
     }
-    let refused =
-        vec![NotExplained { cell: "x/y/z".to_owned(), why: "a <cache> is not modelled".to_owned() }];
+    let refused = vec![NotExplained {
+        cell: "x/y/z".to_owned(),
+        why: "a <cache> is not modelled".to_owned(),
+        unsound: None,
+    }];
     Explained { cells, refused }
 }
 
@@ -82,17 +87,19 @@ fn each_cell_has_its_bar_its_bottleneck_and_its_what_ifs() {
         "no size &lt;like&gt; this was measured",
         "1 cell not explained",
         "a &lt;cache&gt; is not modelled",
-        "A bar that goes beyond 100 %",
-        "-25 %",
+        "shares are of the simulated time",
     ] {
         let plain = needed.replace("&#39;", "'");
         assert!(page.contains(needed) || page.contains(&plain), "{needed} is missing");
     }
     // For those who don't see the bars.
-    assert!(
-        page.contains("device 30 %, device's queue 50 %")
-            || page.contains("device 30 %, device&#39;s queue 50 %")
-    );
+    let is_told = |shares: [u32; 2]| {
+        let [device, queue] = shares;
+        ["'", "&#39;"].iter().any(|mark| page.contains(&format!("device {device} %, device{mark}s queue {queue} %")))
+    };
+    assert!(is_told([30, 50]));
+    // Of one that was simulated to wait longer than it did: no share is above all, and none below nothing.
+    assert!(is_told([24, 40]) && !page.contains("-25 %"));
     assert!(!page.contains("waiting for a client"), "a part that nothing has is not in the legend");
 }
 
@@ -104,6 +111,48 @@ fn without_an_explanation_there_is_no_section() {
     // Refusals alone say nothing about where time went.
     let refused = Explained { cells: Vec::new(), ..explained(&loaded) };
     assert!(!html::render_explained(&loaded, &refused).contains("Where the time goes"));
+}
+
+/// A system is not blamed for what the host did, or somebody's hand.
+#[test]
+fn a_cell_whose_certificate_failed_is_not_explained_and_says_why() {
+    let loaded = fixture::small();
+    let mut explained = explained(&loaded);
+    let cell = explained.cells.remove(0).cell;
+    let unsound = Unsound::CheckFailed {
+        check: "CPU".to_owned(),
+        finding: "this machine could not give 61.3 % of what was due".to_owned(),
+    };
+    let why = unsound.to_string();
+    explained.refused.push(NotExplained { cell: cell.clone(), why, unsound: Some(unsound) });
+    let text = terminal::comparison_explained(&loaded, &explained, 200, false);
+    assert!(text.contains("not explained: its certificate is doubtful, CPU: this machine"), "{text}");
+    let page = html::render_explained(&loaded, &explained);
+    assert!(page.contains("Not explained, because") && page.contains("CPU: this machine could not give 61.3 %"));
+    // Also where there is nothing else to tell.
+    let alone = Explained { cells: Vec::new(), ..explained };
+    assert!(html::render_explained(&loaded, &alone).contains("could not give 61.3 %"));
+    let json = serde_json::to_value(&alone).unwrap();
+    let refused = json["refused"].as_array().unwrap();
+    let found = refused.iter().find(|one| one["cell"] == cell.as_str()).unwrap();
+    assert_eq!((&found["unsound"]["because"], &found["unsound"]["check"]), (&"check-failed".into(), &"CPU".into()));
+}
+
+#[test]
+fn no_share_is_above_all() {
+    let over = account(1_000.0, -0.25);
+    assert_eq!(over.whole_us(), 1_250.0);
+    assert!((over.overrun().unwrap() - 1.25).abs() < 1e-9);
+    let shares = [
+        over.shares.device_service_us,
+        over.shares.device_queueing_us,
+        over.shares.cpu_us,
+        over.unexplained_us,
+    ]
+    .map(|us| over.share(us));
+    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9 && shares[3] == 0.0, "{shares:?}");
+    let under = account(1_000.0, 0.1);
+    assert_eq!((under.whole_us(), under.overrun()), (1_000.0, None));
 }
 
 #[test]

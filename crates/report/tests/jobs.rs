@@ -3,7 +3,8 @@
 mod fixture;
 
 use fixture::mapreduce::{mapreduce, once};
-use underlay_record::{CacheUse, CellStatus, DeviceId, Shortened};
+use underlay_record::certificate::STORAGE_USED;
+use underlay_record::{CacheUse, CellStatus, Check, DeviceId, Shortened};
 use underlay_report::background::Compactions;
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::{Comparison, Outcome};
@@ -58,6 +59,22 @@ fn a_job_has_a_duration_and_neither_throughput_nor_latency() {
         assert!(!figures.contains(words), "the page says '{words}' of jobs");
         assert!(!terminal.contains(words), "the terminal says '{words}' of jobs");
     }
+}
+
+#[test]
+fn of_a_workload_that_worked_beside_the_storage_nothing_is_concluded() {
+    let mut loaded = mapreduce();
+    assert!(answer::sentence(&loaded).contains("times"));
+    let certificate = loaded.records[0].certificate.as_mut().expect("it completed");
+    certificate.checks.push(Check {
+        name: STORAGE_USED.into(),
+        passed: false,
+        finding: "the devices were asked for 0 requests".into(),
+        extent: None,
+        remedy: None,
+    });
+    let said = answer::sentence(&loaded);
+    assert!(said.contains("did not use the storage under test") && !said.contains("times"), "{said}");
 }
 
 #[test]

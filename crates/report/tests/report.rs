@@ -2,7 +2,7 @@
 
 mod fixture;
 
-use underlay_record::{CellStatus, FaultRecord, Scale, Verdict, Wear};
+use underlay_record::{CellStatus, DisturbedBy, FaultRecord, RunRecord, Scale, Verdict, Wear};
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::Comparison;
 use underlay_report::reference::{Reading, beside};
@@ -274,16 +274,19 @@ fn a_fault_is_marked_where_it_happened() {
     let what = "slow: everything takes 10 times as long".to_owned();
     let words = format!(": {what}");
     assert!(!html::render(&loaded).contains(&words));
-    let record = loaded
-        .records
-        .iter_mut()
-        .find(|record| record.measured.is_some() && !record.devices.is_empty())
-        .unwrap();
-    let (id, repetition) = (record.cell.id.clone(), record.repetition);
-    for device in &mut record.devices {
-        device.faults = vec![FaultRecord { t_s: 2.0, until_s: Some(4.0), what: what.clone() }];
+    let is_drawn = |record: &&RunRecord| record.measured.is_some() && !record.devices.is_empty();
+    let id = loaded.records.iter().find(is_drawn).unwrap().cell.id.clone();
+    // The study has it in every repetition.
+    let records = loaded.records.iter_mut().filter(|record| record.cell.id == id);
+    for device in records.flat_map(|record| &mut record.devices) {
+        device.faults = vec![FaultRecord {
+            t_s: 2.0,
+            until_s: Some(4.0),
+            what: what.clone(),
+            by: Some(DisturbedBy::Study),
+            ended_by_hand: false,
+        }];
     }
-    assert_eq!(repetition, 1, "{id}: the repetition that is drawn in full");
     // Once under each of the two charts of its row, whatever the number of devices.
     assert_eq!(html::render(&loaded).matches(&words).count(), 2);
 }

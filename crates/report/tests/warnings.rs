@@ -179,6 +179,8 @@ fn cells_that_their_cpus_limit_say_when_these_were_slower() {
                 emulation_stolen_share: 0.0,
                 emulation_waiting_threads: None,
                 speed_probe_us: Some(if is_slower { took_us } else { 40.0 }),
+                reference_probe_us: None,
+                allowed_slowdown: None,
                 extra_ticks: 0,
             });
         }

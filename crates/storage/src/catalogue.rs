@@ -11,25 +11,28 @@ pub mod parameters;
 mod quantity;
 mod read;
 mod table;
+mod volume;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
-use underlay_config::{Diagnostics, nearest};
+use underlay_config::{Diagnostics, nearest, units};
 
-pub use changed::{Change, Changed, changed, text_of};
+pub use changed::{Blame, Change, Changed, Refused, changed, sized, text_of};
 pub use contradictions::{Contradicted, KnownContradiction};
 pub use curves::{Curve, Distribution};
 pub use layouts::{LayoutPreset, PresetDevice, PresetLayout, UnknownLayout, find_layout, layouts};
 pub use memory::{Memory, memory};
 pub use parameters::{
-    CloudParameters, FlashParameters, HddParameters, Inner, LinkParameters, MeasuredDevice, MeasuredLoad,
-    MeasuredOrder, MeasuredParameters, MediumKind, ModelParameters, NetworkParameters, OrderProperty,
-    PmemParameters, Service, Tail, TailDistributions, TailMeasure,
+    CloudParameters, FlashParameters, Form, HddParameters, Inner, LinkParameters, MeasuredDevice,
+    MeasuredLoad, MeasuredOrder, MeasuredParameters, MediumKind, ModelParameters, NetworkParameters,
+    OrderProperty, PmemParameters, Service, Tail, TailDistributions, TailMeasure,
 };
 pub use quantity::{Entry, Property, Quantity};
+pub use volume::{BurstRule, RENT_MONTHS, RateRule, Rent, SizeUnit, VolumeRules};
 
+use crate::layers::sectors::SECTOR_BYTES;
 use crate::medium::MediumModel;
 use crate::stack::InitialState;
 
@@ -70,6 +73,9 @@ pub struct Price {
     pub source: String,
     #[serde(default)]
     pub estimate: bool,
+    /// Where it is the rent of three years: what a volume costs a month, by its size and rates. `usd` is that of the medium's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rent: Option<Rent>,
 }
 
 /// What a published figure measures.
@@ -197,10 +203,16 @@ pub struct Medium {
     pub note: Option<String>,
     /// In bytes, as sold.
     pub capacity: Quantity,
+    /// The unit in which it is addressed: 512, or 4,096 where nothing is said. Inside it has blocks of 4,096 bytes in any case.
+    #[serde(default)]
+    pub logical_sector: Option<Quantity>,
     pub price: Price,
     /// Document, revision and date of each source by its key.
     pub sources: BTreeMap<String, String>,
     pub model: ModelParameters,
+    /// How the provider sells volumes of this kind, where their rates and price follow the size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeRules>,
     /// Stragglers as measured, beside the model.
     #[serde(default)]
     pub tail: Option<Tail>,
@@ -226,6 +238,11 @@ fn advice(suggestions: &[String], known: &[String]) -> String {
 }
 
 impl Medium {
+    /// Whether it is addressed in sectors of 512 bytes.
+    pub fn has_small_sectors(&self) -> bool {
+        self.logical_sector.as_ref().is_some_and(|sector| sector.value == f64::from(SECTOR_BYTES))
+    }
+
     /// Reads a catalogue file.
     ///
     /// # Errors
@@ -239,7 +256,24 @@ impl Medium {
         self.capacity.value as u64
     }
 
-    /// For one device, at the date that the catalogue states.
+    /// `2 TiB`, as a study has it.
+    pub fn size_text(&self) -> String {
+        units::format_bytes(self.capacity_bytes())
+    }
+
+    /// The same volume in another size, where its rates and price follow the size; any other medium as it is.
+    ///
+    /// # Errors
+    /// Why the provider sells no such volume, in words.
+    pub fn of_size(&self, capacity_bytes: u64) -> Result<Medium, String> {
+        let mut medium = self.clone();
+        if let Some(rules) = &self.volume {
+            rules.resize(&mut medium, capacity_bytes)?;
+        }
+        Ok(medium)
+    }
+
+    /// For one device, at the date that the catalogue states; three years of rent of what is rented.
     pub fn price_usd(&self) -> f64 {
         self.price.usd
     }
@@ -331,6 +365,10 @@ impl Medium {
             self.price.source,
             mark(self.price.estimate)
         ));
+        if let Some(rules) = &self.volume {
+            lines.push("by its size:".into());
+            lines.extend(rules.describe());
+        }
         lines.push("published:".into());
         for published in &self.published {
             let remarks: String = published.remarks().iter().map(|remark| format!(" ({remark})")).collect();

@@ -11,6 +11,7 @@ mod power;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use underlay_record::DisturbedBy;
 
 use crate::device::Request;
 use crate::medium::Operation;
@@ -295,4 +296,9 @@ pub(crate) struct FaultEvent {
     pub at: Time,
     pub until: Option<Time>,
     pub what: String,
+    pub by: DisturbedBy,
+    /// Somebody ended by hand what was not begun so.
+    pub ended_by_hand: bool,
+    /// The device did all that it was asked, later than it would have.
+    pub only_slows: bool,
 }

@@ -7,6 +7,7 @@ pub mod join;
 pub mod link;
 pub mod mirror;
 mod ranges;
+pub mod sectors;
 pub mod stripe;
 pub mod workers;
 
@@ -14,4 +15,5 @@ pub use cache::Cache;
 pub use compress::Compress;
 pub use link::Link;
 pub use mirror::Mirror;
+pub use sectors::Sectors;
 pub use stripe::Stripe;

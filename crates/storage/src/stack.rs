@@ -20,8 +20,8 @@ use crate::clock::{Clock, RealClock, VirtualClock};
 use crate::device::BlockDevice;
 use crate::faults::{Arming, FaultyDevice};
 use crate::inputs::{self, Traced};
-use crate::layers::Mirror;
 use crate::layers::workers::Workers;
+use crate::layers::{Mirror, Sectors};
 pub use crate::medium::InitialState;
 pub use crate::paced::Pace;
 use crate::paced::{self, BLOCK_BYTES, Paced, PathCost};
@@ -167,7 +167,10 @@ impl Stack {
             let device = stack.open_node(&volume.root, &opening)?;
             let opened = stack.devices[first..].iter().filter(|_| volume.root.is_direct());
             stack.direct.push(opened.map(|device| device.paced.clone()).collect());
-            stack.volumes.push(device);
+            stack.volumes.push(match volume.has_small_sectors() {
+                true => Arc::new(Sectors::new(device)),
+                false => device,
+            });
         }
         stack.set_pace(Pace::Modelled);
         Ok(stack)
@@ -252,6 +255,7 @@ impl Stack {
                     wear: device.paced.end_wear(measurement.duration),
                     inputs: None,
                     faults: device.faulty.fault_records(),
+                    earlier_faults: device.faulty.earlier_faults(),
                 }
             })
             .chain(remotes)

@@ -18,7 +18,7 @@ use underlay_storage::layers::cache::{CacheMode, CacheSettings};
 use underlay_storage::layers::compress::{Codec, CompressSettings};
 use underlay_storage::layers::mirror::MirrorSettings;
 use underlay_storage::layers::workers::Workers;
-use underlay_storage::layers::{Cache, Compress, Mirror, Stripe};
+use underlay_storage::layers::{Cache, Compress, Mirror, Sectors, Stripe};
 
 const BLOCK: usize = 4096;
 const SECTORS: usize = BLOCK / SECTOR;
@@ -36,6 +36,8 @@ enum Tree {
     Compress(Codec, usize, Box<Tree>),
     /// The fast one, then the slow one.
     Cache(CacheMode, Box<[Tree; 2]>),
+    /// Addressed in sectors of 512 bytes.
+    Sectors(Box<Tree>),
 }
 
 fn build(tree: &Tree, devices: &mut impl Iterator<Item = QueuedDevice>) -> Arc<dyn BlockDevice> {
@@ -60,6 +62,7 @@ fn build(tree: &Tree, devices: &mut impl Iterator<Item = QueuedDevice>) -> Arc<d
             let settings = CacheSettings { bypass_bytes: 8 * BLOCK as u64, ..CacheSettings::new(*mode) };
             Arc::new(Cache::open(fast, slow, settings).unwrap())
         }
+        Tree::Sectors(member) => Arc::new(Sectors::new(build(member, devices))),
     }
 }
 
@@ -69,7 +72,7 @@ fn sizes(tree: &Tree) -> Vec<usize> {
         Tree::Device => vec![DEVICE_BLOCKS],
         Tree::Small => vec![DEVICE_BLOCKS * 2 / 5],
         Tree::Stripe(members) | Tree::Mirror(members) => members.iter().flat_map(sizes).collect(),
-        Tree::Compress(_, _, member) => sizes(member),
+        Tree::Compress(_, _, member) | Tree::Sectors(member) => sizes(member),
         Tree::Cache(_, members) => members.iter().flat_map(sizes).collect(),
     }
 }
@@ -160,6 +163,8 @@ struct Rig {
     tree: Tree,
     devices: Vec<QueuedDevice>,
     top: Arc<dyn BlockDevice>,
+    /// The unit of requests, and how many there are.
+    block_bytes: usize,
     blocks: usize,
     shared: Arc<Mutex<Shared>>,
 }
@@ -226,10 +231,12 @@ impl Rig {
     fn open(tree: Tree, images: Vec<Vec<u8>>, before: Option<(Vec<Vec<Content>>, u64)>) -> Rig {
         let devices: Vec<QueuedDevice> = images.into_iter().map(QueuedDevice::new).collect();
         let top = build(&tree, &mut devices.clone().into_iter());
-        let blocks = top.geometry().capacity_bytes as usize / BLOCK;
-        let (allowed, next_id) = before.unwrap_or_else(|| (vec![vec![Content::Zeros]; blocks * SECTORS], 1));
+        let block_bytes = top.geometry().block_bytes as usize;
+        let blocks = top.geometry().capacity_bytes as usize / block_bytes;
+        let sectors = blocks * (block_bytes / SECTOR);
+        let (allowed, next_id) = before.unwrap_or_else(|| (vec![vec![Content::Zeros]; sectors], 1));
         let all = || {
-            let buffer = vec![1; blocks * BLOCK];
+            let buffer = vec![1; blocks * block_bytes];
             top.execute(Request::Read { offset_bytes: 0, buffer }).expect("an opened device reads")
         };
         let (content, again) = (all(), all());
@@ -258,7 +265,12 @@ impl Rig {
             ended: false,
             problems: Vec::new(),
         };
-        Rig { tree, devices, top, blocks, shared: Arc::new(Mutex::new(shared)) }
+        Rig { tree, devices, top, block_bytes, blocks, shared: Arc::new(Mutex::new(shared)) }
+    }
+
+    /// Sectors of a block.
+    fn sectors(&self) -> usize {
+        self.block_bytes / SECTOR
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -272,13 +284,15 @@ impl Rig {
 
     fn read(&self, first: usize, count: usize) {
         let (first, count) = self.extent(first, count);
+        let (block_bytes, sectors) = (self.block_bytes, self.sectors());
         let shared = Arc::clone(&self.shared);
         let began = {
             let mut shared = self.lock();
             shared.under_way += 1;
             shared.tick()
         };
-        let request = Request::Read { offset_bytes: (first * BLOCK) as u64, buffer: vec![1; count * BLOCK] };
+        let buffer = vec![1; count * block_bytes];
+        let request = Request::Read { offset_bytes: (first * block_bytes) as u64, buffer };
         let done = move |answer: Result<Vec<u8>, DeviceError>| {
             let mut shared = shared.lock().unwrap();
             if shared.ended {
@@ -286,9 +300,9 @@ impl Rig {
             }
             shared.answered(&answer, "a read");
             let Ok(bytes) = answer else { return };
-            assert_eq!(bytes.len(), count * BLOCK);
+            assert_eq!(bytes.len(), count * block_bytes);
             for (index, found) in bytes.chunks(SECTOR).enumerate() {
-                let sector = first * SECTORS + index;
+                let sector = first * sectors + index;
                 let allowed = shared.readable(sector, began);
                 if !allowed.iter().any(|content| content.sector(sector) == found) {
                     let problem = format!("sector {sector} reads {:?}, allowed: {allowed:?}", &found[..8]);
@@ -303,7 +317,7 @@ impl Rig {
     /// A write of `content`, or a discard.
     fn change(&self, first: usize, count: usize, noise: Option<bool>, fua: bool) {
         let (first, count) = self.extent(first, count);
-        let sectors = first * SECTORS..(first + count) * SECTORS;
+        let sectors = first * self.sectors()..(first + count) * self.sectors();
         let (content, began) = {
             let mut shared = self.lock();
             shared.under_way += 1;
@@ -320,9 +334,9 @@ impl Rig {
             }
             (content, began)
         };
-        let offset_bytes = (first * BLOCK) as u64;
+        let offset_bytes = (first * self.block_bytes) as u64;
         let request = match noise {
-            None => Request::Discard { offset_bytes, length_bytes: (count * BLOCK) as u64 },
+            None => Request::Discard { offset_bytes, length_bytes: (count * self.block_bytes) as u64 },
             Some(_) => {
                 let data = sectors.clone().flat_map(|sector| content.sector(sector)).collect();
                 Request::Write { offset_bytes, data, fua }
@@ -388,7 +402,7 @@ impl Rig {
     }
 
     fn end(self, power_cut: bool, pick: &mut Pick) -> Rig {
-        let sectors = 0..self.blocks * SECTORS;
+        let sectors = 0..self.blocks * self.sectors();
         let (images, allowed): (Vec<Vec<u8>>, Vec<Vec<Content>>) = if power_cut {
             self.lock().ended = true;
             let images = self.devices.iter().map(|device| device.cut(pick)).collect();
@@ -505,6 +519,21 @@ proptest! {
     #[test]
     fn a_write_back_cache_keeps_its_promises(steps in steps(), seed in any::<u64>()) {
         promises_hold(&Tree::Cache(CacheMode::WriteBack, Box::new([Tree::Small, Tree::Device])), &steps, seed);
+    }
+
+    /// Parts of blocks are written by reading the rest first, while others write beside them.
+    #[test]
+    fn sectors_of_512_bytes_keep_their_promises(steps in steps(), seed in any::<u64>()) {
+        promises_hold(&Tree::Sectors(Box::new(Tree::Device)), &steps, seed);
+    }
+
+    #[test]
+    fn sectors_of_512_bytes_on_layers_keep_their_promises(
+        tree in tree(),
+        steps in orderly_steps(),
+        seed in any::<u64>(),
+    ) {
+        promises_hold(&Tree::Sectors(Box::new(tree)), &steps, seed);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a job of fio asks of a device, read from its text: a prediction needs to know it exactly, and refuses what it doesn't.
 
+use underlay_systems::benchmark::fio::{Job, JobFile};
+
 /// A job whose every operation is one request that passes the page cache by, or one write and its flush.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FioJob {
@@ -43,53 +45,37 @@ impl FioJob {
     /// # Errors
     /// What of it is not known well enough, in words.
     pub fn parse(text: &str) -> Result<FioJob, String> {
-        let mut jobs = 0u32;
-        let mut options: Vec<(String, String)> = Vec::new();
-        for line in text.lines().map(str::trim) {
-            if line.is_empty() || line.starts_with(['#', ';']) {
-                continue;
-            }
-            if let Some(section) = line.strip_prefix('[') {
-                let is_global = section.trim_end_matches(']').trim().eq_ignore_ascii_case("global");
-                if is_global && jobs > 0 {
-                    return Err("a `[global]` behind fio's job, which it says nothing of".to_owned());
-                }
-                jobs += u32::from(!is_global);
-                continue;
-            }
-            let (key, value) = line.split_once('=').unwrap_or((line, "1"));
-            let key = match key.trim() {
-                "readwrite" => "rw",
-                "blocksize" => "bs",
-                key => key,
-            };
-            // Before it is kept: so there are never more than the known ones.
-            if !KNOWN.contains(&key) && !HARMLESS.contains(&key) {
-                return Err(format!("fio's option `{key}`"));
-            }
-            options.retain(|(known, _)| known != key);
-            options.push((key.to_owned(), value.trim().to_owned()));
+        let file = JobFile::parse(text);
+        if let Some(stray) = file.strays.first() {
+            return Err(format!("a line of fio's job in no section: `{}`", stray.text));
         }
-        if jobs != 1 {
-            return Err(format!("{jobs} jobs of fio at once"));
+        let jobs: Vec<Job<'_>> = file.jobs().collect();
+        let [job] = jobs.as_slice() else { return Err(format!("{} jobs of fio at once", jobs.len())) };
+        if file.sections.last().is_some_and(|section| section.is_global) {
+            return Err("a `[global]` behind fio's job, which it says nothing of".to_owned());
         }
-        let of = |key: &str| options.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
-        if ["filename", "directory"].into_iter().filter_map(of).any(|value| value.contains(':')) {
+        let mut named = job.settings();
+        if let Some(other) = named.find(|one| !KNOWN.contains(&one.name()) && !HARMLESS.contains(&one.name()))
+        {
+            return Err(format!("fio's option `{}`", other.key));
+        }
+        let value_of = |name: &str| job.value(name);
+        if ["filename", "directory"].into_iter().filter_map(value_of).any(|value| value.contains(':')) {
             return Err("a job of fio on several files".to_owned());
         }
-        let number = |key: &str, default: u32| match of(key) {
+        let number = |key: &str, default: u32| match value_of(key) {
             None => Ok(default),
             Some(value) => value.parse::<u32>().map_err(|_| format!("fio's `{key}={value}`")),
         };
-        let (writes, sequential) = match of("rw").unwrap_or("read") {
+        let (writes, sequential) = match value_of("rw").unwrap_or("read") {
             "read" => (false, true),
             "randread" => (false, false),
             "write" => (true, true),
             other => return Err(format!("fio's `rw={other}`")),
         };
-        let block = of("bs").unwrap_or("4k");
+        let block = value_of("bs").unwrap_or("4k");
         let block_bytes = bytes(block).ok_or_else(|| format!("fio's `bs={block}`"))?;
-        let engine = of("ioengine").unwrap_or("psync").to_owned();
+        let engine = value_of("ioengine").unwrap_or("psync").to_owned();
         let (depth, jobs) = (number("iodepth", 1)?, number("numjobs", 1)?);
         let each = match engine.as_str() {
             one if ONE_AT_A_TIME.contains(&one) => 1,
@@ -125,21 +111,18 @@ impl FioJob {
     }
 }
 
-/// Whether a job makes flushes of its own between its writes: fio then tells what they took.
-pub(crate) fn has_syncs(job: &str) -> bool {
-    let is_sync = |line: &str| {
-        let (key, value) = line.split_once('=')?;
-        let every = value.trim().parse::<u64>().ok()?;
-        Some(matches!(key.trim(), "fsync" | "fdatasync") && every > 0)
-    };
-    job.lines().any(|line| is_sync(line) == Some(true))
-}
-
 /// Whether a job waits for its writes to be durable, by flushes or as each write of an `O_SYNC` file does.
-pub(crate) fn waits_for_writes(job: &str) -> bool {
-    let is_synced =
-        |(key, value): (&str, &str)| key.trim() == "sync" && !matches!(value.trim(), "0" | "none");
-    has_syncs(job) || job.lines().filter_map(|line| line.split_once('=')).any(is_synced)
+pub(crate) fn waits_for_writes(text: &str) -> bool {
+    let file = JobFile::parse(text);
+    file.jobs().any(|job| {
+        let flushes = |name: &str| {
+            job.value(name).and_then(|every| every.parse::<u64>().ok()).is_some_and(|every| every > 0)
+        };
+        let access = job.value("rw").unwrap_or("read");
+        let writes = access.contains("write") || access.starts_with("rw") || access.starts_with("randrw");
+        let is_synced = job.value("sync").is_some_and(|word| !matches!(word, "0" | "none"));
+        writes && (flushes("fsync") || flushes("fdatasync") || is_synced)
+    })
 }
 
 /// `8k`, in fio's units: powers of two.
@@ -182,8 +165,10 @@ mod tests {
 
     #[test]
     fn a_flush_at_the_end_is_no_log() {
-        assert!(waits_for_writes("[log]\nrw=write\n fdatasync = 1\n") && waits_for_writes("sync=dsync"));
-        let fill = "[fill]\nend_fsync=1\nfdatasync=0\nsync=none\n# fsync=1\n";
+        assert!(waits_for_writes("[log]\nrw=write\n fdatasync = 1\n"));
+        assert!(waits_for_writes("[global]\nsync=dsync\n[log]\nrw=write\n"));
+        assert!(!waits_for_writes("[reads]\nrw=randread\nfsync=1\n"), "fio flushes after writes only");
+        let fill = "[fill]\nrw=write\nend_fsync=1\nfdatasync=0\nsync=none\n# fsync=1\n";
         assert!(!waits_for_writes(fill) && !waits_for_writes(""));
     }
 

@@ -5,6 +5,7 @@ mod capacity;
 mod factor;
 mod fastest;
 mod placement;
+mod speed;
 mod ticks;
 
 pub(crate) use capacity::thread_time;
@@ -13,6 +14,8 @@ pub use factor::{
     too_many_cores_here, weigh, weigh_devices,
 };
 pub use placement::{Placement, SMALL_SHARE, Share};
+pub use speed::Speed;
+pub(crate) use speed::{Computation, MAX_SLOWDOWN, usual_us};
 pub(crate) use ticks::Ticks;
 
 /// The share of the system's CPUs that is left free: the kernel's own work on the devices runs there too, and what a hypervisor

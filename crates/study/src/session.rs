@@ -11,8 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use underlay_attach::{AttachError, Budget, CpuUsage, Limits, Missing, Registry, page_cache};
+use underlay_attach::{
+    AttachError, Budget, CpuQuota, CpuUsage, Limits, Missing, Registry, Resource, page_cache,
+};
 use underlay_record::Measured;
+use underlay_systems::left_elsewhere::Ledger;
 use underlay_systems::system::{Resources, Settings, StoragePaths, System, SystemError};
 use underlay_workload::client::{Client, ClientError};
 use underlay_workload::{AcknowledgedWrites, Control, RawLog, RunError, RunSpec};
@@ -99,6 +102,10 @@ impl Session {
                 groups => (groups?, None),
             },
         };
+        let ledger = match enforcement {
+            Enforcement::None => Ledger::default(),
+            Enforcement::Kernel { registry, .. } | Enforcement::Grouped { registry, .. } => ledger(registry),
+        };
         let client_groups = match (enforcement, budgets.is_empty()) {
             (Enforcement::Kernel { name, registry } | Enforcement::Grouped { name, registry }, false) => {
                 unlimited_groups(places.len(), &format!("{name}-clients"), registry)?
@@ -118,6 +125,7 @@ impl Session {
                     processors: share.as_ref().map(|share| share.cpu.cpus.iter().collect()),
                     modelled_cores: share.map(|share| share.modelled_cores),
                     client_join_files: client_groups.get(server).map(Budget::join_files).unwrap_or_default(),
+                    ledger: ledger.clone(),
                 };
                 (paths, resources)
             })
@@ -223,6 +231,11 @@ impl Session {
         Ok(self.budgets.iter().try_for_each(Budget::release_cpu)?)
     }
 
+    /// The servers' quotas of CPU time, where they have any.
+    pub fn cpu_quotas(&self) -> Vec<CpuQuota> {
+        self.budgets.iter().filter_map(Budget::cpu_quota).collect()
+    }
+
     /// Who holds all servers to their CPUs, if anyone does.
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
         let first = self.budgets.first().and_then(Budget::cpu_enforced_by)?;
@@ -253,6 +266,29 @@ impl Session {
     /// How many processes the kernel has killed for want of memory in the budgets.
     pub fn oom_kills(&self) -> u64 {
         kills_in(&self.budgets) + kills_in(&self.client_groups)
+    }
+
+    /// The control groups that the servers, their tools and their clients are in; none where nobody has made any.
+    pub fn groups(&self) -> Vec<PathBuf> {
+        let all = self.budgets.iter().chain(&self.client_groups);
+        all.filter_map(|budget| budget.directories().first().map(|directory| directory.to_path_buf()))
+            .collect()
+    }
+
+    /// Whether the kernel has killed a process for want of memory since there were `earlier` of those.
+    ///
+    /// # Errors
+    /// That it has, in words: what the rest of a system did meanwhile is no measurement of it.
+    pub fn check_oom_kills(&self, earlier: u64, doing: &str) -> Result<(), String> {
+        match self.oom_kills().saturating_sub(earlier) {
+            0 => Ok(()),
+            1 => {
+                Err(format!("the kernel killed a process of the system {doing}, so its figures say nothing"))
+            }
+            killed => Err(format!(
+                "the kernel killed {killed} processes of the system {doing}, so its figures say nothing"
+            )),
+        }
     }
 
     /// A failure with what the servers and their budgets say of it.
@@ -336,6 +372,17 @@ fn budgets(
 
 /// As much memory as no host has.
 const UNLIMITED_BYTES: u64 = 1 << 50;
+
+/// Places elsewhere are noted as what is made here is, so that `underlay clean` can name them.
+fn ledger(registry: &Registry) -> Ledger {
+    let registry = registry.clone();
+    Ledger::new(move |place| {
+        let resource = Resource::ElsewhereContent { place: place.to_owned() };
+        let note = registry.note(resource).map_err(|error| error.to_string())?;
+        let registry = registry.clone();
+        Ok(Box::new(move || registry.forget(note)))
+    })
+}
 
 fn unlimited_groups(count: usize, name: &str, registry: &Registry) -> Result<Vec<Budget>, AttachError> {
     let limits = Limits { memory_bytes: UNLIMITED_BYTES, cpu: None };

@@ -78,6 +78,10 @@ fn load(study: &str, workload: &str) -> Option<Load> {
         ("fio-ebs-gp3-io2", "random-write-4k") => volume(4),
         ("fio-ebs-gp3-io2", "random-write-64k") => volume(64),
         ("fio-ebs-gp3-io2", "random-write-256k") => volume(256),
+        // The writes of a log, each of which waits for the one before. A sync is one to three of them.
+        ("fio-etcd-gp2-gp3", "wal") => {
+            Load { is_random: false, at_once: 1, span_bytes: 22 * KIB * KIB, window_s: 60.0, ..random }
+        }
         _ => return None,
     })
 }
@@ -97,6 +101,7 @@ struct Answered {
 impl Answered {
     fn figure(&self, name: &str) -> f64 {
         let (kind, of) = name.split_once(' ').unwrap();
+        // A sync takes as many writes on each storage.
         let histogram = if kind == "read" { &self.reads } else { &self.writes };
         let per_s = histogram.count() as f64 / self.window_s;
         match of {
@@ -242,6 +247,38 @@ fn in_words(value: f64) -> String {
         small if small < 10.0 => format!("{small:.3}"),
         middle if middle < 100.0 => format!("{middle:.1}"),
         large => format!("{large:.0}"),
+    }
+}
+
+/// Syncs of a log on gp2 and gp3 as people measured them: a second, and how many writes of the device each took.
+const SYNCS: [(&str, &str, f64, f64); 4] = [
+    // MaGe Linux Operations, of 300 GB: 21,315 writes for 10,030 syncs on the gp2. Of the gp3 it is not known: as many, or one.
+    ("gp2-300", "MaGe Linux Operations", 709.0, 2.125),
+    ("gp3", "MaGe Linux Operations", 1_105.0, 2.125),
+    // mtulio, of 128 GiB, 50 runs: means of 1.06 to 1.36 ms and of 1.54 to 1.75 ms. 5.9 ms at 384 IOPS are 2.27 writes.
+    ("gp2-300", "mtulio", 1e3 / 1.21, 2.27),
+    ("gp3", "mtulio", 1e3 / 1.65, 2.27),
+];
+/// The two disagree by 1.8 of gp3, and on which of the volumes is faster.
+const SYNC_FACTOR: f64 = 1.4;
+
+/// Inputs S6: "is gp3 good enough for etcd?" got 205 to 219 syncs a second and a p99 of more than 10 ms, where people measured 600 to 1,100 and 3 to
+/// 5 ms.
+#[test]
+fn syncs_of_a_log_on_gp2_and_gp3_are_within_a_factor_of_what_people_measured() {
+    let found = answers("fio-etcd-gp2-gp3");
+    for (storage, who, published_per_s, writes_each) in SYNCS {
+        let answered = &found[&(storage.to_owned(), "wal".to_owned())];
+        let per_s = answered.figure("write operations") / writes_each;
+        println!("{storage}, {who}: {published_per_s:.0} syncs/s published, {per_s:.0} of the model");
+        let off = (per_s / published_per_s).max(published_per_s / per_s);
+        assert!(
+            off < SYNC_FACTOR,
+            "{storage} of {who}: {per_s:.0} syncs a second, {published_per_s:.0} published"
+        );
+        // etcd wants its p99 below 10 ms. Even three writes that are all at theirs stay below.
+        let p99_ms = 3.0 * answered.figure("write p99") / 1e3;
+        assert!(p99_ms < 10.0, "{storage}: {p99_ms} ms");
     }
 }
 

@@ -62,6 +62,106 @@ fn one_figure_of_a_medium_is_changed_where_it_is_named() {
     assert!(mistakes.unwrap_err().to_string().contains("not equal"));
 }
 
+/// The device of a storage, for `[{ DEVICE }]`.
+fn device(device: &str) -> underlay_study::spec::DeviceSpec {
+    let found = study(&[("medium = \"ebs-io2\"", device)]);
+    let StorageSource::Modelled { devices, .. } = &found.storages[0].source else { panic!("modelled") };
+    devices[0].clone()
+}
+
+fn mistakes(device: &str) -> String {
+    let text = STUDY.replace("medium = \"ebs-io2\"", device);
+    Study::parse("theirs.toml", &text, false).unwrap_err().to_string()
+}
+
+/// Inputs S1 and S2: 50 GiB of gp2 had 1,500 IOPS and cost $1,800.
+#[test]
+fn a_volume_s_rates_and_price_follow_the_size_that_the_study_gives_it() {
+    let volume = device("medium = \"ebs-gp2\", capacity = \"50 GiB\"");
+    let ModelParameters::Cloud(model) = &volume.medium.model else { panic!("a cloud volume") };
+    assert_eq!((model.baseline_iops.value, volume.medium.price_usd()), (150.0, 180.0));
+    assert_eq!((volume.medium.name.as_str(), volume.capacity_bytes), ("ebs-gp2-50-gib", Some(50 << 30)));
+    // Larger than the catalogue's is no mistake, as long as it is sold.
+    let large = device("medium = \"ebs-gp2\", capacity = \"2 TiB\", count = 2");
+    assert!((large.medium.price_usd() - 7_372.8).abs() < 0.01, "{}", large.medium.price_usd());
+    assert!(
+        mistakes("medium = \"ebs-gp2\", capacity = \"17 TiB\"")
+            .contains("the provider sells from 1 to 16384 GiB")
+    );
+    let beyond = device("medium = \"ebs-gp2\", capacity = \"17 TiB\", larger_than_medium = true");
+    assert_eq!(beyond.capacity_bytes, Some(17 << 40));
+    assert!(
+        mistakes("medium = \"ebs-gp3\", capacity = \"16 GiB\", baseline_iops = 16_000")
+            .contains("500 IOPS for each GiB")
+    );
+}
+
+/// What is scaled is the device that is made, not the volume that is rented.
+#[test]
+fn the_data_scale_leaves_a_volume_s_rates_alone() {
+    let scaled = "[scale]\ndata = 100\n[workload.ycsb]";
+    let found = study(&[
+        ("medium = \"ebs-io2\"", "medium = \"ebs-gp2\", capacity = \"50 GiB\""),
+        ("data = \"16 GB\"", "data = \"1.6 GB\""),
+        ("[workload.ycsb]", scaled),
+    ]);
+    let entry = &plan::entries(&found)[0];
+    let volume = underlay_study::modelled::storage_of(&found, entry).unwrap().volumes.remove(0);
+    let spec = volume.devices()[0].clone();
+    let medium = spec.medium.unwrap();
+    assert!(spec.capacity_bytes < 1 << 30, "{}", spec.capacity_bytes);
+    let ModelParameters::Cloud(model) = &medium.model else { panic!("a cloud volume") };
+    assert_eq!((model.baseline_iops.value, medium.price_usd()), (150.0, 180.0));
+}
+
+/// Inputs S4.
+#[test]
+fn keys_of_a_medium_that_go_together_are_read_together() {
+    let volume = device("medium = \"ebs-gp3\", burst_iops = 6000, io_credits = 100000");
+    let ModelParameters::Cloud(model) = &volume.medium.model else { panic!("a cloud volume") };
+    assert_eq!(model.io_credits.as_ref().unwrap().value, 100_000.0);
+    assert!(mistakes("medium = \"ebs-gp3\", burst_iops = 6000").contains("go together"));
+    let seek = device(
+        "medium = \"hdd-7200-sata\", seek_track_read_ms = 0.5, seek_average_read_ms = 6, seek_full_read_ms = 12",
+    );
+    assert_eq!(seek.count, 1);
+}
+
+/// Inputs S5: `baseline_iops = "16k"` was an unknown key that might have been meant as `baseline_iops`.
+#[test]
+fn a_wrong_type_is_called_one() {
+    for (device, message) in [
+        ("medium = \"ebs-gp3\", baseline_iops = \"16k\"", "expected a number, found a string"),
+        ("medium = \"ebs-gp3\", baseline_iops = [3000]", "expected a number, found an array"),
+        ("medium = \"ebs-gp3\", baseline_iops = true", "expected a number, found a boolean"),
+        ("medium = \"ebs-gp3\", baseline_iops = { value = 1 }", "expected a number, found a table"),
+        ("medium = \"ebs-gp3\", baseline_iops = nan", "expected a number"),
+        ("medium = \"ssd-sata\", half_duplex = 1", "expected true or false, found an integer"),
+        ("medium = \"optane-pmem-100\", read_mb_s_by_requests = 5", "a file of the medium's own"),
+        ("medium = 5", "found an integer"),
+        ("medium = \"ebs-gp3\", capacity = 50", "found an integer"),
+        ("medium = \"ebs-gp3\", count = \"2\"", "found a string"),
+        ("medium = \"ebs-gp3\", count = 2.0", "found a float"),
+        ("medium = \"ebs-gp3\", larger_than_medium = \"yes\"", "found a string"),
+    ] {
+        let told = mistakes(device);
+        assert!(told.contains(message) && !told.contains("unknown key"), "{device}:\n{told}");
+    }
+    assert!(
+        mistakes("medium = \"ebs-gp3\", baseline_iop = \"16k\"").contains("did you mean `baseline_iops`?")
+    );
+}
+
+#[test]
+fn a_rate_may_be_written_as_reports_print_it() {
+    let found = study(&[("threads = 8", "threads = 8\nrate = [\"1,105 ops/s\", 2000]")]);
+    assert_eq!(plan::expand(&found).len(), 2);
+    let wrong = STUDY.replace("threads = 8", "threads = 8\nrate = [\"1,10 ops/s\"]");
+    assert!(
+        Study::parse("theirs.toml", &wrong, false).unwrap_err().to_string().contains("operations per second")
+    );
+}
+
 #[test]
 fn a_storage_has_its_read_ahead() {
     let of = |value: &str| {

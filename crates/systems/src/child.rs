@@ -15,10 +15,12 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid,
 };
 use rustix::thread::{
-    CpuSet, sched_setaffinity, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CpuSet, UnshareFlags, sched_setaffinity, set_no_new_privs, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
 };
 use underlay_sync::{Condvar, Mutex, slices};
 
+use crate::mount_namespace::enter_own_mounts;
 use crate::printed::Printed;
 use crate::system::{Resources, SystemError};
 
@@ -102,6 +104,24 @@ impl Child {
     ) -> Result<Child, SystemError> {
         command.process_group(0);
         Self::spawn_by(system, name, command, log, resources, Birth::default())
+    }
+
+    /// Like [`spawn_as`](Self::spawn_as), in mounts of its own without those of other runs; its own directories are `own`.
+    pub(crate) fn spawn_in_own_mounts(
+        system: &'static str,
+        name: &str,
+        mut command: Command,
+        log: &Path,
+        resources: &Resources,
+        own: Vec<PathBuf>,
+    ) -> Result<Child, SystemError> {
+        command.process_group(0);
+        let prepare = move || {
+            let own: Vec<&Path> = own.iter().map(PathBuf::as_path).collect();
+            enter_own_mounts(&own, UnshareFlags::empty())
+        };
+        let birth = Birth { prepare: Some(Box::new(prepare)), ..Birth::default() };
+        Self::spawn_by(system, name, command, log, resources, birth)
     }
 
     /// Like [`spawn`](Self::spawn), for a program that creates its own session: whatever it leaves behind there is killed when it

@@ -24,6 +24,15 @@ impl SystemError {
         SystemError::failed(system, "starting", problem)
     }
 
+    /// The same with what the program itself says of it.
+    pub(crate) fn with_words(mut self, words: &str) -> SystemError {
+        if let SystemError::Failed { problem, .. } = &mut self {
+            problem.push_str("; ");
+            problem.push_str(words);
+        }
+        self
+    }
+
     /// The first of the mistakes in a system's settings: (setting, what was expected).
     pub(crate) fn first_mistake(system: &'static str, mistakes: Vec<(String, String)>) -> SystemError {
         let (key, problem) = mistakes.into_iter().next().unwrap_or_default();

@@ -47,6 +47,8 @@ pub(crate) struct JavaServer {
     pub folder: PathBuf,
     /// The network that it runs in; by default that of the host.
     pub namespace: Option<Arc<NetworkNamespace>>,
+    /// The directories that it uses, where it gets mounts of its own without those of other runs.
+    pub own_mounts: Option<Vec<PathBuf>>,
 }
 
 impl JavaServer {
@@ -56,7 +58,10 @@ impl JavaServer {
         let command = self.command(java, resources).map_err(|error| {
             self.failed("starting", format!("can't prepare {}: {error}", self.folder.display()), None)
         })?;
-        let child = Child::spawn_as(self.system, &self.name, command, &log, resources)?;
+        let child = match self.own_mounts.clone() {
+            None => Child::spawn_as(self.system, &self.name, command, &log, resources)?,
+            Some(own) => Child::spawn_in_own_mounts(self.system, &self.name, command, &log, resources, own)?,
+        };
         Ok(JavaProcess { child, namespace: self.namespace.clone(), killed: AtomicBool::new(false) })
     }
 
@@ -270,6 +275,7 @@ mod tests {
             quick_start: true,
             folder: folder.join("run"),
             namespace: None,
+            own_mounts: None,
         }
     }
 

@@ -27,6 +27,7 @@ mod java_server;
 pub mod je;
 pub mod je_ha;
 pub mod jvm;
+pub mod left_elsewhere;
 pub mod may_connect;
 mod memory_folder;
 pub mod memory_plan;

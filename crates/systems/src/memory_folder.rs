@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use rustix::mount::{MountFlags, mount};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use crate::mount_namespace::let_go_of_others_here;
+use crate::mount_namespace::enter_own_mounts;
 use crate::system::SystemError;
 
 /// The namespace in which the folder is.
@@ -63,11 +63,8 @@ impl MemoryFolder {
 }
 
 fn make(place: &Path, bytes: u64, own: &[&Path]) -> io::Result<OwnedFd> {
-    // SAFETY: these flags give the calling thread mounts and a working directory of its own, and change no file descriptors.
-    unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) }?;
-    // What is unmounted outside is unmounted here as well, and nothing that is mounted here shows outside.
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-    let_go_of_others_here(own)?;
+    // Nothing that is mounted here shows outside.
+    enter_own_mounts(own, UnshareFlags::empty())?;
     let options = CString::new(format!("size={bytes},mode=0700"))?;
     mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())?;
     Ok(File::open("/proc/thread-self/ns/mnt")?.into())

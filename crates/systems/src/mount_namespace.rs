@@ -1,18 +1,15 @@
 //! A new mount namespace starts with a copy of every mount on this machine, including those of other runs. A device is in use as
-//! long as it is mounted anywhere, so a run's device could not be detached until the last such process of another run has ended.
+//! long as it is mounted anywhere, so another run could not detach its device until the last process of such a namespace has ended.
+//! So the thread that starts a program makes the namespace and unmounts there what is not the program's, before the program runs.
 //!
-//! If mounts are shared, as on most machines, unmounting outside unmounts the copy as well. If they are private, as in most
-//! containers, it does not: then the process must unmount what isn't its own.
+//! Nothing propagates out of such a namespace. What is unmounted outside is unmounted inside as well, where mounts are shared, as on most
+//! machines: that is how a mount leaves that another run makes later. In most containers mounts are private, and a later one doesn't come.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use rustix::mount::{UnmountFlags, unmount};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use underlay_files::mountinfo::{self, Mount};
 
 /// How an attached directory shows in the table of mounts,
@@ -22,18 +19,18 @@ const EXPORT: &str = "underlay:";
 /// Block devices that a program of a user serves.
 const SERVED_BY_A_USER: &str = "/dev/ublkb";
 const LOOP: &str = "/dev/loop";
-const POLL: Duration = Duration::from_millis(5);
+const KERNEL_NVME: &str = "/dev/nvme";
+/// How the subsystems of our volume servers are called (`underlay_volume::server::nqn`).
+const OUR_SUBSYSTEMS: &[u8] = b"nqn.2025-11.internal.underlay:";
 
-/// Unmounts, in the namespace of `process`, what other runs have attached. The mounts that its own directories `own` are on stay.
-/// Waits up to `limit` for a process that has just started to enter its namespace.
-pub(crate) fn let_go_of_others(process: u32, own: &[&Path], limit: Duration) -> io::Result<()> {
-    let_go(process, limit, |mounts| others(mounts, own, &backing_file))
-}
-
-/// The same in the namespace of the calling thread, before its program runs.
-pub(crate) fn let_go_of_others_here(own: &[&Path]) -> io::Result<()> {
+/// Gives the calling thread mounts of its own, without those that other runs have attached. Mounts that its own directories `own` are on
+/// stay. With `more` it gets other namespaces of its own as well.
+pub(crate) fn enter_own_mounts(own: &[&Path], more: UnshareFlags) -> io::Result<()> {
+    // SAFETY: these flags change only what the calling thread sees, and no file descriptors.
+    unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS | more) }?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let table = std::fs::read("/proc/thread-self/mountinfo")?;
-    unmount_all(&others(&mountinfo::parse(&table), own, &backing_file));
+    unmount_all(&others(&mountinfo::parse(&table), own, &is_on_file_below, &is_of_our_servers));
     Ok(())
 }
 
@@ -45,72 +42,58 @@ fn unmount_all(places: &[PathBuf]) {
     }
 }
 
-fn let_go(process: u32, limit: Duration, chosen: impl Fn(&[Mount]) -> Vec<PathBuf> + Sync) -> io::Result<()> {
-    let link = PathBuf::from(format!("/proc/{process}/ns/mnt"));
-    let ours = std::fs::metadata("/proc/thread-self/ns/mnt")?.ino();
-    let started = Instant::now();
-    while std::fs::metadata(&link)?.ino() == ours {
-        if started.elapsed() > limit {
-            let problem = format!("process {process} did not get a mount namespace of its own");
-            return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
-        }
-        std::thread::sleep(POLL);
-    }
-    let link = File::open(link)?;
-    // Opened before entering: in the namespace, `/proc` may be that of other processes.
-    let mut table = File::open(format!("/proc/{process}/mountinfo"))?;
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("in-namespace".to_owned());
-        let thread = thread.spawn_scoped(scope, || -> io::Result<()> {
-            // SAFETY: this flag gives the calling thread a working directory of its own, which setns(2) requires for mounts.
-            unsafe { unshare_unsafe(UnshareFlags::FS) }?;
-            move_into_link_name_space(link.as_fd(), Some(LinkNameSpaceType::Mount))?;
-            let mut text = Vec::new();
-            table.read_to_end(&mut text)?;
-            unmount_all(&chosen(&mountinfo::parse(&text)));
-            Ok(())
-        })?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 /// The mounts that Underlay made for directories other than `own`, in the order of the table.
-fn others(mounts: &[Mount], own: &[&Path], backing: &dyn Fn(&Path) -> Option<PathBuf>) -> Vec<PathBuf> {
+fn others(
+    mounts: &[Mount],
+    own: &[&Path],
+    is_on_file_below: &dyn Fn(&Path, &Path) -> bool,
+    is_of_our_servers: &dyn Fn(&Path) -> bool,
+) -> Vec<PathBuf> {
     let is_export =
         |mount: &Mount| mount.filesystem == "fuse" && mount.source.to_string_lossy().starts_with(EXPORT);
     let exports: Vec<&Path> =
         mounts.iter().filter(|mount| is_export(mount)).map(|mount| mount.mount_point.as_path()).collect();
     let attached = |mount: &Mount| {
         let source = mount.source.to_string_lossy();
-        let on_export = || {
-            backing(&mount.source).is_some_and(|file| exports.iter().any(|export| file.starts_with(export)))
-        };
+        let on_export = || exports.iter().any(|export| is_on_file_below(&mount.source, export));
         mount.filesystem == DIRECTORY
             || is_export(mount)
             || source.starts_with(SERVED_BY_A_USER)
             || (source.starts_with(LOOP) && on_export())
+            || (source.starts_with(KERNEL_NVME) && is_of_our_servers(&mount.source))
     };
     let needed = |place: &Path| own.iter().any(|own| own.starts_with(place) || place.starts_with(own));
+    // To unmount a shared one would unmount it for others too.
     let others =
-        mounts.iter().filter(|mount| mount.is_private && attached(mount) && !needed(&mount.mount_point));
+        mounts.iter().filter(|mount| !mount.is_shared && attached(mount) && !needed(&mount.mount_point));
     others.map(|mount| mount.mount_point.clone()).collect()
 }
 
-/// The file behind a loop device.
+/// Whether a loop device is on a file below this directory.
+fn is_on_file_below(device: &Path, directory: &Path) -> bool {
+    backing_file(device).is_some_and(|file| file.starts_with(directory))
+}
+
 fn backing_file(device: &Path) -> Option<PathBuf> {
-    let name = device.file_name()?;
-    let file = Path::new("/sys/class/block").join(name).join("loop/backing_file");
+    let file = Path::new("/sys/class/block").join(device.file_name()?).join("loop/backing_file");
     let text = std::fs::read_to_string(file).ok()?;
     Some(PathBuf::from(text.trim_end_matches('\n')))
 }
 
+/// Whether a device of the kernel's NVMe driver is a volume of one of our servers.
+fn is_of_our_servers(device: &Path) -> bool {
+    let Some(name) = device.file_name() else { return false };
+    let subsystem = std::fs::read(Path::new("/sys/class/block").join(name).join("device/subsysnqn"));
+    subsystem.is_ok_and(|name| name.starts_with(OUR_SUBSYSTEMS))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
-    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    use rustix::mount::{MountFlags, mount};
 
     use super::*;
+    use crate::child::Child;
+    use crate::system::Resources;
 
     const TABLE: &[u8] = b"\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -124,31 +107,43 @@ mod tests {
 36 22 0:42 / /mnt/shared rw shared:7 - fuse.underlay underlay rw
 37 22 0:43 / /mnt/slave rw master:7 - fuse.underlay underlay rw
 38 22 259:3 / /run/c rw - ext4 /dev/ublkb0 rw
+41 22 259:4 / /run/e rw - xfs /dev/nvme2n1 rw
+42 22 259:5 / /srv rw - xfs /dev/nvme0n1p2 rw
 ";
 
-    fn behind(device: &Path) -> Option<PathBuf> {
-        let file = match device.to_str()? {
-            "/dev/loop0" => "/run/a/export/data",
-            "/dev/loop1" => "/var/lib/snapd/java.snap",
-            "/dev/loop2" => "/run/b/export/data",
-            _ => return None,
+    fn is_behind(device: &Path, directory: &Path) -> bool {
+        let file = match device.to_str() {
+            Some("/dev/loop0") => "/run/a/export/data",
+            Some("/dev/loop1") => "/var/lib/snapd/java.snap",
+            Some("/dev/loop2") => "/run/b/export/data",
+            _ => return false,
         };
-        Some(PathBuf::from(file))
+        Path::new(file).starts_with(directory)
     }
 
     #[test]
     fn what_others_attached_is_told_from_ones_own_and_from_the_machines() {
         let mounts = mountinfo::parse(TABLE);
-        assert_eq!(mounts.len(), 11);
+        assert_eq!(mounts.len(), 13);
         assert_eq!(mounts[2].mount_point, Path::new("/run/a/data 0"));
-        let found = |own: &str| others(&mounts, &[Path::new(own)], &behind);
+        let served = |device: &Path| device == Path::new("/dev/nvme2n1");
+        let found = |own: &str| others(&mounts, &[Path::new(own)], &is_behind, &served);
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(
             found("/run/b/data/dn0"),
-            paths(&["/run/a/export", "/run/a/data 0", "/run/b/export", "/run/d", "/run/c"])
+            paths(&[
+                "/run/a/export",
+                "/run/a/data 0",
+                "/run/b/export",
+                "/run/d",
+                "/mnt/slave",
+                "/run/c",
+                "/run/e"
+            ])
         );
         // A directory of one's own may have the mounts below it.
-        assert_eq!(found("/run/a"), paths(&["/run/b/export", "/run/b/data", "/run/d", "/run/c"]));
+        let expected = ["/run/b/export", "/run/b/data", "/run/d", "/mnt/slave", "/run/c", "/run/e"];
+        assert_eq!(found("/run/a"), paths(&expected));
     }
 
     #[test]
@@ -160,37 +155,36 @@ mod tests {
         }
     }
 
+    /// The program's first look at its mounts, which is before anything could be done about them from outside.
     #[test]
-    fn a_process_lets_go_and_the_mount_outside_stays() {
+    fn a_program_begins_without_the_mounts_of_other_runs_and_they_stay_outside() {
         let folder = tempfile::tempdir().unwrap();
-        let place = std::fs::canonicalize(folder.path()).unwrap();
-        let seen_by = |process: &str| {
-            let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap();
-            mountinfo::parse(&table).iter().any(|mount| mount.mount_point == place)
-        };
+        let here = std::fs::canonicalize(folder.path()).unwrap();
+        let [other, own] = ["other", "own"].map(|name| here.join(name));
+        [&other, &own].iter().for_each(|place| std::fs::create_dir(place).unwrap());
         // In a namespace that goes with this thread, so that nothing stays behind however the test ends.
         let thread = || {
             // SAFETY: these flags change the calling thread's mounts alone.
             unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) }.unwrap();
             mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
-            mount("none", &place, "tmpfs", MountFlags::empty(), None).unwrap();
-            let mut inside = Command::new("unshare")
-                .args(["--mount", "--propagation", "unchanged", "sleep", "60"])
-                .spawn()
-                .unwrap();
-            let chosen = |mounts: &[Mount]| {
-                mounts
-                    .iter()
-                    .filter(|mount| mount.mount_point == place)
-                    .map(|mount| mount.mount_point.clone())
-                    .collect()
+            for place in [&other, &own] {
+                mount("/dev/ublkb9999", place.as_path(), "tmpfs", MountFlags::empty(), None).unwrap();
+            }
+            let mut command = std::process::Command::new("cat");
+            command.arg("/proc/self/mountinfo");
+            let log = here.join("log");
+            let places = vec![own.clone()];
+            let child =
+                Child::spawn_in_own_mounts("test", "test", command, &log, &Resources::unlimited(), places)
+                    .unwrap();
+            assert!(child.state().wait(std::time::Duration::from_secs(60)));
+            let shows = |table: Vec<u8>, place: &Path| {
+                mountinfo::parse(&table).iter().any(|mount| mount.mount_point == place)
             };
-            let let_go = let_go(inside.id(), Duration::from_secs(20), chosen);
-            let seen = (seen_by(&inside.id().to_string()), seen_by("thread-self"));
-            inside.kill().unwrap();
-            inside.wait().unwrap();
-            let_go.unwrap();
-            assert_eq!(seen, (false, true));
+            let inside = std::fs::read(&log).unwrap();
+            assert!(!shows(inside.clone(), &other) && shows(inside, &own));
+            let outside = || std::fs::read("/proc/thread-self/mountinfo").unwrap();
+            assert!(shows(outside(), &other) && shows(outside(), &own));
         };
         std::thread::scope(|scope| scope.spawn(thread).join()).unwrap();
     }

@@ -4,6 +4,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use underlay_files::shell;
+
 use crate::java::Java;
 use crate::program::on_path;
 use crate::system::SystemError;
@@ -52,11 +54,11 @@ pub(crate) fn contained_program(
         Mounts::Shared => "",
         Mounts::Own => " --mount-proc --propagation slave",
     };
-    let text = format!(
-        "#!/bin/sh\nexec '{}' --pid --fork --kill-child{own} -- '{}' \"$@\"\n",
-        unshare.display(),
-        program.display()
-    );
+    let mut text = b"#!/bin/sh\nexec ".to_vec();
+    text.extend(shell::path_word(&unshare));
+    text.extend(format!(" --pid --fork --kill-child{own} -- ").bytes());
+    text.extend(shell::path_word(program));
+    text.extend(b" \"$@\"\n");
     let written = std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(&script, text))
         .and_then(|()| std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)));
@@ -118,6 +120,19 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn a_program_in_a_directory_with_a_quote_runs() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let home = folder.path().join("o'neil; touch hit #");
+        std::fs::create_dir(&home).unwrap();
+        let program = home.join("java");
+        std::os::unix::fs::symlink("/bin/echo", &program).unwrap();
+        let script = contained_program("test", &program, folder.path(), "script", Mounts::Shared).unwrap();
+        let output = Command::new(script).arg("it's me").current_dir(folder.path()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "it's me\n", "{output:?}");
+        assert!(!folder.path().join("hit").exists());
+    }
 
     #[test]
     fn what_it_starts_ends_with_it() {

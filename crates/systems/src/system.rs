@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{BenchmarkRecord, CacheUse, JobRecord, TopologyRecord};
+use underlay_record::{BenchmarkRecord, CacheUse, Dilation, JobRecord, TopologyRecord};
 use underlay_workload::client::Client;
 
 use crate::benchmark::BenchmarkPlan;
 pub use crate::error::SystemError;
+use crate::left_elsewhere::Ledger;
 use crate::may_connect::MayConnect;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{Nodes, PlannedNode};
@@ -73,6 +74,8 @@ pub struct Resources {
     pub modelled_cores: Option<u32>,
     /// Like `join_files`, of groups without limits for its tools and for programs that are clients of it: whatever they start is found there.
     pub client_join_files: Vec<PathBuf>,
+    /// Where it writes down what it makes in places that are not this host's.
+    pub ledger: Ledger,
 }
 
 impl Resources {
@@ -84,6 +87,7 @@ impl Resources {
             processors: None,
             modelled_cores: None,
             client_join_files: Vec::new(),
+            ledger: Ledger::default(),
         }
     }
 
@@ -402,6 +406,18 @@ pub struct LoadRequest {
 /// Asked again and again while a command runs; returns whether it should continue.
 pub type CommandWatch<'a> = &'a (dyn Fn() -> bool + Sync);
 
+/// The same of a benchmark, with what it last printed of its progress.
+pub type BenchmarkWatch<'a> = &'a (dyn Fn(Option<BenchmarkProgress>) -> bool + Sync);
+
+/// A figure that a benchmark prints while it runs, by this machine's clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchmarkProgress {
+    pub name: String,
+    pub unit: String,
+    pub slow_motion: Dilation,
+    pub value: f64,
+}
+
 /// Called with a job's progress; returns whether the job should continue.
 pub type JobWatch<'a> = &'a (dyn Fn(&JobProgress) -> bool + Sync);
 
@@ -445,7 +461,7 @@ pub trait Running: Send + Sync {
     fn run_benchmark(
         &self,
         _benchmark: &BenchmarkRequest,
-        _watch: CommandWatch<'_>,
+        _watch: BenchmarkWatch<'_>,
     ) -> Option<Result<BenchmarkRecord, SystemError>> {
         None
     }

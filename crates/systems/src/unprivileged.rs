@@ -10,17 +10,16 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::fs::{CWD, Dir, Gid, Mode, OFlags, Uid, openat};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount};
+use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 use rustix::thread::{
-    UnshareFlags, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid, unshare_unsafe,
+    UnshareFlags, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 use underlay_files::fleeting;
 
 use crate::child::Child;
-use crate::mount_namespace::let_go_of_others;
+use crate::mount_namespace::enter_own_mounts;
 use crate::system::SystemError;
 
 pub(crate) const USER: &str = "nobody";
@@ -48,7 +47,6 @@ const VARIABLES: [&str; 15] = [
 ];
 const OTHERS: u32 = 0o007;
 const EXECUTE: u32 = 0o001;
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Where a third-party program works.
 #[derive(Debug)]
@@ -166,16 +164,10 @@ impl Room {
                 become_user(user)
             });
         }
-        let own = room.clone();
-        let child = Child::spawn_apart(system, command, log, move || match is_apart {
+        Child::spawn_apart(system, command, log, move || match is_apart {
             true => enter_namespaces(&room),
             false => Ok(()),
-        })?;
-        if is_apart {
-            // Fails if it has ended by now, and then it holds no mounts.
-            let _ = let_go_of_others(child.state().pid(), &[&own], NAMESPACE_LIMIT);
-        }
-        Ok(child)
+        })
     }
 
     /// Copies the `wanted` files (name and size) that the program left in `folder` to `into`, once nothing writes to them any more. Only
@@ -258,11 +250,8 @@ fn become_user((user, group): (Uid, Gid)) -> io::Result<()> {
 
 /// Gives the calling thread its own mounts, in which `/tmp` is this room, and its children a new PID namespace.
 fn enter_namespaces(room: &Path) -> io::Result<()> {
-    let flags = UnshareFlags::FS | UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
-    // SAFETY: these flags change only what the calling thread sees, and no file descriptors.
-    unsafe { unshare_unsafe(flags) }?;
-    // Unmounts outside propagate into the namespace, and nothing propagates out.
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    // Before the room covers `/tmp`: a mount of another run there could not be reached any more.
+    enter_own_mounts(&[room], UnshareFlags::NEWPID | UnshareFlags::NEWIPC)?;
     let wanted = std::fs::metadata(room)?;
     mount_bind(room, SHARED)?;
     mount_remount(SHARED, MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV, "")?;

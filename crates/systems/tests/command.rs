@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::{BenchmarkRecord, Better, Dilation};
-use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Reading, Take};
+use underlay_systems::benchmark::{BenchmarkPlan, FigurePlan, Figures, Reading, Take};
 use underlay_systems::command::Command;
 use underlay_systems::system::{
     BenchmarkRequest, LoadRequest, Resources, Running, Settings, StoragePaths, System as _, SystemError,
@@ -75,7 +75,7 @@ fn benchmark(run: &str) -> BenchmarkRequest {
             job: None,
             in_budget: Some(false),
             limit: Duration::from_secs(60),
-            figures: vec![figure],
+            figures: Figures::Planned(vec![figure]),
             marks: Vec::new(),
         },
         data_bytes: 1000,
@@ -86,7 +86,7 @@ fn benchmark(run: &str) -> BenchmarkRequest {
 }
 
 fn measure(running: &dyn Running, run: &str) -> Result<BenchmarkRecord, SystemError> {
-    running.run_benchmark(&benchmark(run), &|| true).unwrap()
+    running.run_benchmark(&benchmark(run), &|_| true).unwrap()
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn children_in_another_session_are_found_and_killed() {
 fn whoever_stops_a_benchmark_leaves_none_of_it() {
     let ground = Ground::new();
     let running = ground.start(&[]).unwrap();
-    let outcome = running.run_benchmark(&benchmark("sleep 1000"), &|| false).unwrap();
+    let outcome = running.run_benchmark(&benchmark("sleep 1000"), &|_| false).unwrap();
     assert!(outcome.unwrap_err().to_string().contains("was stopped"));
     assert_eq!(ground.processes(), Vec::<String>::new());
 }

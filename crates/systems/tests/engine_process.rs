@@ -1,5 +1,6 @@
 //! RocksDB's process: killed, stopped, starved, sent nonsense.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -40,9 +41,14 @@ impl Bench {
     }
 
     fn try_start(&self) -> Result<Box<dyn Running>, SystemError> {
+        self.try_start_with([].into())
+    }
+
+    fn try_start_with(&self, roles: BTreeMap<String, PathBuf>) -> Result<Box<dyn Running>, SystemError> {
         let paths = StoragePaths {
             data: vec![self.directory.path().into()],
             scratch: self.scratch(),
+            roles,
             ..StoragePaths::default()
         };
         Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine")).start(
@@ -112,6 +118,36 @@ fn a_killed_engine_loses_nothing_that_it_acknowledged() {
         });
     }
     assert!(acknowledged > 0);
+}
+
+#[test]
+fn the_write_ahead_log_is_on_the_storage_that_its_role_names() {
+    let bench = Bench::new(&[("wal", "sync")]);
+    let storage = TempDir::new().unwrap();
+    let logs_below = |directory: &Path| {
+        let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).count()
+    };
+    let start = || {
+        bench.try_start_with([("wal_storage".to_owned(), storage.path().to_owned())].into()).unwrap()
+    };
+    for round in 0..3u32 {
+        let running = start();
+        let mut client = running.connect().unwrap();
+        let mut values = FieldValues::default();
+        for earlier in 0..round {
+            let outcome = client.read(&earlier.to_be_bytes(), Fields::All, &mut values);
+            assert_eq!(outcome, Ok(Outcome::Found), "record {earlier} in round {round}");
+        }
+        client.insert(&round.to_be_bytes(), &value(&round.to_le_bytes())).unwrap();
+        assert_eq!(logs_below(&bench.directory.path().join("rocksdb")), 0);
+        assert!(logs_below(&storage.path().join("rocksdb-wal")) > 0);
+        // What was acknowledged is in the log alone.
+        signal(running.as_ref(), Signal::KILL);
+    }
+    let refused = bench.try_start_with([("wal".to_owned(), storage.path().to_owned())].into());
+    let refused = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("no role called 'wal'"), "{refused}");
 }
 
 #[test]

@@ -113,21 +113,16 @@ pub fn control_socket(directory: &Path) -> PathBuf {
     directory.join("control")
 }
 
-/// The longest NVMe qualified name (NVM Express base specification 2.0, section 4.5).
-pub const MAX_NQN_BYTES: usize = 223;
-
-/// Says what is wrong with a host's qualified name.
+/// Says what is wrong with a host's qualified name: what the target refuses when a host connects with it.
 ///
 /// # Errors
 /// What was expected instead.
 pub fn check_nqn(nqn: &str) -> Result<(), String> {
-    let expected =
-        "expected a qualified name such as \"nqn.2014-08.org.nvmexpress:uuid:…\", as in /etc/nvme/hostnqn";
-    let is_sound = nqn.starts_with("nqn.")
-        && nqn.len() > "nqn.2014-08.".len()
-        && nqn.len() <= MAX_NQN_BYTES
-        && !nqn.contains(|c: char| c.is_control() || c.is_whitespace());
-    if is_sound { Ok(()) } else { Err(expected.to_owned()) }
+    underlay_nvme::nqn::check_host(nqn).map_err(|problem| {
+        format!(
+            "expected a qualified name such as \"nqn.2014-08.org.nvmexpress:uuid:…\", as in /etc/nvme/hostnqn: {problem}"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub use run::memory_client::{MemoryClient, MemoryStore};
 pub use run::null_client::{KeysOnlyClient, NullClient};
 pub use run::pacing::Arrivals;
 pub use run::particulars::{BothLatencies, Edges, Particulars};
+pub use run::pauses::PauseWatch;
 pub use run::rate_profile::{RatePart, RateProfile};
 pub use run::raw::{RawAnswer, RawLog, RawOperation, RawOperations};
 pub use run::runner::{CLIENT_THREADS, RunError, run};

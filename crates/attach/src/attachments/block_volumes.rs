@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use underlay_record::{DeviceActivity, PathRecord};
+use underlay_storage::layers::sectors::SECTOR_BYTES;
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
@@ -109,7 +110,7 @@ impl BlockVolumes {
                 continue;
             }
             let note = self.registry.note(Resource::Loop { backing: backing.clone() })?;
-            match LoopDevice::attach(&backing, spec.is_rotational()) {
+            match LoopDevice::attach(&backing, volume.block_bytes.max(SECTOR_BYTES), spec.is_rotational()) {
                 Ok(device) => {
                     self.paths.push(device.path().to_owned());
                     self.devices.push(Device::Loop(device, note));

@@ -1,8 +1,10 @@
 //! The filesystems that a volume can carry.
 
+use std::ffi::{CStr, CString};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use serde::{Deserialize, Serialize};
 
@@ -102,10 +104,16 @@ impl Filesystem {
         };
         let mut command = Command::new(path);
         match self {
-            Filesystem::Xfs => command.args(["-f", "-q", "-K"]),
-            Filesystem::Ext4 => {
-                command.args(["-F", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"])
-            }
+            // Sectors and blocks of 4 KiB also where the device has smaller logical ones: parts of its blocks would cost a read each.
+            Filesystem::Xfs => command.args(["-f", "-q", "-K", "-s", "size=4096"]),
+            Filesystem::Ext4 => command.args([
+                "-F",
+                "-q",
+                "-b",
+                "4096",
+                "-E",
+                "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+            ]),
         };
         let output = command
             .arg(device)
@@ -127,45 +135,88 @@ impl Filesystem {
     /// # Errors
     /// When the kernel refuses, with what may be the reason.
     pub fn mount(self, device: &Path, mount_point: &Path) -> Result<(), AttachError> {
-        let options = match self {
+        // What was written to it elsewhere gives nobody rights or devices here.
+        let flags = MountFlags::NOATIME | MountFlags::NOSUID | MountFlags::NODEV;
+        rustix::mount::mount(device, mount_point, self.name(), flags, self.own_options())
+            .map_err(|errno| self.refused(device, mount_point, errno))
+    }
+
+    /// Mounts it as it was mounted before: with these flags, and with these options beside its own where the kernel still takes them.
+    /// It may show some that it does not take.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount).
+    pub(crate) fn mount_again(
+        self,
+        device: &Path,
+        mount_point: &Path,
+        flags: MountFlags,
+        options: &CStr,
+    ) -> Result<(), AttachError> {
+        let mount = |options: &CStr| rustix::mount::mount(device, mount_point, self.name(), flags, options);
+        let together = [self.own_options().to_bytes(), options.to_bytes()].join(&b',');
+        let mounted = match CString::new(together) {
+            Ok(together) if !options.is_empty() => match mount(&together) {
+                Err(Errno::INVAL) => mount(self.own_options()),
+                outcome => outcome,
+            },
+            _ => mount(self.own_options()),
+        };
+        mounted.map_err(|errno| self.refused(device, mount_point, errno))
+    }
+
+    fn own_options(self) -> &'static CStr {
+        match self {
             // A cloned volume has the identity of its origin, which may be mounted as well.
             Filesystem::Xfs => c"nouuid",
             Filesystem::Ext4 => c"noinit_itable",
+        }
+    }
+
+    fn refused(self, device: &Path, mount_point: &Path, errno: Errno) -> AttachError {
+        let hint = match errno {
+            Errno::NODEV => format!(". This kernel has no {} support", self.name()),
+            Errno::INVAL | Errno::UCLEAN | Errno::BADMSG => format!(
+                ". The volume may hold no {} file system, or a damaged one; `{}` looks without a change to it",
+                self.name(),
+                self.checker()
+            ),
+            // The target refuses the writes of a second host, and this is all that the kernel says about it.
+            Errno::IO => ". A request failed. Where the volume is served to several hosts, another one may be writing to \
+                          it: `underlay volume list` on its server shows which"
+                .to_owned(),
+            _ => String::new(),
         };
-        // What was written to it elsewhere gives nobody rights or devices here.
-        let flags = MountFlags::NOATIME | MountFlags::NOSUID | MountFlags::NODEV;
-        rustix::mount::mount(device, mount_point, self.name(), flags, options).map_err(
-            |errno| {
-                let hint = match errno {
-                    rustix::io::Errno::NODEV => format!(". This kernel has no {} support", self.name()),
-                    rustix::io::Errno::INVAL | rustix::io::Errno::UCLEAN => {
-                        format!(
-                            ". The volume may hold no {} file system, or a damaged one; `{}` looks without a change to it",
-                            self.name(),
-                            self.checker()
-                        )
-                    }
-                    // The target refuses the writes of a second host, and this is all that the kernel says
-                    // about it.
-                    rustix::io::Errno::IO => ". A request failed. Where the volume is served to several hosts, another one may \
-                                              be writing to it: `underlay volume list` on its server shows which"
-                        .to_owned(),
-                    _ => String::new(),
-                };
-                AttachError::failed(format!(
-                    "could not mount {} ({}) on {}: {errno}{hint}",
-                    device.display(),
-                    self.name(),
-                    mount_point.display()
-                ))
-            },
-        )
+        let problem = format!(
+            "could not mount {} ({}) on {}: {errno}{hint}",
+            device.display(),
+            self.name(),
+            mount_point.display()
+        );
+        match errno {
+            Errno::INVAL | Errno::UCLEAN | Errno::BADMSG => AttachError::NoFilesystem(problem),
+            _ => AttachError::failed(problem),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `mount --keep` formats an unfinished disk by this alone: a passing failure must not cost what is on it.
+    #[test]
+    fn a_passing_failure_is_not_taken_for_a_missing_file_system() {
+        let (device, place) = (Path::new("/dev/loop0"), Path::new("/mnt"));
+        let is_missing =
+            |errno| matches!(Filesystem::Xfs.refused(device, place, errno), AttachError::NoFilesystem(_));
+        assert!([Errno::INVAL, Errno::UCLEAN, Errno::BADMSG].into_iter().all(is_missing));
+        for passing in
+            [Errno::BUSY, Errno::NOMEM, Errno::IO, Errno::NODEV, Errno::PERM, Errno::NOENT, Errno::NXIO]
+        {
+            assert!(!is_missing(passing), "{passing}");
+        }
+    }
 
     #[test]
     fn a_volume_that_is_too_small_is_refused_with_what_fits() {

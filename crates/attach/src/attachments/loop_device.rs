@@ -22,8 +22,7 @@ const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// Logical block size of the loop devices, in bytes: the page size, so that every request is aligned for
-/// direct I/O.
+/// The largest logical block size of a loop device, in bytes: the page size. That of a device with smaller blocks is theirs.
 pub(crate) const LOOP_BLOCK_BYTES: u32 = 4096;
 
 /// What the kernel keeps of a file's name, without the final zero.
@@ -84,11 +83,11 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Puts a loop device on the file `backing`, whose size must be a multiple of [`LOOP_BLOCK_BYTES`].
+    /// Puts a loop device of logical blocks of `block_bytes` on the file `backing`, whose size must be a multiple of them.
     ///
     /// # Errors
     /// When there is no free device, or the kernel refuses the file.
-    pub fn attach(backing: &Path, rotational: bool) -> Result<LoopDevice, AttachError> {
+    pub fn attach(backing: &Path, block_bytes: u32, rotational: bool) -> Result<LoopDevice, AttachError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -108,7 +107,7 @@ impl LoopDevice {
             })?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = open_when_there(&path).map_err(|error| AttachError::io("open", &path, error))?;
-            match configure(device.as_raw_fd(), file.as_raw_fd(), number, backing) {
+            match configure(device.as_raw_fd(), file.as_raw_fd(), number, backing, block_bytes) {
                 Ok(()) => return Self::check(path, number, backing, device, rotational),
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last_error = error,
                 Err(error) => return Err(AttachError::io("configure", &path, error)),
@@ -253,9 +252,9 @@ fn in_use(number: u32) -> AttachError {
     let device = PathBuf::from(format!("/dev/loop{number}"));
     let holders = crate::machine::processes::holders(&device);
     let mut who: Vec<String> = holders.iter().map(ToString::to_string).collect();
-    who.extend(crate::machine::processes::mounted_elsewhere(&device));
+    who.extend(crate::machine::processes::mounted_elsewhere(&device).iter().map(ToString::to_string));
     let who = match who.is_empty() {
-        true => "nobody can tell by whom".to_owned(),
+        true => "no process that this one may see holds it".to_owned(),
         false => who.join("; "),
     };
     AttachError::InUse(format!("{} is still in use and was not cleared: {who}", device.display()))
@@ -332,7 +331,7 @@ fn open_when_there(path: &Path) -> io::Result<File> {
     }
 }
 
-fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path) -> io::Result<()> {
+fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path, block_bytes: u32) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let mut info = LoopInfo64 { number, flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO, ..empty_info() };
     // Old tools show it, and a device whose file has lost its path is recognised by it. The last byte stays zero.
@@ -341,7 +340,7 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path) -> io::Res
     info.file_name[..shown].copy_from_slice(&name[..shown]);
     let config = LoopConfig {
         fd: u32::try_from(file).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?,
-        block_size_bytes: LOOP_BLOCK_BYTES,
+        block_size_bytes: block_bytes,
         info,
         reserved: [0; 8],
     };

@@ -6,6 +6,7 @@ pub(crate) mod block_volumes;
 pub mod choice;
 pub mod directory;
 pub mod dirty_limit;
+pub(crate) mod exported;
 pub mod filesystem;
 pub mod loop_device;
 pub mod nvme_kernel;

@@ -6,13 +6,14 @@
 mod sysfs;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use underlay_sync::{Mutex, MutexGuard};
 
 use underlay_nvme::initiator::{self, InitiatorError, Options};
 use underlay_record::{DeviceActivity, DeviceGlance};
+use underlay_storage::contents::{self, Contents};
 use underlay_storage::stack::{Node, Pace, RemoteSpec, StackSpec};
 
 use crate::attachments::attachment::{
@@ -93,6 +94,12 @@ pub(crate) fn can_show(stack: &StackSpec) -> bool {
     stack.volumes.iter().all(|volume| matches!(volume.root, Node::Remote(_)))
 }
 
+/// Whether this is a device of the kernel's own NVMe driver: `/dev/nvme0n1`.
+pub(crate) fn is_device(path: &Path) -> bool {
+    path.parent() == Some(Path::new("/dev"))
+        && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"nvme"))
+}
+
 fn remotes(stack: &StackSpec) -> Result<Vec<&RemoteSpec>, AttachError> {
     let remote = |volume: &'_ underlay_storage::stack::VolumeSpec| match &volume.root {
         Node::Remote(_) => Ok(()),
@@ -104,6 +111,13 @@ fn remotes(stack: &StackSpec) -> Result<Vec<&RemoteSpec>, AttachError> {
     };
     stack.volumes.iter().try_for_each(remote)?;
     Ok(stack.volumes.iter().flat_map(|volume| volume.remotes()).collect())
+}
+
+impl Controller {
+    fn resource(&self) -> Resource {
+        let Controller { subsystem_nqn, host_nqn, instance } = self.clone();
+        Resource::NvmeController { subsystem_nqn, host_nqn, instance }
+    }
 }
 
 struct KernelVolumes {
@@ -148,8 +162,11 @@ impl KernelVolumes {
     fn connect(&mut self, remote: &RemoteSpec) -> Result<PathBuf, AttachError> {
         let failed = |problem: String| AttachError::failed(format!("{}: {problem}", remote.name));
         let options = remote::options(remote, |name| std::env::var(name).ok()).map_err(failed)?;
-        let wanted =
-            Controller { subsystem_nqn: options.subsystem_nqn.clone(), host_nqn: options.host_nqn.clone() };
+        let mut wanted = Controller {
+            subsystem_nqn: options.subsystem_nqn.clone(),
+            host_nqn: options.host_nqn.clone(),
+            instance: None,
+        };
         if let Some(number) = wanted.numbers().first() {
             return Err(failed(format!(
                 "this host is connected to {} already (nvme{number}): disconnect it with `nvme disconnect -n {}`",
@@ -157,16 +174,28 @@ impl KernelVolumes {
             )));
         }
         prove(&options).map_err(|error| failed(error.to_string()))?;
-        let Controller { subsystem_nqn, host_nqn } = wanted.clone();
-        let note = self.registry.note(Resource::NvmeController { subsystem_nqn, host_nqn })?;
-        if let Err(error) = make_controller(&options) {
-            self.registry.forget(note);
-            return Err(failed(format!(
-                "the kernel could not connect to {}: {error}; its log (`dmesg`) tells more",
-                options.address
-            )));
+        let note = self.registry.note(wanted.resource())?;
+        match make_controller(&options) {
+            Ok(instance) => wanted.instance = Some(instance),
+            Err(error) => {
+                self.registry.forget(note);
+                return Err(failed(format!(
+                    "the kernel could not connect to {}: {error}; its log (`dmesg`) tells more",
+                    options.address
+                )));
+            }
         }
+        // By its number too, once that is known: others may have the same names.
+        let numbered = self.registry.note(wanted.resource());
+        let (note, noted) = match numbered {
+            Ok(numbered) => {
+                self.registry.forget(note);
+                (numbered, Ok(()))
+            }
+            Err(error) => (note, Err(error)),
+        };
         self.controllers.push((wanted.clone(), note));
+        noted?;
         if options.secrets.is_some() {
             wanted.hide_secrets().map_err(|error| {
                 failed(format!("the secrets that the kernel shows in sysfs can't be hidden: {error}"))
@@ -175,7 +204,14 @@ impl KernelVolumes {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let device = wanted.device(remote.nsid);
-            if let Some(device) = device.filter(|device| File::open(device).is_ok()) {
+            if let Some((device, file)) =
+                device.and_then(|device| File::open(&device).ok().map(|file| (device, file)))
+            {
+                if remote.must_be_blank {
+                    // On the connection that is formatted, and not only on the one by which it was chosen.
+                    let held = held_by(&file).map_err(|error| AttachError::io("read", &device, error))?;
+                    remote::check_blank(remote, held.as_ref()).map_err(AttachError::failed)?;
+                }
                 return Ok(device);
             }
             if Instant::now() >= deadline {
@@ -200,13 +236,29 @@ fn prove(options: &Options) -> Result<(), InitiatorError> {
     Ok(())
 }
 
-fn make_controller(options: &Options) -> io::Result<()> {
+fn held_by(device: &File) -> io::Result<Option<Contents>> {
+    let mut end = device;
+    let length_bytes = end.seek(SeekFrom::End(0))?;
+    contents::of_file(device, length_bytes)
+}
+
+/// The number of the new controller.
+fn make_controller(options: &Options) -> io::Result<u32> {
     let text = connect_options(options)?;
     let mut fabrics = OpenOptions::new().read(true).write(true).open(FABRICS)?;
     fabrics.write_all(text.as_bytes())?;
-    // `instance=0,cntlid=1`; sysfs tells the same by the NQNs.
     let mut answer = [0; 256];
-    fabrics.read(&mut answer).map(|_| ())
+    let length = fabrics.read(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    instance_in(&answer).ok_or_else(|| {
+        let problem = format!("{FABRICS} does not tell the new controller's number: {:?}", answer.trim());
+        io::Error::new(io::ErrorKind::InvalidData, problem)
+    })
+}
+
+/// Of `instance=0,cntlid=1`.
+fn instance_in(answer: &str) -> Option<u32> {
+    answer.trim().split(',').find_map(|part| part.strip_prefix("instance=")?.parse().ok())
 }
 
 /// The options for the kernel (`nvmf_parse_options` in its `drivers/nvme/host/fabrics.c`).
@@ -376,6 +428,15 @@ mod tests {
         let sly = Options { subsystem_nqn: "nqn.x,hostnqn=nqn.y".into(), ..options.clone() };
         assert!(connect_options(&sly).is_err());
         assert!(connect_options(&Options { address: "localhost".into(), ..options }).is_err());
+    }
+
+    #[test]
+    fn the_kernel_tells_which_controller_it_made() {
+        assert_eq!(instance_in("instance=12,cntlid=1\n"), Some(12));
+        assert_eq!(instance_in("cntlid=1,instance=0"), Some(0));
+        for other in ["", "instance=", "instance=x,cntlid=1", "cntlid=1"] {
+            assert_eq!(instance_in(other), None, "{other}");
+        }
     }
 
     #[test]

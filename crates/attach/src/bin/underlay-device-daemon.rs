@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(stderr(), "{error}");
-            ExitCode::FAILURE
+            ExitCode::from(underlay_attach::daemon::exit_code(&error))
         }
     }
 }

@@ -18,8 +18,9 @@ use crate::machine::error::AttachError;
 use crate::machine::missing::Missing;
 use crate::machine::page_cache;
 use crate::undo::registry::Registry;
+use cpu::Held;
 use cpu::Quota;
-pub use cpu::{CpuShare, CpuUsage};
+pub use cpu::{CpuQuota, CpuShare, CpuUsage};
 use group::{Group, PARENT, PARENT_OF_OTHERS};
 pub(crate) use group::{end_processes_in, remove_group};
 use hierarchy::{Controller, Version, read_field, read_number};
@@ -53,6 +54,8 @@ pub struct Budget {
 struct CpuLimit {
     /// `None`: the CPUs that it may run on are all that it may use.
     quota: Option<Quota>,
+    share: CpuShare,
+    held: Held,
     /// So many CPUs, where it prevails over other programs.
     prevails_on: Option<usize>,
 }
@@ -135,7 +138,9 @@ impl Budget {
             }
         }
         let prevails_on = limits.cpu.as_ref().filter(|share| share.prevails).map(|share| share.cpus.len());
-        let cpu = quota.map(|quota| CpuLimit { quota, prevails_on });
+        let share = limits.cpu.clone();
+        let limit = |(quota, share)| CpuLimit { quota, share, held: Held::default(), prevails_on };
+        let cpu = quota.zip(share).map(limit);
         let budget = Budget { groups, memory_bytes: limits.memory_bytes, cpu };
         budget.limit_memory()?;
         if let (Some(share), Some(group)) = (&limits.cpu, budget.group(Controller::Cpuset)) {
@@ -232,7 +237,8 @@ impl Budget {
     }
 
     fn set_cpu(&self, is_held: bool) -> Result<(), AttachError> {
-        let (Some(CpuLimit { quota, prevails_on }), Some(group)) = (&self.cpu, self.group(Controller::Cpu))
+        let (Some(CpuLimit { quota, held, prevails_on, .. }), Some(group)) =
+            (&self.cpu, self.group(Controller::Cpu))
         else {
             return Ok(());
         };
@@ -241,9 +247,22 @@ impl Budget {
             cpu::prevail(group, *cpus, is_held);
         }
         match quota {
-            Some(_) => cpu::set_quota(group, quota.filter(|_| is_held)),
+            Some(_) => {
+                // Whoever changes the quota meanwhile waits, and finds it lifted.
+                let mut held = held.lock();
+                let quota = quota.filter(|_| is_held);
+                *held = quota;
+                cpu::set_quota(group, quota)
+            }
             None => Ok(()),
         }
+    }
+
+    /// The quota, where there is one that can be changed.
+    pub fn cpu_quota(&self) -> Option<CpuQuota> {
+        let CpuLimit { quota, share, held, .. } = self.cpu.as_ref()?;
+        quota.as_ref()?;
+        Some(CpuQuota::of(self.group(Controller::Cpu)?, share, held))
     }
 
     /// What holds the CPU time, if it has a limit: `cgroup v1` or `cgroup v2`.

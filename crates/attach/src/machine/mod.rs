@@ -11,4 +11,5 @@ pub mod privileges;
 pub mod processes;
 pub mod processors;
 pub mod programs;
+pub mod standstill;
 pub(crate) mod waiting;

@@ -113,13 +113,7 @@ pub(crate) fn empty_directory(
     let mut made = registry.make_directories(&absolute)?;
     let find = || {
         let path = absolute.canonicalize().map_err(|error| AttachError::io("find", &absolute, error))?;
-        let mut entries = fs::read_dir(&path).map_err(|error| AttachError::io("mount on", &path, error))?;
-        if entries.next().is_some() {
-            return Err(AttachError::failed(format!(
-                "{} is not empty, and mounting there would hide what is in it: name an empty or new directory",
-                path.display()
-            )));
-        }
+        check_empty(&path)?;
         Ok(path)
     };
     match find() {
@@ -129,6 +123,24 @@ pub(crate) fn empty_directory(
             Err(error)
         }
     }
+}
+
+/// Refuses a directory that holds something, which a mount would hide. One that is not there yet is empty.
+///
+/// # Errors
+/// When it is not empty, or can't be read.
+pub fn check_empty(path: &Path) -> Result<(), AttachError> {
+    let mut entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|error| AttachError::io("mount on", path, error))?,
+    };
+    if entries.next().is_none() {
+        return Ok(());
+    }
+    Err(AttachError::failed(format!(
+        "{} is not empty, and mounting there would hide what is in it: name an empty or new directory",
+        path.display()
+    )))
 }
 
 /// What to tell a person about a mount that would not go.

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use underlay_files::mountinfo;
 
@@ -37,11 +39,12 @@ impl ProcessId {
         ProcessId::of(self.pid) == Some(*self)
     }
 
-    /// Sends a signal, if it is still this process.
+    /// Sends a signal, if it is still this process. The process is held while it is looked at, so that its number can't mean another
+    /// one by then.
     pub fn signal(&self, signal: Signal) {
-        if let (true, Some(pid)) = (self.is_alive(), Pid::from_raw(self.pid as i32)) {
-            // It may end in between, which is what the signal is for.
-            let _ = kill_process(pid, signal);
+        // One that has ended needs no signal.
+        if let Some(held) = hold(self.pid).filter(|_| self.is_alive()) {
+            let _ = pidfd_send_signal(held, signal);
         }
     }
 
@@ -66,6 +69,12 @@ impl ProcessId {
         self.signal(Signal::KILL);
         self.wait_gone(Duration::from_secs(5))
     }
+}
+
+/// A descriptor that means this process alone, whatever its number means later. `None` where it has ended.
+pub(crate) fn hold(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// State and start time of a `/proc/PID/stat` line. The command name before them may hold blanks and brackets.
@@ -150,14 +159,26 @@ impl std::fmt::Display for Holder {
 
 /// Who has a file, a mapping or a working directory below `directory`; one line for each process.
 pub fn holders(directory: &Path) -> Vec<Holder> {
+    holding(directory, |_| true)
+}
+
+/// The same where the file system of this block device is mounted. Another mount namespace may show another one at the same path.
+pub(crate) fn holders_on(directory: &Path, device: &Path) -> Vec<Holder> {
+    let Ok(number) = fs::metadata(device).map(|device| device.rdev()) else { return holders(directory) };
+    // One that can't be looked at may be on it.
+    holding(directory, |link| fs::metadata(link).map_or(true, |found| found.dev() == number))
+}
+
+/// `is_meant` is asked for the links of `/proc` that lead below `directory`.
+fn holding(directory: &Path, is_meant: impl Fn(&Path) -> bool) -> Vec<Holder> {
     let found = |pid: &u32| {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let links = ["cwd", "root", "exe"].into_iter().map(|name| process.join(name));
         let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
-        let by_link = links
-            .chain(open)
-            .filter_map(|link| fs::read_link(link).ok())
-            .find(|path| path.starts_with(directory));
+        let by_link = links.chain(open).find_map(|link| {
+            let path = fs::read_link(&link).ok().filter(|path| path.starts_with(directory))?;
+            is_meant(&link).then_some(path)
+        });
         by_link.or_else(|| mapped_below(&process, directory))
     };
     all()
@@ -166,22 +187,44 @@ pub fn holders(directory: &Path) -> Vec<Holder> {
         .collect()
 }
 
-/// Programs in other mount namespaces than ours that have this device mounted there, one of each: what we unmount stays mounted for them.
-pub(crate) fn mounted_elsewhere(device: &Path) -> Vec<String> {
+/// A program in another mount namespace than ours, where a device is mounted too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountedElsewhere {
+    pid: u32,
+    command: String,
+    /// As the kernel names it: `mnt:[4026532573]`.
+    namespace: PathBuf,
+    /// What is unmounted here stays mounted there.
+    pub is_private: bool,
+}
+
+impl std::fmt::Display for MountedElsewhere {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let MountedElsewhere { pid, command, namespace, .. } = self;
+        write!(
+            formatter,
+            "{command} (process {pid}) has it mounted in its mount namespace {}",
+            namespace.display()
+        )
+    }
+}
+
+/// Programs in other mount namespaces than ours that have this device mounted there, one of each.
+pub(crate) fn mounted_elsewhere(device: &Path) -> Vec<MountedElsewhere> {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let mut seen: Vec<PathBuf> = namespace(std::process::id()).into_iter().collect();
     let mut found = Vec::new();
     for pid in all() {
         let Some(own) = namespace(pid).filter(|own| !seen.contains(own)) else { continue };
-        seen.push(own);
+        seen.push(own.clone());
         let mut text = Vec::new();
         let opened = fs::File::open(format!("/proc/{pid}/mountinfo"));
         let read = opened.and_then(|file| file.take(MAX_MOUNTINFO_BYTES).read_to_end(&mut text));
-        if read.is_ok() && mountinfo::parse(&text).iter().any(|mount| mount.source == device) {
-            found.push(format!(
-                "{} (process {pid}) has it mounted in its own mount namespace",
-                command_name(pid)
-            ));
+        let table = read.map(|_| mountinfo::parse(&text)).unwrap_or_default();
+        let mut mounted = table.iter().filter(|mount| mount.source == device).peekable();
+        if mounted.peek().is_some() {
+            let is_private = mounted.any(|mount| mount.is_private);
+            found.push(MountedElsewhere { pid, command: command_name(pid), namespace: own, is_private });
         }
     }
     found

@@ -216,6 +216,7 @@ impl Watched {
             delivered: None,
             wear: None,
             faults: Vec::new(),
+            earlier_faults: Vec::new(),
         }
     }
 }

@@ -102,6 +102,15 @@ impl DaemonConfig {
     }
 }
 
+/// The code with which a daemon ends that found no file system of ours where one is to be: `EX_DATAERR` of sysexits.h. Its launcher
+/// tells by it what may be made anew.
+pub const NO_FILESYSTEM: u8 = 65;
+
+/// The code with which a daemon ends after this error.
+pub fn exit_code(error: &AttachError) -> u8 {
+    if matches!(error, AttachError::NoFilesystem(_)) { NO_FILESYSTEM } else { 1 }
+}
+
 /// Serves until told to end. The hidden subcommand `device-daemon --config FILE` comes here.
 ///
 /// # Errors

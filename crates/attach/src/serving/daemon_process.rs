@@ -12,7 +12,7 @@ use underlay_sync::Mutex;
 
 use rustix::process::Signal;
 use underlay_files::{Access, Folder, control_socket};
-use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity};
+use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, StackSpec};
 
@@ -21,7 +21,7 @@ use crate::machine::error::AttachError;
 use crate::machine::mounts;
 use crate::machine::processes::{self, ProcessId};
 use crate::serving::daemon::control::{Command, Reply, VolumeInfo};
-use crate::serving::daemon::{DaemonConfig, Transport};
+use crate::serving::daemon::{DaemonConfig, NO_FILESYSTEM, Transport};
 use crate::serving::ublk;
 use crate::undo::registry::{Note, Registry, Resource};
 
@@ -247,7 +247,11 @@ impl DaemonProcess {
                 }
             }
             if let Some(status) = self.exit_status() {
-                return Err(self.with_log(format!("the device daemon ended at its start ({status})")));
+                let ended = self.with_log(format!("the device daemon ended at its start ({status})"));
+                return Err(match status.code() == Some(i32::from(NO_FILESYSTEM)) {
+                    true => AttachError::NoFilesystem(ended.to_string()),
+                    false => ended,
+                });
             }
             if Instant::now() >= deadline {
                 let limit_s = START_LIMIT.as_secs();
@@ -314,7 +318,7 @@ impl DaemonProcess {
             // A device that a fault makes slow would not be hurried before it is through with what it has.
             let reply = connection
                 .set_limit(limit)
-                .and_then(|()| connection.ask(&Command::ClearFaults { device: None }))
+                .and_then(|()| connection.ask(&Command::ClearFaults { device: None, by: DisturbedBy::default() }))
                 .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
             let _ = connection.set_limit(REPLY_LIMIT);
             matches!(reply, Ok(Reply::Done))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use underlay_nvme::auth::{HostSecrets, read_secrets};
 use underlay_nvme::initiator::{Controller, InitiatorError, Options};
 use underlay_nvme::pdu::Digests;
+use underlay_storage::contents::{self, Contents};
 use underlay_storage::stack::{Figure, OpenedRemote, Opener, RemoteConnection, RemoteSpec};
 
 /// Connects by NVMe/TCP.
@@ -19,7 +20,27 @@ impl Opener for NvmeTcp {
         let said = |error: InitiatorError| error.to_string();
         let controller = Controller::connect(options).map_err(said)?;
         let device = controller.namespace(remote.nsid).map_err(said)?;
+        if remote.must_be_blank {
+            // First of all, so that nobody writes behind the look. A target that refuses this refuses our writes as well, or knows no
+            // such thing.
+            let _ = device.reserve();
+            let held = contents::of_device(&device).map_err(|error| error.to_string())?;
+            check_blank(remote, held.as_ref())?;
+        }
         Ok(OpenedRemote { device: Arc::new(device), connection: Arc::new(Connection(controller)) })
+    }
+}
+
+/// Refuses what holds something.
+pub(crate) fn check_blank(remote: &RemoteSpec, held: Option<&Contents>) -> Result<(), String> {
+    match held {
+        None => Ok(()),
+        Some(held) => Err(format!(
+            "{} was blank a moment ago and now holds {}: another host has written to it, or its server has restored it. Nothing has \
+             changed: look which, and mount again",
+            remote.name,
+            held.describe()
+        )),
     }
 }
 

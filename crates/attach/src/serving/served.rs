@@ -1,13 +1,15 @@
 //! Storages that are being served, as anyone on this machine finds them: to put faults on their devices.
 
+mod restart;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use underlay_record::{DeviceGlance, DeviceInputs, LayerActivity};
+use underlay_record::{DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultId, PowerCut, Survival};
 
 use crate::attachments::directory::DirectoryConfig;
-use crate::attachments::filesystem::Filesystem;
+use crate::attachments::{exported, nvme_kernel};
 use crate::machine::error::AttachError;
 use crate::machine::mounts::{self, Mount};
 use crate::serving::daemon::DaemonConfig;
@@ -29,6 +31,8 @@ pub struct Served {
     owner: Option<Owner>,
     /// Its owner is gone, and did not take it away.
     is_orphaned: bool,
+    /// Who has things done to its devices.
+    by: DisturbedBy,
 }
 
 impl Served {
@@ -38,7 +42,7 @@ impl Served {
         let served = |owner: Owner, resource: Resource, is_orphaned: bool| match resource {
             Resource::Daemon { config, control } => {
                 let session = config.parent().map(Path::to_path_buf).unwrap_or_default();
-                Some(Served { control, session, owner: Some(owner), is_orphaned })
+                Some(Served { control, session, owner: Some(owner), is_orphaned, by: DisturbedBy::Hand })
             }
             _ => None,
         };
@@ -51,7 +55,13 @@ impl Served {
 
     pub(crate) fn by_control(control: PathBuf) -> Served {
         let session = control.parent().map(Path::to_path_buf).unwrap_or_default();
-        Served { control, session, owner: None, is_orphaned: false }
+        Served { control, session, owner: None, is_orphaned: false, by: DisturbedBy::Hand }
+    }
+
+    /// The same, for what a study asks for: the record tells it from what somebody does by hand.
+    #[must_use]
+    pub fn for_study(self) -> Served {
+        Served { by: DisturbedBy::Study, ..self }
     }
 
     /// The socket of the daemon, which no other storage has.
@@ -108,6 +118,11 @@ impl Served {
         }
     }
 
+    /// Whether somebody listens there, even where no answer comes.
+    pub fn is_listening(&self) -> bool {
+        std::os::unix::net::UnixStream::connect(&self.control).is_ok()
+    }
+
     /// The process that made it, where it was found by the registry.
     pub fn owner(&self) -> Option<&Owner> {
         self.owner.as_ref()
@@ -118,10 +133,32 @@ impl Served {
         self.is_orphaned
     }
 
-    /// Where its filesystems are mounted.
+    /// Where its filesystems are mounted, or were until a return of its power that is not finished.
     pub fn directories(&self) -> Vec<PathBuf> {
         let own = self.own_directories().into_iter().map(|directory| directory.mount_point);
-        self.mounts().into_iter().map(|mount| mount.mount_point).chain(own).collect()
+        let mut all: Vec<PathBuf> =
+            self.mounts().into_iter().map(|mount| mount.mount_point).chain(own).collect();
+        for remount in restart::pending(&self.session).unwrap_or_default() {
+            if !all.contains(&remount.mount_point) {
+                all.push(remount.mount_point);
+            }
+        }
+        all
+    }
+
+    /// Whether an earlier return of its power has unmounted filesystems and not mounted them again.
+    pub fn has_unmounted(&self) -> bool {
+        restart::pending(&self.session).is_ok_and(|pending| !pending.is_empty())
+    }
+
+    /// Whether this directory is a volume of a server that the kernel's own initiator has: its devices are not served here.
+    pub fn is_elsewhere(registry: &Registry, directory: &Path) -> bool {
+        registry.living().iter().any(|(_, resource)| match resource {
+            Resource::Mount { mount_point, backing } => {
+                mount_point == directory && nvme_kernel::is_device(backing)
+            }
+            _ => false,
+        })
     }
 
     /// Those of which the daemon is the file system itself.
@@ -133,7 +170,7 @@ impl Served {
 
     /// The filesystems on block devices that stand on its export.
     fn mounts(&self) -> Vec<Mount> {
-        let devices = crate::attachments::loop_device::below(&self.session);
+        let devices = exported::devices_of(&self.session);
         mounts::all().into_iter().filter(|mount| devices.contains(&mount.source)).collect()
     }
 
@@ -153,7 +190,7 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<FaultId, AttachError> {
-        match self.ask(&Command::Fault { device: device.to_owned(), fault, for_s })? {
+        match self.ask(&Command::Fault { device: device.to_owned(), fault, for_s, by: self.by })? {
             Reply::Fault { id } => Ok(id),
             reply => Err(unexpected(&reply)),
         }
@@ -164,7 +201,7 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn clear(&self, device: Option<&str>) -> Result<(), AttachError> {
-        self.ask(&Command::ClearFaults { device: device.map(str::to_owned) }).map(|_| ())
+        self.ask(&Command::ClearFaults { device: device.map(str::to_owned), by: self.by }).map(|_| ())
     }
 
     /// A device that vanished is there again.
@@ -181,7 +218,7 @@ impl Served {
     /// When the daemon can't be reached, or refuses.
     pub fn cut_power(&self, devices: &[String], cut: PowerCut) -> Result<Survival, AttachError> {
         let PowerCut { seed, torn, reordered } = cut;
-        match self.ask(&Command::PowerCut { devices: devices.to_vec(), seed, torn, reordered })? {
+        match self.ask(&Command::PowerCut { devices: devices.to_vec(), seed, torn, reordered, by: self.by })? {
             Reply::PowerCut(survival) => Ok(survival),
             reply => Err(unexpected(&reply)),
         }
@@ -192,58 +229,112 @@ impl Served {
     /// # Errors
     /// When the daemon can't be reached, or refuses.
     pub fn switch_on(&self) -> Result<(), AttachError> {
-        self.ask(&Command::PowerOn).map(|_| ())
+        self.ask(&Command::PowerOn { by: self.by }).map(|_| ())
     }
 
     /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are
-    /// mounted again, which recovers them. What they had in memory is gone with the cut.
+    /// mounted again as they were, which recovers them. What they had in memory is gone with the cut. One that an earlier call has
+    /// unmounted and could not mount is mounted now.
     ///
-    /// A filesystem that someone still uses can't be: the error names the process, and nothing has changed.
+    /// Everything that speaks against it is asked first. A filesystem that someone still uses can't be mounted anew: the error names the
+    /// process, and nothing has changed.
     ///
     /// # Errors
-    /// When the daemon can't be reached, or a file system can't be mounted again.
+    /// When the daemon can't be reached or refuses, something is in use, or a file system can't be mounted again: then the error says
+    /// which, and how to go on.
     pub fn restore_power(&self) -> Result<(), AttachError> {
-        if self.faults()?.iter().all(|device| device.powered) {
+        let is_dark = self.faults()?.iter().any(|device| !device.powered);
+        if !is_dark && !self.has_unmounted() {
             return Ok(());
         }
-        let mounted = self.mounts();
-        let mut unmounted: Vec<(Filesystem, &Mount)> = Vec::new();
-        let mut busy = None;
-        for mount in mounted.iter().rev() {
-            let filesystem = match mount.filesystem.as_str() {
-                "ext4" => Filesystem::Ext4,
-                _ => Filesystem::Xfs,
-            };
-            // While the power is off: nothing that the old mount has in memory may reach the device later.
-            if let Err(error) = mounts::try_unmount(&mount.mount_point, UNMOUNT_LIMIT) {
-                let error = mounts::explain(&mount.mount_point, error);
-                // With others unmounted already, it is as good to go on as to stop.
-                if unmounted.is_empty() {
-                    return Err(error);
-                }
-                busy = Some(error);
-                continue;
-            }
-            mounts::wait_until_free(&mount.source, UNMOUNT_LIMIT).map_err(|error| {
-                AttachError::io("mount anew what another mount namespace still has:", &mount.source, error)
-            })?;
-            mounts::drop_device_cache(&mount.source)
-                .map_err(|error| AttachError::io("drop the cache of", &mount.source, error))?;
-            unmounted.push((filesystem, mount));
-        }
-        self.ask(&Command::PowerOn)?;
-        if let Some(directory) = self.own_directories().first() {
+        let turn = restart::Turn::take(&self.session)?;
+        let mut remounts = restart::pending(&self.session)?;
+        let devices = exported::devices_of(&self.session);
+        if let Some(gone) = remounts.iter().find(|remount| !devices.contains(&remount.device)) {
             return Err(AttachError::failed(format!(
-                "the power is back, but {} answers with errors until it is attached again, as after a crash: \
-                 end its mount, and begin it again with the same --keep",
-                directory.mount_point.display()
+                "{}, which was mounted on {}, is not there any more: end the storage, and mount it again with the same --keep",
+                gone.device.display(),
+                gone.mount_point.display()
             )));
         }
-        for (filesystem, mount) in unmounted.into_iter().rev() {
-            filesystem.mount(&mount.source, &mount.mount_point)?;
+        let table = mounts::all();
+        // What was mounted by hand since then needs nobody.
+        remounts.retain(|remount| table.iter().all(|mount| mount.source != remount.device));
+        if let Some((remount, other)) = remounts.iter().find_map(|remount| {
+            Some((remount, table.iter().rfind(|m| m.mount_point == remount.mount_point)?))
+        }) {
+            return Err(AttachError::InUse(format!(
+                "{} is to be mounted on {}, where {} is mounted now: unmount that first",
+                remount.device.display(),
+                remount.mount_point.display(),
+                other.source.display()
+            )));
         }
-        // What that one still has in memory may reach its device after all: its owner must know.
-        busy.map_or(Ok(()), Err)
+        if is_dark {
+            self.ask(&Command::CheckPowerOn)?;
+            let mounted = restart::plan(&table, &devices)?;
+            restart::check_free(&mounted)?;
+            self.switch_on_without(&turn, &mounted, &mut remounts)?;
+            if let Some(directory) = self.own_directories().first() {
+                return Err(AttachError::failed(format!(
+                    "the power is back, but {} answers with errors until it is attached again, as after a crash: \
+                     end its mount, and begin it again with the same --keep",
+                    directory.mount_point.display()
+                )));
+            }
+        }
+        self.mount_again(&turn, remounts)
+    }
+
+    /// Unmounts what is mounted and switches on. What is unmounted by then is added to `remounts`.
+    fn switch_on_without(
+        &self,
+        turn: &restart::Turn,
+        mounted: &[restart::Remount],
+        remounts: &mut Vec<restart::Remount>,
+    ) -> Result<(), AttachError> {
+        // Whatever ends this process from now on, the next call mounts them all.
+        turn.note(&[remounts.as_slice(), mounted].concat())?;
+        let switched_on = mounted
+            .iter()
+            .rev()
+            .try_for_each(|remount| {
+                // While the power is off: nothing that the old mount has in memory may reach the device later.
+                mounts::try_unmount(&remount.mount_point, UNMOUNT_LIMIT)
+                    .map_err(|error| mounts::explain(&remount.mount_point, error))?;
+                remounts.push(remount.clone());
+                Ok(())
+            })
+            .and_then(|()| remounts.iter().try_for_each(|remount| forget_content(&remount.device)))
+            .and_then(|()| self.switch_on());
+        switched_on.map_err(|error| {
+            // At worst it names one that is mounted, which the next call finds out.
+            let _ = turn.note(remounts);
+            restart::unfinished(&error, remounts)
+        })
+    }
+
+    /// With power, in the order in which they were mounted.
+    fn mount_again(
+        &self,
+        turn: &restart::Turn,
+        mut remounts: Vec<restart::Remount>,
+    ) -> Result<(), AttachError> {
+        remounts.reverse();
+        let mut first_error = None;
+        // One that fails keeps none of the others away.
+        remounts.retain(|remount| match remount.mount() {
+            Ok(()) => false,
+            Err(error) => {
+                first_error.get_or_insert(error);
+                true
+            }
+        });
+        turn.note(&remounts)?;
+        match first_error {
+            None => Ok(()),
+            Some(error) => Err(restart::unfinished(&error, &remounts)),
+        }
     }
 
     /// Has answers go out this much later, by this machine's clock: for tests of what counts as late. No study asks for it.
@@ -263,6 +354,13 @@ impl Served {
             reply => Ok(reply),
         }
     }
+}
+
+/// Waits until nobody has a device, and drops what the kernel keeps of it in memory.
+fn forget_content(device: &Path) -> Result<(), AttachError> {
+    mounts::wait_until_free(device, UNMOUNT_LIMIT)
+        .map_err(|error| AttachError::io("mount anew what somebody still has:", device, error))?;
+    mounts::drop_device_cache(device).map_err(|error| AttachError::io("drop the cache of", device, error))
 }
 
 fn unexpected(reply: &Reply) -> AttachError {

@@ -19,7 +19,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use underlay_storage::device::BlockDevice;
+use underlay_storage::device::{BlockDevice, Geometry};
 
 use crate::attachments::loop_device::{self, QueueSettings};
 use crate::machine::error::AttachError;
@@ -94,14 +94,14 @@ impl Serving {
     }
 
     fn add(&mut self, export: &Path, volume: Arc<dyn BlockDevice>, is_rotational: bool) -> io::Result<u32> {
-        let capacity_bytes = volume.geometry().capacity_bytes;
+        let Geometry { capacity_bytes, block_bytes, .. } = volume.geometry();
         let number = self.control.add(Info {
             number: ANY_NUMBER,
             queue_depth: SLOTS as u16,
             largest_request_bytes: MAX_REQUEST_BYTES,
             tag: tag(export),
         })?;
-        let parameters = protocol::parameters(capacity_bytes, MAX_REQUEST_BYTES, is_rotational);
+        let parameters = protocol::parameters(capacity_bytes, block_bytes, MAX_REQUEST_BYTES, is_rotational);
         self.control.set_parameters(number, parameters)?;
         let device = open_when_there(&PathBuf::from(format!("/dev/ublkc{number}")))?;
         let (sender, started) = mpsc::channel();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use underlay_files::fleeting;
+use underlay_record::DisturbedBy;
 use underlay_storage::stack::Pace;
 
 use crate::attachments::directory::is_mounted_as;
@@ -53,7 +54,7 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
     let mut limited = BTreeSet::new();
     let mut held = Vec::new();
     for (path, journal) in registry.journals() {
-        if journal.owner.is_alive() {
+        if journal.is_alive() {
             cleaned.in_use += journal.resources.len();
             let Journal { owner, resources, .. } = &journal;
             limited.extend(resources.iter().filter_map(|(_, resource)| match resource {
@@ -63,9 +64,10 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
                 _ => None,
             }));
             report(&format!(
-                "left alone: {} (process {}) is still running and uses {} things",
+                "left alone: {} (process {}{}) is still running and uses {} things",
                 owner.command,
                 owner.process.pid,
+                if owner.is_of_this_namespace() { "" } else { " of another PID namespace" },
                 resources.len()
             ));
             held.extend(journal.resources.into_iter().map(|(_, resource)| resource));
@@ -83,8 +85,15 @@ pub fn clean(registry: &Registry, report: &mut dyn FnMut(&str)) -> Result<Cleane
         });
         let daemons = configs.collect();
         let limited = limited.clone();
-        let mut cleaner =
-            Cleaner { registry, report: &mut *report, daemons, limited, removed: 0, problems: Vec::new() };
+        let mut cleaner = Cleaner {
+            registry,
+            report: &mut *report,
+            daemons,
+            limited,
+            sees_processes: journal.owner.is_of_this_namespace(),
+            removed: 0,
+            problems: Vec::new(),
+        };
         cleaner.undo(&journal);
         cleaned.removed += cleaner.removed;
         if cleaner.problems.is_empty() {
@@ -114,6 +123,8 @@ struct Cleaner<'a> {
     daemons: Vec<PathBuf>,
     /// Devices that living processes have set up: their limits of dirty pages, their read-ahead.
     limited: BTreeSet<String>,
+    /// Whether the owner's process numbers mean the same here.
+    sees_processes: bool,
     removed: usize,
     problems: Vec<String>,
 }
@@ -147,6 +158,14 @@ impl Cleaner<'_> {
             }
         }
         resources.iter().for_each(|resource| self.remove_path(resource));
+        resources.iter().for_each(|resource| self.name_elsewhere(resource));
+    }
+
+    /// Only its owner has the keys, so it is said where it is, once.
+    fn name_elsewhere(&mut self, resource: &Resource) {
+        if let Resource::ElsewhereContent { place } = resource {
+            (self.report)(&format!("left elsewhere, delete it there: {place}"));
+        }
     }
 
     fn done(&mut self, what: String) {
@@ -162,7 +181,7 @@ impl Cleaner<'_> {
                     self.done(format!("ended {ended} processes of {}", directory.display()));
                 }
             }
-            Resource::Process { process, what } if process.is_alive() => {
+            Resource::Process { process, what } if self.sees_processes && process.is_alive() => {
                 match process.end(Duration::from_secs(3)) {
                     true => self.done(format!("ended {what} (process {})", process.pid)),
                     false => self.problems.push(format!("{what} (process {}) does not end", process.pid)),
@@ -270,9 +289,12 @@ impl Cleaner<'_> {
     }
 
     fn disconnect(&mut self, resource: &Resource) {
-        let Resource::NvmeController { subsystem_nqn, host_nqn } = resource else { return };
-        let controller =
-            nvme_kernel::Controller { subsystem_nqn: subsystem_nqn.clone(), host_nqn: host_nqn.clone() };
+        let Resource::NvmeController { subsystem_nqn, host_nqn, instance } = resource else { return };
+        let controller = nvme_kernel::Controller {
+            subsystem_nqn: subsystem_nqn.clone(),
+            host_nqn: host_nqn.clone(),
+            instance: *instance,
+        };
         // Under a file system it stays: what is written there would be lost.
         if let Some(mount) = mounted_from(&controller.devices()) {
             let (place, device) = (mount.mount_point.display(), mount.source.display());
@@ -432,7 +454,7 @@ fn fast_forward(resource: &Resource) {
         // A device that a fault makes slow would not be hurried before it is through with what it has. A daemon that
         // doesn't answer is dealt with when it is ended.
         let _ = connection
-            .ask(&Command::ClearFaults { device: None })
+            .ask(&Command::ClearFaults { device: None, by: DisturbedBy::default() })
             .and_then(|_| connection.ask(&Command::SetPace { pace: Pace::Immediate }));
     }
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use underlay_sync::Mutex;
 
-use underlay_files::{Access, Folder, plain_file};
+use underlay_files::{Access, Folder, fleeting, plain_file};
 
 use crate::machine::error::AttachError;
 use crate::machine::processes;
@@ -213,7 +213,7 @@ impl Registry {
 
     /// What processes that are gone have left, oldest journal first.
     pub fn leftovers(&self) -> Vec<Leftover> {
-        let dead = self.journals().into_iter().filter(|(_, journal)| !journal.owner.is_alive());
+        let dead = self.journals().into_iter().filter(|(_, journal)| !journal.is_alive());
         dead.flat_map(|(_, Journal { owner, resources, .. })| {
             resources.into_iter().map(move |(_, resource)| Leftover { owner: owner.clone(), resource })
         })
@@ -222,12 +222,24 @@ impl Registry {
 
     /// What processes that still run have made, oldest journal first.
     pub(crate) fn living(&self) -> Vec<(Owner, Resource)> {
-        let living = self.journals().into_iter().filter(|(_, journal)| journal.owner.is_alive());
+        let living = self.journals().into_iter().filter(|(_, journal)| journal.is_alive());
         living
             .flat_map(|(_, Journal { owner, resources, .. })| {
                 resources.into_iter().map(move |(_, resource)| (owner.clone(), resource))
             })
             .collect()
+    }
+
+    /// Whether this user's processes, living or gone, have mounted what is mounted there.
+    pub fn has_mounted(&self, place: &Path) -> bool {
+        let is_there = |resource: &Resource| match resource {
+            Resource::Mount { mount_point, .. }
+            | Resource::Directory { mount_point, .. }
+            | Resource::FuseMount { mount_point, .. } => mount_point == place,
+            _ => false,
+        };
+        self.living().iter().any(|(_, resource)| is_there(resource))
+            || self.leftovers().iter().any(|left| is_there(&left.resource))
     }
 
     /// The sockets on which living processes take commands for the nodes of a system, oldest first.
@@ -302,6 +314,9 @@ fn is_closed(directory: &Path) -> bool {
 
 fn start_journal(path: &Path) -> std::io::Result<File> {
     let mut file = plain_file::for_writing().append(true).open(path)?;
+    // For as long as it is open, which is as long as anything is outstanding. It is how others see that this process runs where they can't
+    // see the process; where there are no locks they leave it alone.
+    let _ = file.lock();
     append(&mut file, &journal::Line::Owner(Owner::current()))?;
     Ok(file)
 }
@@ -318,7 +333,12 @@ fn append(file: &mut File, line: &journal::Line) -> std::io::Result<()> {
 impl Owner {
     fn current() -> Owner {
         let process = ProcessId::current();
-        Owner { process, boot_id: processes::boot_id(), command: processes::command_name(process.pid) }
+        Owner {
+            process,
+            boot_id: processes::boot_id(),
+            pid_namespace: fleeting::pid_namespace(),
+            command: processes::command_name(process.pid),
+        }
     }
 }
 

@@ -168,3 +168,29 @@ fn a_server_that_is_not_there_is_named() {
     assert!(said.contains("UNDERLAY_TEST_NO_SUCH_SECRET"), "{said}");
     fixture.assert_nothing_left();
 }
+
+/// It was blank when it was chosen, and another host has made a file system on it since.
+#[test]
+fn a_volume_that_is_not_blank_any_more_is_not_formatted() {
+    let Some(attachment) = fuse_loops().pop() else { return };
+    let fixture = Fixture::new();
+    let server = Server::start(&[("data", 64 * MIB, BackingSpec::Memory)]);
+    let mut volume = server.volume("data", 1);
+    let mark_blank = |volume: &mut VolumeSpec, must_be_blank: bool| {
+        let Node::Remote(remote) = &mut volume.root else { panic!("it is remote") };
+        remote.must_be_blank = must_be_blank;
+    };
+    mark_blank(&mut volume, true);
+    let wanted = |volume: &VolumeSpec| spec(of(vec![volume.clone()]), Filesystem::Ext4, fixture.path("mnt"));
+    let mut attached = attachment.attach(&wanted(&volume), &fixture.registry).unwrap();
+    fs::write(attached.paths()[0].join("precious"), "x").unwrap();
+    attached.detach().unwrap();
+    let refused = attachment.attach(&wanted(&volume), &fixture.registry).unwrap_err().to_string();
+    assert!(refused.contains("now holds") && refused.contains("Nothing has changed"), "{refused}");
+    mark_blank(&mut volume, false);
+    let kept = underlay_attach::AttachSpec { format: false, ..wanted(&volume) };
+    let mut attached = attachment.attach(&kept, &fixture.registry).unwrap();
+    assert_eq!(fs::read_to_string(attached.paths()[0].join("precious")).unwrap(), "x");
+    attached.detach().unwrap();
+    fixture.assert_nothing_left();
+}

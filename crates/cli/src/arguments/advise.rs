@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use underlay_config::units;
 
 #[derive(Debug, Args)]
 pub(crate) struct AdviseArguments {
@@ -27,9 +28,9 @@ pub(crate) struct AboutArguments {
     #[arg(long, value_name = "RUN", required = true, num_args = 1..)]
     pub from: Vec<PathBuf>,
     /// Operations per second
-    #[arg(long, value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::parse_rate)]
     pub rate: f64,
-    /// The data set, as in \"2 TB\" [default: the first that was measured]
+    /// The data set, as in "2 TB" [default: the first that was measured]
     #[arg(long, value_name = "SIZE")]
     pub data: Option<String>,
     /// The system, where several were measured [default: the first]
@@ -47,10 +48,10 @@ pub(crate) struct AboutArguments {
 }
 
 const STORAGE_HELP: &str = "\
-Every medium of the catalogue, as few devices of it as keep to the bound, every published layout, and a fast
-device in front of slower ones or beside them, each predicted in virtual time with what an operation of the
-measured system asks for. Prices are those of the catalogue, which `underlay media show` dates; those of cloud
-volumes are for three years.
+It considers every medium of the catalogue (as few devices as keep to the bound), every published layout, and a fast \
+device in front of slower ones or beside them. Each is predicted in virtual time with what an operation of the \
+measured system asks for. Prices are those of the catalogue, which `underlay media show` dates; cloud \
+volumes are priced as three years' rent.
 
 Example:
     underlay advise storage --from runs/quickstart-2026-11-25T0201 --rate 20000 --p99 10ms --data 600GB -o verify.toml";
@@ -81,9 +82,9 @@ pub(crate) struct AdviseStorageArguments {
 }
 
 const MEMORY_HELP: &str = "\
-The share of operations that memory answers follows from the law of the requests (uniform, zipfian, latest) and
-from what was measured. The five-minute rule says when a block is better kept in memory than read from a device,
-at the catalogue's prices; that of memory moves fast, so give the one that you have.
+The share of operations that memory answers follows from the distribution of requests (uniform, zipfian, latest) and \
+from what was measured. The five-minute rule says when a block is better kept in memory than read from a device, \
+at the catalogue's prices. The price of memory moves fast, so give your own.
 
 Example:
     underlay advise memory --from runs/quickstart-2026-11-25T0201 --rate 20000 --usd-per-gib 4";
@@ -94,7 +95,7 @@ pub(crate) struct AdviseMemoryArguments {
     #[command(flatten)]
     pub about: AboutArguments,
     /// What a GiB of memory costs, in US dollars [default: the catalogue's price]
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = units::parse_dollars)]
     pub usd_per_gib: Option<f64>,
     /// The storage below, by its name in the run's study [default: its baseline]
     #[arg(long, value_name = "NAME")]
@@ -102,8 +103,8 @@ pub(crate) struct AdviseMemoryArguments {
 }
 
 const SPLIT_HELP: &str = "\
-HDFS and MapReduce fill their directories in turn, whatever lies below: with one directory per device,
-a fast one gets no more than a slow one. Split into directories in proportion to bandwidth, each
+HDFS and MapReduce fill their directories in turn, whatever lies below: with one directory per device, \
+a fast one gets no more than a slow one. Split into directories in proportion to bandwidth, each \
 device gets what it can take.
 
 Example:

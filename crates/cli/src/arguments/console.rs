@@ -24,6 +24,9 @@ pub(crate) struct ConsoleArguments {
     /// Serve a run of this process, its parent, and end with it
     #[arg(long, hide = true)]
     pub with: Option<u32>,
+    /// Open on this run, which may not have begun yet
+    #[arg(long, hide = true)]
+    pub open: Option<String>,
 }
 
 #[derive(Debug, Args)]

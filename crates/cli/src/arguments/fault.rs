@@ -1,6 +1,7 @@
 //! `underlay fault`
 
 use clap::{Args, Subcommand, ValueEnum};
+use underlay_config::units;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -39,7 +40,7 @@ pub(crate) enum FaultAction {
     /// Reads silently return data with a wrong bit
     Corrupt {
         /// The fraction of reads affected: 0.01 is one in a hundred, 1 is all
-        #[arg(long)]
+        #[arg(long, value_parser = units::parse_share)]
         rate: f64,
         /// Only bits of these bytes of the device: 0..1GiB
         #[arg(long, value_name = "FROM..TO")]
@@ -63,7 +64,7 @@ pub(crate) enum FaultAction {
     /// Everything takes longer
     Slow {
         /// How many times longer
-        #[arg(long)]
+        #[arg(long, value_parser = units::parse_factor)]
         factor: f64,
         #[command(flatten)]
         time: FaultTime,
@@ -105,7 +106,7 @@ pub(crate) enum FaultAction {
 #[derive(Debug, Args)]
 pub(crate) struct WhichRequests {
     /// The fraction of requests affected: 0.01 is one in a hundred, 1 is all
-    #[arg(long)]
+    #[arg(long, value_parser = units::parse_share)]
     pub rate: f64,
     /// Only these; may be given several times [default: all]
     #[arg(long, value_name = "OPERATION")]

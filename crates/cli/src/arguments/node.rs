@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 const AFTER_HELP: &str = "\
-The system is that of a cell that `underlay run` measures now, or that `underlay ycsb` runs. Of several runs, name one by
+The system is that of the cell that `underlay run` or `underlay ycsb` measures now. If several run, name one by \
 its process (--process).
 
 Examples:

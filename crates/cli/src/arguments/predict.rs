@@ -7,9 +7,9 @@ use clap::Args;
 use super::SelectionArguments;
 
 const PREDICT_HELP: &str = "\
-Every cell is answered in virtual time: what an operation asks for comes from measured cells of the same system
-and mix, and the models of the study's own devices answer it. Each figure has the interval that it is in with a
-probability of 95 %. What lies outside of what was measured is refused, with the reason (exit code 1).
+Every cell is answered in virtual time: what an operation asks for comes from measured cells of the same system \
+and mix, and the models of the study's own devices answer it. Each figure comes with its 95 % interval. \
+A question outside of what was measured is refused, with the reason (exit code 1). \
 `docs/prediction.md` says how it works and how wrong it is.
 
 Example:
@@ -39,9 +39,9 @@ pub(crate) struct PredictArguments {
 }
 
 const EXPLAIN_HELP: &str = "\
-Each measured cell is simulated with the demands that were measured in it. What the simulation does not account
-for (locks, batching, anything that is neither a device nor a CPU) is called unexplained; where it is negative, the
-simulation has the operation wait longer than it did.
+Each measured cell is simulated with the demands that were measured in it. What the simulation does not account \
+for (locks, batching, anything that is neither a device nor a CPU) is called unexplained. Where it is negative, \
+operations wait longer in the simulation than they did.
 
 Example:
     underlay explain runs/quickstart-2026-11-25T0201 --only mix=a";

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use underlay_config::units;
 
 const MEASURE_HELP: &str = "\
 Examples:
@@ -22,7 +23,7 @@ pub(crate) struct MeasureArguments {
     #[arg(long)]
     pub name: Option<String>,
     /// What one such device costs, in dollars
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = units::parse_dollars)]
     pub price: Option<f64>,
     /// Size of the test file, or of the part of a device to probe [default: 4 GiB at most, or all of it]
     #[arg(long, value_name = "SIZE")]
@@ -47,7 +48,7 @@ pub(crate) struct VerifyArguments {
     #[arg(value_name = "MEDIUM")]
     pub medium: String,
     /// Slow motion [default: as slow as this machine needs to keep up]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = units::parse_factor)]
     pub time: Option<f64>,
     /// In virtual time only: the model against its published figures, without a device
     #[arg(long = "virtual", conflicts_with = "time")]
@@ -66,6 +67,6 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "SIZE", default_value = "2 GiB")]
     pub size: String,
     /// Slow motion [default: as slow as this machine needs to keep up]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = units::parse_factor)]
     pub time: Option<f64>,
 }

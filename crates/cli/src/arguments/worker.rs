@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use underlay_config::units;
 use underlay_systems::may_connect::Place;
 
 use super::LogLevel;
@@ -22,7 +23,7 @@ pub(crate) struct WorkerArguments {
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
     pub may_connect: Vec<Place>,
     /// Exit after this long without a coordinator
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = units::parse_seconds)]
     pub end_when_idle: Option<f64>,
     /// What is logged on standard error: this level and above
     #[arg(long, value_name = "LEVEL", default_value = "info")]

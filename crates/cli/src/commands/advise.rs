@@ -1,7 +1,7 @@
 //! `underlay advise`
 
 mod about;
-mod memory;
+pub(super) mod memory;
 mod picture;
 pub(super) mod storage;
 mod verify;

@@ -22,7 +22,7 @@ use crate::arguments::{ConsoleArguments, ServedAt};
 use crate::exit_codes::Failure;
 use crate::{output, signals};
 
-pub(crate) use beside::Beside;
+pub(crate) use beside::{Beside, Stay};
 use host::ThisHost;
 
 const PORT: u16 = 7100;
@@ -32,13 +32,21 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let host = Arc::new(ThisHost::new(Registry::open()?)?);
-    let runs = place_of(&arguments.runs)?;
+    let Place { runs, named } = place_of(&arguments.runs)?;
+    let opens_on = arguments.open.clone().or(named);
+    if !runs.is_dir() && arguments.with.is_none() {
+        output::say(format_args!(
+            "note: there is no directory {} yet; its runs are shown as soon as there are some",
+            runs.display()
+        ));
+    }
     let token = token_of(&arguments.at)?;
     let tls = certificates(&arguments.at).map(|certificates| certificates.for_listening()).transpose()?;
     let listen = |listen: SocketAddr| {
         let options = Options {
             listen,
             runs: runs.clone(),
+            opens_on: opens_on.clone(),
             studies: arguments.studies.clone(),
             names: Names::new(arguments.at.name.iter().cloned()),
             token: token.clone(),
@@ -81,8 +89,15 @@ pub(crate) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The directory whose runs are shown: of a run that was named, the one above.
-fn place_of(named: &Path) -> Result<PathBuf, Failure> {
+struct Place {
+    /// The directory whose runs are shown.
+    runs: PathBuf,
+    /// The run that was named.
+    named: Option<String>,
+}
+
+/// Of a run that was named, its runs are those of the directory above.
+fn place_of(named: &Path) -> Result<Place, Failure> {
     let absolute = std::path::absolute(named)
         .map_err(|error| Failure::Mistake(format!("cannot find {}: {error}", named.display())))?;
     let directory = super::which_run::run_directory(&absolute);
@@ -90,8 +105,11 @@ fn place_of(named: &Path) -> Result<PathBuf, Failure> {
         return Err(Failure::Mistake(format!("{} is no directory of runs", named.display())));
     }
     match (directory.join("run.json").is_file(), directory.parent()) {
-        (true, Some(above)) => Ok(above.to_owned()),
-        _ => Ok(directory),
+        (true, Some(above)) => {
+            let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
+            Ok(Place { runs: above.to_owned(), named: name })
+        }
+        _ => Ok(Place { runs: directory, named: None }),
     }
 }
 

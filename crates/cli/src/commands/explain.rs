@@ -16,7 +16,7 @@ use crate::output;
 
 pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     let directory = arguments.run.clone().map_or_else(newest_run, Ok)?;
-    let sources = predicting::sources(std::slice::from_ref(&directory))?;
+    let sources = predicting::read(std::slice::from_ref(&directory))?;
     let study = &sources.runs[0].study;
     let limit = Limit { only: arguments.only.clone(), repetitions: None };
     let selection = Selection::of(study, &limit).map_err(Failure::Mistake)?;
@@ -32,7 +32,7 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Result<ExitCode, Failure>
         for explanation in &answers.cells {
             output::print(&text(explanation));
         }
-        for NotExplained { cell, why } in &answers.refused {
+        for NotExplained { cell, why, .. } in &answers.refused {
             output::say(format_args!("note: {cell} is not explained: {why}"));
         }
     }
@@ -65,6 +65,20 @@ fn text(explanation: &Explanation) -> String {
     align(&mut table);
     text += &output::table(&table);
     text += "\n";
+    let accounts = [("mean", &explanation.mean), ("p50", &explanation.p50), ("p99", &explanation.p99)];
+    let overruns: Vec<String> = accounts
+        .iter()
+        .filter(|(_, account)| account.has_parts())
+        .filter_map(|(name, account)| Some(format!("{:.2} times for the {name}", account.overrun()?)))
+        .collect();
+    if !overruns.is_empty() {
+        let line = format!(
+            "the simulation has operations take longer than they did ({}), and shares are of the simulated time",
+            overruns.join(", ")
+        );
+        text += &output::beside("  ", 2, &line);
+        text += "\n";
+    }
     let answered: Vec<&WhatIf> = explanation.what_if.iter().filter(|one| one.refused.is_none()).collect();
     if !answered.is_empty() {
         let mut table = Table::new();
@@ -99,7 +113,7 @@ fn refused(all: &[WhatIf]) -> String {
 
 fn row(name: &str, account: &Account, with_network: bool, with_clients: bool) -> Vec<String> {
     let share = |us: f64| match account.has_parts() {
-        true => quantity::percent(us / account.measured_us.max(1e-9)),
+        true => quantity::percent(account.share(us)),
         false => quantity::ABSENT.to_owned(),
     };
     let shares = &account.shares;

@@ -11,17 +11,22 @@ use underlay_storage::faults::{DeviceFaults, Extent, Fault, PowerCut};
 use underlay_storage::medium::Operation;
 
 use crate::arguments::{FaultAction, FaultArguments, FaultOperation, FaultTime, WhichRequests};
-use crate::exit_codes::Failure;
+use crate::exit_codes::{FAILED, Failure};
 use crate::output;
 
 pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
     let act = Act::of(&arguments.action)?;
-    let found = find_all(&Registry::open()?);
+    let registry = Registry::open()?;
+    let found = find_all(&registry);
+    found.silent.iter().for_each(|silent| output::say(silent));
     let act = match (act, &arguments.target) {
-        (Act::List { json }, None) => return Ok(list(&found, json)),
+        (Act::List { json }, None) => {
+            let code = list(&found.storages, json, found.silent.is_empty());
+            return Ok(if found.silent.is_empty() { code } else { ExitCode::from(FAILED) });
+        }
         (Act::List { json }, Some(target)) => {
-            let target = resolve(target, &found)?;
-            return Ok(list(std::slice::from_ref(target.storage), json));
+            let target = resolve(target, &found, &registry)?;
+            return Ok(list(std::slice::from_ref(target.storage), json, true));
         }
         (act, Some(_)) => act,
         (_, None) => {
@@ -31,7 +36,7 @@ pub(crate) fn fault(arguments: &FaultArguments) -> Result<ExitCode, Failure> {
             )));
         }
     };
-    let target = resolve(arguments.target.as_deref().unwrap_or_default(), &found)?;
+    let target = resolve(arguments.target.as_deref().unwrap_or_default(), &found, &registry)?;
     carry_out(act, &target)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -119,10 +124,31 @@ struct Storage {
     devices: Vec<DeviceFaults>,
 }
 
-/// What could be reached; a storage that is just being taken away could not.
-fn find_all(registry: &Registry) -> Vec<Storage> {
-    let reached = |served: Served| Some(Storage { devices: served.faults().ok()?, served });
-    Served::all(registry).into_iter().filter_map(reached).collect()
+/// What this user serves.
+struct Found {
+    storages: Vec<Storage>,
+    /// Those that are being served and do not answer, in words.
+    silent: Vec<String>,
+}
+
+/// One that is just being taken away is passed over: it is gone by then.
+fn find_all(registry: &Registry) -> Found {
+    let mut found = Found { storages: Vec::new(), silent: Vec::new() };
+    for served in Served::all(registry) {
+        match served.faults() {
+            Ok(devices) => found.storages.push(Storage { devices, served }),
+            Err(error) if served.is_listening() => {
+                let owner = served.owner();
+                let owner = owner.map(|owner| format!("{} (process {})", owner.command, owner.process.pid));
+                found.silent.push(format!(
+                    "a storage of {} is being served, but does not answer ({error}): it may be busy, try again",
+                    owner.unwrap_or_else(|| "this user".to_owned())
+                ));
+            }
+            Err(_) => {}
+        }
+    }
+    found
 }
 
 /// The devices that a target means: all of a storage, or one.
@@ -131,13 +157,21 @@ struct Target<'a> {
     devices: Vec<&'a DeviceFaults>,
 }
 
-fn resolve<'a>(target: &str, found: &'a [Storage]) -> Result<Target<'a>, Failure> {
-    if let Ok(path) = Path::new(target).canonicalize()
-        && let Some(storage) = found.iter().find(|storage| storage.served.directories().contains(&path))
-    {
-        return Ok(Target { storage, devices: storage.devices.iter().collect() });
+fn resolve<'a>(target: &str, found: &'a Found, registry: &Registry) -> Result<Target<'a>, Failure> {
+    let storages = &found.storages;
+    if let Ok(path) = Path::new(target).canonicalize() {
+        if let Some(storage) = storages.iter().find(|storage| storage.served.directories().contains(&path)) {
+            return Ok(Target { storage, devices: storage.devices.iter().collect() });
+        }
+        if Served::is_elsewhere(registry, &path) {
+            return Err(Failure::Mistake(format!(
+                "{} is a volume of a server, which the kernel's own NVMe/TCP initiator has: its devices are not on this host. \
+                 Put faults on the devices of the pool, in the console of the host that serves it",
+                path.display()
+            )));
+        }
     }
-    let mut named = found.iter().flat_map(|storage| {
+    let mut named = storages.iter().flat_map(|storage| {
         storage.devices.iter().filter(|device| device.device == target).map(move |device| (storage, device))
     });
     match (named.next(), named.next()) {
@@ -173,15 +207,19 @@ fn nothing() -> String {
 }
 
 /// The end of a message that says what could have been meant.
-fn known(found: &[Storage]) -> String {
-    if found.is_empty() {
+fn known(found: &Found) -> String {
+    let silent: String = found.silent.iter().map(|silent| format!("\n  {silent}")).collect();
+    if found.storages.is_empty() && found.silent.is_empty() {
         return format!("\n  {}: `underlay mount` or `underlay run` does", nothing());
+    }
+    if found.storages.is_empty() {
+        return silent;
     }
     let line = |storage: &Storage| {
         let names: Vec<&str> = storage.devices.iter().map(|device| device.device.as_str()).collect();
         format!("\n  {}: {}", place(storage), names.join(", "))
     };
-    format!("\n  being served now:{}", found.iter().map(line).collect::<String>())
+    format!("\n  being served now:{}{silent}", found.storages.iter().map(line).collect::<String>())
 }
 
 fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
@@ -190,8 +228,15 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
     match act {
         Act::List { .. } => {}
         Act::Inject { fault, for_s } => {
-            for name in &names {
-                served.inject(name, fault.clone(), for_s)?;
+            for (index, name) in names.iter().enumerate() {
+                served.inject(name, fault.clone(), for_s).map_err(|error| match &names[..index] {
+                    [] => Failure::from(error),
+                    some => Failure::Failed(format!(
+                        "{name}: {error}. Already failing as asked: {}. `underlay fault {} clear` ends that",
+                        some.join(", "),
+                        some[0]
+                    )),
+                })?;
             }
             let end = match for_s {
                 Some(for_s) => format!("for {for_s} s"),
@@ -218,12 +263,7 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
         }
         Act::Return => {
             let mut returned: Vec<&str> = Vec::new();
-            if target.devices.iter().any(|device| !device.powered) {
-                served.restore_power()?;
-                // It comes back to all that lost it.
-                let dark = target.storage.devices.iter().filter(|device| !device.powered);
-                returned.extend(dark.map(|device| device.device.as_str()));
-            }
+            // First: file systems are mounted on what is there.
             let vanished = target
                 .devices
                 .iter()
@@ -232,16 +272,33 @@ fn carry_out(act: Act, target: &Target<'_>) -> Result<(), Failure> {
                 served.bring_back(&device.device)?;
                 returned.push(&device.device);
             }
-            if returned.is_empty() {
+            let is_unfinished = served.has_unmounted();
+            if is_unfinished || target.devices.iter().any(|device| !device.powered) {
+                served.restore_power()?;
+                // It comes back to all that lost it.
+                let dark = target.storage.devices.iter().filter(|device| !device.powered);
+                for device in dark {
+                    if !returned.contains(&device.device.as_str()) {
+                        returned.push(&device.device);
+                    }
+                }
+            }
+            if is_unfinished {
+                output::print(&format!("{}: mounted again", place(target.storage)));
+            }
+            if returned.is_empty() && !is_unfinished {
                 return Err(Failure::Mistake(format!("{} has not vanished", names.join(", "))));
             }
-            output::print(&format!("{}: back again", returned.join(", ")));
+            if !returned.is_empty() {
+                output::print(&format!("{}: back again", returned.join(", ")));
+            }
         }
     }
     Ok(())
 }
 
-fn list(found: &[Storage], json: bool) -> ExitCode {
+/// `is_all` where all that is served is in it.
+fn list(found: &[Storage], json: bool, is_all: bool) -> ExitCode {
     if json {
         let entries: Vec<serde_json::Value> = found
             .iter()
@@ -257,7 +314,7 @@ fn list(found: &[Storage], json: bool) -> ExitCode {
         output::print(&serde_json::to_string_pretty(&entries).expect("faults are plain data"));
         return ExitCode::SUCCESS;
     }
-    if found.is_empty() {
+    if found.is_empty() && is_all {
         output::print(&nothing());
     }
     for storage in found {

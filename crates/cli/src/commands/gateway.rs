@@ -9,10 +9,37 @@ use underlay_systems::gateway;
 use underlay_systems::system::SystemError;
 
 use crate::exit_codes::Failure;
+use crate::output;
+
+/// What can be said of it where it isn't installed.
+const HELP: &str = "\
+An S3 gateway: cache, write-back and O(1) rename in front of an S3 store or a directory
+
+Usage: underlay gateway <COMMAND>
+
+Commands:
+  serve   Serve S3 until SIGTERM or Ctrl-C
+  top     Show what a running gateway does, once a second
+  check   Find damage in the local directory of a stopped gateway
+  repair  Put right what `check` found
+  drain   Store everything that is not stored yet
+
+These are commands of the program underlay-gateway (docs/gateway.md).
+";
+
+fn asks_for_help(arguments: &[OsString]) -> bool {
+    arguments.first().is_none_or(|first| ["--help", "-h", "help"].iter().any(|word| first == word))
+}
 
 /// Becomes the gateway; it only returns where that can't be.
 pub(crate) fn gateway(arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    let program = find()?;
+    let program = match find() {
+        Err(missing) if asks_for_help(arguments) => {
+            output::print(HELP);
+            return Err(missing);
+        }
+        found => found?,
+    };
     let error = Command::new(&program).args(arguments).exec();
     Err(Failure::Failed(format!("cannot start {}: {error}", program.display())))
 }

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_attach::{AttachSpec, Attached, Filesystem, Registry, choice};
+use underlay_attach::{AttachError, AttachSpec, Attached, Filesystem, Registry, choice, mounts};
 use underlay_config::units;
 use underlay_record::{Certificate, LatencySummary};
 use underlay_report::quantity;
@@ -19,7 +19,7 @@ use underlay_storage::catalogue::{self, LayoutPreset};
 use underlay_storage::stack::{BackingSpec, DeviceSpec, InitialState, Pace, StackSpec, VolumeSpec};
 use underlay_study::machine::{self, Placement};
 use underlay_study::run::{certificate, storage};
-use underlay_study::spec::{StorageSpec, Study};
+use underlay_study::spec::{MAX_TIME, StorageSpec, Study};
 
 use crate::arguments::{Initial, MountArguments};
 use crate::exit_codes::{Failure, INTERRUPTED};
@@ -52,10 +52,10 @@ struct Wanted {
 pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     super::clean::mention_leftovers();
     if let Some(time) = arguments.time
-        && !(1.0..=1e6).contains(&time)
+        && !(1.0..=MAX_TIME).contains(&time)
     {
         let time = crate::arguments::as_typed(time);
-        return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to 1,000,000")));
+        return Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")));
     }
     if let Some(name) = &arguments.attachment
         && !choice::ATTACHMENTS.iter().any(|way| way.name == name)
@@ -105,10 +105,22 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         Some(name) => choice::choose(Some(name))?,
         None => choice::choose_for(&spec.stack, None)?,
     };
+    // What `--format` is to replace goes in the next step: whatever else is in the way is told before.
+    attachment.probe()?;
+    if spec.format {
+        spec.filesystem.map_or(Ok(()), Filesystem::probe)?;
+    }
+    match &spec.mount_point {
+        Some(mount_point) => mounts::check_empty(mount_point)?,
+        None => {
+            let places = spec.stack.volumes.iter().map(|volume| spec.mount_root.join(&volume.name));
+            places.collect::<Vec<_>>().iter().try_for_each(|place| mounts::check_empty(place))?;
+        }
+    }
     disk.begin(state)?;
     let mut attached = attachment.attach(&spec, &registry);
-    if attached.is_err() && state == State::Unfinished {
-        // There is no whole file system, so nobody has written to it.
+    if let (Err(AttachError::NoFilesystem(_)), State::Unfinished) = (&attached, state) {
+        // There is no whole file system, so nobody has written to it. Whatever else keeps it from being mounted passes.
         spec.format = true;
         attached = attachment.attach(&spec, &registry);
     }
@@ -346,11 +358,21 @@ fn layouts() -> Vec<String> {
 
 fn devices(arguments: &MountArguments, disk: &Disk) -> Result<Vec<DeviceSpec>, Failure> {
     let (medium, count) = medium_and_count(&arguments.medium)?;
-    let capacity_bytes = match size(arguments)? {
+    let asked = size(arguments)?;
+    let refused = |why: String| {
+        Failure::Mistake(format!("--size {}: {why}", arguments.size.as_deref().unwrap_or_default()))
+    };
+    // A volume's rates follow its size. Without one it is the catalogue's own, of which a part is served.
+    let medium = match asked {
+        Some(bytes) => {
+            medium.of_size(bytes).map_err(|why| refused(format!("no such {}: {why}", medium.name)))?
+        }
+        None => medium,
+    };
+    let capacity_bytes = match asked {
         Some(bytes) if bytes > medium.capacity_bytes() => {
-            return Err(Failure::Mistake(format!(
-                "--size {}: {} has {} at most; several make more, as in {}x2",
-                arguments.size.as_deref().unwrap_or_default(),
+            return Err(refused(format!(
+                "{} has {} at most; several make more, as in {}x2",
                 medium.name,
                 units::rounded_bytes(medium.capacity_bytes()),
                 medium.name
@@ -379,8 +401,10 @@ fn wait(attached: &Attached, stop: &AtomicBool) -> Result<(), Failure> {
             Ok(()) => healthy = Instant::now(),
             // After a power cut the filesystem is mounted anew: for a moment it is not there.
             Err(error) => {
-                let serves = attached.served().is_some_and(|served| served.faults().is_ok());
-                if !serves || healthy.elapsed() > REMOUNT_LIMIT {
+                let served = attached.served().filter(|served| served.faults().is_ok());
+                // One whose return stopped half-way is mounted by the next `fault … return`.
+                let waits = healthy.elapsed() <= REMOUNT_LIMIT;
+                if !served.is_some_and(|served| waits || served.has_unmounted()) {
                     return Err(error.into());
                 }
             }

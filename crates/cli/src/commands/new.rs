@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use underlay_report::comparison::system_title;
 use underlay_report::quantity;
 use underlay_study::plan;
-use underlay_study::spec::Study;
+use underlay_study::spec::{Study, SystemSpec};
 
 use super::read_study::study_of_text;
 use crate::arguments::NewArguments;
@@ -90,7 +90,12 @@ pub(super) fn create(file: &Path, text: &str) -> Result<(), Failure> {
 fn say_what_is_next(file: &Path, study: &Study) {
     let cells = plan::expand(study).len();
     let storages: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
-    let systems: Vec<&str> = study.systems.iter().map(|system| system_title(&system.kind)).collect();
+    let title = |system: &SystemSpec| match underlay_systems::find(&system.kind) {
+        // Its own name says more than how it is started.
+        Some(kind) if kind.capabilities().by_command => system.name.clone(),
+        _ => system_title(&system.kind).to_owned(),
+    };
+    let systems: Vec<String> = study.systems.iter().map(title).collect();
     output::print(&format!(
         "wrote {}: {} on {}, {}\n",
         file.display(),

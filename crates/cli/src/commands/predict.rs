@@ -31,7 +31,7 @@ pub(super) struct Answers {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Refused {
+pub(in crate::commands) struct Refused {
     cell: String,
     why: String,
     #[serde(flatten)]
@@ -53,8 +53,17 @@ impl Refused {
     }
 
     /// Measured cells that nothing can be learnt from.
-    fn left_out(sources: &Sources) -> Vec<Refused> {
+    pub(in crate::commands) fn left_out(sources: &Sources) -> Vec<Refused> {
         sources.left_out.iter().map(|(cell, refusal)| Refused::of(cell, refusal)).collect()
+    }
+}
+
+/// Measured cells that nothing can be learnt from, each with its reason.
+pub(in crate::commands) fn print_left_out(left_out: &[Refused]) {
+    if !left_out.is_empty() {
+        let cells = quantity::plural(left_out.len(), "measured cell");
+        output::print(&format!("\n{cells} can't be learnt from:"));
+        print_refused(left_out);
     }
 }
 
@@ -68,7 +77,7 @@ fn print_refused<'a>(refused: impl IntoIterator<Item = &'a Refused>) {
         }
     }
     for (why, cells) in told {
-        output::print(&output::beside("  ", 2, &format!("{}: {why}", quantity::list(&cells, 3))));
+        output::print(&output::beside("  ", 2, &format!("{}: {why}", quantity::list(&cells, usize::MAX))));
     }
 }
 
@@ -79,7 +88,11 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure>
     let form = Form { short: arguments.short, overrides: &arguments.selection.set };
     let study = read_study(study, form)?;
     let selection = Selection::of(&study, &arguments.selection.limit()).map_err(Failure::Mistake)?;
-    let sources = predicting::sources(&arguments.from)?;
+    let sources = predicting::read(&arguments.from)?;
+    // A script gets the reasons cell by cell.
+    if sources.cells.is_empty() && !arguments.json {
+        return Err(sources.nothing_to_learn_from());
+    }
     let calibration = sources.calibration();
     let cells: Vec<Answer> = predicting::questions(&study)
         .into_iter()
@@ -193,11 +206,5 @@ fn print(answers: &Answers, sources: &Sources) {
         output::print(&format!("\n{} refused:", quantity::plural(refused.len(), "cell")));
         print_refused(refused);
     }
-    if !sources.left_out.is_empty() {
-        let (cell, why) = &sources.left_out[0];
-        output::say(format_args!(
-            "note: {} can't be learnt from, for example {cell}: {why}",
-            quantity::plural(sources.left_out.len(), "measured cell")
-        ));
-    }
+    print_left_out(&answers.left_out);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use underlay_predict::attribution;
 use underlay_predict::simulation::Arrivals;
 use underlay_predict::{Calibration, DeviceJob, MeasuredCell, PAST_MEMORY, Point, Refusal};
-use underlay_record::{Cell, Explained, NotExplained, RunRecord};
+use underlay_record::{Cell, Explained, NotExplained, RunRecord, soundness};
 use underlay_report::load::LoadedRun;
 use underlay_study::fio_job::FioJob;
 use underlay_study::modelled;
@@ -38,12 +38,40 @@ impl Sources {
         Calibration::new(self.cells.clone())
     }
 
+    /// Cells that can't be used, those with one reason together.
+    pub(super) fn left_out_in_words(&self) -> Vec<String> {
+        let mut told: Vec<(String, Vec<String>)> = Vec::new();
+        for (cell, why) in &self.left_out {
+            let why = why.to_string();
+            match told.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, cells)) => cells.push(cell.clone()),
+                None => told.push((why, vec![cell.clone()])),
+            }
+        }
+        told.into_iter().map(|(why, cells)| format!("{}: {why}", cells.join(", "))).collect()
+    }
+
+    /// For whoever needs at least one.
+    pub(super) fn nothing_to_learn_from(&self) -> Failure {
+        let reasons: String = self.left_out_in_words().iter().map(|line| format!("\n  {line}")).collect();
+        Failure::Mistake(format!(
+            "there is nothing to learn from: no cell of requests or of fio on modelled storage was measured undisturbed and steady, with a \
+             certificate that holds{reasons}"
+        ))
+    }
+
     /// Where the time of those cells went.
     pub(super) fn explained(&self, is_wanted: impl Fn(&str) -> bool) -> Explained {
         let calibration = self.calibration();
         let mut explained = Explained::default();
-        let refused =
-            |cell: &str, why: &Refusal| NotExplained { cell: cell.to_owned(), why: why.to_string() };
+        let refused = |cell: &str, why: &Refusal| NotExplained {
+            cell: cell.to_owned(),
+            why: why.to_string(),
+            unsound: match why {
+                Refusal::Unsound { unsound } => Some(unsound.clone()),
+                _ => None,
+            },
+        };
         for (cell, why) in self.left_out.iter().filter(|(cell, _)| is_wanted(cell)) {
             explained.refused.push(refused(cell, why));
         }
@@ -71,15 +99,10 @@ pub(super) fn read(directories: &[PathBuf]) -> Result<Sources, Failure> {
 /// The same of runs that must have something to learn from.
 pub(super) fn sources(directories: &[PathBuf]) -> Result<Sources, Failure> {
     let sources = read(directories)?;
-    if sources.cells.is_empty() {
-        let reasons: Vec<String> =
-            sources.left_out.iter().take(3).map(|(cell, why)| format!("  {cell}: {why}")).collect();
-        let reasons = if reasons.is_empty() { String::new() } else { format!("\n{}", reasons.join("\n")) };
-        return Err(Failure::Mistake(format!(
-            "there is nothing to predict from: no cell of requests or of fio was measured on modelled storage{reasons}"
-        )));
+    match sources.cells.is_empty() {
+        true => Err(sources.nothing_to_learn_from()),
+        false => Ok(sources),
     }
-    Ok(sources)
 }
 
 fn source_run(directory: &Path) -> Result<SourceRun, Failure> {
@@ -104,7 +127,7 @@ pub(super) fn explained(loaded: &LoadedRun) -> Explained {
         .into_iter()
         .filter(|entry| match entry.asked {
             CellWork::Requests(_) => true,
-            CellWork::Benchmark(benchmark) => benchmark.is_fio,
+            CellWork::Benchmark(benchmark) => benchmark.fio_job().is_some(),
             CellWork::Job(_) => false,
         })
         .map(|entry| entry.cell.id.clone())
@@ -119,8 +142,12 @@ fn measured_cells(loaded: &LoadedRun, study: &Study, sources: &mut Sources) {
     }
     let mut block_bytes: BTreeMap<&str, Option<f64>> = BTreeMap::new();
     for system in &study.systems {
-        let of_system: Vec<&RunRecord> =
-            loaded.records.iter().filter(|record| record.cell.system == system.name).collect();
+        let of_system: Vec<&RunRecord> = by_cell
+            .values()
+            .filter(|records| records[0].cell.system == system.name)
+            .filter_map(|records| soundness::of_cell(records).ok())
+            .flatten()
+            .collect();
         block_bytes.insert(&system.name, underlay_predict::cell::read_bytes_of(&of_system));
     }
     let mut cells = Vec::new();
@@ -214,7 +241,7 @@ pub(super) fn point(study: &Study, entry: &Entry<'_>) -> Result<Point, Refusal> 
 /// What a job of fio asks for.
 fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, Refusal> {
     let refused = |what: String| Refusal::Work { what };
-    let job = benchmark.plan.job.as_deref().filter(|_| benchmark.is_fio).ok_or_else(|| {
+    let job = benchmark.fio_job().ok_or_else(|| {
         refused("a command: nothing tells how many of its operations are under way at a time".to_owned())
     })?;
     if benchmark.data_bytes == 0 {

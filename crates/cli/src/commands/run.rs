@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use underlay_record::WallRecord;
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_report::quantity;
-use underlay_study::run::{RunOptions, RunOutcome};
+use underlay_study::run::{RunDirectory, RunOptions, RunOutcome};
 use underlay_study::spec::{Form, MAX_TIME, Study};
 
-use super::console::Beside;
+use super::console::{Beside, Stay};
 use super::read_study::{read, read_study};
 use super::which_run::{newest_run, run_directory};
 use crate::arguments::RunArguments;
@@ -19,11 +21,28 @@ use crate::{output, signals};
 const QUICKSTART: &str = "studies/quickstart.toml";
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let stop = signals::stop_flag()?;
+    let signalled = signals::listen()?;
+    let stay = Stay::of(arguments.console_stays.as_deref())?;
+    let mut beside = None;
+    let concluded = run_to_end(arguments, signalled.stop(), &mut beside);
+    let Some(beside) = beside else { return concluded.map(ExitCode::from) };
+    // Before the console's stay, so that whoever reads the terminal knows what happened.
+    let code = concluded.unwrap_or_else(|failure| {
+        failure.say();
+        failure.number()
+    });
+    beside.stay(stay, &signalled, code);
+    Ok(ExitCode::from(code))
+}
+
+/// Runs the study and says what came of it; gives the exit code.
+fn run_to_end(
+    arguments: &RunArguments,
+    stop: &AtomicBool,
+    beside: &mut Option<Beside>,
+) -> Result<u8, Failure> {
     super::clean::mention_leftovers();
     let terminal = Terminal::new(arguments.quiet);
-    // It ends when all is done and said.
-    let beside;
     let outcome = if let Some(run) = &arguments.resume {
         let directory = run.as_deref().map_or_else(newest_run, |run| Ok(run_directory(run)))?;
         let held = underlay_study::run::study_of(&directory)?;
@@ -31,14 +50,14 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             refuse_another_study(study, &held, &directory)?;
         }
         output::say(format_args!("resuming {}", directory.display()));
-        beside = arguments.console.then(|| Beside::start(&directory));
+        *beside = arguments.console.then(|| Beside::start(&directory));
         let options = RunOptions {
             directory,
             work: arguments.work.clone(),
             time: None,
             limit: arguments.selection.limit(),
         };
-        underlay_study::run::resume(&options, &terminal, &stop)
+        underlay_study::run::resume(&options, &terminal, stop)
     } else {
         let file = arguments.study.as_deref().unwrap_or(Path::new(QUICKSTART));
         if arguments.study.is_none() && !file.exists() {
@@ -54,19 +73,20 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             output::say(format_args!("note: {} has no [short] section: all of it is run", file.display()));
         }
         refuse_what_cannot_run(&study)?;
-        let directory = arguments.out.clone().unwrap_or_else(|| fresh_directory(&study.name));
         let time = arguments.time.map(factor_of).transpose()?;
-        beside = arguments.console.then(|| Beside::start(&directory));
+        let held = match &arguments.out {
+            Some(out) => RunDirectory::create(out)?,
+            None => RunDirectory::create_beside_others(&named_by_time(&study.name))?,
+        };
+        let directory = arguments.out.clone().unwrap_or_else(|| below_here(held.path()));
+        *beside = arguments.console.then(|| Beside::start(&directory));
         let options =
             RunOptions { directory, work: arguments.work.clone(), time, limit: arguments.selection.limit() };
-        underlay_study::run::start(&study, &options, &terminal, &stop)
+        underlay_study::run::start_in(held, &study, &options, &terminal, stop)
     };
     // Before anything is printed, an error too: live lines would be drawn over it.
     terminal.finish();
-    let outcome = outcome?;
-    let code = conclude(&outcome);
-    drop(beside);
-    code
+    conclude(&outcome?)
 }
 
 /// Where none of the systems can run, for want of what the user has to supply, there is nothing to measure and no reason to begin.
@@ -93,9 +113,10 @@ fn refuse_another_study(path: &Path, held: &str, run: &Path) -> Result<(), Failu
     )))
 }
 
-fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
+fn conclude(outcome: &RunOutcome) -> Result<u8, Failure> {
     let directory = outcome.directory.display();
-    if outcome.completed + outcome.failed + outcome.unavailable > 0 {
+    let lost = outcome.failed + outcome.unavailable + outcome.skipped;
+    if outcome.completed + outcome.disturbed + lost > 0 {
         let loaded = super::load_run::load(&outcome.directory)?;
         let explained = super::predicting::explained(&loaded);
         super::report::print(&loaded, &explained);
@@ -109,24 +130,48 @@ fn conclude(outcome: &RunOutcome) -> Result<ExitCode, Failure> {
             cells => format!("{cells} cells remain"),
         };
         output::say(format_args!("stopped; {left}: underlay run --resume {directory}"));
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(INTERRUPTED);
     }
     if let Some(wall) = &outcome.wall {
-        output::say(told(wall, outcome.failed + outcome.unavailable == 0));
+        output::say(told(wall, lost == 0));
     }
-    if outcome.failed + outcome.unavailable > 0 {
-        let lost = match (outcome.failed, outcome.unavailable) {
-            (failed, 0) => format!("{} failed", quantity::plural(failed, "cell")),
-            (0, unavailable) => format!("{} cannot run here", quantity::plural(unavailable, "cell")),
-            (failed, unavailable) => {
-                format!("{} failed and {unavailable} cannot run here", quantity::plural(failed, "cell"))
-            }
+    if outcome.disturbed > 0 {
+        let cells = quantity::plural(outcome.disturbed, "cell");
+        let (verb, pronoun) = if outcome.disturbed == 1 { ("was", "it") } else { ("were", "them") };
+        output::say(format_args!(
+            "{cells} {verb} disturbed by hand; `underlay run --resume {directory}` measures {pronoun} again"
+        ));
+    }
+    if lost > 0 {
+        output::say(format_args!(
+            "{}; `underlay run --resume {directory}` tries again",
+            what_is_lost(outcome)
+        ));
+        let nothing_ran = outcome.unavailable == lost && outcome.completed + outcome.disturbed == 0;
+        return Ok(if nothing_ran { MISSING } else { INCOMPLETE });
+    }
+    Ok(if outcome.disturbed > 0 { INCOMPLETE } else { 0 })
+}
+
+/// `2 cells failed, 1 was skipped on command and 3 cannot run here`.
+fn what_is_lost(outcome: &RunOutcome) -> String {
+    let was = if outcome.skipped == 1 { "was" } else { "were" };
+    let parts = [
+        (outcome.failed, "failed".to_owned()),
+        (outcome.skipped, format!("{was} {SKIPPED_ON_COMMAND}")),
+        (outcome.unavailable, "cannot run here".to_owned()),
+    ];
+    let mut told = String::new();
+    let parts: Vec<_> = parts.into_iter().filter(|(count, _)| *count > 0).collect();
+    for (place, (count, what)) in parts.iter().enumerate() {
+        told += &match place {
+            0 => quantity::plural(*count, "cell"),
+            _ if place + 1 == parts.len() => format!(" and {count}"),
+            _ => format!(", {count}"),
         };
-        output::say(format_args!("{lost}; `underlay run --resume {directory}` tries again"));
-        let nothing_ran = outcome.completed + outcome.failed == 0;
-        return Ok(ExitCode::from(if nothing_ran { MISSING } else { INCOMPLETE }));
+        told += &format!(" {what}");
     }
-    Ok(ExitCode::SUCCESS)
+    told
 }
 
 /// An estimate that is further off than this was no help.
@@ -164,7 +209,14 @@ fn factor_of(time: f64) -> Result<f64, Failure> {
     Err(Failure::Mistake(format!("--time is {time}: expected a factor from 1 to {MAX_TIME}")))
 }
 
-fn fresh_directory(name: &str) -> PathBuf {
+/// A path as a user reads and types it: relative to the working directory where it is below that.
+fn below_here(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().ok();
+    let below = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
+    below.unwrap_or(path).to_owned()
+}
+
+fn named_by_time(name: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     PathBuf::from("runs").join(format!("{name}-{now}"))
 }
@@ -174,6 +226,16 @@ mod tests {
     use underlay_record::WallParts;
 
     use super::*;
+
+    #[test]
+    fn what_is_lost_is_counted_once_and_by_its_kind() {
+        let of = |failed, skipped, unavailable| {
+            what_is_lost(&RunOutcome { failed, skipped, unavailable, ..RunOutcome::default() })
+        };
+        assert_eq!(of(0, 1, 0), "1 cell was skipped on command");
+        assert_eq!(of(2, 3, 0), "2 cells failed and 3 were skipped on command");
+        assert_eq!(of(1, 1, 4), "1 cell failed, 1 was skipped on command and 4 cannot run here");
+    }
 
     #[test]
     fn a_run_tells_what_it_took_and_which_part_was_not_expected() {

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
-use underlay_predict::advice;
 use underlay_record::{Explained, RunRecord};
 use underlay_report::export::{AbExport, Export};
 
@@ -30,7 +29,7 @@ pub(crate) fn schema(of: SchemaOf) -> Result<ExitCode, Failure> {
         SchemaOf::HeldOut => printed::<predict::held_out::Answer>(),
         SchemaOf::Explain => printed::<Explained>(),
         SchemaOf::AdviseStorage => printed::<advise::storage::Answer<'_>>(),
-        SchemaOf::AdviseMemory => printed::<advice::memory::Advice>(),
+        SchemaOf::AdviseMemory => printed::<advise::memory::Answer<'_>>(),
     };
     output::print(&serde_json::to_string_pretty(&schema).expect("a schema is plain JSON"));
     Ok(ExitCode::SUCCESS)

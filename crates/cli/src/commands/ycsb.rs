@@ -31,7 +31,7 @@ use underlay_workload::{
 use crate::arguments::{RateArgument, YcsbArguments, YcsbArrivals, YcsbPhase};
 use crate::exit_codes::{Failure, INCOMPLETE, INTERRUPTED};
 use crate::{output, signals};
-use cautions::{Circumstances, asked, caution};
+use cautions::{Circumstances, asked, caution, standstill, unfinished};
 use rates::rate_parts;
 use summary::sum_up;
 
@@ -133,8 +133,13 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
             }
             Err(error) => return Err(ended(error, &session)),
         };
+        let was_killed = say_killed(&session);
         let finished = finish(arguments, session, &stop, place.as_deref());
         let mut printed = Ok(());
+        if let Some(disturbed) = &found.disturbed {
+            output::say(format_args!("note: in a step, {disturbed}: the rate is not the system's alone"));
+        }
+        let is_whole = found.disturbed.is_none() && !was_killed;
         if let Some(measured) = &found.measured {
             printed = results::print(measured, RunFacts::default(), SystemTime::now(), &options);
             let at_that_rate = RunSpec { rate_per_s: found.found.holds_per_s, ..spec.clone() };
@@ -145,7 +150,11 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         printed.and(finished)?;
         let is_sound = found.measured.as_ref().is_none_or(|measured| mismatches(measured) == 0);
         let is_found = found.found.holds_per_s.is_some();
-        return Ok(if is_found && is_sound { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) });
+        return Ok(if is_found && is_sound && is_whole {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(INCOMPLETE)
+        });
     }
 
     let began = OnceLock::new();
@@ -183,6 +192,7 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(ended(error, &session)),
     };
+    let was_killed = say_killed(&session);
     let finished = finish(arguments, session, &stop, place.as_deref());
     let intervals = control.intervals();
     let began = began.get().copied().unwrap_or_else(SystemTime::now);
@@ -212,7 +222,11 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, Failure> {
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    Ok(if measured.errors + mismatches(&measured) > 0 || found_almost_nothing(&measured) {
+    let is_disturbed = was_killed || standstill(&measured).is_some();
+    // A load that lacks records is no base for a run. A run has measured what it was given time for.
+    let lacks_records = arguments.phase == YcsbPhase::Load && unfinished(&measured, &spec).is_some();
+    let is_incomplete = is_disturbed || lacks_records || found_almost_nothing(&measured);
+    Ok(if measured.errors + mismatches(&measured) > 0 || is_incomplete {
         ExitCode::from(INCOMPLETE)
     } else {
         ExitCode::SUCCESS
@@ -273,6 +287,15 @@ fn ended(error: RunError, session: &Session) -> Failure {
             Err(health) => health.into(),
         },
     }
+}
+
+/// Says it where the kernel has killed processes of the system, which may have gone on without them.
+fn say_killed(session: &Session) -> bool {
+    let killed = session.check_oom_kills(0, "while it ran");
+    if let Err(why) = &killed {
+        output::say(format_args!("note: {}", session.explain(why.clone())));
+    }
+    killed.is_err()
 }
 
 /// What a signal cut short, and what became of the data.

@@ -7,6 +7,8 @@ mod crowd;
 mod elsewhere;
 mod pools;
 mod services;
+mod skipped;
+mod stays;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -156,14 +158,20 @@ fn a_run_is_watched_from_start_to_report_with_a_cell_skipped_and_a_disk_slowed_d
     browser.follow(&format!("#{last}"));
     assert!(browser.text().contains("Skip rocksdb/"), "{}", browser.text());
     browser.follow("button.danger");
-    browser.wait_for("document.body.innerText.includes('on command: skip cell')");
+    // At once, in the row of its cell and in the matrix.
+    browser.wait_for("document.querySelector('#event-list').innerText.includes('to be skipped, on command')");
+    browser.wait_for("document.querySelector('.chip.cell-skipped')");
 
     // A disk of the cell that runs is slowed down, and is red. The cell may just end: then that of the next one.
     let is_bad = "document.querySelector('#picture g.thing.bad')";
     let slow_down = |browser: &mut Browser| {
         browser.wait_long_for("document.querySelector('#controls button[value=slow]')", LIMIT);
         browser.follow("#controls button[value=slow]");
-        assert!(browser.text().contains("down 10 times?"), "{}", browser.text());
+        assert!(
+            browser.text().contains("take 10 times as long, until its faults are cleared?"),
+            "{}",
+            browser.text()
+        );
         browser.follow("button.danger");
         if browser.comes_true(is_bad, Duration::from_secs(5)) {
             return true;
@@ -193,7 +201,7 @@ fn a_run_is_watched_from_start_to_report_with_a_cell_skipped_and_a_disk_slowed_d
     keep_pictures(&mut browser, "runs", 700);
     let found = records(&playground.path("runs/one"));
     assert_eq!(found.len(), 4);
-    assert_eq!(found.iter().filter(|record| record.skipped).count(), 1);
+    assert_eq!(found.iter().filter(|record| matches!(record.status, CellStatus::Skipped { .. })).count(), 1);
     let slowed =
         |record: &underlay_record::RunRecord| record.devices.iter().any(|device| !device.faults.is_empty());
     assert!(found.iter().any(slowed), "the fault is on record");
@@ -332,9 +340,11 @@ fn a_run_serves_its_own_console_and_takes_it_along() {
     let playground = Playground::new();
     playground.write("null.toml", support::NULL_STUDY);
     std::fs::create_dir_all(playground.path("disk")).unwrap();
-    let output = playground.output(&["run", "null.toml", "--out", "runs/one", "--console"]);
+    let run = ["run", "null.toml", "--out", "runs/one", "--console", "--console-stays", "0 s"];
+    let output = playground.output(&run);
     let said = support::stderr(&output);
     assert!(output.status.success() && said.contains("console  http://u-"), "{said}");
+    assert!(said.contains("/runs/one?token="), "{said}");
     assert!(playground.left_behind().is_empty(), "{:?}", playground.left_behind());
     // What a run tells of itself stays beside its records.
     assert!(playground.path("runs/one/feed.jsonl").is_file());
@@ -343,4 +353,9 @@ fn a_run_serves_its_own_console_and_takes_it_along() {
     assert!(output.status.code() == Some(2) && support::stderr(&output).contains("ssh -L"), "{output:?}");
     let output = playground.output(&["console", "null.toml"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+    // How long it stays is read before anything is run.
+    let output =
+        playground.output(&["run", "null.toml", "--out", "runs/two", "--console", "--console-stays", "soon"]);
+    assert!(output.status.code() == Some(2) && support::stderr(&output).contains("--console-stays soon"));
+    assert!(!playground.path("runs/two").exists());
 }

@@ -14,6 +14,14 @@
     for (const row of document.querySelectorAll("[data-event]")) row.hidden = hiddenKinds.has(row.dataset.event);
   };
 
+  // Pages tell UTC; the browser's own time is told to whoever points at one.
+  const tellTimes = (place) => {
+    for (const one of place.querySelectorAll("time[datetime]")) {
+      const at = new Date(one.dateTime);
+      if (!isNaN(at)) one.title = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
+    }
+  };
+
   const apply = (pieces) => {
     for (const [id, html] of Object.entries(pieces)) {
       const place = document.getElementById(id);
@@ -24,15 +32,16 @@
       const focusedId = focused && focused.id;
       const marked = [...place.querySelectorAll("input:checked")].map((one) => one.id);
       const open = [...place.querySelectorAll("details")].map((one) => one.open);
-      const inner = place.querySelector(".scroll, .log");
+      const inner = place.matches(".picture") ? place : place.querySelector(".scroll, .log");
       const at = inner && [inner.scrollLeft, inner.scrollTop, inner.scrollTop + inner.clientHeight >= inner.scrollHeight - 4];
       place.innerHTML = html;
+      tellTimes(place);
       for (const one of marked) {
         const box = one && document.getElementById(one);
         if (box) box.checked = true;
       }
       place.querySelectorAll("details").forEach((one, index) => { one.open = Boolean(open[index]); });
-      const now = place.querySelector(".scroll, .log");
+      const now = place.matches(".picture") ? place : place.querySelector(".scroll, .log");
       if (now && at) {
         now.scrollLeft = at[0];
         // A log that was read at its end is followed.
@@ -50,7 +59,11 @@
     say("live", false);
   };
 
-  const lost = () => say("the console does not answer; this is what it showed last", true);
+  // A run that has ended says what there is without its console.
+  const lost = () => {
+    const ended = document.querySelector("[data-lost]");
+    say(ended ? ended.dataset.lost : "the console does not answer; this is what it showed last", !ended);
+  };
   const once = async () => {
     try {
       const answer = await fetch("/pieces?topic=" + encodeURIComponent(topic));
@@ -108,6 +121,8 @@
     note();
   }
 
+  tellTimes(document);
+
   // Keys: / to search, g and a letter to go somewhere, as long as nothing is being typed.
   let went = false;
   addEventListener("keydown", (event) => {
@@ -129,11 +144,33 @@
   const text = document.getElementById("text");
   if (text) {
     const lines = document.getElementById("lines");
+    const result = document.getElementById("check");
     const number = () => {
       const count = text.value.split("\n").length;
-      if (lines.dataset.count === String(count)) return;
-      lines.dataset.count = String(count);
-      lines.textContent = Array.from({ length: count }, (_, index) => index + 1).join("\n");
+      const wrong = [...result.querySelectorAll("li.bad[data-line]")].map((one) => Number(one.dataset.line));
+      const shown = count + ":" + wrong.join();
+      if (lines.dataset.shown === shown) return;
+      lines.dataset.shown = shown;
+      // Plain text between the lines that are marked, of which there are few.
+      const parts = [];
+      let plain = "";
+      for (let line = 1; line <= count; line += 1) {
+        if (wrong.includes(line)) {
+          const mark = document.createElement("b");
+          mark.textContent = line;
+          parts.push(plain, mark);
+          plain = "\n";
+        } else {
+          plain += line + "\n";
+        }
+      }
+      lines.replaceChildren(...parts, plain);
+      lines.scrollTop = text.scrollTop;
+    };
+    // Of a text with mistakes nobody knows; the button stays as it was.
+    const offerShort = () => {
+      const sound = result.querySelector(".sound");
+      if (sound) document.getElementById("start-short").hidden = sound.dataset.short === undefined;
     };
     let timer = 0;
     let latest = 0;
@@ -144,12 +181,15 @@
         const answer = await fetch("/studies/check", { method: "POST", body: new URLSearchParams(form) });
         const html = await answer.text();
         // An answer to what was typed before says nothing any more.
-        if (answer.ok && mine === latest) document.getElementById("check").innerHTML = html;
+        if (!answer.ok || mine !== latest) return;
+        result.innerHTML = html;
+        number();
+        offerShort();
       } catch { /* The next key asks again. */ }
     };
     text.addEventListener("input", () => { number(); clearTimeout(timer); timer = setTimeout(check, 350); });
     text.addEventListener("scroll", () => { lines.scrollTop = text.scrollTop; });
-    document.getElementById("check").addEventListener("click", (event) => {
+    result.addEventListener("click", (event) => {
       const button = event.target.closest("[data-goto]");
       if (!button) return;
       const before = text.value.split("\n").slice(0, Number(button.dataset.goto) - 1).join("\n").length;

@@ -8,8 +8,13 @@ pub(crate) struct Moment {
     /// Seconds since 1970.
     pub at_s: f64,
     pub sample: LiveSample,
+    /// Nothing joins it with the one before: another cell or another phase began, or nothing was known for a while.
+    pub begins: bool,
     bytes: usize,
 }
+
+/// Samples further apart than this have a gap between them: there is one a second.
+pub(crate) const MAX_STEP_S: f64 = 3.0;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -26,7 +31,13 @@ impl History {
     pub(crate) fn add(&mut self, at_s: f64, sample: LiveSample, bytes: usize) {
         // A clock that was set back must not turn lines around.
         let at_s = self.moments.last().map_or(at_s, |last| at_s.max(last.at_s));
-        self.moments.push(Moment { at_s, sample, bytes });
+        let is_joined = self.moments.last().is_some_and(|last| {
+            at_s - last.at_s <= MAX_STEP_S
+                && last.sample.position == sample.position
+                && last.sample.phase == sample.phase
+                && last.sample.preparing == sample.preparing
+        });
+        self.moments.push(Moment { at_s, sample, begins: !is_joined, bytes });
         self.bytes += bytes;
         while self.moments.len() > MAX_MOMENTS || (self.bytes > MAX_BYTES && self.moments.len() > 2) {
             self.thin();
@@ -37,9 +48,14 @@ impl History {
     fn thin(&mut self) {
         let half = (self.moments.len() / 2).max(2);
         let mut index = 0;
-        self.moments.retain(|_| {
+        let mut has_lost_beginning = false;
+        self.moments.retain_mut(|moment| {
             index += 1;
-            index > half || index % 2 == 1
+            let stays = index > half || index % 2 == 1;
+            // What began with a sample that goes begins with the next one.
+            moment.begins |= has_lost_beginning;
+            has_lost_beginning = moment.begins && !stays;
+            stays
         });
         self.bytes = self.moments.iter().map(|moment| moment.bytes).sum();
     }
@@ -63,6 +79,38 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn sample(position: u32, phase: &str) -> LiveSample {
+        LiveSample { position: Some(position), phase: phase.to_owned(), ..LiveSample::default() }
+    }
+
+    #[test]
+    fn cells_phases_and_gaps_begin_anew_also_once_samples_were_thinned() {
+        let mut history = History::default();
+        let taken = [
+            (1.0, sample(0, "filling caches"), true),
+            (2.0, sample(0, "filling caches"), false),
+            (3.0, sample(0, "measuring"), true),
+            (4.0, sample(0, "measuring"), false),
+            (60.0, sample(0, "measuring"), true),
+            (61.0, sample(1, "measuring"), true),
+            (62.0, sample(1, "measuring"), false),
+            (63.0, sample(1, "measuring"), false),
+        ];
+        taken.iter().for_each(|(at_s, sample, _)| history.add(*at_s, sample.clone(), 1));
+        let begins = |history: &History| -> Vec<(f64, bool)> {
+            history.moments().iter().map(|moment| (moment.at_s, moment.begins)).collect()
+        };
+        assert_eq!(begins(&history), taken.map(|(at_s, _, begins)| (at_s, begins)));
+        history.thin();
+        history.thin();
+        let kept = begins(&history);
+        assert!(kept.iter().any(|(at_s, begins)| *at_s >= 60.0 && *begins), "{kept:?}");
+        for pair in kept.windows(2) {
+            let is_gap = pair[1].0 - pair[0].0 > 50.0;
+            assert!(!is_gap || pair[1].1, "{kept:?}");
+        }
+    }
 
     proptest! {
         #[test]

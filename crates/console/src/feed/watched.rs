@@ -1,12 +1,12 @@
 //! A run as its feed tells it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use underlay_record::{
     CellEnd, CellState, DeviceId, FeedEntry, FeedLine, LiveSample, NodeEventRecord, NodeState, PartsRecord,
     StorageRecord, TopologyRecord,
 };
-use underlay_report::node_event_so_far;
+use underlay_report::{node_event_so_far, quantity};
 
 use super::History;
 use super::event::{Event, EventKind};
@@ -27,6 +27,9 @@ pub(crate) struct CellView {
     pub began_s: Option<f64>,
     pub wall_s: Option<f64>,
     pub reason: Option<String>,
+    /// The user has asked for it to be skipped, and it has not ended yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub skip_asked: bool,
 }
 
 /// See the module.
@@ -41,6 +44,8 @@ pub(crate) struct Watched {
     pub began_s: Option<f64>,
     pub doing: String,
     pub running: Option<u32>,
+    /// Cells that are to be skipped.
+    pub skips: BTreeSet<u32>,
     /// When the estimate was made, and how long all that is left takes from there.
     pub remaining: Option<(f64, f64)>,
     /// How it ended, in words; absent while it goes on.
@@ -66,6 +71,8 @@ impl Watched {
                 // The feed has a new file, and nothing else has happened.
                 if self.process != Some(process) || self.ended.is_some() {
                     self.event(at_s, EventKind::Run, format!("started by process {process}"), false);
+                    // What another process was asked for is forgotten with it.
+                    self.skips.clear();
                 }
                 self.process = Some(process);
                 self.began_s.get_or_insert(at_s);
@@ -76,7 +83,11 @@ impl Watched {
                 self.running = None;
                 self.remaining = Some((at_s, remaining_s));
                 if self.rounds == 1 || finished > 0 || !self.cells.is_empty() {
-                    let what = format!("{total} cells, {finished} of them done");
+                    let cells = quantity::plural(total, "cell");
+                    let what = match finished {
+                        0 => cells,
+                        _ => format!("{cells}, {finished} of them done"),
+                    };
                     self.event(at_s, EventKind::Run, what, false);
                 }
                 self.cells.clear();
@@ -130,14 +141,25 @@ impl Watched {
             FeedEntry::Asked { what } => {
                 self.event(at_s, EventKind::Run, format!("on command: {what}"), false);
             }
-            FeedEntry::Ended { completed, failed, unavailable, left, problem } => {
+            FeedEntry::SkipAsked { position } => {
+                if (position as usize) < self.planned && self.skips.insert(position) {
+                    let what = "to be skipped, on command".to_owned();
+                    self.event_of(at_s, EventKind::Cell, Some(position), what, false);
+                }
+            }
+            FeedEntry::Ended { completed, failed, unavailable, skipped, left, problem } => {
                 let what = match problem {
                     Some(problem) => format!("could not go on: {problem}"),
-                    None => format!(
-                        "{completed} done, {failed} failed, {unavailable} cannot run here, {left} left"
-                    ),
+                    None => counted(&[
+                        (completed, "measured"),
+                        (failed, "failed"),
+                        (skipped, "skipped on command"),
+                        (unavailable, "cannot run here"),
+                        (left, "left"),
+                    ]),
                 };
                 self.running = None;
+                self.doing.clear();
                 for cell in self.cells.values_mut().filter(|cell| cell.state == CellState::Running) {
                     cell.state = CellState::Planned;
                 }
@@ -150,17 +172,20 @@ impl Watched {
 
     fn cell_ended(&mut self, at_s: f64, end: CellEnd) {
         let CellEnd { position, state, reason, wall_s, remaining_s } = end;
-        let is_bad = !matches!(state, CellState::Completed);
+        let is_bad = !matches!(state, CellState::Completed | CellState::Skipped);
         let what = match &reason {
+            Some(reason) if state == CellState::Skipped => reason.clone(),
             Some(reason) => format!("{}: {reason}", state.word()),
             None => state.word().to_owned(),
         };
+        self.skips.remove(&position);
         self.event_of(at_s, EventKind::Cell, Some(position), what, is_bad);
         self.running = None;
         self.remaining = Some((at_s, remaining_s));
         if (position as usize) < self.planned {
             let cell = self.cells.entry(position).or_default();
-            (cell.state, cell.reason, cell.wall_s) = (state, reason.map(cut), Some(wall_s));
+            let wall_s = Some(wall_s).filter(|wall_s| *wall_s > 0.0);
+            (cell.state, cell.reason, cell.wall_s) = (state, reason.map(cut), wall_s);
         }
     }
 
@@ -196,6 +221,13 @@ impl Watched {
         let (at_s, remaining_s) = self.remaining?;
         Some((remaining_s - (now_s - at_s).max(0.0)).max(0.0))
     }
+}
+
+/// `11 measured, 1 skipped on command`: what there is none of is not told.
+fn counted(counts: &[(usize, &str)]) -> String {
+    let told = counts.iter().filter(|(count, _)| *count > 0);
+    let told: Vec<String> = told.map(|(count, what)| format!("{count} {what}")).collect();
+    if told.is_empty() { "nothing was measured".to_owned() } else { told.join(", ") }
 }
 
 /// No more than is read.
@@ -248,6 +280,35 @@ mod tests {
         // Slower motion: everything begins again.
         let again = taken([begun(7), planned(0), end(2, CellState::Completed), planned(0)]);
         assert!(again.cells.is_empty() && again.rounds == 2);
+    }
+
+    #[test]
+    fn a_skip_is_seen_at_once_in_the_row_of_its_cell_and_ends_in_a_state_of_its_own() {
+        let skip = |position| FeedEntry::SkipAsked { position };
+        let skipped = FeedEntry::CellEnded(CellEnd {
+            position: 2,
+            state: CellState::Skipped,
+            reason: Some("skipped on command".to_owned()),
+            wall_s: 0.0,
+            remaining_s: 0.0,
+        });
+        let started = FeedEntry::CellStarted { position: 0 };
+        // Told again where a new file of the feed begins, and never of a cell that the plan does not have.
+        let until = [begun(7), planned(0), started.clone(), skip(2), begun(7), planned(0), skip(2), skip(9)];
+        let watched = taken(until.clone());
+        assert_eq!(watched.skips, [2].into());
+        let told: Vec<_> = watched.events.iter().filter(|event| event.what.contains("skip")).collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!((told[0].position, told[0].kind), (Some(2), EventKind::Cell));
+        assert!(!told[0].what.contains(char::is_numeric), "{told:?}");
+        let ended =
+            FeedEntry::Ended { completed: 2, failed: 0, unavailable: 0, skipped: 1, left: 0, problem: None };
+        let watched = taken(until.into_iter().chain([skipped, ended]));
+        let cell = &watched.cells[&2];
+        assert_eq!((cell.state, cell.wall_s), (CellState::Skipped, None));
+        assert_eq!(watched.ended.unwrap().1, "2 measured, 1 skipped on command");
+        // A process that goes on with the run does the cell again.
+        assert!(taken([begun(7), planned(0), skip(2), begun(8)]).skips.is_empty());
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use maud::{Markup, html};
 use underlay_record::{CellStatus, RunRecord, Verdict};
-use underlay_report::quantity;
+use underlay_report::quantity::{self, count};
 
 use super::Frame;
-use super::words::{date_and_time, escaped};
+use super::frame::Place;
+use super::words::{date_and_time, escaped, prose};
 
 pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
     let address = format!("/runs/{}", escaped(run));
@@ -13,7 +14,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
     let content = html! {
         div.head {
             h1 { (title) }
-            p.muted { a href=(address) { (run) } ", " (date_and_time(&record.started_at)) ", " (quantity::duration(record.wall_s)) " here" }
+            p.muted { a href=(address) { (run) } ", " (date_and_time(&record.started_at)) @if record.wall_s > 0.0 { ", " (quantity::duration(record.wall_s)) " here" } }
         }
         nav.sections aria-label="Cell" {
             a href={ (address) "/report" } { "Report of the run" }
@@ -23,8 +24,12 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
             h2 { "Outcome" }
             @match &record.status {
                 CellStatus::Completed => { p { "Completed." } }
-                CellStatus::Failed { reason } => { p.strong { @if record.skipped { "Skipped" } @else { "Failed" } } pre tabindex="0" { (reason) } }
-                CellStatus::Unavailable { missing, remedy } => { p { strong { "It cannot run here: " } (missing) ". " (remedy) } }
+                CellStatus::Failed { reason } => { p.strong { "Failed" } pre tabindex="0" { (reason) } }
+                CellStatus::Unavailable { missing, remedy } => { p { strong { "It cannot run here: " } (prose(missing)) ". " (prose(remedy)) } }
+                CellStatus::Skipped { failure } => {
+                    p { strong { "Skipped on command. " } code { "underlay run --resume" } " measures it." }
+                    @if let Some(told) = failure { p { "It had failed before:" } pre tabindex="0" { (told) } }
+                }
             }
             @if let Some(measured) = &record.measured {
                 dl.now {
@@ -44,16 +49,17 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
             section {
                 h2 { "Certificate" }
                 p {
-                    @match seal.verdict {
+                    @match record.verdict().unwrap_or(seal.verdict) {
                         Verdict::Faithful => { span.badge.faithful { "faithful" } }
                         Verdict::Doubtful => { span.badge.doubtful { "doubtful" } }
                         Verdict::RealStorage => { span.badge.plain { "real storage" } }
+                        Verdict::Disturbed => { span.badge.doubtful { "disturbed" } " " (record.disturbances_in_words()) "." }
                     }
                 }
                 div.scroll tabindex="0" role="region" aria-label="Checks of the certificate" { table {
                     thead { tr { th.l scope="col" { "Check" } th.l scope="col" { "Passed" } th.l scope="col" { "Finding" } th.l scope="col" { "What to try" } } }
                     tbody { @for check in &seal.checks { tr.bad[!check.passed] {
-                        th.l scope="row" { (check.name) } td.l { @if check.passed { "✓ yes" } @else { "✗ no" } } td.w { (check.finding) } td.w { (check.remedy.as_deref().unwrap_or("")) }
+                        th.l scope="row" { (check.name) } td.l { @if check.passed { "✓ yes" } @else { "✗ no" } } td.w { (prose(&check.finding)) } td.w { (prose(check.remedy.as_deref().unwrap_or(""))) }
                     } } }
                 } }
             }
@@ -68,7 +74,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                         @let p99 = |histogram: &Option<underlay_record::Histogram>| histogram.as_ref().filter(|found| found.count() > 0).map_or_else(|| "-".to_owned(), |found| quantity::latency(found.quantile_us(0.99)));
                         tr {
                             th.l scope="row" { (device.description.id) }
-                            td { (totals.reads) } td { (totals.writes) } td { (totals.flushes) }
+                            td { (count(totals.reads)) } td { (count(totals.writes)) } td { (count(totals.flushes)) }
                             td { (quantity::bytes(totals.read_bytes as f64)) } td { (quantity::bytes(totals.write_bytes as f64)) }
                             td { (quantity::percent((totals.busy_us / 1e6 / device.duration_s.max(1e-9)).min(1.0))) }
                             td { (p99(&device.modelled)) } td { (p99(&device.delivered)) }
@@ -82,12 +88,12 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
             section { h2 { "Nodes that went away" } ul { @for event in &record.node_events { li { (underlay_report::node_event_in_words(event)) } } } }
         }
         @if !record.warnings.is_empty() {
-            section { h2 { "Worth knowing" } ul { @for warning in &record.warnings { li { (warning) } } } }
+            section { h2 { "Worth knowing" } ul { @for warning in &record.warnings { li { (prose(warning)) } } } }
         }
         section {
             h2 { "Settings" }
             dl.facts-list { @for (name, value) in record.settings.iter().chain(&record.versions) { dt { (name) } dd { (value) } } }
         }
     };
-    Frame { title: &title, topic: None, content }.draw()
+    Frame { place: Some(Place::Runs), ..Frame::of(&title, content) }.draw()
 }

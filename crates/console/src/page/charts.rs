@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 use underlay_record::{DeviceId, LayerActivity, LiveDevice, LiveSample};
-use underlay_report::html::time_chart::{TimeChart, TimeLine, TimeMark};
+use underlay_report::html::time_chart::{TimeChart, TimeLine, TimeMark, TimeShade};
 use underlay_report::quantity;
 
 use super::Span;
-use super::words::{ticks, time_of_day};
-use crate::feed::{Event, EventKind, Moment, bare};
+use super::words::{moment, ticks};
+use crate::feed::{Event, EventKind, History, Moment, bare};
 use crate::hub::FollowedRun;
 
 /// A chart: what its element is called, its title, and what it shows.
@@ -16,20 +16,37 @@ struct Chart {
     title: &'static str,
     /// Empty where labels have units, for which there is no room beside it.
     y_title: &'static str,
-    lines: fn(&[Moment]) -> Vec<TimeLine>,
+    lines: fn(&[&Moment]) -> Vec<TimeLine>,
     label: fn(f64) -> String,
+    /// Its figures are in modelled time, so that those of a phase in which devices take none compare with nothing.
+    is_modelled: bool,
+    /// Its lines may be of unlike units or sizes: those of a kind have an axis of their own.
+    is_mixed: bool,
     /// One end of its axis is known: a share.
     is_share: bool,
     is_log: bool,
 }
 
-const CHARTS: [Chart; 12] = [
+const CHARTS: [Chart; 13] = [
     Chart {
         id: "throughput",
         title: "Throughput",
         y_title: "ops/s",
         lines: |all| vec![line(all, 1, "ops/s", |sample| sample.load.map(|load| load.throughput_per_s))],
         label: quantity::rate,
+        is_modelled: true,
+        is_mixed: false,
+        is_share: false,
+        is_log: false,
+    },
+    Chart {
+        id: "progress",
+        title: "Progress that the benchmark prints",
+        y_title: "",
+        lines: printed,
+        label: |value| quantity::number(value, 3),
+        is_modelled: true,
+        is_mixed: true,
         is_share: false,
         is_log: false,
     },
@@ -45,6 +62,8 @@ const CHARTS: [Chart; 12] = [
             ]
         },
         label: quantity::latency,
+        is_modelled: true,
+        is_mixed: false,
         is_share: false,
         is_log: true,
     },
@@ -54,6 +73,8 @@ const CHARTS: [Chart; 12] = [
         y_title: "IOPS",
         lines: |all| of_devices(all, |device| Some(device.read_iops + device.write_iops)),
         label: quantity::rate,
+        is_modelled: true,
+        is_mixed: false,
         is_share: false,
         is_log: false,
     },
@@ -63,6 +84,8 @@ const CHARTS: [Chart; 12] = [
         y_title: "",
         lines: |all| of_devices(all, |device| Some(device.read_bytes_per_s + device.write_bytes_per_s)),
         label: |value| format!("{}/s", quantity::bytes(value)),
+        is_modelled: true,
+        is_mixed: false,
         is_share: false,
         is_log: false,
     },
@@ -72,6 +95,8 @@ const CHARTS: [Chart; 12] = [
         y_title: "requests",
         lines: |all| of_devices(all, |device| Some(device.queue_depth)),
         label: |value| quantity::number(value, 2),
+        is_modelled: true,
+        is_mixed: false,
         is_share: false,
         is_log: false,
     },
@@ -86,6 +111,8 @@ const CHARTS: [Chart; 12] = [
             ]
         },
         label: quantity::latency,
+        is_modelled: true,
+        is_mixed: false,
         is_share: false,
         is_log: false,
     },
@@ -95,6 +122,8 @@ const CHARTS: [Chart; 12] = [
         y_title: "logarithmic",
         lines: |all| of_devices_twice(all, |one| one.modelled_p50_us, |one| one.delivered_p50_us),
         label: quantity::latency,
+        is_modelled: true,
+        is_mixed: false,
         is_share: false,
         is_log: true,
     },
@@ -104,6 +133,8 @@ const CHARTS: [Chart; 12] = [
         y_title: "logarithmic",
         lines: |all| of_devices_twice(all, |one| one.modelled_p99_us, |one| one.delivered_p99_us),
         label: quantity::latency,
+        is_modelled: true,
+        is_mixed: false,
         is_share: false,
         is_log: true,
     },
@@ -113,6 +144,8 @@ const CHARTS: [Chart; 12] = [
         y_title: "share",
         lines: hit_rates,
         label: quantity::percent,
+        is_modelled: false,
+        is_mixed: false,
         is_share: true,
         is_log: false,
     },
@@ -127,6 +160,8 @@ const CHARTS: [Chart; 12] = [
             ]
         },
         label: |value| quantity::number(value, 2),
+        is_modelled: false,
+        is_mixed: false,
         is_share: false,
         is_log: false,
     },
@@ -145,6 +180,8 @@ const CHARTS: [Chart; 12] = [
             ]
         },
         label: |value| format!("{} MiB", quantity::number(value, 2)),
+        is_modelled: false,
+        is_mixed: false,
         is_share: false,
         is_log: false,
     },
@@ -154,6 +191,8 @@ const CHARTS: [Chart; 12] = [
         y_title: "count",
         lines: gauges,
         label: |value| quantity::number(value, 3),
+        is_modelled: false,
+        is_mixed: true,
         is_share: false,
         is_log: false,
     },
@@ -171,6 +210,12 @@ const MAX_MARKS: usize = 9;
 const TOGETHER_S: f64 = 1.0;
 /// Rows of a table.
 const ROWS: usize = 12;
+/// Lines that are so many times as high as others would press those to the ground.
+const UNLIKE: f64 = 50.0;
+/// Pictures of one chart.
+const MAX_GROUPS: usize = 3;
+/// What names of figures end with.
+const UNITS: [&str; 9] = ["entries", "files", "tps", "running", "ms", "us", "s", "percent", "share"];
 
 /// All charts with their tables, each in an element that may get another content later.
 pub(super) fn frames(piece: &dyn Fn(&str) -> Markup) -> Markup {
@@ -211,13 +256,17 @@ pub(super) fn fragments(run: &FollowedRun, span: Span) -> Vec<(String, Markup)> 
     let from_s = (to_s - span.seconds()).max(first_s).min(to_s - 20.0);
     let moments = history.since(from_s);
     let (marks, told) = marks(run, from_s);
+    let shades = shades(moments);
+    let shown = Shown::of(moments);
     let mut pieces = Vec::new();
     for chart in &CHARTS {
         let lines: Vec<TimeLine> =
-            (chart.lines)(moments).into_iter().filter(|line| !line.points.is_empty()).collect();
+            (chart.lines)(shown.of_chart(chart)).into_iter().filter(|line| !line.is_empty()).collect();
         let (picture, table) = match lines.is_empty() {
-            true => (html! { p.muted.small.none { "No figures in this time." } }, html! {}),
-            false => (draw(chart, &lines, &marks, from_s, to_s), table(chart.label, &lines)),
+            true => (nothing(chart, history), html! {}),
+            false => {
+                (draw(chart, lines.clone(), &marks, &shades, (from_s, to_s)), table(chart.label, &lines))
+            }
         };
         pieces.push((format!("c-{}", chart.id), picture));
         pieces.push((format!("t-{}", chart.id), table));
@@ -226,41 +275,121 @@ pub(super) fn fragments(run: &FollowedRun, span: Span) -> Vec<(String, Markup)> 
     pieces
 }
 
-fn draw(chart: &Chart, lines: &[TimeLine], marks: &[TimeMark], from_s: f64, to_s: f64) -> Markup {
-    let drawn: Vec<TimeLine> =
-        lines.iter().map(|line| TimeLine { points: thinned(&line.points), ..line.clone() }).collect();
-    let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
-    TimeChart {
-        title: chart.title,
-        description: &format!("Lines over time: {}. The table below has the values.", names.join(", ")),
-        y_title: chart.y_title,
-        lines: &drawn,
-        marks,
-        from_s,
-        to_s,
-        ticks: ticks(from_s, to_s),
-        is_log: chart.is_log,
-        y_high: chart.is_share.then_some(1.0),
-        label: &chart.label,
+/// A chart that has had no figures at all takes no room.
+fn nothing(chart: &Chart, history: &History) -> Markup {
+    let all: Vec<&Moment> = history.moments().iter().collect();
+    html! {
+        @if (chart.lines)(&all).iter().any(|line| !line.is_empty()) { p.muted.small.none { "No figures in this time." } }
+        @else { p.muted.small.none.never { "No figures yet." } }
     }
-    .draw()
+}
+
+/// The moments that charts show, of which some leave out those in which devices took no modelled time.
+struct Shown<'a> {
+    all: Vec<&'a Moment>,
+    measured: Vec<&'a Moment>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(moments: &'a [Moment]) -> Shown<'a> {
+        let measured = moments.iter().filter(|moment| !moment.sample.preparing).collect();
+        Shown { all: moments.iter().collect(), measured }
+    }
+
+    fn of_chart(&self, chart: &Chart) -> &[&'a Moment] {
+        if chart.is_modelled { &self.measured } else { &self.all }
+    }
+}
+
+/// Times in which caches were filled or data loaded.
+fn shades(moments: &[Moment]) -> Vec<TimeShade> {
+    let mut shades: Vec<TimeShade> = Vec::new();
+    for (place, moment) in moments.iter().enumerate().filter(|(_, moment)| moment.sample.preparing) {
+        // Until the next one, which is of what follows: unless nothing was known for a while.
+        let until_s = moments.get(place + 1).map_or(moment.at_s, |next| match next.begins {
+            true => next.at_s.min(moment.at_s + 2.0),
+            false => next.at_s,
+        });
+        match shades.last_mut().filter(|last| last.to_s >= moment.at_s && !moment.begins) {
+            Some(last) => last.to_s = until_s,
+            None => shades.push(TimeShade {
+                label: moment.sample.phase.clone(),
+                from_s: moment.at_s - 1.0,
+                to_s: until_s,
+            }),
+        }
+    }
+    shades
+}
+
+fn draw(
+    chart: &Chart,
+    lines: Vec<TimeLine>,
+    marks: &[TimeMark],
+    shades: &[TimeShade],
+    (from_s, to_s): (f64, f64),
+) -> Markup {
+    let groups = if chart.is_mixed { by_size(lines) } else { vec![lines] };
+    html! {
+        @for lines in groups {
+            @let drawn = thinned(&lines);
+            @let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
+            (TimeChart {
+                title: chart.title,
+                description: &format!("Lines over time: {}. The table below has the values.", names.join(", ")),
+                y_title: chart.y_title,
+                lines: &drawn,
+                marks,
+                shades,
+                from_s,
+                to_s,
+                ticks: ticks(from_s, to_s),
+                is_log: chart.is_log,
+                y_high: chart.is_share.then_some(1.0),
+                label: &chart.label,
+            }.draw())
+        }
+    }
+}
+
+/// Lines that one axis can show: of one unit, by the end of their names, and of a size.
+fn by_size(lines: Vec<TimeLine>) -> Vec<Vec<TimeLine>> {
+    let high = |line: &TimeLine| line.points().map(|point| point.1).fold(0.0, f64::max);
+    let mut sorted: Vec<(f64, TimeLine)> = lines.into_iter().map(|line| (high(&line), line)).collect();
+    sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut groups: Vec<(f64, &'static str, Vec<TimeLine>)> = Vec::new();
+    for (high, line) in sorted {
+        let unit = unit_of(&line.name);
+        let fits = groups.iter().position(|(largest, other, _)| *other == unit && largest / high <= UNLIKE);
+        match fits {
+            Some(place) => groups[place].2.push(line),
+            None => groups.push((high, unit, vec![line])),
+        }
+    }
+    groups.into_iter().map(|(_, _, lines)| lines).take(MAX_GROUPS).collect()
+}
+
+/// What a gauge counts, as far as the end of its name says.
+fn unit_of(name: &str) -> &'static str {
+    let last = name.rsplit([' ', ',']).next().unwrap_or_default();
+    UNITS.into_iter().find(|unit| *unit == last).unwrap_or_default()
 }
 
 /// The latest values of lines.
 pub(super) fn table(label: fn(f64) -> String, lines: &[TimeLine]) -> Markup {
-    let mut times: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
+    let mut times: Vec<f64> = lines.iter().flat_map(|line| line.points().map(|point| point.0)).collect();
     times.sort_by(f64::total_cmp);
     times.dedup();
     html! {
         table {
-            thead { tr { th.l scope="col" { "Time" } @for line in lines { th scope="col" { (line.name) } } } }
+            thead { tr { th.l scope="col" { "Time (UTC)" } @for line in lines { th scope="col" { (line.name) } } } }
             tbody {
                 @for time in times.iter().rev().take(ROWS) {
                     tr {
-                        th.l scope="row" { (time_of_day(*time)) }
+                        th.l scope="row" { (moment(*time)) }
                         @for line in lines {
-                            @let value = line.points.iter().rev().find(|point| point.0 == *time);
-                            td { @match value { Some((_, value)) => { (label(*value)) }, None => { "-" } } }
+                            @let value = line.points().filter(|point| point.0 == *time).last();
+                            td { @match value { Some((_, value)) => { (label(value)) }, None => { "-" } } }
                         }
                     }
                 }
@@ -269,19 +398,43 @@ pub(super) fn table(label: fn(f64) -> String, lines: &[TimeLine]) -> Markup {
     }
 }
 
-/// Means of neighbours, so that few enough are left.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let each = points.len().div_ceil(MAX_POINTS).max(1);
-    let mean = |chunk: &[(f64, f64)]| {
-        let count = chunk.len() as f64;
-        (chunk.iter().map(|p| p.0).sum::<f64>() / count, chunk.iter().map(|p| p.1).sum::<f64>() / count)
+/// Means of neighbours, so that few enough are left; never over a gap, or of two phases.
+fn thinned(lines: &[TimeLine]) -> Vec<TimeLine> {
+    let thin = |line: &TimeLine| {
+        let each = line.points().count().div_ceil(MAX_POINTS).max(1);
+        let mean = |chunk: &[(f64, f64)]| {
+            let count = chunk.len() as f64;
+            (
+                chunk.iter().map(|point| point.0).sum::<f64>() / count,
+                chunk.iter().map(|point| point.1).sum::<f64>() / count,
+            )
+        };
+        let parts = line.parts.iter().map(|part| part.chunks(each).map(mean).collect()).collect();
+        TimeLine { parts, ..line.clone() }
     };
-    points.chunks(each).map(mean).collect()
+    lines.iter().map(thin).collect()
 }
 
-fn line(all: &[Moment], colour: usize, name: &str, pick: impl Fn(&LiveSample) -> Option<f64>) -> TimeLine {
-    let point = |moment: &Moment| Some((moment.at_s, pick(&moment.sample)?));
-    TimeLine { colour, name: name.to_owned(), points: all.iter().filter_map(point).collect() }
+fn line(all: &[&Moment], colour: usize, name: &str, pick: impl Fn(&LiveSample) -> Option<f64>) -> TimeLine {
+    let values = all.iter().map(|moment| (moment.at_s, moment.begins, pick(&moment.sample)));
+    TimeLine { colour, name: name.to_owned(), parts: parts(values) }
+}
+
+/// Values apart wherever something begins, or there is none in between.
+fn parts(values: impl Iterator<Item = (f64, bool, Option<f64>)>) -> Vec<Vec<(f64, f64)>> {
+    let mut parts: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut is_joined = false;
+    for (at_s, begins, value) in values {
+        is_joined &= !begins;
+        if let Some(value) = value {
+            match parts.last_mut().filter(|_| is_joined) {
+                Some(part) => part.push((at_s, value)),
+                None => parts.push(vec![(at_s, value)]),
+            }
+        }
+        is_joined = value.is_some();
+    }
+    parts
 }
 
 /// Where nothing was answered there is no latency.
@@ -295,7 +448,7 @@ fn mean_of(sample: &LiveSample, pick: impl Fn(&LiveDevice) -> Option<f64>) -> Op
 }
 
 /// A line a device; the busiest where there are too many.
-fn of_devices(all: &[Moment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<TimeLine> {
+fn of_devices(all: &[&Moment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<TimeLine> {
     let mut ids: Vec<&DeviceId> = Vec::new();
     for device in all.iter().flat_map(|moment| &moment.sample.devices) {
         if !ids.contains(&&device.id) && ids.len() < 256 {
@@ -312,7 +465,7 @@ fn of_devices(all: &[Moment], pick: impl Fn(&LiveDevice) -> Option<f64>) -> Vec<
 
 /// What the model asked for and what was delivered, of the devices with the most requests.
 fn of_devices_twice(
-    all: &[Moment],
+    all: &[&Moment],
     modelled: impl Fn(&LiveDevice) -> Option<f64>,
     delivered: impl Fn(&LiveDevice) -> Option<f64>,
 ) -> Vec<TimeLine> {
@@ -341,7 +494,7 @@ fn of_devices_twice(
 }
 
 fn busiest(mut lines: Vec<TimeLine>) -> Vec<TimeLine> {
-    let sum = |line: &TimeLine| line.points.iter().map(|point| point.1).sum::<f64>();
+    let sum = |line: &TimeLine| line.points().map(|point| point.1).sum::<f64>();
     if lines.len() > MAX_LINES {
         lines.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
         lines.truncate(MAX_LINES);
@@ -350,7 +503,7 @@ fn busiest(mut lines: Vec<TimeLine>) -> Vec<TimeLine> {
 }
 
 /// Of every layer that counts hits and misses, the share of hits since the sample before.
-fn hit_rates(all: &[Moment]) -> Vec<TimeLine> {
+fn hit_rates(all: &[&Moment]) -> Vec<TimeLine> {
     let counted =
         |layer: &LayerActivity| Some((*layer.figures.get("read_hits")?, *layer.figures.get("read_misses")?));
     let mut names: Vec<String> = Vec::new();
@@ -363,23 +516,38 @@ fn hit_rates(all: &[Moment]) -> Vec<TimeLine> {
         let at = |moment: &Moment| {
             moment.sample.layers.iter().find(|layer| layer.title() == *name).and_then(counted)
         };
-        let point = |pair: &[Moment]| {
-            let ((hits, misses), (hits_before, misses_before)) = (at(&pair[1])?, at(&pair[0])?);
+        let share = |pair: &[&Moment]| {
+            let ((hits, misses), (hits_before, misses_before)) = (at(pair[1])?, at(pair[0])?);
             let (hits, misses) = (hits - hits_before, misses - misses_before);
-            // Counting began anew in between, or nothing was read.
-            (hits >= 0.0 && misses >= 0.0 && hits + misses > 0.0)
-                .then(|| (pair[1].at_s, hits / (hits + misses)))
+            // Another cell or phase, counting began anew, or nothing was read.
+            let is_known = !pair[1].begins && hits >= 0.0 && misses >= 0.0 && hits + misses > 0.0;
+            is_known.then(|| hits / (hits + misses))
         };
-        TimeLine {
-            colour: colour + 1,
-            name: name.clone(),
-            points: all.windows(2).filter_map(point).collect(),
-        }
+        let values = all.windows(2).map(|pair| (pair[1].at_s, pair[1].begins, share(pair)));
+        TimeLine { colour: colour + 1, name: name.clone(), parts: parts(values) }
     };
     names.iter().enumerate().map(of).collect()
 }
 
-fn gauges(all: &[Moment]) -> Vec<TimeLine> {
+/// What benchmark commands print of their progress: a line for each figure and unit.
+fn printed(all: &[&Moment]) -> Vec<TimeLine> {
+    let mut figures: Vec<(&str, &str)> = Vec::new();
+    for figure in all.iter().filter_map(|moment| moment.sample.figure.as_ref()) {
+        let known = (figure.name.as_str(), figure.unit.as_str());
+        if !figures.contains(&known) && figures.len() < MAX_LINES {
+            figures.push(known);
+        }
+    }
+    let of = |(colour, (name, unit)): (usize, (&str, &str))| {
+        line(all, colour, &format!("{name}, {unit}"), |sample| {
+            let figure = sample.figure.as_ref().filter(|one| one.name == name && one.unit == unit)?;
+            Some(figure.value)
+        })
+    };
+    (1..).zip(figures).map(of).collect()
+}
+
+fn gauges(all: &[&Moment]) -> Vec<TimeLine> {
     let mut names: Vec<&String> = all.iter().flat_map(|moment| moment.sample.gauges.keys()).collect();
     names.sort_unstable();
     names.dedup();
@@ -392,7 +560,7 @@ fn gauges(all: &[Moment]) -> Vec<TimeLine> {
         .iter()
         .enumerate()
         .map(of)
-        .filter(|line| !line.name.ends_with("bytes") && line.points.iter().any(|point| point.1 > 0.0));
+        .filter(|line| !line.name.ends_with("bytes") && line.points().any(|point| point.1 > 0.0));
     busiest(lines.collect())
 }
 
@@ -420,49 +588,11 @@ fn marks(run: &FollowedRun, from_s: f64) -> (Vec<TimeMark>, Markup) {
     let marks = (1..).zip(&found).map(mark).collect();
     let told = html! {
         @if !found.is_empty() {
-            ol.small.marks { @for (at_s, whats) in &found { li { (time_of_day(*at_s)) " " (whats.join("; ")) } } }
+            ol.small.marks { @for (at_s, whats) in &found { li { (moment(*at_s)) " UTC " (whats.join("; ")) } } }
         }
     };
     (marks, told)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::feed::History;
-
-    fn history(samples: impl IntoIterator<Item = LiveSample>) -> History {
-        let mut history = History::default();
-        for (second, sample) in (0..).zip(samples) {
-            history.add(1e9 + f64::from(second), sample, 100);
-        }
-        history
-    }
-
-    #[test]
-    fn a_hit_rate_is_that_of_the_last_interval() {
-        let with = |hits: f64, misses: f64| {
-            let figures = [("read_hits".to_owned(), hits), ("read_misses".to_owned(), misses)].into();
-            let layer = LayerActivity { name: "cache.0".to_owned(), figures, ..LayerActivity::default() };
-            LiveSample { layers: vec![layer], ..LiveSample::default() }
-        };
-        let found =
-            history([with(10.0, 10.0), with(40.0, 20.0), with(40.0, 20.0), with(0.0, 0.0), with(1.0, 0.0)]);
-        let lines = hit_rates(found.moments());
-        let shares: Vec<f64> = lines[0].points.iter().map(|point| point.1).collect();
-        assert_eq!(shares, [0.75, 1.0]);
-    }
-
-    #[test]
-    fn of_many_devices_the_busiest_are_drawn() {
-        let device = |index: u32| LiveDevice {
-            id: DeviceId::new(format!("d{index}")),
-            read_iops: f64::from(index),
-            ..LiveDevice::default()
-        };
-        let sample = LiveSample { devices: (0..20).map(device).collect(), ..LiveSample::default() };
-        let lines = of_devices(history([sample]).moments(), |device| Some(device.read_iops));
-        let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
-        assert_eq!((lines.len(), names[0], names[6]), (MAX_LINES, "d19", "d13"));
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::words::time_of_day;
+use super::words::{moment, prose};
 use crate::feed::{Event, EventKind};
 use crate::hub::FollowedRun;
 
@@ -28,7 +28,7 @@ pub(super) fn list(run: &FollowedRun) -> Markup {
         @else {
             div.scroll.tall tabindex="0" role="region" aria-label="Events, newest first" {
                 table.events {
-                    thead { tr { th.l scope="col" { "Time" } th.l scope="col" { "About" } th.l scope="col" { "What happened" } th.l scope="col" { "Cell" } } }
+                    thead { tr { th.l scope="col" { "Time (UTC)" } th.l scope="col" { "About" } th.l scope="col" { "What happened" } th.l scope="col" { "Cell" } } }
                     tbody { @for event in newest { (row(run, event)) } }
                 }
             }
@@ -37,12 +37,12 @@ pub(super) fn list(run: &FollowedRun) -> Markup {
 }
 
 fn row(run: &FollowedRun, event: &Event) -> Markup {
-    let planned = event.position.and_then(|position| run.run.plan.get(position as usize));
+    let planned = run.planned_of(event);
     html! {
         tr.bad[event.is_bad] data-event=(event.kind.word()) {
-            td.l { (time_of_day(event.at_s)) }
+            td.l { (moment(event.at_s)) }
             td.l { (event.kind.word()) }
-            td.w { @if event.is_bad { span.mark aria-hidden="true" { "! " } } (event.what) }
+            td.w { @if event.is_bad { span.mark aria-hidden="true" { "! " } } (prose(&event.what)) }
             td.w.dim { @if let Some(planned) = planned { (planned.cell.id) @if run.run.repetitions > 1 { " #" (planned.repetition) } } }
         }
     }

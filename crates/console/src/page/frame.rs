@@ -3,16 +3,39 @@
 use maud::{DOCTYPE, Markup, html};
 
 use super::Topic;
+use super::words::prose;
 
 /// A page before it is drawn.
 pub(crate) struct Frame<'a> {
     pub title: &'a str,
     /// What is kept up to date on it.
     pub topic: Option<&'a Topic>,
+    /// Of those that every page leads to, the one that this page belongs to.
+    pub place: Option<Place>,
+    /// Load it again after so many seconds.
+    pub refresh_s: Option<u32>,
     pub content: Markup,
 }
 
-const PLACES: [(&str, &str); 3] = [("/", "Runs"), ("/studies", "Studies"), ("/host", "This host")];
+/// What every page leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Runs,
+    Studies,
+    Host,
+}
+
+const PLACES: [(Place, &str, &str); 3] = [
+    (Place::Runs, "/", "Runs"),
+    (Place::Studies, "/studies", "Studies"),
+    (Place::Host, "/host", "This host"),
+];
+
+impl<'a> Frame<'a> {
+    pub(crate) fn of(title: &'a str, content: Markup) -> Frame<'a> {
+        Frame { title, topic: None, place: None, refresh_s: None, content }
+    }
+}
 
 impl Frame<'_> {
     pub(crate) fn draw(self) -> Markup {
@@ -24,6 +47,7 @@ impl Frame<'_> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
+                    @if let Some(seconds) = self.refresh_s { meta http-equiv="refresh" content=(seconds); }
                     title { (self.title) " - Underlay" }
                     link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
                     link rel="stylesheet" href="/assets/report.css";
@@ -35,7 +59,10 @@ impl Frame<'_> {
                     header.bar {
                         a.brand href="/" { "Underlay" }
                         nav.places aria-label="Console" {
-                            @for (address, name) in PLACES { a href=(address) { (name) } }
+                            @for (place, address, name) in PLACES {
+                                @let current = (self.place == Some(place)).then_some("true");
+                                a href=(address) aria-current=[current] { (name) }
+                            }
                         }
                         @if topic.is_some() { span #link.link role="status" { "" } }
                     }
@@ -51,34 +78,35 @@ pub(crate) fn problem(title: &str, text: &str) -> Markup {
     let content = html! {
         section {
             h1 { (title) }
-            p { (text) }
+            p { (prose(text)) }
             p { a href="/" { "All runs" } }
         }
     };
-    Frame { title, topic: None, content }.draw()
+    Frame::of(title, content).draw()
 }
 
-/// Asks before something is done: the same request again, with the word that it is meant.
+/// Asks before something is done: the same request again, with the word that it is meant. The button that does nothing has the focus.
 pub(crate) fn confirm(
     question: &str,
     what: &str,
+    does: &str,
     action: &str,
     back: &str,
     fields: &[(String, String)],
 ) -> Markup {
     let content = html! {
         section {
-            h1 { (question) }
-            p { (what) }
+            h1 { (prose(question)) }
+            p { (prose(what)) }
             form method="post" action=(action) {
                 @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
                 input type="hidden" name="confirmed" value="yes";
                 p.buttons {
-                    button.danger type="submit" autofocus { "Yes, do it" }
-                    a.button href=(back) { "No, go back" }
+                    a.button href=(back) autofocus { "No, go back" }
+                    button.danger type="submit" { (does) }
                 }
             }
         }
     };
-    Frame { title: question, topic: None, content }.draw()
+    Frame::of(question, content).draw()
 }

@@ -1,8 +1,9 @@
 //! What is up on this host: mounts and other storages with their devices, volume servers, workers, runs.
 
 use maud::{Markup, html};
-use underlay_report::quantity;
+use underlay_report::quantity::{self, count};
 
+use super::frame::Place;
 use super::words::escaped;
 use super::{Frame, Topic};
 use crate::host::{Service, Storage};
@@ -13,7 +14,7 @@ pub(crate) fn host(hub: &Hub) -> Markup {
         div.head { h1 { "This host" } p.muted { "What this user has up now. Other users' things are not shown." } }
         @for (id, markup) in fragments(hub) { section { div #(id) { (markup) } } }
     };
-    Frame { title: "This host", topic: Some(&Topic::Host), content }.draw()
+    Frame { topic: Some(&Topic::Host), place: Some(Place::Host), ..Frame::of("This host", content) }.draw()
 }
 
 pub(super) fn fragments(hub: &Hub) -> Vec<(String, Markup)> {
@@ -29,7 +30,7 @@ fn running(hub: &Hub) -> Markup {
     let running = hub.host.running();
     html! {
         h2 { "Runs" }
-        @if running.is_empty() { p.muted { "No run goes on." } }
+        @if running.is_empty() { p.muted { "No run is under way." } }
         ul {
             @for run in &running {
                 @let name = run.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -83,7 +84,7 @@ fn figures(storage: &Storage) -> Markup {
                     @match &device.glance {
                         Some(glance) => {
                             @let mean = |us: f64| if glance.answered > 0 { quantity::latency(us / glance.answered as f64) } else { "-".to_owned() };
-                            td { (glance.totals.reads) } td { (glance.totals.writes) }
+                            td { (count(glance.totals.reads)) } td { (count(glance.totals.writes)) }
                             td { (quantity::bytes(glance.totals.read_bytes as f64)) } td { (quantity::bytes(glance.totals.write_bytes as f64)) }
                             td { (glance.depth) }
                             td { (glance.modelled_us.map_or_else(|| "-".to_owned(), mean)) } td { (mean(glance.delivered_us)) }
@@ -175,6 +176,8 @@ pub(super) fn device_controls(hub: &Hub, storage: &Storage, address: &str) -> Ma
                     @if device.can_fail { form.inline method="post" action={ (address) "/faults" } {
                         (hidden(Some(&device.name)))
                         label.small { "× " input.factor type="number" name="factor" value="10" min="1" max="1000" step="any" aria-label={ "How many times as long requests of " (device.name) " take" }; }
+                        // A fault of a pool's device lasts until it is cleared.
+                        @if !is_pool { label.small { "for " input.factor type="number" name="for_s" min="0.001" max="1000000" step="any" placeholder="ever" aria-label={ "For how many seconds of modelled time " (device.name) " is slow; without a number until that is cleared" }; " s" } }
                         button.small type="submit" name="action" value="slow" { "slow down" }
                         button.small.danger type="submit" name="action" value="vanish" { "unplug" }
                         // Of a pool one device may lose its power, of another storage all at once.

@@ -6,7 +6,8 @@ use underlay_report::html::time_chart::{TimeChart, TimeLine};
 use underlay_report::quantity;
 
 use super::charts;
-use super::words::{now_s, ticks, time_of_day};
+use super::words::{moment, now_s, ticks};
+use crate::feed::MAX_STEP_S;
 use crate::host::Service;
 use crate::hub::Hub;
 
@@ -38,7 +39,7 @@ fn load(service: &Service, live: &LiveService) -> Markup {
         h3 id=(id) { (live.kind) ": " (live.what) }
         p.muted { (live.state) ", process " (service.process) }
         @if let Some(latest) = live.moments.last() {
-            @if !service.is_current(now_s()) { p.muted { "As last seen at " (time_of_day(latest.at_ms as f64 / 1e3)) ":" } }
+            @if !service.is_current(now_s()) { p.muted { "As last seen at " (moment(latest.at_ms as f64 / 1e3)) " UTC:" } }
             (now(latest))
             div.charts.live {
                 (chart((service.process, live), "Throughput by host", "ops/s", &|load| Some(load.throughput_per_s), quantity::rate, false))
@@ -113,6 +114,7 @@ fn chart(
                     y_title,
                     lines: &lines,
                     marks: &[],
+                    shades: &[],
                     from_s,
                     to_s,
                     ticks: ticks(from_s, to_s),
@@ -140,10 +142,9 @@ fn lines(moments: &[ServiceMoment], pick: &dyn Fn(&LiveLoad) -> Option<f64>) -> 
     let line = |colour: usize, name: &str, of: &dyn Fn(&ServiceMoment) -> Option<LiveLoad>| TimeLine {
         colour,
         name: name.to_owned(),
-        points: moments
-            .iter()
-            .filter_map(|moment| Some((moment.at_ms as f64 / 1e3, pick(&of(moment)?)?)))
-            .collect(),
+        parts: parts(
+            moments.iter().map(|moment| (moment.at_ms as f64 / 1e3, of(moment).and_then(|load| pick(&load)))),
+        ),
     };
     let of_host = |name: &str, moment: &ServiceMoment| {
         // Of one that is lost, nobody knows anything, and one that failed does nothing.
@@ -157,7 +158,25 @@ fn lines(moments: &[ServiceMoment], pick: &dyn Fn(&LiveLoad) -> Option<f64>) -> 
             .map(|(colour, name)| line(colour, name, &|moment| of_host(name, moment)))
             .collect(),
     };
-    lines.into_iter().filter(|line| !line.points.is_empty()).collect()
+    lines.into_iter().filter(|line| !line.is_empty()).collect()
+}
+
+/// What is known, apart where something is not known or nothing was told for a while.
+fn parts(values: impl Iterator<Item = (f64, Option<f64>)>) -> Vec<Vec<(f64, f64)>> {
+    let mut parts: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut last_s = None;
+    for (at_s, value) in values {
+        let Some(value) = value else {
+            last_s = None;
+            continue;
+        };
+        match parts.last_mut().filter(|_| last_s.is_some_and(|last_s| at_s - last_s <= MAX_STEP_S)) {
+            Some(part) => part.push((at_s, value)),
+            None => parts.push(vec![(at_s, value)]),
+        }
+        last_s = Some(at_s);
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -188,7 +207,14 @@ mod tests {
         assert!(shown.contains("As last seen at"), "{shown}");
         assert!(shown.contains("! lost") && shown.contains("a:7400") && !shown.contains("<b>"), "{shown}");
         let lines = lines(&live.moments, &|load| Some(load.throughput_per_s));
-        let points: Vec<usize> = lines.iter().map(|line| line.points.len()).collect();
+        let points: Vec<usize> = lines.iter().map(|line| line.points().count()).collect();
         assert_eq!(points, [2, 1]);
+        // What was not told for a while is not joined with what is told later.
+        let seconds = [0.0, 1.0, 60.0, 61.0, 62.0];
+        let known = seconds.map(|at_s| (at_s, (at_s != 61.0).then_some(5.0)));
+        assert_eq!(
+            parts(known.into_iter()),
+            [vec![(0.0, 5.0), (1.0, 5.0)], vec![(60.0, 5.0)], vec![(62.0, 5.0)]]
+        );
     }
 }

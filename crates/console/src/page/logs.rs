@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use maud::{Markup, html};
 use underlay_files::plain_file;
 
+use super::frame::Place;
 use super::words::escaped;
 use super::{Frame, Topic};
 use crate::hub::{FollowedRun, Hub};
@@ -40,7 +41,7 @@ pub(crate) fn logs(hub: &Hub, name: &str, file: Option<&str>) -> Result<Markup, 
             section { h2 { (log) } div #log-text { @for (_, markup) in &pieces { (markup) } } }
         } @else if file.is_some() { section { p { "That log is not there any more." } } }
     };
-    Ok(Frame { title: "Logs", topic: topic.as_ref(), content }.draw())
+    Ok(Frame { topic: topic.as_ref(), place: Some(Place::Runs), ..Frame::of("Logs", content) }.draw())
 }
 
 pub(super) fn fragments(hub: &Hub, name: &str, file: &str) -> Result<Vec<(String, Markup)>, String> {

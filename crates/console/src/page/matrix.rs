@@ -12,18 +12,6 @@ use crate::hub::{FollowedRun, Hub};
 /// A matrix of more rows than this is scrolled.
 const MAX_ROWS: usize = 400;
 
-/// Sums over all cells, in the order of [`CellState::ALL`].
-pub(crate) fn counts(run: &FollowedRun) -> [usize; CellState::ALL.len()] {
-    let mut counts = [0; CellState::ALL.len()];
-    for position in 0..run.run.plan.len() {
-        let state = run.cell(position as u32).state;
-        if let Some(place) = CellState::ALL.iter().position(|other| *other == state) {
-            counts[place] += 1;
-        }
-    }
-    counts
-}
-
 pub(super) fn matrix(hub: &Hub, run: &FollowedRun) -> Markup {
     let plan = &run.run.plan;
     let several = run.run.systems.len() > 1;
@@ -43,18 +31,21 @@ pub(super) fn matrix(hub: &Hub, run: &FollowedRun) -> Markup {
     let place = |system: &String| run.run.systems.iter().position(|other| other == system);
     rows.sort_by(|a, b| (place(&a.0), &a.1).cmp(&(place(&b.0), &b.1)));
     rows.dedup();
+    // Of a part of a study (`--only`), the storages of that part.
+    let is_planned = |storage: &&String| plan.iter().any(|planned| planned.cell.storage == **storage);
+    let storages: Vec<&String> = run.run.storages.iter().filter(is_planned).collect();
     html! {
         div.scroll tabindex="0" role="region" aria-label="Cells" {
             table.matrix {
                 thead { tr {
                     th.l scope="col" { "Workload" }
-                    @for storage in &run.run.storages { th.l scope="col" { (storage) } }
+                    @for storage in &storages { th.l scope="col" { (storage) } }
                 } }
                 tbody {
                     @for (system, label) in rows.iter().take(MAX_ROWS) {
                         tr {
                             th.l scope="row" { @if several { (system) ": " } (label) }
-                            @for storage in &run.run.storages {
+                            @for storage in &storages {
                                 td.l {
                                     @for position in places.get(&(system.as_str(), label.as_str(), storage.as_str())).into_iter().flatten() {
                                         (chip(hub, run, *position as u32, &plan[*position]))
@@ -73,14 +64,12 @@ pub(super) fn matrix(hub: &Hub, run: &FollowedRun) -> Markup {
 fn chip(hub: &Hub, run: &FollowedRun, position: u32, planned: &PlannedCell) -> Markup {
     let view = run.cell(position);
     let state = view.state;
-    let has_record = matches!(
-        state,
-        CellState::Completed
-            | CellState::Doubtful
-            | CellState::Failed
-            | CellState::Unavailable
-            | CellState::Skipped
-    );
+    let has_record = state.has_ended();
+    let (class, mark, word) = match (view.skip_asked, state) {
+        (true, CellState::Running) => (CellState::Skipped, CellState::Skipped, "is being skipped"),
+        (true, _) => (CellState::Skipped, CellState::Skipped, "to be skipped"),
+        (false, _) => (state, state, state.word()),
+    };
     let name = format!("{}, repetition {}", planned.cell.id, planned.repetition);
     let time = match (state, view.began_s, view.wall_s) {
         (CellState::Running, Some(began), _) => {
@@ -93,14 +82,15 @@ fn chip(hub: &Hub, run: &FollowedRun, position: u32, planned: &PlannedCell) -> M
         (_, _, Some(wall)) if has_record => quantity::duration(wall),
         _ => String::new(),
     };
-    let can_skip = run.is_running() && matches!(state, CellState::Planned | CellState::Running);
+    let can_skip =
+        run.is_running() && !view.skip_asked && matches!(state, CellState::Planned | CellState::Running);
     html! {
-        div class={ "chip cell-" (class_of(state)) } {
-            @let inner = html! { span.mark aria-hidden="true" { (mark_of(state)) } " " (state.word()) @if planned.repetition > 1 || run.run.repetitions > 1 { " #" (planned.repetition) } };
+        div class={ "chip cell-" (class_of(class)) } {
+            @let inner = html! { span.mark aria-hidden="true" { (mark_of(mark)) } " " (word) @if planned.repetition > 1 || run.run.repetitions > 1 { " #" (planned.repetition) } };
             @if has_record {
                 a href={ "/runs/" (escaped(&run.name)) "/cells/" (escaped(&planned.file)) } title=(view.reason.as_deref().unwrap_or(&name)) { (inner) }
             } @else {
-                span title=(name) { (inner) }
+                span title=(view.reason.as_deref().unwrap_or(&name)) { (inner) }
             }
             @if !time.is_empty() { small { (time) } }
             @if can_skip {
@@ -116,7 +106,7 @@ fn chip(hub: &Hub, run: &FollowedRun, position: u32, planned: &PlannedCell) -> M
 
 /// How far the cell that runs is in its phase.
 fn running_left(run: &FollowedRun) -> Option<String> {
-    let sample = &run.watched.history.latest()?.sample;
+    let sample = &run.current(now_s())?.sample;
     let progress = sample.progress?;
     Some(format!("{} {:.0} %", sample.phase, progress * 100.0))
 }
@@ -128,9 +118,11 @@ fn mark_of(state: CellState) -> &'static str {
         CellState::Running => "▶",
         CellState::Completed => "✓",
         CellState::Doubtful => "!",
+        CellState::Disturbed => "⚡",
         CellState::Failed => "✗",
         CellState::Unavailable => "–",
         CellState::Skipped => "»",
+        CellState::Unreadable => "?",
     }
 }
 
@@ -140,8 +132,10 @@ pub(crate) fn class_of(state: CellState) -> &'static str {
         CellState::Running => "running",
         CellState::Completed => "completed",
         CellState::Doubtful => "doubtful",
+        CellState::Disturbed => "disturbed",
         CellState::Failed => "failed",
         CellState::Unavailable => "unavailable",
         CellState::Skipped => "skipped",
+        CellState::Unreadable => "unreadable",
     }
 }

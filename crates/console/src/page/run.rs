@@ -4,9 +4,11 @@ use maud::{Markup, html};
 use underlay_record::CellState;
 use underlay_report::quantity;
 
-use super::words::{date_and_time, escaped, now_s};
+use super::frame::Place;
+use super::words::{date_and_time, escaped, moment, now_s, prose};
 use super::{Frame, Span, Topic, charts, events, matrix, topology};
 use crate::hub::{FollowedRun, Hub};
+use crate::recorded::Tally;
 
 pub(crate) fn run(hub: &Hub, run: &FollowedRun, span: Span) -> Markup {
     let topic = Topic::Run { name: run.name.clone(), span };
@@ -32,7 +34,6 @@ pub(crate) fn run(hub: &Hub, run: &FollowedRun, span: Span) -> Markup {
         }
         section #cells { h2 { "Cells" } div #matrix { (piece("matrix")) } }
         section #charts {
-            h2 { "Now" }
             div #now { (piece("now")) }
             p.spans {
                 "Show: "
@@ -47,7 +48,7 @@ pub(crate) fn run(hub: &Hub, run: &FollowedRun, span: Span) -> Markup {
         section #certificate { h2 { "Certificate" } div #seal { (piece("seal")) } }
         section #events { h2 { "Events" } (events::filter()) div #event-list { (piece("event-list")) } }
     };
-    Frame { title: &run.name, topic: Some(&topic), content }.draw()
+    Frame { topic: Some(&topic), place: Some(Place::Runs), ..Frame::of(&run.name, content) }.draw()
 }
 
 /// What was seen while it ran, for a report that is taken elsewhere.
@@ -79,89 +80,139 @@ pub(super) fn fragments(hub: &Hub, run: &FollowedRun, span: Span) -> Vec<(String
     pieces
 }
 
-/// The run in a line: how far it is, and how to stop it.
+/// The run in a line: how far it is, and how to stop it or what to read now that it has ended.
 fn status(hub: &Hub, run: &FollowedRun) -> Markup {
-    let counts = matrix::counts(run);
-    let total: usize = counts.iter().sum();
-    let left = counts[0] + counts[1];
-    let state = match (run.is_running(), left) {
+    let tally = run.tally();
+    let (total, ended) = (tally.total(), tally.ended());
+    let state = match (run.is_running(), ended < total) {
         (true, _) => "running",
-        (false, 0) => "complete",
-        (false, _) => "stopped",
+        (false, false) => "complete",
+        (false, true) => "stopped",
     };
-    let told = CellState::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
     html! {
         p.state-line {
-            span class={ "badge state-" (state) } { (state) }
-            " " (total - left) " of " (quantity::plural(total, "cell")) " ended"
+            span class={ "badge state-" (state) @if !tally.is_sound() { " mixed" } } { (state) }
+            " " (ended) " of " (quantity::plural(total, "cell")) " ended"
             @if run.is_running() {
                 @if let Some(left) = run.watched.remaining_s(now_s()) { ", about " (quantity::duration(left)) " left" }
             }
         }
-        div.progress role="progressbar" aria-label="Cells that have ended" aria-valuemin="0" aria-valuemax=(total) aria-valuenow=(total - left) {
+        div.progress role="progressbar" aria-label="Cells that have ended" aria-valuemin="0" aria-valuemax=(total) aria-valuenow=(ended) {
             svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true" {
-                @let widths = widths(&counts, total);
-                @for (state, from, width) in widths { rect class={ "cell-" (matrix::class_of(state)) } x=(from) y="0" width=(width) height="10" {} }
+                @for (state, from, width) in widths(&tally) { rect class={ "cell-" (matrix::class_of(state)) } x=(from) y="0" width=(width) height="10" {} }
             }
         }
-        ul.facts { @for (state, count) in told { li { (count) " " (state.word()) } } }
+        ul.facts { @for (state, count) in tally.there() { li { (count) " " (state.word()) } } }
         @if run.is_running() {
-            @if !run.watched.doing.is_empty() { p.doing { (run.watched.doing) } }
             form method="post" action={ "/runs/" (escaped(&run.name)) "/stop" } {
                 input type="hidden" name="form" value=(hub.form_secret.reveal());
                 button.danger #stop type="submit" { "Stop the run" }
             }
-        } @else if left > 0 {
-            p.muted { "What was finished is kept. " code { "underlay run --resume " (run.directory.display()) } " runs the rest." }
+        } @else { (ended_as(run, ended, ended < total)) }
+    }
+}
+
+/// What there is to read and to do once a run has ended.
+fn ended_as(run: &FollowedRun, ended: usize, has_left: bool) -> Markup {
+    let page = run.directory.join("report.html");
+    let is_kept = page.is_file();
+    html! {
+        @if let Some((at_s, how)) = &run.watched.ended { p.ended { "Ended at " (moment(*at_s)) " UTC: " (prose(how)) "." } }
+        @if ended > 0 {
+            p.buttons { a.button.primary #report href={ "/runs/" (escaped(&run.name)) "/report" } { "Read the report" } }
+            @if is_kept { p.muted { "It is kept in " code { (page.display()) } "." } }
         }
-        @if let Some((_, ended)) = run.watched.ended.as_ref().filter(|_| !run.is_running()) { p.muted { "Ended: " (ended) "." } }
+        @if has_left { p.muted { "What was finished is kept. " code { "underlay run --resume " (run.directory.display()) } " runs the rest." } }
+        // For when this console is gone too.
+        span hidden data-lost={ "the console has ended" @if is_kept { "; the report is in " (page.display()) } } {}
     }
 }
 
 /// The parts of the bar, those that have ended first.
-fn widths(counts: &[usize; CellState::ALL.len()], total: usize) -> Vec<(CellState, usize, usize)> {
-    let order = CellState::ALL.iter().zip(counts).rev();
+fn widths(tally: &Tally) -> Vec<(CellState, usize, usize)> {
+    let total = tally.total().max(1);
     let mut from = 0;
-    order
+    tally
+        .all()
+        .rev()
         .map(|(state, count)| {
-            let width = 1000 * count / total.max(1);
+            let width = 1000 * count / total;
             from += width;
-            (*state, from - width, width)
+            (state, from - width, width)
         })
         .collect()
 }
 
-/// The latest figures, large.
+/// What goes on at this moment, and the latest figures, large.
 fn now(run: &FollowedRun) -> Markup {
-    let latest = run.watched.history.latest().filter(|_| run.is_running());
+    if !run.is_running() {
+        return html! {
+            h2 { "While it ran" }
+            p.muted { "The run has ended. Its report has what it measured; below is what was seen while it ran." }
+        };
+    }
+    let current = run.current(now_s()).map(|moment| &moment.sample);
+    let position = run.watched.running;
+    let cell = position.and_then(|position| run.run.plan.get(position as usize));
     html! {
-        @match latest.map(|latest| &latest.sample) {
-            None => { p.muted { @if run.is_running() { "Nothing is measured yet." } @else { "The run is not going on. What it measured is in its report; below is what was seen while it ran." } } }
-            Some(sample) => {
-                @let cell = sample.position.and_then(|position| run.run.plan.get(position as usize));
-                p {
-                    @if let Some(planned) = cell { strong { (planned.cell.id) } ": " }
+        h2 { "Now" }
+        p.doing {
+            @if let Some(planned) = cell {
+                strong { (planned.cell.id) } @if run.run.repetitions > 1 { " #" (planned.repetition) } ": "
+            } @else if !run.watched.doing.is_empty() { (prose(&run.watched.doing)) @if current.is_some() { ": " } }
+            @match current {
+                Some(sample) => {
                     @if sample.phase.is_empty() { "between phases" } @else { (sample.phase) }
                     @if let Some(progress) = sample.progress { ", " (format!("{:.0}", progress * 100.0)) " %" }
+                    @if sample.preparing { span.muted { " (not measured yet: devices may take no modelled time)" } }
                 }
+                None => {
+                    @match (cell, run.watched.history.latest()) {
+                        (Some(_), Some(latest)) if latest.sample.position == position => {
+                            "no figures since " (moment(latest.at_s)) " UTC"
+                        }
+                        (Some(_), _) => { "attaching its storage and starting its system" }
+                        (None, _) => { @if run.watched.doing.is_empty() { "between cells" } }
+                    }
+                }
+            }
+        }
+        @if let Some(sample) = current {
+            dl.now {
                 @if let Some(load) = sample.load {
-                    dl.now {
-                        div { dt { "throughput" } dd { (quantity::rate(load.throughput_per_s)) " ops/s" } }
+                    div { dt { "throughput" } dd { (quantity::rate(load.throughput_per_s)) " ops/s" } }
+                    // While a rate is searched for, only rates are told.
+                    @if load.p99_us > 0.0 {
                         div { dt { "mean" } dd { (quantity::latency(load.mean_us)) } }
                         div { dt { "p50" } dd { (quantity::latency(load.p50_us)) } }
                         div { dt { "p99" } dd { (quantity::latency(load.p99_us)) } }
-                        div.bad[load.errors > 0] { dt { "errors" } dd { (load.errors) } }
-                        div { dt { "watching costs" } dd { (quantity::percent(sample.cost_share)) " of a core" } }
                     }
+                    div.bad[load.errors > 0] { dt { "errors" } dd { (load.errors) } }
                 }
+                @if let Some(figure) = &sample.figure {
+                    div { dt { (figure.name) } dd { (quantity::number(figure.value, 3)) " " (figure.unit) } }
+                }
+                @if let Some(share) = sample.cost_share { div { dt { "watching costs" } dd { (quantity::percent(share)) " of a core" } } }
             }
         }
     }
 }
 
+/// A page for a run that this console was started for, until there is something to see of it.
+pub(crate) fn about_to_begin(name: &str) -> Markup {
+    let content = html! {
+        div.head { h1 { (name) } }
+        section {
+            h2 { "About to begin" }
+            p { "The run is being prepared: this host is measured before the first cell. This page shows it as soon as it begins." }
+        }
+    };
+    Frame { refresh_s: Some(2), ..Frame::of(name, content) }.draw()
+}
+
 /// The certificate as it forms: what of it can be told already, and what is on record.
 fn seal(run: &FollowedRun) -> Markup {
-    let sample = run.watched.history.latest().filter(|_| run.is_running()).map(|latest| &latest.sample);
+    let sample = run.current(now_s()).map(|current| &current.sample);
     let busy: Vec<_> =
         sample.iter().flat_map(|sample| &sample.devices).filter(|one| one.modelled_us.is_some()).collect();
     let doubtful = (0..run.run.plan.len() as u32).filter(|at| run.cell(*at).state == CellState::Doubtful);

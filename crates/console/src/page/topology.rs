@@ -13,10 +13,12 @@ use crate::hub::{FollowedRun, Hub};
 
 pub(super) fn picture(hub: &Hub, run: &FollowedRun) -> Markup {
     let Some(storage) = run.watched.storage.as_ref().filter(|_| run.watched.running.is_some()) else {
-        return html! { p.muted { "No system runs now." } };
+        return html! { p.muted { @if run.is_running() { "No system runs now." } @else { "The run has ended, and with it its system." } } };
     };
     let empty = LiveSample::default();
-    let sample = run.watched.history.latest().map_or(&empty, |latest| &latest.sample);
+    // Not that of the cell before.
+    let latest = run.watched.history.latest().map(|latest| &latest.sample);
+    let sample = latest.filter(|sample| sample.position == run.watched.running).unwrap_or(&empty);
     let planned = run.watched.running.and_then(|position| run.run.plan.get(position as usize));
     let guessed = run.watched.parts.is_none().then(|| guess::parts(planned, &run.nodes, storage));
     let ground = things::Ground {

@@ -4,27 +4,48 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use maud::{Markup, html};
 
 /// Seconds since 1970.
 pub(crate) fn now_s() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-fn zoned(at_s: f64) -> Option<jiff::Zoned> {
+fn utc(at_s: f64) -> Option<jiff::Zoned> {
     let milliseconds = (at_s * 1e3) as i64;
-    Some(Timestamp::from_millisecond(milliseconds).ok()?.to_zoned(TimeZone::system()))
+    Some(Timestamp::from_millisecond(milliseconds).ok()?.to_zoned(TimeZone::UTC))
 }
 
-/// `14:03:20`
+/// `14:03:20`, in UTC: whoever shows it says so once.
 pub(super) fn time_of_day(at_s: f64) -> String {
-    zoned(at_s).map_or_else(String::new, |at| at.strftime("%H:%M:%S").to_string())
+    utc(at_s).map_or_else(String::new, |at| at.strftime("%H:%M:%S").to_string())
 }
 
-/// `2026-11-25 14:03`, of what records have as RFC 3339.
-pub(super) fn date_and_time(rfc3339: &str) -> String {
+/// The same as an element, for which the script tells the browser's own time.
+pub(super) fn moment(at_s: f64) -> Markup {
+    let whole = utc(at_s).map_or_else(String::new, |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    html! { time datetime=(whole) { (time_of_day(at_s)) } }
+}
+
+/// `2026-11-25 14:03 UTC`, of what records have as RFC 3339.
+pub(super) fn date_and_time(rfc3339: &str) -> Markup {
     match rfc3339.parse::<Timestamp>() {
-        Ok(at) => at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string(),
-        Err(_) => rfc3339.to_owned(),
+        Ok(at) => {
+            let words = at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M UTC").to_string();
+            html! { time datetime=(at.to_string()) { (words) } }
+        }
+        Err(_) => html! { (rfc3339) },
+    }
+}
+
+/// A sentence in which what stands between backticks is typed, or stands in a file.
+pub(super) fn prose(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    // One without its partner is a backtick.
+    let is_paired = parts.len() % 2 == 1;
+    html! {
+        @if !is_paired { (text) }
+        @else { @for (place, part) in parts.iter().enumerate() { @if place % 2 == 1 { code { (part) } } @else { (part) } } }
     }
 }
 
@@ -32,17 +53,21 @@ pub(super) fn date_and_time(rfc3339: &str) -> String {
 const STEPS_S: [f64; 12] =
     [5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0];
 
-/// Labels of a time axis: some five round times of day.
+/// Labels of a time axis: some five round times of day, the first of which says the zone.
 pub(super) fn ticks(from_s: f64, to_s: f64) -> Vec<(f64, String)> {
     let span = to_s - from_s;
     let step = STEPS_S.into_iter().find(|step| span / step <= 6.0).unwrap_or(span.max(1.0) / 5.0);
     let first = (from_s / step).ceil() * step;
     let format = if step < 60.0 { "%H:%M:%S" } else { "%H:%M" };
-    (0..8)
+    let mut ticks: Vec<(f64, String)> = (0..8)
         .map(|index| first + f64::from(index) * step)
         .filter(|at| *at <= to_s)
-        .filter_map(|at| Some((at, zoned(at)?.strftime(format).to_string())))
-        .collect()
+        .filter_map(|at| Some((at, utc(at)?.strftime(format).to_string())))
+        .collect();
+    if let Some((_, first)) = ticks.first_mut() {
+        first.push_str(" UTC");
+    }
+    ticks
 }
 
 /// A part of an address: whatever is no plain character is escaped.
@@ -63,6 +88,28 @@ mod tests {
             let found = ticks(1.7e9, 1.7e9 + span);
             assert!(found.len() <= 8 && (span < 6.0 || !found.is_empty()), "{span}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_time_says_its_zone_wherever_the_server_is() {
+        let shown = date_and_time("2026-11-25T02:00:00Z").into_string();
+        assert!(
+            shown.contains("2026-11-25 02:00 UTC") && shown.contains("datetime=\"2026-11-25T02:00:00Z\"")
+        );
+        assert!(date_and_time("<b>").into_string().contains("&lt;b&gt;"));
+        let shown = moment(1_764_000_000.0).into_string();
+        assert_eq!(shown, "<time datetime=\"2025-11-24T16:00:00Z\">16:00:00</time>");
+        let labels = ticks(1.764e9, 1.764e9 + 300.0);
+        assert!(labels[0].1.ends_with(" UTC") && !labels[1].1.contains("UTC"), "{labels:?}");
+    }
+
+    #[test]
+    fn what_stands_between_backticks_is_code() {
+        assert_eq!(
+            prose("use `a <b`, not `c`").into_string(),
+            "use <code>a &lt;b</code>, not <code>c</code>"
+        );
+        assert_eq!(prose("it's 5` long").into_string(), "it's 5` long");
     }
 
     #[test]

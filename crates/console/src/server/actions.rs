@@ -43,10 +43,10 @@ impl Asked {
         if self.is_confirmed() {
             return None;
         }
-        let Question { question, what, action, back } = question;
+        let Question { question, what, does, action, back } = question;
         let fields: Vec<(String, String)> =
             self.fields.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        Some(answer::html(page::confirm(question, what, action, back, &fields)))
+        Some(answer::html(page::confirm(question, what, does, action, back, &fields)))
     }
 
     /// Does what is meant, or asks whether it is.
@@ -78,6 +78,8 @@ struct Question<'a> {
     question: &'a str,
     /// What comes of it.
     what: &'a str,
+    /// What the button says that does it.
+    does: &'a str,
     /// Where the answer goes.
     action: &'a str,
     /// Where whoever asked was.
@@ -126,7 +128,8 @@ pub(super) async fn skip(
         let cell = cell.ok_or_else(|| format!("the plan has no cell {position}"))?;
         let question = Question {
             question: &format!("Skip {cell}?"),
-            what: "It is recorded as skipped, and the run goes on with the next one. `underlay run --resume` measures it later.",
+            what: "It is recorded as skipped on command, and the run goes on with the next cell. `underlay run --resume` measures it later.",
+            does: "Skip it",
             action: &format!("{back}/skip"),
             back: &back,
         };
@@ -150,6 +153,7 @@ pub(super) async fn stop(
         let question = Question {
             question: "Stop the run?",
             what: "It ends as by Ctrl-C: what was finished is kept, the cell that runs is not, and `underlay run --resume` goes on.",
+            does: "Stop it",
             action: &format!("{back}/stop"),
             back: &back,
         };
@@ -169,7 +173,7 @@ pub(super) async fn node(
 ) -> Answer {
     act(shared, shown, fields, move |shared, asked| {
         let back = format!("{}#topology", run_address(&name));
-        let process = shared.hub.with(&name, |run| run.process)?.ok_or("the run does not go on")?;
+        let process = shared.hub.with(&name, |run| run.process)?.ok_or("the run has ended")?;
         let node = asked.field("node").to_owned();
         let (command, word) = match asked.field("action") {
             "stop" => (NodeAction::Stop, "Stop"),
@@ -180,6 +184,7 @@ pub(super) async fn node(
         let question = Question {
             question: &format!("{word} node {node}?"),
             what: "What clients notice of it is in the record of the cell.",
+            does: word,
             action: &format!("{}/nodes", run_address(&name)),
             back: &back,
         };
@@ -237,6 +242,7 @@ pub(super) async fn stop_service(
         let question = Question {
             question: &format!("Stop process {process}?"),
             what: "It ends in order: what it serves is taken away, and whoever uses it loses it.",
+            does: "Stop it",
             action: "/host/stop",
             back: "/host",
         };
@@ -247,35 +253,23 @@ pub(super) async fn stop_service(
 
 fn fault(shared: &Shared, asked: &Asked, action: &str, back: &str) -> Result<Answer, String> {
     let device = Some(asked.field("device")).filter(|device| !device.is_empty());
-    let whose = device.unwrap_or("all of its devices");
     let number = |name: &str| -> Result<f64, String> {
-        asked.field(name).parse().map_err(|_| format!("{name}: expected a number"))
+        asked.field(name).trim().parse().map_err(|_| format!("{name}: expected a number"))
     };
-    let for_s = match asked.field("for_s") {
+    let for_s = match asked.field("for_s").trim() {
         "" => None,
         _ => Some(number("for_s")?),
     };
-    let (act, question) = match asked.field("action") {
-        "slow" => {
-            let factor = number("factor")?;
-            (FaultAction::Slow { factor, for_s }, format!("Slow {whose} down {factor} times?"))
-        }
-        "vanish" => (FaultAction::Vanish, format!("Unplug {whose}?")),
-        "power-cut" => {
-            let whose = device.unwrap_or("all devices");
-            (FaultAction::PowerCut, format!("Cut the power of {whose}?"))
-        }
-        "return" => (FaultAction::Return, format!("Bring {whose} back?")),
-        "clear" => (FaultAction::Clear, format!("Clear the faults of {whose}?")),
+    let act = match asked.field("action") {
+        "slow" => FaultAction::Slow { factor: number("factor")?, for_s },
+        "vanish" => FaultAction::Vanish,
+        "power-cut" => FaultAction::PowerCut,
+        "return" => FaultAction::Return,
+        "clear" => FaultAction::Clear,
         other => return Err(format!("{other:?} is nothing that can happen to a device")),
     };
-    let what = match act {
-        FaultAction::PowerCut => {
-            "Writes that were not flushed may be lost. The device answers nothing until its power is back; a pool goes on with its other copies. In a run it is in the record of the cell."
-        }
-        _ => "Programs that use it notice at once. In a run it is in the record of the cell.",
-    };
-    let question = Question { question: &question, what, action, back };
+    let page::FaultWords { question, what, does } = page::fault_words(&act, device);
+    let question = Question { question: &question, what, does, action, back };
     Ok(asked.once_confirmed(&question, || shared.hub.host.fault(asked.field("storage"), device, &act)))
 }
 
@@ -356,8 +350,14 @@ pub(super) async fn save(
             return Ok(again(&problem, read));
         }
         let starts = matches!(then, "start" | "start-short");
-        if starts && !hub.host.check(&hub.studies.join(file), &text).is_sound() {
-            return Ok(again("It was not started, since it has mistakes.", read));
+        if starts {
+            let checked = hub.host.check(&hub.studies.join(file), &text);
+            if !checked.is_sound() {
+                return Ok(again("It was not started, since it has mistakes.", read));
+            }
+            if then == "start-short" && !checked.has_short {
+                return Ok(again("It was not started: it has no `[short]` section, and so no short form.", read));
+            }
         }
         // What somebody else wrote there meanwhile is not lost without a word.
         let there = hub.studies.join(file);

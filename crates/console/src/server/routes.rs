@@ -88,6 +88,9 @@ struct Shown {
 async fn run(State(shared): Of, Path(name): Path<String>, Query(shown): Query<Shown>) -> Answer {
     let span = shown.span.as_deref().and_then(Span::of).unwrap_or_default();
     at_leisure(shared, move |shared| {
+        if shared.hub.is_about_to_begin(&name) {
+            return Ok(answer::html(page::about_to_begin(&name)));
+        }
         shared.hub.with(&name, |run| answer::html(page::run(&shared.hub, run, span)))
     })
     .await
@@ -136,13 +139,13 @@ async fn logs(State(shared): Of, Path(name): Path<String>, Query(which): Query<W
 
 /// A cell's record, if the run's plan has it.
 fn record_of(shared: &Shared, name: &str, file: &str) -> Result<RunRecord, String> {
-    let (directory, planned) = shared.hub.with(name, |run| {
+    let (directory, head, planned) = shared.hub.with(name, |run| {
         let planned = run.run.plan.iter().find(|planned| planned.file == file);
-        (run.directory.clone(), planned.cloned())
+        (run.directory.clone(), run.run.clone(), planned.cloned())
     })?;
     let none = || format!("there is no record {file:?} of {name} yet");
     let planned = planned.ok_or_else(none)?;
-    RunDirectory::record(&directory, &planned).map_err(|error| error.to_string())?.ok_or_else(none)
+    RunDirectory::record(&directory, &head, &planned).map_err(|error| error.to_string())?.ok_or_else(none)
 }
 
 async fn cell(State(shared): Of, Path((name, file)): Path<(String, String)>) -> Answer {
@@ -162,6 +165,7 @@ fn two_runs(query: &[(String, String)]) -> Result<(String, String), String> {
     match names.as_slice() {
         // The list has the newest first.
         [newer, older] => Ok(((*older).clone(), (*newer).clone())),
+        [_] => Err("mark two runs to compare them: one is marked".to_owned()),
         others => Err(format!("mark two runs to compare them: {} are marked", others.len())),
     }
 }
@@ -249,7 +253,7 @@ async fn prometheus(State(shared): Of) -> Answer {
 
 async fn api_runs(State(shared): Of, Query(Words { q }): Query<Words>) -> Answer {
     at_leisure(shared, move |shared| {
-        let found: Vec<_> = shared.hub.list().into_iter().filter(|run| run.matches(&q)).collect();
+        let found: Vec<_> = shared.hub.list(None).into_iter().filter(|run| run.matches(&q)).collect();
         Ok(answer::json(&found))
     })
     .await

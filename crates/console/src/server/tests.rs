@@ -58,6 +58,9 @@ impl Host for Fake {
             ..Checked::default()
         }
     }
+    fn study_title(&self, _: &str) -> Option<String> {
+        Some(MARKUP.to_owned())
+    }
     fn start(&self, _: &Path, _: &Path, _: bool) -> Result<PathBuf, String> {
         Err("not here".to_owned())
     }
@@ -68,6 +71,8 @@ struct Served {
     address: SocketAddr,
     /// Where browsers are served.
     name: String,
+    /// As it is printed.
+    url: String,
     token: String,
     host: Arc<Fake>,
     folder: tempfile::TempDir,
@@ -122,11 +127,17 @@ fn feed() -> String {
         FeedEntry::Sample(Box::new(sample)),
     ];
     let line = |(at_ms, entry)| serde_json::to_string(&FeedLine { at_ms, entry }).unwrap() + "\n";
-    (1_764_000_000_000..).zip(entries).map(line).collect()
+    // It goes on now.
+    ((crate::page::now_s() * 1e3) as u64..).zip(entries).map(line).collect()
 }
 
 impl Served {
     fn start() -> Served {
+        Served::start_for(None)
+    }
+
+    /// With an address that opens on a run.
+    fn start_for(opens_on: Option<&str>) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("one");
         std::fs::create_dir_all(run.join("cells")).unwrap();
@@ -138,6 +149,7 @@ impl Served {
         let options = Options {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             runs: folder.path().to_owned(),
+            opens_on: opens_on.map(str::to_owned),
             studies: folder.path().to_owned(),
             names: Names::new(["lab.example".to_owned()]),
             token: Some(token.clone()),
@@ -152,7 +164,7 @@ impl Served {
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || console.run(&flag).unwrap());
         let token = token.reveal().to_owned();
-        Served { address, name, token, host, folder, stop, thread: Some(thread) }
+        Served { address, name, url, token, host, folder, stop, thread: Some(thread) }
     }
 
     fn host_name(&self) -> String {
@@ -468,10 +480,97 @@ fn a_run_is_watched_by_people_scripts_and_monitors_alike() {
     let metrics = served.get("/metrics", &[&served.bearer()]);
     for line in [
         "underlay_run_cells{run=\"one\",state=\"failed\"} 1",
-        "underlay_throughput_per_second{run=\"one\",cell=\"null/b/w-c\"} 1234",
+        "underlay_run_cells{run=\"one\",state=\"cannot_run\"} 0",
+        "underlay_cell_throughput_per_second{run=\"one\",cell=\"null/b/w-c\"} 1234",
+        "underlay_cell_latency_seconds{run=\"one\",cell=\"null/b/w-c\",quantile=\"0.99\"} 0.000099",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
+    let text = metrics.split_once("\r\n\r\n").unwrap().1;
+    assert_eq!(crate::metrics::rules::broken(text), Vec::<String>::new(), "{text}");
+}
+
+#[test]
+fn a_run_that_was_written_anew_under_its_name_has_nothing_of_the_one_before() {
+    let served = Served::start();
+    let events = || served.get("/api/runs/one/events", &[&served.bearer()]);
+    assert!(events().contains("alert(1)"));
+    let run = served.folder.path().join("one");
+    let started = "2026-11-25T02:00:00Z";
+    for (started_at, notice) in [(started, "of the second"), ("2026-11-25T03:00:00Z", "of the third")] {
+        std::fs::remove_dir_all(&run).unwrap();
+        std::fs::create_dir_all(run.join("cells")).unwrap();
+        std::fs::write(run.join("run.json"), head().replace(started, started_at)).unwrap();
+        let entry = FeedEntry::Notice { what: notice.to_owned() };
+        let line = serde_json::to_string(&FeedLine { at_ms: 1_764_000_100_000, entry }).unwrap();
+        std::fs::write(run.join(FEED_FILE), line + "\n").unwrap();
+        let told = events();
+        assert!(told.contains(notice) && !told.contains("alert(1)"), "{told}");
+        let samples = served.get("/api/runs/one/samples", &[&served.bearer()]);
+        assert!(samples.ends_with("[]"), "{samples}");
+    }
+}
+
+#[test]
+fn what_is_no_sound_run_is_listed_with_what_is_wrong_and_its_own_page_says_the_same() {
+    let served = Served::start();
+    let add = |name: &str, head: &str| {
+        let run = served.folder.path().join(name);
+        std::fs::create_dir_all(run.join("cells")).unwrap();
+        std::fs::write(run.join("run.json"), head).unwrap();
+        run
+    };
+    let damaged = add("damaged", &head());
+    std::fs::write(damaged.join("cells/1.json"), "{").unwrap();
+    add("headless", "{\"schema\":");
+    let json = |path: &str| -> serde_json::Value {
+        let answer = served.get(path, &[&served.bearer()]);
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let listed = json("/api/runs");
+    let of = |name: &str| listed.as_array().unwrap().iter().find(|run| run["name"] == name).unwrap().clone();
+    assert_eq!(of("damaged")["cells"]["unreadable"], 1, "{listed}");
+    assert!(of("headless")["problem"].as_str().unwrap().contains("run.json"), "{listed}");
+    let list = served.get("/", &[&served.cookie()]);
+    assert!(list.contains("1 unreadable") && list.contains("it is not a record"), "{list}");
+    let own = json("/api/runs/damaged");
+    assert_eq!(own["cells"][1]["state"], "unreadable", "{own}");
+    let page = served.get("/runs/damaged", &[&served.cookie()]);
+    assert!(page.contains("1 unreadable") && page.contains("0 of 2 cells ended"), "{page}");
+    assert!(served.get("/?q=unreadable", &[&served.cookie()]).contains("/runs/damaged"));
+}
+
+#[test]
+fn a_run_that_the_console_was_started_for_is_waited_for() {
+    let served = Served::start_for(Some("two"));
+    assert!(served.url.contains("/runs/two?token="), "{}", served.url);
+    let waiting = served.get("/runs/two", &[&served.cookie()]);
+    assert!(status(&waiting) == 200 && waiting.contains("http-equiv=\"refresh\""), "{waiting}");
+    assert_eq!(status(&served.get("/runs/three", &[&served.cookie()])), 404);
+    let run = served.folder.path().join("two");
+    std::fs::create_dir_all(run.join("cells")).unwrap();
+    std::fs::write(run.join("run.json"), head()).unwrap();
+    let begun = served.get("/runs/two", &[&served.cookie()]);
+    assert!(!begun.contains("http-equiv") && begun.contains("0 of 2 cells ended"), "{begun}");
+}
+
+#[test]
+fn a_question_has_its_focus_on_what_does_nothing() {
+    let served = Served::start();
+    let (cookie, word) = (served.cookie(), served.form_word());
+    let own = format!("Origin: http://{}", served.host_name());
+    for (body, words) in [
+        ("action=vanish&device=d", "XFS shuts down for good"),
+        ("action=slow&device=d&factor=10&for_s=30", "take 10 times as long, for 30"),
+        ("action=slow&device=d&factor=10&for_s=", "until its faults are cleared"),
+    ] {
+        let question = served.post("/host/faults", &[&cookie, &own], &format!("form={word}&{body}"));
+        assert!(status(&question) == 200 && question.contains(words), "{question}");
+        let focused = question.split('<').find(|tag| tag.contains("autofocus")).unwrap();
+        assert!(focused.starts_with("a ") && focused.ends_with("No, go back"), "{focused}");
+    }
+    let wrong = served.post("/host/faults", &[&served.bearer()], "action=slow&factor=2&for_s=soon");
+    assert!(wrong.contains("for_s: expected a number"), "{wrong}");
 }
 
 #[test]
@@ -537,6 +636,7 @@ fn it_listens_for_this_host_alone() {
     let options = Options {
         listen: (Ipv4Addr::UNSPECIFIED, 0).into(),
         runs: PathBuf::from("."),
+        opens_on: None,
         studies: PathBuf::from("."),
         names: Names::default(),
         token: None,

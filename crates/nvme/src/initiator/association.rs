@@ -14,7 +14,7 @@ use crate::auth::{Entropy, HostSession, HostStep, MAX_MESSAGE_BYTES};
 use crate::command::{self, Command, Completion, Sgl};
 use crate::fabrics::{
     ANY_CONTROLLER, Authentication, CATTR_NO_FLOW_CONTROL, CC_ENABLE, CC_ENTRY_SIZES, CC_SHUTDOWN_NORMAL,
-    CSTS_FATAL, CSTS_READY, Connect, ConnectData, PropertyGet, PropertySet, property,
+    CSTS_FATAL, CSTS_READY, Connect, ConnectData, DISCOVERY_NQN, PropertyGet, PropertySet, property,
 };
 use crate::features::{
     ASYNC_EVENT_CONFIGURATION, EVENT_NAMESPACE_CHANGED, NUMBER_OF_QUEUES, QueueCount, SetFeatures,
@@ -313,6 +313,16 @@ fn identify(options: &Options, admin: &Queue) -> Result<Limits, InitiatorError> 
     let limit = options.connect_timeout;
     let page = identify_page(admin, limit, Identify::new(cns::CONTROLLER, 0), "identifying the controller")?;
     let identify = ControllerData::decode(&page);
+    // A discovery controller may give the name of its own subsystem (base 4.5), and one of an old version none.
+    let is_other = !identify.subsystem_nqn.is_empty() && identify.subsystem_nqn != options.subsystem_nqn;
+    if is_other && options.subsystem_nqn != DISCOVERY_NQN {
+        let problem = format!(
+            "the controller of {} says that it is one of '{}'",
+            options.subsystem_nqn,
+            identify.subsystem_nqn.escape_debug()
+        );
+        return Err(InitiatorError::Protocol { address: options.address.clone(), problem });
+    }
     let transfer_bytes = identify.max_transfer_bytes().unwrap_or(u64::MAX).min(MAX_TRANSFER_BYTES);
     let command = Identify::new(cns::COMMAND_SET_CONTROLLER, 0);
     let nvm = match identify_page(admin, limit, command, "identifying the command set") {

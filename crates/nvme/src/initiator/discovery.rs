@@ -11,6 +11,7 @@ use super::stats::Stats;
 use crate::auth::HostSecrets;
 use crate::fabrics::DISCOVERY_NQN;
 use crate::log_page::{DISCOVERY, DiscoveryEntry, DiscoveryHead, GetLogPage};
+use crate::nqn;
 
 /// More entries than any target of ours has; what says more is no target.
 const MAX_ENTRIES: u64 = 4096;
@@ -71,7 +72,14 @@ fn read_log(options: &Options, association: &Association) -> Result<Vec<Discover
         for number in 0..before.entries {
             let offset = DiscoveryHead::BYTES as u64 + number * DiscoveryEntry::BYTES as u64;
             let page = read(offset, DiscoveryEntry::BYTES as u64)?.received;
-            entries.extend(page.first_chunk().map(DiscoveryEntry::decode));
+            let entry = page.first_chunk().map(DiscoveryEntry::decode);
+            if let Some(entry) = entry.as_ref().filter(|entry| !nqn::is_usable(&entry.subsystem_nqn)) {
+                let name = entry.subsystem_nqn.escape_debug();
+                let problem =
+                    format!("entry {number} of its discovery log has '{name}' as the name of a subsystem");
+                return Err(InitiatorError::Protocol { address: options.address.clone(), problem });
+            }
+            entries.extend(entry);
         }
         let after = head()?;
         // The same generation before and after: the entries belong together.

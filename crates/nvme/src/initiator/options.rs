@@ -8,6 +8,7 @@ use super::dialer::Dialer;
 use super::error::InitiatorError;
 use crate::auth::HostSecrets;
 use crate::fabrics::NQN_BYTES;
+use crate::nqn;
 use crate::pdu::Digests;
 
 const KERNEL_HOST_NQN: &str = "/etc/nvme/hostnqn";
@@ -93,13 +94,20 @@ impl Options {
 
     pub(super) fn check(&self) -> Result<(), InitiatorError> {
         let refused = |problem: String| Err(InitiatorError::Options(problem));
-        for (what, nqn) in [("subsystem", &self.subsystem_nqn), ("host", &self.host_nqn)] {
-            if nqn.len() > NQN_BYTES || !nqn.starts_with("nqn.") || nqn.contains('\0') {
-                let nqn = nqn.escape_debug();
-                return refused(format!(
-                    "'{nqn}' is not a valid NQN of a {what}: it must start with 'nqn.' and have at most {NQN_BYTES} bytes"
-                ));
-            }
+        if let Err(problem) = nqn::check_host(&self.host_nqn) {
+            return refused(format!(
+                "'{}' is not a valid NQN of a host: {problem}",
+                self.host_nqn.escape_debug()
+            ));
+        }
+        if !self.subsystem_nqn.starts_with("nqn.") || !nqn::is_usable(&self.subsystem_nqn) {
+            return refused(format!(
+                "'{}' is not a valid NQN of a subsystem: it must start with 'nqn.' and have at most {NQN_BYTES} bytes, none of them a blank",
+                self.subsystem_nqn.escape_debug()
+            ));
+        }
+        if self.host_id == [0; 16] {
+            return refused("a host identifier of zeros: no target may take it".into());
         }
         if !(1..=MAX_QUEUES).contains(&self.queues) {
             return refused(format!("{} I/O queues: expected 1 to {MAX_QUEUES}", self.queues));
@@ -133,11 +141,11 @@ pub fn this_host_nqn() -> String {
 fn kernel_host_nqn() -> Option<String> {
     let text = std::fs::read_to_string(KERNEL_HOST_NQN).ok()?;
     let nqn = text.trim();
-    nqn.starts_with("nqn.").then(|| nqn.to_owned())
+    nqn::check_host(nqn).is_ok().then(|| nqn.to_owned())
 }
 
 fn kernel_host_id() -> Option<[u8; 16]> {
-    parse_uuid(std::fs::read_to_string(KERNEL_HOST_ID).ok()?.trim())
+    parse_uuid(std::fs::read_to_string(KERNEL_HOST_ID).ok()?.trim()).filter(|id| *id != [0; 16])
 }
 
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
@@ -167,7 +175,7 @@ mod tests {
     fn a_host_has_one_name_and_one_identifier() {
         let (one, other) = (Options::new("a:1", "nqn.x:y"), Options::new("b:2", "nqn.x:z"));
         assert_eq!((&one.host_nqn, one.host_id), (&other.host_nqn, other.host_id));
-        assert_ne!(one.clone().with_host_nqn("nqn.another").host_id, one.host_id);
+        assert_ne!(one.clone().with_host_nqn("nqn.2014-08.org.example:another").host_id, one.host_id);
         assert!(one.host_nqn.starts_with("nqn.") && one.host_nqn.len() <= NQN_BYTES, "{}", one.host_nqn);
         one.check().unwrap();
     }
@@ -189,6 +197,12 @@ mod tests {
         let refused = |options: Options| options.check().unwrap_err().to_string();
         assert!(refused(Options { subsystem_nqn: "data".into(), ..good.clone() }).contains("'data'"));
         assert!(refused(good.clone().with_host_nqn("nqn.".to_owned() + &"x".repeat(300))).contains("host"));
+        assert!(refused(good.clone().with_host_nqn("iqn.1994-05.com.example:abc")).contains("of a host"));
+        assert!(refused(Options { host_id: [0; 16], ..good.clone() }).contains("identifier of zeros"));
+        assert!(
+            refused(Options { subsystem_nqn: "nqn.x:\u{1b}[2J".into(), ..good.clone() })
+                .contains("of a subsystem")
+        );
         assert!(refused(Options { queues: 0, ..good.clone() }).contains("0 I/O queues"));
         assert!(refused(Options { queue_depth: 5000, ..good }).contains("5000"));
     }

@@ -17,7 +17,8 @@ use super::counters::{Counting, NamespaceCounters, QueueSnapshot};
 use super::host_identity::HostIdentity;
 use super::lease::{Lease, Surroundings, Writers};
 use crate::auth::ControllerSecrets;
-use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, NQN_BYTES};
+use crate::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN};
+use crate::nqn::{self, NqnError};
 use controller::Controller;
 use controller::queue::Queue;
 pub use hosts::Hosts;
@@ -33,11 +34,8 @@ const LAST_COMMANDS_PATIENCE: Duration = Duration::from_secs(10);
 /// Why a subsystem or a namespace can't be there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubsystemError {
-    #[error(
-        "{0:?} is not a valid name of a subsystem: it must start with \"nqn.\" and have at most {NQN_BYTES} \
-             bytes and no spaces"
-    )]
-    InvalidName(String),
+    #[error("{0:?} is not a valid name of a subsystem: {1}")]
+    InvalidName(String, NqnError),
     #[error("the subsystem {0} already exists")]
     SubsystemExists(String),
     #[error("there is no subsystem {0}")]
@@ -529,11 +527,8 @@ impl Subsystems {
     /// # Errors
     /// When its name is none or is taken.
     pub fn add(&self, config: SubsystemConfig) -> Result<Arc<Subsystem>, SubsystemError> {
-        let is_name = config.nqn.starts_with("nqn.")
-            && config.nqn.len() <= NQN_BYTES
-            && !config.nqn.contains(|letter: char| letter.is_whitespace() || letter.is_control());
-        if !is_name {
-            return Err(SubsystemError::InvalidName(config.nqn));
+        if let Err(problem) = nqn::check(&config.nqn) {
+            return Err(SubsystemError::InvalidName(config.nqn, problem));
         }
         let mut by_nqn = self.by_nqn.write();
         if config.nqn == DISCOVERY_NQN || by_nqn.contains_key(&config.nqn) {

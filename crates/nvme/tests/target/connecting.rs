@@ -116,6 +116,22 @@ fn a_wrong_connect_is_refused_with_the_parameter_that_is_wrong() {
     assert_eq!(refused(&fixture, 0, &unknown, &PLAIN), in_data(256));
     let nameless = ConnectData { host_nqn: String::new(), ..right.clone() };
     assert_eq!(refused(&fixture, 0, &nameless, &PLAIN), in_data(512));
+    for name in [
+        "hello",
+        "iqn.1994-05.com.example:abc",
+        "host with blanks",
+        "nqn.2014-08.org.example:a ",
+        DISCOVERY_NQN,
+    ] {
+        let misnamed = ConnectData { host_nqn: name.to_owned(), ..right.clone() };
+        assert_eq!(refused(&fixture, 0, &misnamed, &PLAIN), in_data(512), "{name}");
+        let misnamed = ConnectData { subsystem_nqn: DISCOVERY_NQN.to_owned(), ..misnamed };
+        assert_eq!(refused(&fixture, 0, &misnamed, &PLAIN), in_data(512), "{name}, discovery");
+    }
+    for subsystem in [NQN, DISCOVERY_NQN] {
+        let unidentified = ConnectData { host_id: [0; 16], ..connect_data(subsystem, ANY_CONTROLLER) };
+        assert_eq!(refused(&fixture, 0, &unidentified, &PLAIN), in_data(0), "{subsystem}");
+    }
     let particular = ConnectData { controller_id: 5, ..right.clone() };
     assert_eq!(refused(&fixture, 0, &particular, &PLAIN), in_data(16));
     assert_eq!(refused(&fixture, 0, &right, &Style { sq_size: 0, ..PLAIN }), in_command(44));

@@ -58,6 +58,9 @@ pub struct Part {
     pub devices: u32,
     /// How many directories each is shown as, where each is a directory of its own.
     pub directories: u32,
+    /// Of each, where the medium is a volume that is sold by its size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<f64>,
 }
 
 /// A device in front of others.

@@ -75,9 +75,6 @@ pub(super) fn demand(
             "the run names no cores, so the system's CPU time is unknown and is in the correction".to_owned(),
         );
     }
-    if sources.iter().any(|cell| cell.is_doubtful) {
-        assumptions.push("some of the measured cells are doubtful by their own certificate".to_owned());
-    }
     let demand = Demand {
         classes,
         background: Background {

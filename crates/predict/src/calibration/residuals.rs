@@ -1,5 +1,7 @@
 //! How wrong answers are: each measured cell predicted from the others.
 
+use std::collections::BTreeMap;
+
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{Calibration, Metric, UNKNOWN_ERROR};
@@ -41,29 +43,62 @@ impl LeftOut {
 /// Errors grow with how far the nearest measured cell is, from this distance on (a logarithm): a storage forty times as fast says less of
 /// another one than one that is twice as fast.
 const NEAR: f64 = 1.5;
+/// Fewer errors tell nothing.
+const FEWEST: usize = 2;
+/// What an interval is to hold.
+const COVERED: f64 = 0.95;
 
-/// Errors of answers, as logarithms of predicted over measured, by metric.
+/// Errors of answers, as logarithms of predicted over measured, by system: how wrong answers about one are says nothing of another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Errors {
+    of: BTreeMap<String, SystemErrors>,
+}
+
+/// Those of one system, by metric.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SystemErrors {
     /// Each brought to a nearest cell at no distance.
     of: [Vec<f64>; 4],
 }
 
 impl Errors {
+    pub(super) fn of_system(&self, system: &str) -> &SystemErrors {
+        static NONE: SystemErrors = SystemErrors { of: [const { Vec::new() }; 4] };
+        self.of.get(system).unwrap_or(&NONE)
+    }
+}
+
+impl SystemErrors {
+    /// Whether there are enough to tell anything.
+    pub(super) fn tell(&self, metric: Metric) -> bool {
+        self.of[metric.index()].len() >= FEWEST
+    }
+
     /// The mean square for an answer whose nearest cell is so far. It is about zero and not about the mean: a bias is an error too.
     pub(super) fn squared(&self, metric: Metric, distance: f64) -> f64 {
-        let errors = &self.of[metric.index()];
-        if errors.len() < 2 {
+        if !self.tell(metric) {
             return UNKNOWN_ERROR * UNKNOWN_ERROR;
         }
+        let errors = &self.of[metric.index()];
         let at_once = errors.iter().map(|error| error * error).sum::<f64>() / errors.len() as f64;
         at_once * (1.0 + distance / NEAR).powi(2)
     }
 
+    /// What 95 % of the errors are within, whatever their distribution: the conformal quantile of Vovk, Gammerman and Shafer, "Algorithmic
+    /// Learning in a Random World" (2005), which is the largest where there are fewer than 19. Nothing where they tell nothing.
+    pub(super) fn quantile(&self, metric: Metric, distance: f64) -> f64 {
+        if !self.tell(metric) {
+            return 0.0;
+        }
+        let mut sizes: Vec<f64> = self.of[metric.index()].iter().map(|error| error.abs()).collect();
+        sizes.sort_by(f64::total_cmp);
+        let rank = (COVERED * (sizes.len() + 1) as f64).ceil() as usize;
+        sizes[rank.clamp(1, sizes.len()) - 1] * (1.0 + distance / NEAR)
+    }
+
     pub(super) fn count(&self, metric: Metric) -> usize {
-        let count = self.of[metric.index()].len();
         // Too few are replaced by what is usual, which is no estimate from a few.
-        if count < 2 { 1_000 } else { count }
+        if self.tell(metric) { self.of[metric.index()].len() } else { 1_000 }
     }
 }
 
@@ -78,6 +113,7 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> Errors {
     for cell in calibration.cells() {
         let others = without(calibration.cells(), &cell.point, kind);
         let Ok((values, distance)) = others.value(&cell.point) else { continue };
+        let of_system = errors.of.entry(cell.point.system.clone()).or_default();
         for metric in Metric::ALL {
             let measured = metric.measured(cell);
             let found = values[metric.index()];
@@ -89,7 +125,7 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> Errors {
                 _ => 0.0,
             };
             if error.is_finite() {
-                errors.of[metric.index()].push(error / (1.0 + distance / NEAR));
+                of_system.of[metric.index()].push(error / (1.0 + distance / NEAR));
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use underlay_record::{CellStatus, RunRecord};
+use underlay_record::RunRecord;
 
 use super::{Figure, Figures, MeasuredCell, Point};
 use crate::demand::{Background, Class, Demand};
@@ -33,22 +33,20 @@ struct Raw {
     cpu_us: f64,
     busy: f64,
     due_cpus: Option<f64>,
-    is_doubtful: bool,
 }
 
 impl MeasuredCell {
-    /// A cell from the records of a benchmark's repetitions; those that failed are left out.
+    /// A cell from the records of a benchmark's repetitions, as [`MeasuredCell::new`] takes them.
     ///
     /// # Errors
-    /// When none of them has figures, or one has figures that no run has.
+    /// When none of them has figures, they are not sound to learn from, or one has figures that no run has.
     pub fn of_job(point: Point, records: &[&RunRecord], job: DeviceJob) -> Result<MeasuredCell, Refusal> {
         if !layers::cache_devices(&point.volumes).is_empty() {
             let what = "a cache device that fio fills while it is measured".to_owned();
             return Err(Refusal::Layer { what });
         }
-        let raws: Vec<Raw> = records
-            .iter()
-            .filter(|record| record.status == CellStatus::Completed)
+        let raws: Vec<Raw> = super::sound(records)?
+            .into_iter()
             .map(|record| Raw::of(record, job))
             .collect::<Result<_, _>>()?;
         if raws.is_empty() {
@@ -87,7 +85,6 @@ impl MeasuredCell {
             all_reads: if job.writes { 0.0 } else { 1.0 },
             cores_at_once: raws[0].due_cpus.map(|cpus| (cpus - 0.01).ceil().clamp(1.0, 4096.0) as u32),
             cached: 0.0,
-            is_doubtful: raws.iter().any(|raw| raw.is_doubtful),
             point,
             own: OnceLock::new(),
         })
@@ -125,8 +122,10 @@ impl Raw {
             return Err(refused("its duration is one that no run has".to_owned()));
         }
         let operations = throughput_per_s * benchmark.duration_s;
-        let cpu_us =
-            record.cpu.as_ref().map_or(0.0, |cpu| cpu.used_cpus * benchmark.wall_s * 1e6 / operations);
+        let cpu_us = record
+            .cpu
+            .as_ref()
+            .map_or(0.0, |cpu| cpu.used_at_reference_cpus() * benchmark.wall_s * 1e6 / operations);
         let busy = record
             .devices
             .iter()
@@ -143,10 +142,6 @@ impl Raw {
             cpu_us,
             busy,
             due_cpus: record.cpu.as_ref().map(|cpu| cpu.due_cpus).filter(|cpus| (0.0..=1e6).contains(cpus)),
-            is_doubtful: record
-                .certificate
-                .as_ref()
-                .is_some_and(|one| one.verdict == underlay_record::Verdict::Doubtful),
         })
     }
 }

@@ -7,9 +7,9 @@ use underlay_predict::outcome::Outcome;
 use underlay_predict::simulation::{self, Arrivals, Scenario};
 use underlay_predict::{MeasuredCell, Point};
 use underlay_record::{
-    Cell, CellStatus, CpuRecord, DeviceActivity, DeviceTotals, Histogram, Latency, LatencySummary, Machine,
+    Cell, CellStatus, Certificate, CpuRecord, DeviceActivity, DeviceTotals, Histogram, Latency, LatencySummary, Machine,
     Measured, MemoryRecord, Named, OperationStats, Rate, Requests, RunRecord, SCHEMA_VERSION, Scale,
-    StorageRecord, Work,
+    SeriesPoint, StorageRecord, Verdict, Work,
 };
 use underlay_storage::catalogue;
 use underlay_storage::stack::{BackingSpec, DeviceSpec, VolumeSpec};
@@ -113,7 +113,6 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
         repetition: 1,
         position: 0,
         status: CellStatus::Completed,
-        skipped: false,
         started_at: "2026-11-25T00:00:00Z".to_owned(),
         wall_s: 1.0,
         wall: None,
@@ -147,6 +146,8 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             emulation_stolen_share: 0.0,
             emulation_waiting_threads: None,
             speed_probe_us: None,
+            reference_probe_us: None,
+            allowed_slowdown: None,
             extra_ticks: 0,
         }),
         storage: StorageRecord {
@@ -164,6 +165,7 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
             throughput_per_s,
             latency,
             by_operation: [("read".to_owned(), stats)].into(),
+            series: steady(throughput_per_s, duration_s),
             ..Measured::default()
         }),
         search: None,
@@ -173,15 +175,39 @@ fn record_of(point: &Point, demand: &Demand, outcome: &Outcome, slower: f64) -> 
         layers: Vec::new(),
         network: None,
         paths: Vec::new(),
+        pauses: None,
         system_figures: BTreeMap::new(),
         system_series: Vec::new(),
         node_events: Vec::new(),
         read_back: None,
         topology: None,
-        certificate: None,
+        certificate: Some(holding()),
         inputs: None,
         warnings: Vec::new(),
     }
+}
+
+fn holding() -> Certificate {
+    Certificate {
+        verdict: Verdict::Faithful,
+        checks: Vec::new(),
+        modelled_p50_us: None,
+        modelled_p99_us: None,
+        delivered_p50_us: None,
+        delivered_p99_us: None,
+        floor_us: None,
+        steal_share: 0.0,
+    }
+}
+
+/// As much in each interval.
+fn steady(throughput_per_s: f64, duration_s: f64) -> Vec<SeriesPoint> {
+    let at = |index: u32| SeriesPoint {
+        t_s: f64::from(index) * duration_s / 20.0,
+        throughput_per_s,
+        ..SeriesPoint::default()
+    };
+    (1..=20).map(at).collect()
 }
 
 pub(crate) fn measured(point: Point, records: &[RunRecord]) -> MeasuredCell {

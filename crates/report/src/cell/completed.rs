@@ -14,11 +14,10 @@ pub(crate) fn benchmark_of(record: &RunRecord) -> Option<&BenchmarkRecord> {
     (!taken.figures.is_empty()).then_some(taken)
 }
 
-/// The worst certificate of a cell's repetitions; none when none carries one.
+/// The worst verdict on a cell's repetitions; none when none carries a certificate.
 pub(crate) fn worst_verdict(records: &[&RunRecord]) -> Option<Verdict> {
-    let verdicts: Vec<Verdict> =
-        records.iter().filter_map(|record| record.certificate.as_ref()).map(|one| one.verdict).collect();
-    [Verdict::Doubtful, Verdict::RealStorage, Verdict::Faithful]
+    let verdicts: Vec<Verdict> = records.iter().filter_map(|record| record.verdict()).collect();
+    [Verdict::Disturbed, Verdict::Doubtful, Verdict::RealStorage, Verdict::Faithful]
         .into_iter()
         .find(|verdict| verdicts.contains(verdict))
 }

@@ -7,4 +7,3 @@ pub(crate) mod cost;
 pub mod directories;
 pub(crate) mod jobs;
 pub(crate) mod meanwhile;
-pub mod steadiness;

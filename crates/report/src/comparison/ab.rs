@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use underlay_record::{Better, Cell, Rate, Requests, RunRecord, Work};
+use underlay_record::{Better, Cell, DisturbedBy, Rate, Requests, RunRecord, Work};
 
 use crate::cell::cost::devices_in_words;
 use crate::comparison::{CellResult, Comparison, storage_records, workload_in_words};
@@ -146,6 +146,8 @@ pub struct AbCell {
     pub figures: Vec<Figure>,
     /// The certificate of one of the two is.
     pub is_doubtful: bool,
+    /// The study disturbs it, in both.
+    pub is_disturbed: bool,
 }
 
 /// Two runs beside each other.
@@ -276,6 +278,17 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
             figures.extend(Figure::of(metric, values, repetitions));
         }
     }
+    let is_by_hand = |result: &CellResult| result.disturbed_by() == Some(DisturbedBy::Hand);
+    match (is_by_hand(a), is_by_hand(b)) {
+        (true, true) => return Err("both runs were disturbed by hand in it".to_owned()),
+        (true, false) => return Err("A was disturbed by hand in it".to_owned()),
+        (false, true) => return Err("B was disturbed by hand in it".to_owned()),
+        (false, false) => {}
+    }
+    if a.is_measured() && b.is_measured() && a.disturbed_by() != b.disturbed_by() {
+        let [yes, no] = if a.disturbed_by().is_some() { ["A", "B"] } else { ["B", "A"] };
+        return Err(format!("the study of {yes} disturbs it, and that of {no} does not"));
+    }
     if figures.is_empty() {
         return Err(match (a.is_measured(), b.is_measured()) {
             (false, false) => "neither run measured it",
@@ -292,6 +305,7 @@ fn cell(a: &CellResult, b: &CellResult) -> Result<AbCell, String> {
         workload_in_words: workload_in_words(a.cell),
         figures,
         is_doubtful: a.is_doubtful() || b.is_doubtful(),
+        is_disturbed: a.disturbed_by().is_some(),
     })
 }
 
@@ -353,6 +367,11 @@ fn cautions(runs: [&LoadedRun; 2], cells: &[AbCell]) -> Vec<String> {
                 "{name} is not complete: {finished} of {planned} repetitions have been recorded"
             ));
         }
+    }
+    let disturbed = cells.iter().filter(|cell| cell.is_disturbed).count();
+    if disturbed > 0 {
+        let cells = quantity::plural(disturbed, "cell");
+        found.push(format!("{cells} disturbed by the study, in both runs: the figures are of its faults and events"));
     }
     let doubtful = cells.iter().filter(|cell| cell.is_doubtful).count();
     if doubtful > 0 {

@@ -16,14 +16,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use underlay_record::{
-    Cell, CellStatus, Certificate, Histogram, Measured, RunRecord, Shortened, StorageRecord, Verdict, Work,
+    Cell, CellStatus, Certificate, DisturbedBy, Histogram, Measured, RunRecord, Shortened, StorageRecord,
+    Verdict, WarmUp, Work, disturbance,
 };
 
 use crate::cell::benchmark::BenchmarkFigures;
 use crate::cell::completed::worst_verdict;
 use crate::cell::cost::StorageCost;
 use crate::cell::jobs::{self, JobFigures};
-use crate::cell::steadiness::WarmUp;
 use crate::load::LoadedRun;
 use crate::statistics::bracket::bracket_error;
 use crate::statistics::operation::{OperationFigures, by_operation};
@@ -66,8 +66,10 @@ pub struct CellResult<'a> {
     pub cell: &'a Cell,
     /// How many repetitions the study asks for.
     pub planned: usize,
-    /// Those on record, whatever came of them, by repetition.
+    /// Those on record, whatever came of them, by repetition; without those that are [left out](CellResult::disturbed).
     pub records: Vec<&'a RunRecord>,
+    /// Completed repetitions that are left out, because something was done to them on purpose that was not done to the others.
+    pub disturbed: Vec<&'a RunRecord>,
     pub outcome: Outcome,
     /// What is concluded from it can turn with what no source gives: see [`Comparison::turns`].
     pub can_turn: bool,
@@ -88,6 +90,15 @@ pub enum Outcome {
     Unavailable {
         missing: String,
         remedy: String,
+    },
+    /// All that completed was disturbed by hand, and shows what was done to it.
+    Disturbed {
+        reason: String,
+    },
+    /// The user skipped it.
+    Skipped {
+        /// What had gone wrong a moment before, if anything had.
+        failure: Option<String>,
     },
     /// No repetition is on record yet.
     Pending,
@@ -197,6 +208,7 @@ impl<'a> CellResult<'a> {
             Outcome::Measured(figures) => figures.verdict,
             Outcome::Job(figures) => figures.verdict,
             Outcome::Benchmark(figures) => figures.verdict,
+            Outcome::Disturbed { .. } => Some(Verdict::Disturbed),
             _ => None,
         }
     }
@@ -224,13 +236,28 @@ impl<'a> CellResult<'a> {
         self.records.iter().filter_map(|record| record.certificate.as_ref())
     }
 
+    /// Whether a check failed of what its figures are made of, also where the study disturbed it.
     pub fn is_doubtful(&self) -> bool {
-        self.verdict() == Some(Verdict::Doubtful)
+        self.is_measured() && self.completed().any(|record| record.is_doubtful())
+    }
+
+    /// Who disturbed what the cell shows; `None` where nobody did, whatever was left out.
+    pub fn disturbed_by(&self) -> Option<DisturbedBy> {
+        match self.outcome {
+            Outcome::Disturbed { .. } => Some(DisturbedBy::Hand),
+            _ => self.completed().filter_map(|record| record.disturbed_by()).max(),
+        }
+    }
+
+    /// What is drawn over time: what was measured, or what somebody did where there is nothing else.
+    pub fn drawn(&self) -> Vec<&'a RunRecord> {
+        let completed = self.completed_records();
+        if completed.is_empty() { self.disturbed.clone() } else { completed }
     }
 
     /// What the cell ran on, by its first record.
     pub fn storage(&self) -> Option<&'a StorageRecord> {
-        self.records.first().map(|record| &record.storage)
+        self.records.iter().chain(&self.disturbed).next().map(|record| &record.storage)
     }
 }
 
@@ -406,11 +433,13 @@ fn result<'a>(loaded: &'a LoadedRun, like: &Cell, storage: &str) -> Option<CellR
     let mut records: Vec<&RunRecord> = loaded.records.iter().filter(|record| is_ours(&record.cell)).collect();
     records.sort_by_key(|record| record.repetition);
     let cell = planned.first().copied().or_else(|| records.first().map(|record| &record.cell))?;
-    let outcome = outcome(&records);
-    Some(CellResult { cell, planned: planned.len().max(records.len()), records, outcome, can_turn: false })
+    let planned = planned.len().max(records.len());
+    let (records, disturbed) = disturbance::least_disturbed(&records);
+    let outcome = outcome(&records, &disturbed);
+    Some(CellResult { cell, planned, records, disturbed, outcome, can_turn: false })
 }
 
-fn outcome(records: &[&RunRecord]) -> Outcome {
+fn outcome(records: &[&RunRecord], disturbed: &[&RunRecord]) -> Outcome {
     if let Some(figures) = figures(records) {
         return Outcome::Measured(Box::new(figures));
     }
@@ -420,12 +449,20 @@ fn outcome(records: &[&RunRecord]) -> Outcome {
     if let Some(figures) = BenchmarkFigures::of(records) {
         return Outcome::Benchmark(Box::new(figures));
     }
+    if let Some(record) = disturbed.first() {
+        return Outcome::Disturbed { reason: record.disturbances_in_words() };
+    }
     let mut outcome = Outcome::Pending;
     for record in records {
         match &record.status {
             CellStatus::Failed { reason } => return Outcome::Failed { reason: reason.clone() },
             CellStatus::Unavailable { missing, remedy } => {
                 outcome = Outcome::Unavailable { missing: missing.clone(), remedy: remedy.clone() };
+            }
+            CellStatus::Skipped { failure } => {
+                if matches!(outcome, Outcome::Pending) {
+                    outcome = Outcome::Skipped { failure: failure.clone() };
+                }
             }
             CellStatus::Completed => {
                 let reason = match (&record.job, &record.benchmark) {

@@ -3,7 +3,8 @@
 mod benchmarks;
 mod jobs;
 
-use underlay_record::DeviceTotals;
+use underlay_record::certificate::STORAGE_USED;
+use underlay_record::{Certificate, DeviceTotals, DisturbedBy};
 
 use crate::comparison::{Comparison, Figures, Outcome, Row, system_title, workload_in_words};
 use crate::findings::effect::{Effect, Subject, with_what_ranges_are};
@@ -46,12 +47,33 @@ pub fn caveat(loaded: &LoadedRun, comparison: &Comparison) -> String {
             if doubtful == measured { "Every cell is".to_owned() } else { some_cells(doubtful, measured) };
         text.push(format!("{share} doubtful: read the warnings before relying on this."));
     }
+    let by_study = comparison.cells().filter(|result| result.disturbed_by() == Some(DisturbedBy::Study)).count();
+    if by_study > 0 {
+        let share =
+            if by_study == measured { "Every cell is".to_owned() } else { some_cells(by_study, measured) };
+        text.push(format!("{share} disturbed by the study: these figures are of its faults and events."));
+    }
+    let by_hand =
+        comparison.cells().filter(|result| matches!(result.outcome, Outcome::Disturbed { .. })).count();
+    if by_hand > 0 {
+        let (verb, pronoun) = if by_hand == 1 { ("was", "it") } else { ("were", "them") };
+        text.push(format!(
+            "{} {verb} disturbed by hand, which leaves {pronoun} out: `underlay run --resume` measures {pronoun} again.",
+            quantity::plural(by_hand, "cell")
+        ));
+    }
     let lost = comparison
         .cells()
         .filter(|result| matches!(result.outcome, Outcome::Failed { .. } | Outcome::Unavailable { .. }))
         .count();
     if lost > 0 {
         text.push(format!("{} could not be measured.", quantity::plural(lost, "cell")));
+    }
+    let skipped =
+        comparison.cells().filter(|result| matches!(result.outcome, Outcome::Skipped { .. })).count();
+    if skipped > 0 {
+        let were = if skipped == 1 { "was" } else { "were" };
+        text.push(format!("{} {were} skipped on command.", quantity::plural(skipped, "cell")));
     }
     if loaded.is_partial() {
         let (finished, planned) = (loaded.finished(), loaded.planned());
@@ -77,7 +99,21 @@ fn no_device_was_used(rows: &[&Row]) -> bool {
         })
 }
 
+/// Whether a workload of these was found to have worked beside the storage under test.
+fn storage_was_not_used(rows: &[&Row]) -> bool {
+    let records = rows.iter().flat_map(|row| row.cells.iter().flatten()).flat_map(|cell| &cell.records);
+    let mut failed = records.filter_map(|record| record.certificate.as_ref()).flat_map(Certificate::failed);
+    failed.any(|check| check.name == STORAGE_USED)
+}
+
 fn about_system(comparison: &Comparison, system: &str) -> String {
+    let of_system: Vec<&Row> = comparison.rows.iter().filter(|row| row.system == system).collect();
+    if storage_was_not_used(&of_system) {
+        return format!(
+            "On {}, the workload did not use the storage under test, so nothing can be said of any.",
+            system_title(system)
+        );
+    }
     if comparison.jobs().any(|row| row.system == system) {
         return jobs::about_system(comparison, system);
     }

@@ -96,13 +96,14 @@ impl RunDirectory {
     /// # Errors
     ///
     /// When it can't be used.
-    pub fn record(path: &Path, planned: &PlannedCell) -> Result<Option<RunRecord>, LoadError> {
+    pub fn record(path: &Path, run: &Run, planned: &PlannedCell) -> Result<Option<RunRecord>, LoadError> {
         let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
         let folder = ForeignFolder::open(path).map_err(unreadable)?;
         let Some(cells) = folder.inner("cells").map_err(unreadable)? else { return Ok(None) };
         let file = path.join("cells").join(&planned.file);
         let found = read(&cells, &planned.file, &file, MAX_RECORD_BYTES, record::cell)?;
-        let Some((record, _)) = found else { return Ok(None) };
+        let Some((mut record, _)) = found else { return Ok(None) };
+        run.attribute_faults(&mut record);
         let refused = |problem| LoadError::Refused { path: file.clone(), problem };
         match misplaced(planned, &record, &file).or_else(|| unusable(&record).map(refused)) {
             Some(error) => Err(error),
@@ -159,8 +160,9 @@ impl RunDirectory {
             let record =
                 cells.as_ref().map(|cells| read(cells, &planned.file, &path, MAX_RECORD_BYTES, record::cell));
             match record.transpose().map(Option::flatten) {
-                Ok(Some((record, length_bytes))) => {
+                Ok(Some((mut record, length_bytes))) => {
                     text_bytes += length_bytes;
+                    run.attribute_faults(&mut record);
                     let refused = |problem| LoadError::Refused { path: path.clone(), problem };
                     match misplaced(planned, &record, &path).or_else(|| unusable(&record).map(refused)) {
                         // Left over from before the run began again in slower motion: its cell is still to run.

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use underlay_record::{Certificate, InputCertificate, RatePart, ReferenceTable, Verdict};
+use underlay_record::{
+    Certificate, Disturbance, DisturbedBy, InputCertificate, RatePart, ReferenceTable, Verdict,
+};
 
 use crate::comparison::{CellResult, Comparison, Figures, Outcome, Row};
 use crate::comparison::{inputs, search};
@@ -109,7 +111,7 @@ pub struct CellExport {
     pub searches: Vec<SearchExport>,
     pub records: u64,
     pub data_bytes: u64,
-    /// `completed`, `failed`, `unavailable` or `pending`.
+    /// `completed`, `failed`, `unavailable`, `disturbed` (by hand, so that it has no figures) or `pending`.
     pub state: &'static str,
     /// Why it failed or what is missing.
     pub reason: Option<String>,
@@ -124,6 +126,8 @@ pub struct CellExport {
     pub ratio_to_baseline: Option<f64>,
     pub ratio_interval: Option<Interval>,
     pub certificate: CertificateExport,
+    /// Repetitions to which something was done on purpose; empty where that is none.
+    pub disturbed: Vec<DisturbedExport>,
     /// How far what is known of the media carries it; null where nothing was modelled.
     pub inputs: Option<InputCertificate>,
     /// The share of device time that rests on figures that sources measured, 0 to 1; null where nothing was modelled.
@@ -166,10 +170,21 @@ pub struct LatencyExport<T> {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CertificateExport {
-    /// `faithful`, `doubtful`, `real-storage`, or null where nothing was certified.
+    /// `faithful`, `doubtful`, `real-storage`, `disturbed`, or null where nothing was certified.
     pub verdict: Option<Verdict>,
     /// Names of the failed checks.
     pub failed_checks: Vec<String>,
+}
+
+/// A repetition to which something was done on purpose.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DisturbedExport {
+    pub repetition: u32,
+    /// What was done by hand weighs more than what the study asked for.
+    pub by: DisturbedBy,
+    /// Not among the cell's figures.
+    pub is_left_out: bool,
+    pub what: Vec<Disturbance>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -283,6 +298,10 @@ fn cell_export(
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => ("completed", None),
         Outcome::Failed { reason } => ("failed", Some(reason.clone())),
         Outcome::Unavailable { missing, remedy } => ("unavailable", Some(format!("{missing}: {remedy}"))),
+        Outcome::Disturbed { reason } => ("disturbed", Some(reason.clone())),
+        Outcome::Skipped { .. } => {
+            ("skipped", result.records.iter().find_map(|record| record.status.reason()))
+        }
         Outcome::Pending => ("pending", None),
     };
     let latency = |pick: fn(&Figures) -> Option<Estimate>| figures.and_then(pick);
@@ -350,6 +369,7 @@ fn cell_export(
         ratio_to_baseline: ratio.map(|ratio| ratio.value),
         ratio_interval: ratio.and_then(|ratio| ratio.interval),
         certificate: CertificateExport { verdict: result.verdict(), failed_checks },
+        disturbed: disturbed(result),
         inputs: inputs::of(result).cloned(),
         inputs_measured: inputs::of(result).map(InputCertificate::measured),
         conclusion_can_turn: result.can_turn,
@@ -386,6 +406,17 @@ fn cell_export(
     }
 }
 
+fn disturbed(result: &CellResult) -> Vec<DisturbedExport> {
+    let shown = result.records.iter().map(|record| (record, false));
+    let left_out = result.disturbed.iter().map(|record| (record, true));
+    let each = shown.chain(left_out).filter_map(|(record, is_left_out)| {
+        let by = record.disturbed_by()?;
+        let what = record.disturbances();
+        Some(DisturbedExport { repetition: record.repetition, by, is_left_out, what })
+    });
+    each.collect()
+}
+
 fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
     let each = figures.operations.iter().map(|(kind, one)| {
         let export = OperationExport {
@@ -403,7 +434,7 @@ fn operations(figures: &Figures) -> BTreeMap<String, OperationExport> {
 /// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
 ///
 /// `published`, `published_ratio` and `reading` are of the first published throughput.
-pub const CSV_COLUMNS: [&str; 64] = [
+pub const CSV_COLUMNS: [&str; 66] = [
     "run",
     "started_at",
     "system",
@@ -468,6 +499,8 @@ pub const CSV_COLUMNS: [&str; 64] = [
     "benchmark_value",
     "benchmark_low",
     "benchmark_high",
+    "disturbed_by",
+    "repetitions_left_out",
 ];
 
 /// The run's cells as CSV (RFC 4180): a header of [`CSV_COLUMNS`], then a line a cell.
@@ -558,6 +591,11 @@ fn csv_fields(cell: &CellExport) -> Vec<String> {
     fields.push(first.map_or(String::new(), |figure| figure.unit.clone()));
     fields.push(optional(first.map(|figure| figure.value)));
     fields.extend(ends(first.and_then(|figure| figure.interval)));
+    // Of what the line shows; what was left out shows nothing.
+    let has_figures = cell.state == "completed";
+    let by = cell.disturbed.iter().filter(|one| !(has_figures && one.is_left_out)).map(|one| one.by).max();
+    fields.push(by.map_or(String::new(), |by| plain(&by)));
+    fields.push(cell.disturbed.iter().filter(|one| one.is_left_out).count().to_string());
     fields
 }
 

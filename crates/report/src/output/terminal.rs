@@ -19,6 +19,7 @@ mod steps;
 use comfy_table::CellAlignment;
 use layout::{Layout, Paint, Style};
 pub use layout::{fitted, wrap};
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_record::{Explained, RENT_YEARS, ReferenceTable, Verdict};
 
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
@@ -181,8 +182,12 @@ fn reason_not_measured(result: &CellResult) -> Option<String> {
         Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => None,
         Outcome::Failed { reason } => Some(format!("failed: {reason}")),
         Outcome::Unavailable { missing, remedy } => Some(format!("can't run here: {missing}; {remedy}")),
+        Outcome::Disturbed { reason } => Some(format!("disturbed by hand, and left out: {reason}")),
+        Outcome::Skipped { failure: Some(told) } => {
+            Some(format!("{SKIPPED_ON_COMMAND}, after it had failed: {told}"))
+        }
         // The table says so.
-        Outcome::Pending => None,
+        Outcome::Skipped { failure: None } | Outcome::Pending => None,
     }
 }
 
@@ -245,8 +250,8 @@ fn workload_table(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Lay
                     if !is_certain {
                         layout.paints.push((line, ratio.clone(), Style::Dim));
                     }
-                    let mark = certificate_mark(figures.verdict, result.can_turn);
-                    if figures.verdict == Some(Verdict::Doubtful) || result.can_turn {
+                    let mark = certificate_mark(result);
+                    if result.is_doubtful() || result.can_turn {
                         layout.paints.push((line, mark.clone(), Style::Alarm));
                     }
                     fields.push(quantity::rate_with_error(&figures.throughput_per_s));
@@ -316,19 +321,23 @@ fn state_of(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Failed { .. } => "failed",
         Outcome::Unavailable { .. } => "unavailable",
+        Outcome::Disturbed { .. } => "disturbed",
+        Outcome::Skipped { .. } => "skipped",
         _ => "not yet",
     }
 }
 
 /// Faithful to the model, and whether what is not known of the media can turn what is concluded.
-fn certificate_mark(verdict: Option<Verdict>, can_turn: bool) -> String {
-    let timing = match verdict {
+fn certificate_mark(result: &CellResult) -> String {
+    let timing = match result.verdict() {
+        Some(Verdict::Disturbed) if result.is_doubtful() => "disturbed, ! DOUBTFUL",
+        Some(Verdict::Disturbed) => "disturbed",
         Some(Verdict::Faithful) => "faithful",
         Some(Verdict::Doubtful) => "! DOUBTFUL",
         Some(Verdict::RealStorage) => "real storage",
         None => "none",
     };
-    if can_turn { format!("{timing}, ! INPUTS") } else { timing.to_owned() }
+    if result.can_turn { format!("{timing}, ! INPUTS") } else { timing.to_owned() }
 }
 
 fn cost_fields(figures: &Figures) -> [String; 2] {

@@ -36,7 +36,7 @@ fn options(network: &Network, process: Group, host: &str, volume: &str) -> Optio
         unflushed: UNFLUSHED,
         ..Options::new("server:4420", nqn(volume))
     };
-    options.with_host_nqn(format!("nqn.2014-08.org.nvmexpress:uuid:simulated-{host}"))
+    options.with_host_nqn(format!("nqn.2014-08.org.example:simulated-{host}"))
 }
 
 fn connect(options: Options) -> Result<Arc<dyn BlockDevice>, String> {

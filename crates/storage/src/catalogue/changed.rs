@@ -1,8 +1,12 @@
-//! A medium with some parameters set by its user: the file is changed, and read like any other.
+//! A medium with a size and some parameters of its user's: the file is changed, and read like any other.
 
-use toml_edit::{DocumentMut, InlineTable, Item, Table, Value};
+use std::ops::Range;
 
-use super::{Medium, files, plain_number};
+use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, Value};
+use underlay_config::units;
+
+use super::volume::RULED;
+use super::{Medium, ModelParameters, Quantity, files, plain_number};
 
 /// A parameter of `[model]` and the number or property that it is to have.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,16 +32,65 @@ pub fn text_of(name: &str) -> Option<&'static str> {
     files::MEDIA.iter().find(|(file, _)| *file == path).map(|(_, text)| *text)
 }
 
+/// What of a user's wishes keeps a medium from being one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The change of this number.
+    Change(usize),
+    Capacity,
+    /// What was set does not go together, or not with the rest of the file.
+    Whole,
+}
+
+/// Why a medium can't be as its user wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub blame: Blame,
+    pub reason: String,
+}
+
 /// A medium's file with other values for some keys of `[model]`; one that the file leaves out is added. The medium has the changes in
 /// its name and title, and says that they are no estimates of the catalogue's.
 ///
 /// # Errors
 /// What keeps it from being a medium, in a line: a key that its kind does not have, a value out of bounds.
 pub fn changed(text: &str, changes: &[(&str, Change)]) -> Result<Changed, String> {
-    let mut document: DocumentMut = text.parse().map_err(|error| format!("{error}"))?;
+    sized(text, None, false, changes)
+        .map_err(|refused| refused.into_iter().next().map_or_else(String::new, |first| first.reason))
+}
+
+/// The same for a device of this capacity. Where the provider's rules give a volume's rates and price by its size, these are the ones of that
+/// size, and what comes back is a medium like any other, without rules: a smaller device of it is a part of it. Of other media the capacity is
+/// left alone. All changes are made before anything is judged. `beyond`: the volume may be larger than any that is sold.
+///
+/// # Errors
+/// Each reason why there is no such medium.
+pub fn sized(
+    text: &str,
+    capacity_bytes: Option<u64>,
+    beyond: bool,
+    changes: &[(&str, Change)],
+) -> Result<Changed, Vec<Refused>> {
+    let whole = |reason: String| vec![Refused { blame: Blame::Whole, reason }];
+    let mut document: DocumentMut = text.parse().map_err(|error| whole(format!("{error}")))?;
     let name = document.get("name").and_then(Item::as_str).unwrap_or_default().to_owned();
     let title = document.get("title").and_then(Item::as_str).unwrap_or_default().to_owned();
+    let has_rules = document.contains_table("volume");
+    let own_bytes = document.get("capacity_bytes").and_then(|entry| entry.get("value")?.as_integer());
+    let other_bytes = capacity_bytes.filter(|bytes| has_rules && own_bytes != i64::try_from(*bytes).ok());
     let (mut called, mut told) = (name.clone(), Vec::new());
+    if let Some(bytes) = other_bytes {
+        let size = units::format_bytes(bytes);
+        document.insert("capacity_bytes", entry(Value::from(bytes as i64)));
+        if beyond {
+            let largest = units_of(&document, bytes);
+            let rules = table(&mut document, "volume").map_err(whole)?;
+            let sold = rules.get("largest").and_then(number).unwrap_or(0.0);
+            rules.insert("largest", Item::Value(Value::from(largest.max(sold))));
+        }
+        called += &format!("-{size}");
+        told.push(size);
+    }
     for (key, change) in changes {
         let (value, words) = match change {
             Change::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
@@ -46,36 +99,134 @@ pub fn changed(text: &str, changes: &[(&str, Change)]) -> Result<Changed, String
             Change::Number(number) => (Value::from(*number), plain_number(*number)),
             Change::Property(is_so) => (Value::from(*is_so), is_so.to_string()),
         };
-        let mut entry = InlineTable::new();
-        entry.insert("value", value);
-        entry.insert("source", Value::from(SOURCE));
-        table(&mut document, "model")?.insert(key, Item::Value(Value::InlineTable(entry)));
+        table(&mut document, "model").map_err(whole)?.insert(key, entry(value));
         called += &format!("-{key}-{words}");
         told.push(format!("{key} {words}"));
     }
-    let told = told.join(", ");
-    let source = format!("Set by the study, in place of what {name} has: {told}");
-    table(&mut document, "sources")?.insert(SOURCE, Item::Value(Value::from(source)));
-    let called: String = called
-        .chars()
-        .map(|letter| match letter.to_ascii_lowercase() {
-            plain if plain.is_ascii_lowercase() || plain.is_ascii_digit() => plain,
-            _ => '-',
-        })
-        .collect();
-    document.insert("name", Item::Value(Value::from(called)));
-    document.insert("title", Item::Value(Value::from(format!("{title}, with {told}"))));
+    if !told.is_empty() {
+        let told = told.join(", ");
+        let source = format!("Set by the study, in place of what {name} has: {told}");
+        table(&mut document, "sources").map_err(whole)?.insert(SOURCE, Item::Value(Value::from(source)));
+        document.insert("name", Item::Value(Value::from(plain_name(&called))));
+        document.insert("title", Item::Value(Value::from(format!("{title}, with {told}"))));
+    }
     // A source that nothing refers to any more is no mistake of the study's.
-    drop_unused_sources(&mut document)?;
+    drop_unused_sources(&mut document).map_err(whole)?;
     let text = document.to_string();
-    match Medium::parse(&format!("{name} with {told}"), &text) {
+    let medium = Medium::parse(&name, &text).map_err(|mistakes| {
+        let blamed = Blamed::new(&text, changes);
+        let refused = mistakes.findings().iter().filter_map(|finding| {
+            let blame = blamed.blame(finding.span.start)?;
+            Some(Refused { blame, reason: finding.in_one_line() })
+        });
+        refused.collect::<Vec<_>>()
+    })?;
+    if medium.volume.is_none() {
+        return Ok(Changed { medium, text });
+    }
+    settle(&mut document, &medium).map_err(whole)?;
+    let text = document.to_string();
+    match Medium::parse(&name, &text) {
         Ok(medium) => Ok(Changed { medium, text }),
-        Err(mistakes) => {
-            // An entry that is not read leaves our own source without a use, which is a consequence.
-            let mut findings = mistakes.findings().iter();
-            let cause = findings.find(|finding| !finding.message.contains(SOURCE));
-            Err(cause.map_or_else(String::new, |finding| finding.in_one_line()))
+        Err(mistakes) => Err(whole(mistakes.to_string())),
+    }
+}
+
+/// Writes what the rules gave into the file, and takes the rules out.
+fn settle(document: &mut DocumentMut, medium: &Medium) -> Result<(), String> {
+    document.remove("volume");
+    if let ModelParameters::Cloud(volume) = &medium.model {
+        let given: [Option<&Quantity>; 6] = [
+            Some(&volume.baseline_iops),
+            Some(&volume.baseline_mb_s),
+            volume.burst_iops.as_ref(),
+            volume.io_credits.as_ref(),
+            volume.burst_mb_s.as_ref(),
+            volume.throughput_credits_mb.as_ref(),
+        ];
+        let model = table(document, "model")?;
+        for (key, quantity) in RULED.into_iter().zip(given) {
+            let Some(quantity) = quantity.filter(|_| !model.contains_key(key)) else { continue };
+            let mut entry = InlineTable::new();
+            entry.insert("value", Value::from(quantity.value));
+            entry.insert("source", Value::from(quantity.source.as_str()));
+            model.insert(key, Item::Value(Value::InlineTable(entry)));
         }
+    }
+    if medium.price.rent.is_some() {
+        let price = table(document, "price")?;
+        for key in ["usd_per_unit_month", "usd_month_by_size", "usd_per_iops_month", "usd_per_mib_s_month"] {
+            price.remove(key);
+        }
+        price.insert("usd", Item::Value(Value::from(medium.price.usd)));
+        // Without the rules, nothing else says so.
+        price.insert("rented", Item::Value(Value::from(true)));
+    }
+    drop_unused_sources(document)
+}
+
+fn entry(value: Value) -> Item {
+    let mut entry = InlineTable::new();
+    entry.insert("value", value);
+    entry.insert("source", Value::from(SOURCE));
+    Item::Value(Value::InlineTable(entry))
+}
+
+fn number(item: &Item) -> Option<f64> {
+    item.as_float().or_else(|| item.as_integer().map(|whole| whole as f64))
+}
+
+/// The units of `[volume]` in a capacity.
+fn units_of(document: &DocumentMut, bytes: u64) -> f64 {
+    let is_decimal =
+        document.get("volume").and_then(|rules| rules.get("unit")?.as_str()).is_some_and(|unit| unit == "GB");
+    (bytes as f64 / if is_decimal { 1e9 } else { (1u64 << 30) as f64 }).ceil()
+}
+
+/// As media are called: lower-case letters, digits and dashes.
+fn plain_name(text: &str) -> String {
+    let letter = |letter: char| match letter.to_ascii_lowercase() {
+        plain if plain.is_ascii_lowercase() || plain.is_ascii_digit() => plain,
+        _ => '-',
+    };
+    text.chars().map(letter).collect()
+}
+
+/// Where in a changed file its changes stand.
+struct Blamed {
+    changes: Vec<Range<usize>>,
+    capacity: Range<usize>,
+    sources: Range<usize>,
+}
+
+impl Blamed {
+    fn new(text: &str, changes: &[(&str, Change)]) -> Blamed {
+        let document = Document::parse(text).ok();
+        let place = |table: Option<&Table>, key: &str| {
+            let (key, item) = table?.get_key_value(key)?;
+            let first = key.span().map(|span| span.start);
+            let last = item.span().map(|span| span.end);
+            Some(first?..last?)
+        };
+        let root = document.as_ref().map(|document| document.as_table());
+        let inside = |name: &str| root.and_then(|root| root.get(name)?.as_table());
+        let model = inside("model");
+        Blamed {
+            changes: changes.iter().map(|(key, _)| place(model, key).unwrap_or_default()).collect(),
+            capacity: place(root, "capacity_bytes").unwrap_or_default(),
+            sources: inside("sources").and_then(|sources| place(Some(sources), SOURCE)).unwrap_or_default(),
+        }
+    }
+
+    /// `None` for our own source: it is without a use where the entry that refers to it could not be read, which is a consequence.
+    fn blame(&self, at: usize) -> Option<Blame> {
+        if self.sources.contains(&at) {
+            return None;
+        }
+        if let Some(change) = self.changes.iter().position(|place| place.contains(&at)) {
+            return Some(Blame::Change(change));
+        }
+        Some(if self.capacity.contains(&at) { Blame::Capacity } else { Blame::Whole })
     }
 }
 

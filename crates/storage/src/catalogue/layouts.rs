@@ -217,7 +217,8 @@ fn read_layout(root: &mut TableReader<'_>, word: Word) -> Option<PresetLayout> {
 fn read_chunk(root: &mut TableReader<'_>) -> Option<u64> {
     const EXPECTED: &str = "a power of two from \"4 KiB\" to \"16 MiB\"";
     let field = root.required("chunk", EXPECTED)?;
-    let bytes = field.as_text().and_then(|text| underlay_config::units::parse_bytes(text).ok());
+    let text = root.read(|findings| field.text(EXPECTED, findings))?;
+    let bytes = underlay_config::units::parse_bytes(&text.value).ok();
     let sound = bytes.filter(|bytes| bytes.is_power_of_two() && CHUNK_BYTES.contains(bytes));
     if sound.is_none() {
         root.read(|findings| {

@@ -49,7 +49,7 @@ fn memory_of(mut root: TableReader<'_>) -> Option<Memory> {
     root.number("year", 1950.0, 2100.0)?;
     let note = root.optional_text("note", "a text");
     let capacity = root.quantity(Numbers::Whole, "capacity_bytes", 1e6, 1e18);
-    let price = read::price(&mut root);
+    let price = read::price(&mut root, false);
     let sources = root.finish_file();
     let price = price?;
     let source = sources.get(&price.source).cloned().unwrap_or_default();

@@ -6,14 +6,27 @@ use super::curves::{Curve, Distribution};
 use super::quantity::{Entry, Property, Quantity};
 use super::table::{Numbers, TableReader};
 
+/// What a study may set a parameter to, where it names the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A number; a distribution is then always that.
+    Number,
+    Property,
+    /// Nothing: it is more than one value, which stands in a file of the medium's own.
+    Table,
+}
+
 /// What a parameter may be besides a number that must be there: something optional, a distribution, a curve.
 trait Field: Sized {
+    const FORM: Form;
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self>;
     fn entry(&self, name: &'static str) -> Option<Entry<'_>>;
     fn problem(&self, low: f64, high: f64) -> Option<String>;
 }
 
 impl Field for Quantity {
+    const FORM: Form = Form::Number;
+
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
         table.quantity(Numbers::All, key, low, high)
     }
@@ -31,6 +44,8 @@ impl Field for Quantity {
 }
 
 impl Field for Distribution {
+    const FORM: Form = Form::Number;
+
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
         table.distribution(key, low, high)
     }
@@ -45,6 +60,8 @@ impl Field for Distribution {
 }
 
 impl Field for Curve {
+    const FORM: Form = Form::Table;
+
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
         table.curve(key, low, high)
     }
@@ -59,8 +76,11 @@ impl Field for Curve {
 }
 
 impl<T: Field> Field for Option<T> {
+    const FORM: Form = T::FORM;
+
     fn read(table: &mut TableReader<'_>, key: &'static str, low: f64, high: f64) -> Option<Self> {
-        if table.has(key) { T::read(table, key, low, high).map(Some) } else { Some(None) }
+        let is_there = table.has(key) || table.is_derived(key);
+        if is_there { T::read(table, key, low, high).map(Some) } else { Some(None) }
     }
 
     fn entry(&self, name: &'static str) -> Option<Entry<'_>> {
@@ -92,6 +112,14 @@ macro_rules! parameters {
         }
 
         impl $name {
+            /// The names of all parameters, those that a file may leave out as well. Studies set none of a tail.
+            #[allow(dead_code)]
+            pub(in crate::catalogue) const NAMES: &'static [(&'static str, crate::catalogue::Form)] = &[
+                $((stringify!($number), crate::catalogue::Form::Number),)*
+                $((stringify!($property), crate::catalogue::Form::Property),)*
+                $($((stringify!($other), <$type as Field>::FORM),)*)?
+            ];
+
             pub(in crate::catalogue) fn read(table: &mut TableReader<'_>) -> Option<Self> {
                 $(let $number = table.quantity(Numbers::$numbers, stringify!($number), $low, $high);)*
                 $(let $property = table.property(stringify!($property));)*
@@ -275,6 +303,18 @@ impl MediumKind {
             MediumKind::Pmem => "pmem",
             MediumKind::Network => "network",
             MediumKind::Measured => "measured",
+        }
+    }
+
+    /// The parameters that a study may set where it names such a medium, each with what it may be set to.
+    pub fn parameters(self) -> &'static [(&'static str, Form)] {
+        match self {
+            MediumKind::Hdd => HddParameters::NAMES,
+            MediumKind::Flash => FlashParameters::NAMES,
+            MediumKind::Cloud => CloudParameters::NAMES,
+            MediumKind::Pmem => PmemParameters::NAMES,
+            MediumKind::Network => LinkParameters::NAMES,
+            MediumKind::Measured => MeasuredDevice::NAMES,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::parameters::{
     ModelParameters, NetworkParameters, PmemParameters, ServicePlaces, Tail,
 };
 use super::table::{Numbers, TableReader, parse_with};
+use super::volume::{RULED, Rent, Stated, VolumeRules, rates_of};
 use super::{Figure, Label, Medium, Price, Published, files};
 
 const LABELS: &[(&str, Label)] = &[
@@ -41,9 +42,35 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
         root.mistake("a proxy needs a `note` that says what stands for what");
     }
     let capacity = root.quantity(Numbers::Whole, "capacity_bytes", 1e6, 1e18);
-    let price = price(&mut root);
+    let mut volume = VolumeRules::read(&mut root);
+    let rules = volume.as_ref().and_then(Option::as_ref);
+    if let (Some(_), Some(kind)) = (rules, kind)
+        && kind != MediumKind::Cloud
+    {
+        let place = root.place_of("volume");
+        root.mistake_at(place, "only a cloud volume has rates that follow its size");
+    }
+    let sized = rules.zip(capacity.as_ref()).map(|(rules, capacity)| (rules, capacity.value));
+    if let Some(why) = sized.and_then(|(rules, capacity)| rules.size_refusal(capacity)) {
+        let place = root.place_of("capacity_bytes");
+        root.mistake_at(place, format!("no volume of this capacity is sold: {why}"));
+    }
+    let logical_sector = match root.has("logical_sector_bytes") {
+        true => root.quantity(Numbers::Whole, "logical_sector_bytes", 512.0, 4096.0),
+        false => None,
+    };
+    if logical_sector.as_ref().is_some_and(|sector| sector.value != 512.0 && sector.value != 4096.0) {
+        let place = root.place_of("logical_sector_bytes");
+        root.mistake_at(place, "`logical_sector_bytes` must be 512 or 4096");
+    }
+    let price = price(&mut root, rules.is_some());
     let mut services = Vec::new();
-    let model = read_model(&mut root, "[model]", kind, may_be_network, &mut services);
+    let mut stated = Vec::new();
+    let model = read_model(&mut root, "[model]", kind, may_be_network, sized, &mut stated, &mut services);
+    let price = price.map(|price| price.settled(sized, model.as_ref()));
+    if let Some(Some(rules)) = &mut volume {
+        rules.stated = stated;
+    }
     let tail = read_tail(&mut root);
     let published = published(&mut root, model.as_ref(), &services);
     let sources = root.finish_file();
@@ -55,23 +82,60 @@ fn medium(mut root: TableReader<'_>, may_be_network: bool) -> Option<Medium> {
         label: label?,
         note,
         capacity: capacity?,
+        logical_sector,
         price: price?,
         sources,
         model: model?,
+        volume: volume?,
         tail: tail?,
         published: published?,
     })
 }
 
-pub(super) fn price(root: &mut TableReader<'_>) -> Option<Price> {
+/// `may_be_rent`: the medium is sold by its size, so that `[price]` may say what it costs a month.
+pub(super) fn price(root: &mut TableReader<'_>, may_be_rent: bool) -> Option<Price> {
     let mut table = root.inside("price", "[price]", "a table with usd, date and source")?;
-    let usd = table.number("usd", 0.01, 1e9);
-    let rented = table.flag("rented");
+    let rent = if may_be_rent { Rent::read(&mut table) } else { None };
+    let usd = if rent.is_some() { Some(0.0) } else { table.number("usd", 0.01, 1e9) };
+    // What is counted by the month is a rent, whether or not the file says so.
+    let rented = table.flag("rented") || rent.is_some();
     let date = table.text("date", "the year or day of the price");
     let source = table.source();
     let estimate = table.flag("estimate");
     table.reject_unknown();
-    Some(Price { usd: usd?, rented, date: date?.value, source: source?, estimate })
+    Some(Price { usd: usd?, rented, date: date?.value, source: source?, estimate, rent })
+}
+
+impl Price {
+    /// A rent is that of the volume's size and rates.
+    fn settled(self, sized: Option<(&VolumeRules, f64)>, model: Option<&ModelParameters>) -> Price {
+        let (Some(rent), Some((rules, capacity))) = (&self.rent, sized) else { return self };
+        let rates = match model {
+            Some(ModelParameters::Cloud(volume)) => rates_of(volume),
+            _ => Stated::new(),
+        };
+        let usd = rent.usd(rules.units(capacity), &rates);
+        Price { usd, ..self }
+    }
+}
+
+/// A cloud volume, whose rules give what it does not state.
+fn read_volume(
+    table: &mut TableReader<'_>,
+    sized: Option<(&VolumeRules, f64)>,
+    stated: &mut Vec<String>,
+) -> Option<CloudParameters> {
+    let Some((rules, capacity)) = sized else { return CloudParameters::read(table) };
+    let by_hand: Stated = RULED.into_iter().filter_map(|key| Some((key, table.peeked(key)?))).collect();
+    stated.extend(by_hand.keys().map(|key| (*key).to_owned()));
+    let units = rules.units(capacity);
+    table.derive(rules.derived(units, &by_hand));
+    let volume = CloudParameters::read(table)?;
+    for (key, why) in rules.refusals(units, &rates_of(&volume)) {
+        let place = table.place_of(key);
+        table.mistake_at(place, why);
+    }
+    Some(volume)
 }
 
 /// Where the parts of a published figure stand.
@@ -210,13 +274,15 @@ fn read_model(
     name: &str,
     kind: Option<MediumKind>,
     may_be_network: bool,
+    sized: Option<(&VolumeRules, f64)>,
+    stated: &mut Vec<String>,
     services: &mut Vec<ServicePlaces>,
 ) -> Option<ModelParameters> {
     let mut table = parent.inside("model", name, "the table of the model's parameters")?;
     let parameters = match kind? {
         MediumKind::Hdd => HddParameters::read(&mut table).map(ModelParameters::Hdd),
         MediumKind::Flash => FlashParameters::read(&mut table).map(ModelParameters::Flash),
-        MediumKind::Cloud => CloudParameters::read(&mut table).map(ModelParameters::Cloud),
+        MediumKind::Cloud => read_volume(&mut table, sized, stated).map(ModelParameters::Cloud),
         MediumKind::Pmem => PmemParameters::read(&mut table).map(ModelParameters::Pmem),
         MediumKind::Network if may_be_network => read_network(&mut table).map(ModelParameters::Network),
         MediumKind::Network => {
@@ -257,7 +323,8 @@ fn inner_in_place(table: &mut TableReader<'_>) -> Option<Inner> {
     let mut inside = table.inside("inner", "[model.inner]", "the table of the medium behind the link")?;
     let capacity_bytes = inside.number("capacity_bytes", 1e6, 1e18);
     let kind = inside.choice("kind", &choices());
-    let model = read_model(&mut inside, "[model.inner.model]", kind, false, &mut Vec::new());
+    let model =
+        read_model(&mut inside, "[model.inner.model]", kind, false, None, &mut Vec::new(), &mut Vec::new());
     let tail = read_tail(&mut inside);
     inside.reject_unknown();
     Some(Inner {

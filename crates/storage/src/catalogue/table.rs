@@ -22,6 +22,8 @@ struct Ledger {
 pub(super) struct TableReader<'a> {
     ledger: &'a Ledger,
     section: Section<'a>,
+    /// What entries are where the table does not state them.
+    derived: BTreeMap<&'static str, Quantity>,
 }
 
 /// Reads a file by `read`, which leaves a mistake behind for whatever keeps it from an answer; `what` is what messages
@@ -38,7 +40,7 @@ pub(super) fn parse_with<T>(
     // First, since every other entry refers to them.
     let sources = read_sources(&mut section, &mut findings);
     let ledger = Ledger { findings: RefCell::new(findings), sources, used_sources: RefCell::default() };
-    let content = read(TableReader { ledger: &ledger, section });
+    let content = read(TableReader { ledger: &ledger, section, derived: BTreeMap::new() });
     let mut findings = ledger.findings.into_inner();
     findings.sort();
     match content {
@@ -55,10 +57,12 @@ fn read_sources(root: &mut Section<'_>, findings: &mut Diagnostics) -> BTreeMap<
     };
     let Some(mut section) = field.section("[sources]", findings) else { return BTreeMap::new() };
     let sources = section.take_rest().into_iter().map(|field| {
-        let text = field.as_text().unwrap_or_default().trim().to_owned();
-        if text.is_empty() {
-            field.invalid("expected a string: document, revision, date", findings);
+        const EXPECTED: &str = "a string: document, revision, date";
+        let text = field.text(EXPECTED, findings).map(|text| text.value.trim().to_owned());
+        if text.as_deref() == Some("") {
+            field.invalid(format!("expected {EXPECTED}"), findings);
         }
+        let text = text.unwrap_or_default();
         // Kept even when empty: one mistake is enough, its users are not to blame.
         (field.key, Spanned::new(text, field.key_span))
     });
@@ -125,6 +129,11 @@ impl<'a> TableReader<'a> {
         self.ledger.findings.borrow_mut().push(finding.with_context(other, "contradicts this"));
     }
 
+    /// The value is of another type.
+    fn mismatch(&self, field: &Field<'_>, expected: &str) {
+        field.mismatch(expected, &mut self.ledger.findings.borrow_mut());
+    }
+
     fn invalid(&self, field: &Field<'_>, expected: &str) {
         field.invalid(format!("expected {expected}"), &mut self.ledger.findings.borrow_mut());
     }
@@ -158,8 +167,12 @@ impl<'a> TableReader<'a> {
         let field = self.required(key, expected)?;
         match field.as_text() {
             Some(text) if !text.trim().is_empty() => Some(Spanned::new(text.to_owned(), field.span)),
-            _ => {
+            Some(_) => {
                 self.invalid(&field, expected);
+                None
+            }
+            None => {
+                self.mismatch(&field, expected);
                 None
             }
         }
@@ -184,6 +197,11 @@ impl<'a> TableReader<'a> {
         self.number_of(Numbers::All, key, low, high)
     }
 
+    /// One that may be left out.
+    pub(super) fn optional_number(&mut self, key: &'static str, low: f64, high: f64) -> Option<f64> {
+        if self.has(key) { self.number(key, low, high) } else { None }
+    }
+
     pub(super) fn whole(&mut self, key: &'static str, low: f64, high: f64) -> Option<u32> {
         self.number_of(Numbers::Whole, key, low, high).map(|value| value as u32)
     }
@@ -191,11 +209,15 @@ impl<'a> TableReader<'a> {
     fn number_of(&mut self, allowed: Numbers, key: &'static str, low: f64, high: f64) -> Option<f64> {
         let expected = format!("{} {}", allowed.name(), bounds(low, high));
         let field = self.required(key, &expected)?;
-        let value = field.as_number().filter(|value| (low..=high).contains(value) && allowed.has(*value));
-        if value.is_none() {
+        let Some(value) = field.as_number() else {
+            self.mismatch(&field, &expected);
+            return None;
+        };
+        let is_sound = (low..=high).contains(&value) && allowed.has(value);
+        if !is_sound {
             self.invalid(&field, &expected);
         }
-        value
+        is_sound.then_some(value)
     }
 
     pub(super) fn flag(&mut self, key: &'static str) -> bool {
@@ -232,7 +254,7 @@ impl<'a> TableReader<'a> {
     ) -> Option<TableReader<'a>> {
         let field = self.required(key, expected)?;
         if !field.is_table() {
-            self.invalid(&field, expected);
+            self.mismatch(&field, expected);
             return None;
         }
         self.read(|findings| field.section(name, findings)).map(|section| self.beside(section))
@@ -247,13 +269,13 @@ impl<'a> TableReader<'a> {
     ) -> Option<Vec<TableReader<'a>>> {
         let field = self.required(key, expected)?;
         if !field.is_array() {
-            self.invalid(&field, expected);
+            self.mismatch(&field, expected);
             return Some(Vec::new());
         }
         let read = |element: Field<'a>| match element.is_table() {
             true => self.read(|findings| element.section(name, findings)),
             false => {
-                self.invalid(&element, expected);
+                self.mismatch(&element, expected);
                 None
             }
         };
@@ -262,7 +284,24 @@ impl<'a> TableReader<'a> {
     }
 
     fn beside(&self, section: Section<'a>) -> TableReader<'a> {
-        TableReader { ledger: self.ledger, section }
+        TableReader { ledger: self.ledger, section, derived: BTreeMap::new() }
+    }
+
+    /// Entries that a rule elsewhere gives where this table does not state them.
+    pub(super) fn derive(&mut self, derived: BTreeMap<&'static str, Quantity>) {
+        self.derived = derived;
+    }
+
+    pub(super) fn is_derived(&self, key: &str) -> bool {
+        self.derived.contains_key(key)
+    }
+
+    /// The number of an entry `{ value = .. }`, as it is; what is wrong with it is found when it is read.
+    pub(super) fn peeked(&mut self, key: &'static str) -> Option<f64> {
+        let field = self.section.take(key)?;
+        let mut nothing = Diagnostics::new("", "");
+        let mut entry = field.section("", &mut nothing)?;
+        entry.take("value")?.as_number()
     }
 
     pub(super) fn quantity(
@@ -275,6 +314,11 @@ impl<'a> TableReader<'a> {
         let (low_text, high_text) = (plain_number(low), plain_number(high));
         let expected =
             format!("{{ value = .., source = \"..\" }} with a value from {low_text} to {high_text}");
+        if !self.has(key)
+            && let Some(derived) = self.derived.get(key)
+        {
+            return Some(derived.clone());
+        }
         let mut table = self.inside(key, &format!("`{key}`"), &expected)?;
         let value = table.number_of(allowed, "value", low, high);
         let source = table.source();
@@ -339,10 +383,10 @@ impl<'a> TableReader<'a> {
         Some(curve)
     }
 
-    fn pairs(&mut self, key: &'static str, expected: &str) -> Option<Vec<(f64, f64)>> {
+    pub(super) fn pairs(&mut self, key: &'static str, expected: &str) -> Option<Vec<(f64, f64)>> {
         let field = self.required(key, expected)?;
         if !field.is_array() {
-            self.invalid(&field, expected);
+            self.mismatch(&field, expected);
             return None;
         }
         let pair = |element: Field<'_>| {

@@ -7,7 +7,7 @@ use underlay_sync::{Mutex, MutexGuard};
 
 use rand::{RngExt as _, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use underlay_record::FaultRecord;
+use underlay_record::{DisturbedBy, EarlierFault, FaultRecord};
 
 use super::power::{Moved, Power};
 use super::{
@@ -49,6 +49,8 @@ struct State {
     has_power: bool,
     measured_since: Time,
     events: Vec<(Option<FaultId>, FaultEvent)>,
+    /// Those that had ended when the measurement began.
+    earlier: Vec<FaultEvent>,
 }
 
 struct Injected {
@@ -117,8 +119,13 @@ impl FaultyDevice {
             None => Arc::clone(&backing),
         };
         let paced = Paced::new(capacity_bytes, seen, model, Arc::clone(clock));
-        let state =
-            State { faults: Vec::new(), has_power: true, measured_since: clock.now(), events: Vec::new() };
+        let state = State {
+            faults: Vec::new(),
+            has_power: true,
+            measured_since: clock.now(),
+            events: Vec::new(),
+            earlier: Vec::new(),
+        };
         let inner = Inner {
             name: name.to_owned(),
             paced,
@@ -141,7 +148,7 @@ impl FaultyDevice {
     }
 
     /// Requests that are under way when the device vanishes fail with it.
-    pub(crate) fn inject(&self, id: FaultId, fault: Fault) -> Result<(), FaultError> {
+    pub(crate) fn inject(&self, id: FaultId, fault: Fault, by: DisturbedBy) -> Result<(), FaultError> {
         fault.check()?;
         if fault.is_of_time() && self.inner.model_faults.is_none() {
             return Err(FaultError::Timeless { device: self.inner.name.clone(), fault: fault.name() });
@@ -153,7 +160,14 @@ impl FaultyDevice {
         {
             let mut state = self.inner.lock();
             let since = self.inner.clock.now();
-            let event = FaultEvent { at: since, until: None, what: fault.to_string() };
+            let event = FaultEvent {
+                at: since,
+                until: None,
+                what: fault.to_string(),
+                by,
+                ended_by_hand: false,
+                only_slows: fault.is_of_time(),
+            };
             state.events.push((Some(id), event));
             let seed = match fault {
                 Fault::Errors { seed, .. } | Fault::Corrupt { seed, .. } => seed,
@@ -170,8 +184,12 @@ impl FaultyDevice {
         Ok(())
     }
 
-    /// Takes off the faults that `which` says; true when one was there.
-    pub(crate) fn clear(&self, which: impl Fn(FaultId, &Fault) -> bool) -> bool {
+    /// Takes off the faults that `which` says; true when one was there. `by` says who did it, where they did not end by themselves.
+    pub(crate) fn clear(
+        &self,
+        which: impl Fn(FaultId, &Fault) -> bool,
+        by: Option<DisturbedBy>,
+    ) -> bool {
         let cleared = {
             let mut state = self.inner.lock();
             let now = self.inner.clock.now();
@@ -179,7 +197,7 @@ impl FaultyDevice {
                 state.faults.drain(..).partition(|injected| which(injected.id, &injected.fault));
             state.faults = on;
             for injected in &off {
-                state.end_event(Some(injected.id), now);
+                state.end_event(Some(injected.id), now, by);
             }
             self.inner.publish(&state);
             !off.is_empty()
@@ -208,7 +226,11 @@ impl FaultyDevice {
     }
 
     /// Cuts the power of all of these in one instant: nothing completes on one of them once another is dark.
-    pub(crate) fn cut_power(devices: &[&FaultyDevice], cut: PowerCut) -> Result<Survival, FaultError> {
+    pub(crate) fn cut_power(
+        devices: &[&FaultyDevice],
+        cut: PowerCut,
+        by: DisturbedBy,
+    ) -> Result<Survival, FaultError> {
         let mut powers = Vec::new();
         for device in devices {
             let name = || device.inner.name.clone();
@@ -244,7 +266,15 @@ impl FaultyDevice {
                     "power cut: of the unflushed writes {} survived, {} in part, {} are lost",
                     survival.survived, survival.torn, survival.lost
                 );
-                state.events.push((None, FaultEvent { at: inner.clock.now(), until: None, what }));
+                let event = FaultEvent {
+                    at: inner.clock.now(),
+                    until: None,
+                    what,
+                    by,
+                    ended_by_hand: false,
+                    only_slows: false,
+                };
+                state.events.push((None, event));
                 inner.publish(&state);
             }
             inner.paced.fail_under_way(&DeviceError::Gone);
@@ -257,7 +287,7 @@ impl FaultyDevice {
     }
 
     /// The power comes back; true when it was off.
-    pub(crate) fn restore_power(&self) -> bool {
+    pub(crate) fn restore_power(&self, by: DisturbedBy) -> bool {
         let mut state = self.inner.lock();
         if state.has_power {
             return false;
@@ -267,7 +297,7 @@ impl FaultyDevice {
         }
         state.has_power = true;
         let now = self.inner.clock.now();
-        state.end_event(None, now);
+        state.end_event(None, now, Some(by));
         self.inner.publish(&state);
         true
     }
@@ -275,7 +305,10 @@ impl FaultyDevice {
     pub(crate) fn begin_measurement(&self, interval: Duration) {
         let mut state = self.inner.lock();
         state.measured_since = self.inner.clock.now();
-        state.events.retain(|(_, event)| event.until.is_none());
+        let (over, open): (Vec<_>, Vec<_>) =
+            state.events.drain(..).partition(|(_, event)| event.until.is_some());
+        state.events = open;
+        state.earlier.extend(over.into_iter().map(|(_, event)| event));
         drop(state);
         self.inner.paced.begin_measurement(interval);
     }
@@ -288,16 +321,36 @@ impl FaultyDevice {
             t_s: seconds(event.at),
             until_s: event.until.map(seconds),
             what: event.what.clone(),
+            by: Some(event.by),
+            ended_by_hand: event.ended_by_hand,
         };
         state.events.iter().map(record).collect()
+    }
+
+    /// What had been wrong with it and was over by then.
+    pub(crate) fn earlier_faults(&self) -> Vec<EarlierFault> {
+        let state = self.inner.lock();
+        let record = |event: &FaultEvent| {
+            let until = event.until.unwrap_or(event.at);
+            EarlierFault {
+                what: event.what.clone(),
+                by: event.by,
+                ended_by_hand: event.ended_by_hand,
+                only_slows: event.only_slows,
+                lasted_s: until.since(event.at).as_secs_f64(),
+                ended_before_s: state.measured_since.since(until).as_secs_f64(),
+            }
+        };
+        state.earlier.iter().map(record).collect()
     }
 }
 
 impl State {
-    fn end_event(&mut self, id: Option<FaultId>, now: Time) {
+    fn end_event(&mut self, id: Option<FaultId>, now: Time, by: Option<DisturbedBy>) {
         let open = self.events.iter_mut().rev().find(|(of, event)| *of == id && event.until.is_none());
         if let Some((_, event)) = open {
             event.until = Some(now);
+            event.ended_by_hand = by == Some(DisturbedBy::Hand) && event.by != DisturbedBy::Hand;
         }
     }
 }

@@ -240,16 +240,19 @@ fn medium(
         label: Label::Measured,
         note: Some(medium_file::note(profile)),
         capacity: Quantity { value: identity.capacity_bytes as f64, source: SOURCE.into(), estimate: false },
+        logical_sector: None,
         price: Price {
             usd: identity.price_usd.unwrap_or(1.0),
             rented: false,
             date: identity.date.clone(),
             source: if identity.price_usd.is_some() { PRICE.into() } else { UNKNOWN.into() },
             estimate: identity.price_usd.is_none(),
+            rent: None,
         },
         sources: BTreeMap::new(),
         published: medium_file::published(profile, &model),
         model,
+        volume: None,
         tail: None,
     };
     medium.sources = medium_file::sources(&medium, identity);

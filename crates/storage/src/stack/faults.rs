@@ -2,25 +2,35 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use underlay_record::DisturbedBy;
+
 use super::{Device, Stack};
 use crate::faults::{DeviceFaults, Fault, FaultError, FaultId, FaultyDevice, PowerCut, Survival};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Stack {
-    /// Puts a fault on a device; a device may have several.
+    /// Puts a fault on a device by hand; a device may have several.
     ///
     /// # Errors
     /// When there is no such device, or the fault makes no sense for it.
     pub fn inject(&self, device: &str, fault: Fault) -> Result<FaultId, FaultError> {
+        self.inject_by(DisturbedBy::Hand, device, fault)
+    }
+
+    /// [`inject`](Stack::inject), and the record says who did it.
+    ///
+    /// # Errors
+    /// As [`inject`](Stack::inject).
+    pub fn inject_by(&self, by: DisturbedBy, device: &str, fault: Fault) -> Result<FaultId, FaultError> {
         let id = FaultId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
-        self.faulty(device)?.inject(id, fault)?;
+        self.faulty(device)?.inject(id, fault, by)?;
         Ok(id)
     }
 
-    /// Takes one fault off, wherever it is; false when it is gone already.
+    /// Takes off a fault whose time is over, wherever it is; false when it is gone already.
     pub fn clear_fault(&self, id: FaultId) -> bool {
-        self.devices.iter().any(|device| device.faulty.clear(|of, _| of == id))
+        self.devices.iter().any(|device| device.faulty.clear(|of, _| of == id, None))
     }
 
     /// Takes all faults off a device. A device without power stays without.
@@ -28,13 +38,26 @@ impl Stack {
     /// # Errors
     /// When there is no such device.
     pub fn clear_faults(&self, device: &str) -> Result<(), FaultError> {
-        self.faulty(device)?.clear(|_, _| true);
+        self.clear_faults_by(DisturbedBy::Hand, device)
+    }
+
+    /// [`clear_faults`](Stack::clear_faults), and the record says who did it.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn clear_faults_by(&self, by: DisturbedBy, device: &str) -> Result<(), FaultError> {
+        self.faulty(device)?.clear(|_, _| true, Some(by));
         Ok(())
     }
 
     pub fn clear_all_faults(&self) {
+        self.clear_all_faults_by(DisturbedBy::Hand);
+    }
+
+    /// [`clear_all_faults`](Stack::clear_all_faults), and the record says who did it.
+    pub fn clear_all_faults_by(&self, by: DisturbedBy) {
         for device in &self.devices {
-            device.faulty.clear(|_, _| true);
+            device.faulty.clear(|_, _| true, Some(by));
         }
     }
 
@@ -43,7 +66,8 @@ impl Stack {
     /// # Errors
     /// When there is no such device.
     pub fn bring_back(&self, device: &str) -> Result<bool, FaultError> {
-        Ok(self.faulty(device)?.clear(|_, fault| *fault == Fault::Vanish))
+        let by = Some(DisturbedBy::Hand);
+        Ok(self.faulty(device)?.clear(|_, fault| *fault == Fault::Vanish, by))
     }
 
     /// Every device in order, with what is wrong with it.
@@ -60,6 +84,19 @@ impl Stack {
     /// When one of them does not exist, is not armed or has no power: then nothing has happened. When a backing
     /// fails: then the power is off.
     pub fn cut_power(&self, devices: &[&str], cut: PowerCut) -> Result<Survival, FaultError> {
+        self.cut_power_by(DisturbedBy::Hand, devices, cut)
+    }
+
+    /// [`cut_power`](Stack::cut_power), and the record says who did it.
+    ///
+    /// # Errors
+    /// As [`cut_power`](Stack::cut_power).
+    pub fn cut_power_by(
+        &self,
+        by: DisturbedBy,
+        devices: &[&str],
+        cut: PowerCut,
+    ) -> Result<Survival, FaultError> {
         for name in devices {
             self.faulty(name)?;
         }
@@ -70,7 +107,7 @@ impl Stack {
         let is_named = |device: &&Device| devices.is_empty() || devices.contains(&device.faulty.name());
         let named: Vec<&FaultyDevice> =
             self.devices.iter().filter(is_named).map(|device| &device.faulty).collect();
-        let survival = FaultyDevice::cut_power(&named, cut);
+        let survival = FaultyDevice::cut_power(&named, cut, by);
         if !matches!(survival, Err(FaultError::NotArmed { .. } | FaultError::NoPower { .. })) {
             self.mirrors.iter().for_each(|mirror| mirror.check_members());
         }
@@ -99,10 +136,15 @@ impl Stack {
     /// The power comes back, everywhere; how many devices were without. None does where [`Stack::check_restart`]
     /// refuses it.
     pub fn restore_power(&self) -> usize {
+        self.restore_power_by(DisturbedBy::Hand)
+    }
+
+    /// [`restore_power`](Stack::restore_power), and the record says who did it.
+    pub fn restore_power_by(&self, by: DisturbedBy) -> usize {
         if self.check_restart().is_err() {
             return 0;
         }
-        self.devices.iter().filter(|device| device.faulty.restore_power()).count()
+        self.devices.iter().filter(|device| device.faulty.restore_power(by)).count()
     }
 
     fn faulty(&self, name: &str) -> Result<&FaultyDevice, FaultError> {

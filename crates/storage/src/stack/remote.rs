@@ -94,6 +94,7 @@ impl Remote {
             delivered: Some(measurement.delivered),
             wear: None,
             faults: Vec::new(),
+            earlier_faults: Vec::new(),
         }
     }
 

@@ -95,6 +95,9 @@ pub struct RemoteSpec {
     /// How long a lost connection is looked for before requests fail, in seconds.
     #[serde(default = "remote_loss_timeout_s")]
     pub loss_timeout_s: u32,
+    /// It is refused where it holds anything: it was found blank, and is about to be formatted.
+    #[serde(default)]
+    pub must_be_blank: bool,
 }
 
 fn remote_queues() -> u16 {
@@ -130,6 +133,7 @@ impl RemoteSpec {
             data_digest: false,
             secrets: SecretPlaces::default(),
             loss_timeout_s: remote_loss_timeout_s(),
+            must_be_blank: false,
         }
     }
 
@@ -259,6 +263,16 @@ impl Node {
         }
     }
 
+    /// Whether every device below has logical sectors of 512 bytes. Compression works in blocks of 4 KiB (as dm-vdo does unless it emulates
+    /// others), and what is elsewhere has the blocks that its server gives it.
+    fn has_small_sectors(&self) -> bool {
+        match self {
+            Node::Device(device) => device.medium.as_ref().is_some_and(Medium::has_small_sectors),
+            Node::Remote(_) | Node::Compress { .. } => false,
+            layer => layer.members().into_iter().all(Node::has_small_sectors),
+        }
+    }
+
     /// All devices below, in order, but for those that are elsewhere.
     pub fn devices(&self) -> Vec<&DeviceSpec> {
         match self {
@@ -313,6 +327,13 @@ impl VolumeSpec {
     pub fn is_rotational(&self) -> bool {
         let turns = |device: &DeviceSpec| device.medium.as_ref().is_some_and(|m| m.model.is_rotational());
         self.devices().into_iter().any(turns)
+    }
+}
+
+impl VolumeSpec {
+    /// Whether programs may address it in sectors of 512 bytes, which takes every device below it.
+    pub fn has_small_sectors(&self) -> bool {
+        self.root.has_small_sectors()
     }
 }
 

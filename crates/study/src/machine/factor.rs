@@ -62,6 +62,7 @@ pub fn choose(
         cores_need,
         cpus_here: Some(placement.system_cpus),
         devices_need,
+        reference_probe_us: placement.speed.map(|speed| speed.reference_us),
         given_up: Vec::new(),
     };
     Ok(Some(Chosen { time, slow_motion, notice }))
@@ -166,6 +167,7 @@ pub fn weigh(study: &Study, placement: Option<&Placement>, chosen_by: ChosenBy) 
         cores_need,
         cpus_here: placement.map(|here| here.system_cpus),
         devices_need: None,
+        reference_probe_us: placement.and_then(|here| here.speed).map(|speed| speed.reference_us),
         given_up: Vec::new(),
     };
     Chosen { time, slow_motion, notice }
@@ -302,7 +304,7 @@ mod tests {
     fn real_cores_need_no_margin() {
         let of = |system_cpus: f64| {
             let one: underlay_attach::Processors = [0].into_iter().collect();
-            Placement { system: one.clone(), emulation: one, system_cpus, by_room: Vec::new() }
+            Placement { system: one.clone(), emulation: one, system_cpus, by_room: Vec::new(), speed: None }
         };
         // An idle CPU, of which the margin is taken off.
         assert_eq!(too_many_cores(1, &of(0.99 * 0.85)), None);

@@ -273,7 +273,7 @@ mod tests {
         // The p99 of fio's log is that of the writes themselves.
         let fio = text.replace(
             "kind = \"command\"\nrun = \"true\"",
-            "kind = \"fio\"\njob = \"[log]\\nrw=write\\nfdatasync=1\"",
+            "kind = \"fio\"\njob = \"[log]\\nfilename={data}/log\\nrw=write\\nfdatasync=1\"",
         );
         let fio = &fio[..fio.find("[workload.w.figures").unwrap()];
         let study = Study::parse("a.toml", &format!("{fio}[machine]\ncores = 4\n"), false)

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use underlay_attach::{AttachError, CpuShare, Processors};
+use underlay_attach::{AttachError, CpuShare, Processors, Registry};
 
 use super::capacity::{self, Capacity};
+use super::speed::{self, Speed};
 
 /// Where there is a single CPU, the system gets this share of it and the emulation the rest.
 const SHARE_OF_A_SINGLE_CPU: f64 = 0.5;
@@ -27,6 +28,8 @@ pub struct Placement {
     pub system_cpus: f64,
     /// The system's CPUs, those first that have most left.
     pub(super) by_room: Vec<Capacity>,
+    /// `None` where it was not measured.
+    pub speed: Option<Speed>,
 }
 
 /// What one server is held to.
@@ -35,6 +38,8 @@ pub struct Share {
     pub cpu: CpuShare,
     /// Of one node of the modelled system.
     pub modelled_cores: u32,
+    /// What the modelled cores come to on CPUs at their fastest. `cpu` has more, as this host's are slower while all of them compute.
+    pub due_cpus: f64,
     /// What was measured to be left on its CPUs.
     pub measured_cpus: f64,
 }
@@ -48,16 +53,31 @@ impl Placement {
         Ok(divide(capacity::steady(&mut || capacity::measure(&Processors::available()))?))
     }
 
+    /// With the speed of its CPUs, measured now. A reference from before counts where it was faster, this host's as well as `known_us`.
+    #[must_use]
+    pub fn with_speed(self, registry: &Registry, cpu_model: &str, known_us: Option<f64>) -> Placement {
+        let measured = speed::look(&Processors::available());
+        let speed = measured.map(|speed| speed::remembered(registry, cpu_model, speed).known_from(known_us));
+        Placement { speed, ..self }
+    }
+
+    /// How many times as long as at its fastest a CPU takes when all of them compute.
+    pub fn slowdown(&self) -> f64 {
+        self.speed.map_or(1.0, |speed| speed.slowdown_under_load())
+    }
+
     /// As it would be if nothing else ran here.
     pub(super) fn of_an_idle_host() -> Placement {
         divide(Processors::available().iter().map(|cpu| Capacity { cpu, left: 1.0 }).collect())
     }
 
     /// The share of each of `servers` servers of `nodes` nodes, of a machine of so many cores each, in slow motion by `time`. A server that has this
-    /// host to itself gets whole CPUs as such: they hold it without a quota.
-    pub fn share(&self, cores: u32, nodes: u32, servers: u32, time: f64) -> Share {
+    /// host to itself gets whole CPUs as such: they hold it without a quota. What is modelled gets as much more time as this host's CPUs are
+    /// slower when all of them compute; beside real storage the CPUs are those that there are.
+    pub fn share(&self, cores: u32, nodes: u32, servers: u32, time: f64, is_modelled: bool) -> Share {
         let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
-        let quota_cpus = f64::from(cores) * f64::from(nodes) / time;
+        let due_cpus = f64::from(cores) * f64::from(nodes) / time;
+        let quota_cpus = if is_modelled { due_cpus * self.slowdown() } else { due_cpus };
         let prevails = !self.is_shared();
         let is_whole = quota_cpus >= 1.0 && quota_cpus.fract() == 0.0;
         let cpus = match is_whole && servers == 1 && quota_cpus < self.by_room.len() as f64 {
@@ -67,7 +87,7 @@ impl Placement {
         let measured = self.by_room.iter().take(cpus.len()).map(|one| one.left).sum();
         let measured_cpus = if self.is_shared() { self.measured_cpus() } else { measured };
         let cpu = CpuShare { cpus, quota_cpus, period, prevails };
-        Share { cpu, modelled_cores: cores, measured_cpus }
+        Share { cpu, modelled_cores: cores, due_cpus, measured_cpus }
     }
 
     /// CPUs' worth of time that was measured for the system, margin included.
@@ -82,7 +102,7 @@ impl Placement {
 
     /// The factor from which on so many modelled cores fit on the system's CPUs.
     pub fn fits_from(&self, modelled_cores: u32) -> f64 {
-        (f64::from(modelled_cores) / self.system_cpus.max(f64::MIN_POSITIVE)).max(1.0)
+        (f64::from(modelled_cores) * self.slowdown() / self.system_cpus.max(f64::MIN_POSITIVE)).max(1.0)
     }
 }
 
@@ -97,11 +117,17 @@ fn divide(mut found: Vec<Capacity>) -> Placement {
         let both = set(&[*only]);
         let system_cpus = left(&found) * SHARE_OF_A_SINGLE_CPU;
         let by_room = vec![*only];
-        return Placement { system: both.clone(), emulation: both, system_cpus, by_room };
+        return Placement { system: both.clone(), emulation: both, system_cpus, by_room, speed: None };
     }
     let (emulation, system) = found.split_at(found.len().div_ceil(3));
     let by_room = system.to_vec();
-    Placement { system: set(system), emulation: set(emulation), system_cpus: left(system), by_room }
+    Placement {
+        system: set(system),
+        emulation: set(emulation),
+        system_cpus: left(system),
+        by_room,
+        speed: None,
+    }
 }
 
 #[cfg(test)]
@@ -135,12 +161,23 @@ mod tests {
     fn a_share_is_what_the_factor_leaves_of_the_cores() {
         let placement = of(&[1.0, 1.0]);
         assert_eq!(placement.fits_from(16), 16.0 / 0.85);
-        let share = placement.share(16, 2, 1, 64.0);
+        let share = placement.share(16, 2, 1, 64.0, true);
         assert_eq!((share.cpu.quota_cpus, share.modelled_cores), (0.5, 16));
         assert_eq!(share.cpu.period, Duration::from_millis(20));
-        assert_eq!(placement.share(1, 1, 1, 1.0).cpu.period, Duration::from_millis(2));
+        assert_eq!(placement.share(1, 1, 1, 1.0, true).cpu.period, Duration::from_millis(2));
         // A machine smaller than this host needs no slow motion for its cores.
         assert_eq!(of(&[1.0; 64]).fits_from(16), 1.0);
+    }
+
+    /// The same cores do as much on CPUs that are slower, in as much more of their time.
+    #[test]
+    fn slower_cpus_are_given_more_time_where_there_is_room() {
+        let speed = Speed { reference_us: 50.0, loaded_us: 62.5 };
+        let slow = Placement { speed: Some(speed), ..of(&[1.0, 1.0]) };
+        assert!((slow.fits_from(16) - 1.25 * 16.0 / 0.85).abs() < 1e-9);
+        let share = slow.share(16, 1, 1, 32.0, true);
+        assert_eq!((share.due_cpus, share.cpu.quota_cpus), (0.5, 0.625));
+        assert_eq!(slow.share(1, 1, 1, 1.0, false).cpu.quota_cpus, 1.0, "real storage waits for nobody");
     }
 
     #[test]
@@ -152,9 +189,9 @@ mod tests {
         left[6] = 0.94;
         let placement = of(&left);
         assert_eq!(placement.emulation.to_string(), "8-11");
-        let cpus = |cores, servers, time| placement.share(cores, 1, servers, time).cpu.cpus.to_string();
+        let cpus = |cores, servers, time| placement.share(cores, 1, servers, time, true).cpu.cpus.to_string();
         assert_eq!(cpus(16, 1, 8.0), "3,6", "those with most room");
-        let measured = placement.share(16, 1, 1, 8.0).measured_cpus;
+        let measured = placement.share(16, 1, 1, 8.0, true).measured_cpus;
         assert!((measured - 1.89).abs() < 1e-9, "{measured}");
         assert_eq!(cpus(16, 1, 6.0), "0-7", "a quota of 2.67");
         assert_eq!(cpus(16, 2, 8.0), "0-7", "servers share what there is");

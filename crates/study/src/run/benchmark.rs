@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{DeviceActivity, RunRecord};
+use underlay_record::{DeviceActivity, LiveFigure, RunRecord};
 use underlay_storage::stack::Pace;
 use underlay_systems::system::BenchmarkRequest;
 use underlay_workload::Aftermath;
@@ -22,6 +22,7 @@ use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
 use super::kept_logs::KeptLogs;
 use super::stopwatch::Part;
+use super::traffic::{Held, Traffic};
 use super::window::Window;
 use super::{CellError, Live, Observer, check_stop, faults};
 use crate::session::Session;
@@ -53,7 +54,7 @@ impl Bench {
         self.clock().enter(Part::Start);
         let _confined = self.confine(plan)?;
         let folder = self.work().join("cell");
-        let _folder = CellFolder::make(&folder)?;
+        let _folder = CellFolder::make(&folder, self.registry())?;
         check_stop(stop)?;
         observer.cell_started(plan.planned, plan.position as usize + 1);
         let begun = Instant::now();
@@ -105,10 +106,10 @@ impl Bench {
         let sample = plan.study.run.duration.div_f64(SAMPLES).max(SAMPLE_MIN);
         let cpu = CpuMeter::of(plan, self.placement(), session);
         let interval_s = sample.as_secs_f64() / plan.scale.time;
-        let window = Window::new(servers, storages, cpu, interval_s, (schedule, None), stop);
+        let window = Window::new(session, storages, cpu, interval_s, (schedule, None), stop);
         let request = BenchmarkRequest {
             name: plan.workload.name.clone(),
-            plan: benchmark.plan.clone(),
+            plan: benchmark.plan_at(plan.scale.time).map_err(CellError::Failed)?,
             data_bytes: plan.data_bytes_here,
             seed: plan.seed,
             duration: plan.study.run.duration,
@@ -118,17 +119,23 @@ impl Bench {
         let begun = Instant::now();
         let expected_s = (plan.study.run.warmup + plan.study.run.duration).as_secs_f64();
         let oom_kills = session.oom_kills();
+        let held = Held::before(storages, !plan.begins_empty());
         self.clock().enter(Part::Measure);
         window.measuring_begins();
         window.window_begins(Instant::now());
         let source =
             CellSource::new(plan, session, storages, folder, self.share(plan)).measured(&window, None);
         let outcome = feed::sampled(observer, &source, || {
-            servers.run_benchmark(&request, &|| {
+            servers.run_benchmark(&request, &|printed| {
                 let done = begun.elapsed().as_secs_f64() / expected_s;
                 observer.live(&Live {
                     phase: "measuring".into(),
                     progress: Some(done.min(1.0)),
+                    figure: printed.map(|printed| LiveFigure {
+                        value: printed.slow_motion.undone(printed.value, plan.scale.time),
+                        name: printed.name,
+                        unit: printed.unit,
+                    }),
                     ..Live::default()
                 });
                 !stop.load(Ordering::Relaxed)
@@ -152,12 +159,13 @@ impl Bench {
         servers.health()?;
         storages.health()?;
         // The command itself may have ended well without them.
-        if session.oom_kills() > oom_kills {
-            let reason =
-                "the kernel killed processes while the benchmark ran, whose figures therefore say nothing";
-            return Err(explain(reason.to_owned(), session, storages));
-        }
+        session
+            .check_oom_kills(oom_kills, "while the benchmark ran")
+            .map_err(|reason| explain(reason, session, storages))?;
         let taken = window.taken()?;
+        let scratch = folder.join(scratch_of(0));
+        let traffic = Traffic::of(plan, storages, &taken.devices, held)
+            .map(|traffic| traffic.with_fio(plan, benchmark.plan.job.as_deref(), &scratch));
         let aftermath = Aftermath { steal_share, ..Aftermath::default() };
         let certificate = certify(&Evidence {
             devices: &taken.devices,
@@ -167,6 +175,9 @@ impl Bench {
             cpu: taken.cpu.as_ref(),
             callers: Callers::Programs,
             searching: None,
+            pauses: Some(&taken.pauses),
+            lost_tasks: None,
+            traffic,
             aftermath: &aftermath,
             memory_enforced: Some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,
@@ -198,9 +209,13 @@ impl Bench {
             read_back: None,
             warnings,
         };
+        let mut measured = measured;
+        let notes = std::mem::take(&mut measured.notes);
         let mut record = observed.into_record(self, plan, begun.elapsed());
+        record.warnings.extend(notes);
         record.certificate = Some(certificate);
         record.benchmark = Some(measured.without_slow_motion(plan.scale.time));
+        record.mark_disturbed();
         Ok((record, faults::note(&faults::concerning(plan.study, &plan.storage))))
     }
 }

@@ -3,7 +3,7 @@
 mod caches;
 mod inputs;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use underlay_attach::{Confined, Processors, Registry, choice};
 use underlay_record::{
-    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord, Requests,
-    RunRecord, SCHEMA_VERSION, SearchRecord, TopologyRecord,
+    CellStatus, DirtyLimitRecord, Measured, MemoryRecord, NodeEventRecord, ReadBackRecord, RunRecord,
+    SCHEMA_VERSION, SearchRecord, TopologyRecord,
 };
 use underlay_storage::stack::Pace;
 use underlay_sync::Mutex;
@@ -33,8 +33,9 @@ use super::feed::{self, CellSource};
 use super::host::{Floor, HostInfo, timestamp};
 use super::prepared::Prepared;
 use super::stopwatch::{Part, Stopwatch};
+use super::traffic::{Held, Traffic};
 use super::window::{Window, WindowFigures};
-use super::{CellError, Observer, check_stop, faults, rate_search, space, storage};
+use super::{CellError, Live, Observer, check_stop, faults, rate_search, space, storage};
 use crate::machine::{Placement, Share};
 use crate::session::{Enforcement, Place, Session};
 
@@ -51,8 +52,6 @@ pub(super) struct Bench {
     /// Which CPUs do what, where the study names the modelled machine's cores.
     placement: Option<Placement>,
     floor: Floor,
-    /// The generator's highest rate on this machine, in modelled operations per second, by what is asked.
-    ceilings: HashMap<String, f64>,
     clock: Arc<Stopwatch>,
 }
 
@@ -93,6 +92,7 @@ impl Observed {
         record.network = self.taken.network;
         record.cpu = self.taken.cpu;
         record.paths = self.taken.paths;
+        record.pauses = Some(self.taken.pauses);
         for (activity, description) in record.devices.iter_mut().zip(&record.storage.devices) {
             activity.description = description.clone();
         }
@@ -116,6 +116,7 @@ struct Driven {
     measured: Measured,
     aftermath: Aftermath,
     nodes_away: Option<OutsideOfEvents>,
+    traffic: Option<Traffic>,
     observed: Observed,
 }
 
@@ -135,7 +136,6 @@ impl Bench {
             records: records.to_path_buf(),
             placement,
             floor: Floor::Unmeasured,
-            ceilings: HashMap::new(),
             clock,
         }
     }
@@ -168,7 +168,7 @@ impl Bench {
         self.clock.enter(Part::Start);
         let _confined = self.confine(plan)?;
         let folder = self.work.join("cell");
-        let _folder = CellFolder::make(&folder)?;
+        let _folder = CellFolder::make(&folder, self.registry())?;
         check_stop(stop)?;
         observer.cell_started(plan.planned, plan.position as usize + 1);
         let begun = Instant::now();
@@ -184,7 +184,7 @@ impl Bench {
             }
             Ok(driven) => driven,
         };
-        let Driven { mut measured, aftermath, nodes_away, mut observed } = driven;
+        let Driven { mut measured, aftermath, nodes_away, traffic, mut observed } = driven;
         observed.warnings.extend(faults);
         let ceiling_per_s = self.ceiling(plan)?;
         let wall = begun.elapsed();
@@ -197,6 +197,9 @@ impl Bench {
             cpu: observed.taken.cpu.as_ref(),
             callers: callers(plan, open_loop),
             searching: observed.searching.as_ref(),
+            pauses: Some(&observed.taken.pauses),
+            lost_tasks: None,
+            traffic,
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
@@ -210,6 +213,7 @@ impl Bench {
         record.certificate = Some(certificate);
         measured.generator.ceiling_per_s = Some(ceiling_per_s);
         record.measured = Some(measured);
+        record.mark_disturbed();
         Ok(record)
     }
 
@@ -246,7 +250,7 @@ impl Bench {
         &self.registry
     }
 
-    /// Measures the path's own cost, once a run and where something is modelled.
+    /// Measures the path's own cost before each cell, where something is modelled: of what this host had for it an hour ago nothing follows.
     pub(super) fn measure_path(
         &mut self,
         plan: &CellPlan<'_>,
@@ -254,10 +258,8 @@ impl Bench {
     ) -> Result<(), CellError> {
         if plan.storage.is_modelled() {
             choice::choose(plan.study.run.attachment.as_deref())?;
-            if let Floor::Unmeasured = self.floor {
-                let _confined = self.confine(plan)?;
-                self.floor = Floor::measure(observer)?;
-            }
+            let _confined = self.confine(plan)?;
+            self.floor.measure_again(observer)?;
         }
         Ok(())
     }
@@ -287,7 +289,6 @@ impl Bench {
             repetition: plan.planned.repetition,
             position: plan.position,
             status,
-            skipped: false,
             started_at: timestamp(wall),
             wall_s: wall.as_secs_f64(),
             wall: None,
@@ -315,6 +316,7 @@ impl Bench {
             layers: Vec::new(),
             network: None,
             paths: Vec::new(),
+            pauses: None,
             system_figures: BTreeMap::new(),
             system_series: Vec::new(),
             node_events: Vec::new(),
@@ -342,14 +344,16 @@ impl Bench {
         // Starting and filling caches are not measured and need not take modelled time.
         storages.set_pace(Pace::Immediate)?;
         let session = self.start(plan, system, &storages, folder, &mut warnings, stop)?;
+        let oom_kills = session.oom_kills();
         let source = || CellSource::new(plan, &session, &storages, folder, self.share(plan));
-        warnings.extend(feed::sampled(observer, &source(), || {
+        warnings.extend(feed::sampled(observer, &source().preparing(), || {
             self.fill_caches(plan, &session, &storages, observer, stop)
         })?);
         storages.set_pace(Pace::Modelled)?;
         session.hold_cpu()?;
         check_stop(stop)?;
 
+        let held = Held::before(&storages, !plan.begins_empty());
         let mut spec = drive::measuring_spec(plan)?;
         let cpu = CpuMeter::of(plan, self.placement(), &session);
         self.clock.enter(Part::Search);
@@ -376,7 +380,7 @@ impl Bench {
         let desk = events::desk(session.servers(), &count, plan.scale.time);
         let interval_s = drive::interval_s(&spec);
         let nodes = (schedule, desk.as_ref());
-        let window = Window::new(session.servers(), &storages, cpu, interval_s, nodes, stop);
+        let window = Window::new(&session, &storages, cpu, interval_s, nodes, stop);
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
         // Some readers must find nothing: what they miss is not lost.
         let is_noted = !events.is_empty() && !plan.hides_records();
@@ -393,7 +397,7 @@ impl Bench {
         let driven = feed::sampled(observer, &source().measured(&window, desk.as_ref()), || {
             events::attended(desk.as_ref(), &events, &self.registry, stop, || {
                 window.sampled(plan, || {
-                    drive::drive(&spec, &session, &window, observer, stop, "measuring", keep)
+                    drive::drive(&spec, &session, &window, observer, stop, drive::Purpose::Measuring, keep)
                 })
             })
         });
@@ -409,6 +413,7 @@ impl Bench {
             }
             other => other?,
         };
+        observer.live(&Live { phase: "checking and clearing away".into(), ..Live::default() });
         // A process that died or a device that failed during the window voids its figures.
         session.servers().health()?;
         storages.health()?;
@@ -430,7 +435,12 @@ impl Bench {
                 driven.measured.operations, plan.records_here
             ));
         }
-        let taken = window.taken()?;
+        session
+            .check_oom_kills(oom_kills, "while caches were filled or the cell was measured")
+            .map_err(|reason| explain(reason, &session, &storages))?;
+        let mut taken = window.taken()?;
+        taken.pauses.counted_off_wall_s = Some(taken.counted_for.as_secs_f64() - driven.measured.wall_s);
+        let traffic = Traffic::of(plan, &storages, &taken.devices, held);
         if driven.measured.errors > 0 {
             warnings.push(format!(
                 "{} operations failed; the first error: {}",
@@ -459,7 +469,7 @@ impl Bench {
             read_back,
             warnings,
         };
-        Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, nodes_away, observed })
+        Ok(Driven { measured: driven.measured, aftermath: driven.aftermath, nodes_away, traffic, observed })
     }
 
     /// Starts the system on the cell's storages, in the budgets that the study gives it. A warning where this host can't hold
@@ -511,18 +521,11 @@ impl Bench {
         Ok(session)
     }
 
-    /// The generator's own highest rate in modelled operations per second, measured once for a mix and threads.
-    fn ceiling(&mut self, plan: &CellPlan<'_>) -> Result<f64, CellError> {
-        let Requests { mix, distribution, threads, .. } = plan.requests()?;
-        // Storage and system are not part of it: the generator alone is measured, against nothing.
-        let key = format!("{} {mix} {distribution} {threads}", plan.workload.name);
-        if !self.ceilings.contains_key(&key) {
-            let spec = drive::measuring_spec(plan)?;
-            let ceiling = underlay_workload::null_ceiling(&spec)
-                .map_err(|error| CellError::Failed(error.to_string()))?;
-            self.ceilings.insert(key.clone(), ceiling);
-        }
-        Ok(self.ceilings[&key])
+    /// The generator's own highest rate in modelled operations per second, against nothing: storage and system are not part of it. It is measured
+    /// behind each cell, since a host that was quiet an hour ago says nothing of now.
+    fn ceiling(&self, plan: &CellPlan<'_>) -> Result<f64, CellError> {
+        let spec = drive::measuring_spec(plan)?;
+        underlay_workload::null_ceiling(&spec).map_err(|error| CellError::Failed(error.to_string()))
     }
 }
 

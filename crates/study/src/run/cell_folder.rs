@@ -2,45 +2,94 @@
 
 use std::path::{Path, PathBuf};
 
-use underlay_attach::mounts;
+use underlay_attach::{Registry, mounts};
 use underlay_files::{Access, Folder};
 
 use super::CellError;
 
 /// The folder of one cell's images, gone when the cell is.
-pub(super) struct CellFolder(PathBuf);
+pub(super) struct CellFolder {
+    path: PathBuf,
+    registry: Registry,
+}
 
 impl CellFolder {
-    pub(super) fn make(path: &Path) -> Result<Self, CellError> {
+    pub(super) fn make(path: &Path, registry: &Registry) -> Result<Self, CellError> {
         // `make_new` refuses what an earlier cell may have left.
-        remove(path);
+        if let Err(foreign) = remove(path, registry) {
+            return Err(CellError::Failed(format!(
+                "{} is mounted in {}, where the images of cells are to lie: unmount it, or name another directory with --work",
+                foreign.display(),
+                path.display()
+            )));
+        }
         Folder::make_new(path, Access::Private)?;
-        Ok(CellFolder(path.to_path_buf()))
+        Ok(CellFolder { path: path.to_path_buf(), registry: registry.clone() })
     }
 }
 
 impl Drop for CellFolder {
     fn drop(&mut self) {
-        remove(&self.0);
+        // What stays is told of when the next cell needs the place.
+        let _ = remove(&self.path, &self.registry);
     }
 }
 
-/// Removes the folder. A file system that a program still uses there leaves it first: the next cell needs the place, and nothing in a mount is
-/// ours to remove.
-fn remove(folder: &Path) {
-    let below = mounts::all().into_iter().filter(|mount| mount.mount_point.starts_with(folder));
+/// Removes the folder. A file system of ours that a program still uses there leaves it first: the next cell needs the place, and nothing
+/// in a mount is ours to remove. Where somebody else has mounted something all stays, and this names it.
+fn remove(folder: &Path, registry: &Registry) -> Result<(), PathBuf> {
+    let below: Vec<PathBuf> = mounts::all()
+        .into_iter()
+        .map(|mount| mount.mount_point)
+        .filter(|mount_point| mount_point.starts_with(folder))
+        .collect();
+    if let Some(foreign) = below.iter().find(|mount_point| !registry.has_mounted(mount_point)) {
+        return Err(foreign.clone());
+    }
     // Later ones may lie on earlier ones.
-    for mount in below.collect::<Vec<_>>().into_iter().rev() {
-        if mounts::detach_lazily(&mount.mount_point).is_err() {
-            return;
+    for mount_point in below.into_iter().rev() {
+        if mounts::detach_lazily(&mount_point).is_err() {
+            return Err(mount_point);
         }
     }
     let _ = underlay_files::remove_tree(folder);
+    Ok(())
 }
 
 /// The warning of a cell whose figures stay true.
 pub(super) fn still_in_use(who: &str) -> String {
     format!(
-        "its storage could not be cleared away in full, which `underlay clean` does once nobody uses it: {who}"
+        "its storage could not be cleared away in full: {who}. End what holds it, then run `underlay clean`; the figures stay true"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_has_mounted_in_a_cell_s_folder_stays_and_is_named() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let keep = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&keep.path().join("run")).unwrap();
+        let folder = keep.path().canonicalize().unwrap().join("cell");
+        let cell = CellFolder::make(&folder, &registry).unwrap();
+        let own = folder.join("own");
+        std::fs::create_dir(&own).unwrap();
+        mount("none", own.as_path(), "tmpfs", MountFlags::empty(), None).unwrap();
+        std::fs::write(own.join("precious"), "x").unwrap();
+        drop(cell);
+        assert!(own.join("precious").exists());
+        let Err(CellError::Failed(refused)) = CellFolder::make(&folder, &registry) else {
+            panic!("the folder was taken");
+        };
+        assert!(refused.contains(&format!("{} is mounted in", own.display())), "{refused}");
+        unmount(own.as_path(), UnmountFlags::empty()).unwrap();
+        drop(CellFolder::make(&folder, &registry).unwrap());
+        assert!(!folder.exists());
+    }
 }

@@ -2,15 +2,17 @@
 
 mod latencies;
 mod own_time;
+mod pauses;
 mod processors;
 mod searching;
+mod traffic;
 mod waits;
 
 use std::collections::BTreeMap;
 
 use underlay_record::{
     Certificate, Check, CpuRecord, DeviceActivity, Generator, GivenUp, IntegrityRecord, Measured,
-    OperationStats, PathRecord, ReadBackRecord, latency_in_words,
+    OperationStats, PathRecord, PauseRecord, ReadBackRecord, latency_in_words,
 };
 use underlay_workload::Aftermath;
 
@@ -18,6 +20,8 @@ use latencies::Latencies;
 pub use own_time::Callers;
 pub(super) use own_time::worth_telling as own_time_worth_telling;
 pub use searching::Searching;
+
+pub use super::traffic::Traffic;
 
 /// Mean latency over all device requests: what decides a system's throughput.
 const MEAN_TOLERANCE: f64 = 0.10;
@@ -40,6 +44,12 @@ pub struct Evidence<'a> {
     /// Absent where the study names no cores.
     pub cpu: Option<&'a CpuRecord>,
     pub callers: Callers,
+    /// Who stood still while it was measured; absent where nobody looked.
+    pub pauses: Option<&'a PauseRecord>,
+    /// Of a batch job.
+    pub lost_tasks: Option<LostTasks>,
+    /// Absent where no storage was modelled.
+    pub traffic: Option<Traffic>,
     /// Of a cell that looked for its rate.
     pub searching: Option<&'a Searching>,
     /// Whether a cgroup held the system and its page cache to the budget; absent where there is none to be held to.
@@ -54,6 +64,14 @@ pub struct Evidence<'a> {
     /// What came of reading back what was acknowledged; absent where that was not done.
     pub read_back: Option<&'a ReadBackRecord>,
     pub time_scale: f64,
+}
+
+/// The tasks of a job that failed or were killed, and were made again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LostTasks {
+    pub count: u64,
+    /// Nodes went away, by plan or by hand, and took theirs with them.
+    pub nodes_went: bool,
 }
 
 /// Operations that ended while no node was away.
@@ -74,6 +92,12 @@ pub fn certify(evidence: &Evidence<'_>) -> Certificate {
         checks.extend(window_check(measured));
         generator_checks(evidence, measured, &mut checks);
     }
+    if let Some(pauses) = evidence.pauses {
+        let tails = evidence.measured.map(|measured| (measured, evidence.open_loop));
+        checks.push(pauses::check(pauses, tails, evidence.time_scale));
+    }
+    checks.extend(evidence.traffic.map(traffic::check));
+    checks.extend(evidence.lost_tasks.map(lost_tasks_check));
     if let Some(enforced) = evidence.memory_enforced {
         checks.push(Check {
             name: "memory budget".into(),
@@ -164,6 +188,26 @@ pub(super) fn search_findings(searching: &Searching, time_scale: f64) -> Vec<Str
     failed.into_iter().map(|check| format!("{}: {}", check.name, check.finding)).collect()
 }
 
+/// Tasks that were made again took the job longer, and asked the storage for what they had read and written once before.
+fn lost_tasks_check(lost: LostTasks) -> Check {
+    let LostTasks { count, nodes_went } = lost;
+    let passed = count == 0 || nodes_went;
+    Check {
+        name: "lost tasks".into(),
+        passed,
+        finding: match (count, nodes_went) {
+            (0, _) => "no task failed or was killed".into(),
+            (_, true) => {
+                format!("{count} tasks failed or were killed and ran again, as nodes were sent away")
+            }
+            (_, false) => format!("{count} tasks failed or were killed and ran again (allowed: 0)"),
+        },
+        extent: Some(count as f64),
+        remedy: (!passed)
+            .then(|| "look at the job's log: give the system more memory if its tasks ran out of it".into()),
+    }
+}
+
 fn steal_check(steal: f64) -> Check {
     Check {
         name: "stolen time".into(),
@@ -200,6 +244,10 @@ pub fn too_fast(
     time_scale: f64,
     earlier: &[&GivenUp],
 ) -> Option<TooFast> {
+    // Whatever else failed, failed because of it.
+    if certificate.failed().any(|failed| searching::plain_name(&failed.name) == pauses::PROCESS_PAUSES) {
+        return None;
+    }
     let latencies = Latencies::of(devices, paths);
     certificate
         .failed()
@@ -388,5 +436,7 @@ fn generator_checks(evidence: &Evidence<'_>, measured: &Measured, checks: &mut V
     }
 }
 
+#[cfg(test)]
+mod disturbance_tests;
 #[cfg(test)]
 mod tests;

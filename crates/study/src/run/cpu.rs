@@ -6,7 +6,7 @@ use underlay_attach::{AttachError, CpuTimes, CpuUsage};
 use underlay_record::CpuRecord;
 
 use super::cell_plan::CellPlan;
-use super::cpu_speed::{Probed, SpeedProbe};
+use super::cpu_speed::{Allowance, Probed, SpeedProbe};
 use super::cpu_waits::{WaitProbe, Waited};
 use crate::machine::{Placement, Share, Ticks};
 use crate::session::Session;
@@ -43,6 +43,11 @@ pub(super) struct CpuMeter<'a> {
     session: &'a Session,
     share: Share,
     servers: u32,
+    /// What the speed of its CPUs is held against.
+    reference_us: Option<f64>,
+    /// What its CPU time is raised by for good, where nothing follows the speed of its CPUs.
+    fixed_factor: Option<f64>,
+    is_modelled: bool,
     probe: SpeedProbe,
     waits: WaitProbe,
     /// `None` where they would be no help. Real storage takes no modelled time, and is measured as the host is.
@@ -58,12 +63,38 @@ impl<'a> CpuMeter<'a> {
     ) -> Option<CpuMeter<'a>> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
-        let probe = SpeedProbe::on(&share.cpu.cpus);
+        let is_modelled = plan.storage.is_modelled();
+        // What is modelled is held to cores at their fastest; real storage stands beside CPUs as they are.
+        let reference_us =
+            placement.speed.map(|speed| if is_modelled { speed.reference_us } else { speed.loaded_us });
+        let quotas = session.cpu_quotas();
+        let can_follow = is_modelled && quotas.len() == plan.system.servers as usize;
+        let due_cpus = share.due_cpus;
+        let allowance = reference_us.filter(|_| can_follow).map(|reference_us| Allowance {
+            quotas,
+            due_cpus,
+            reference_us,
+            factor: share.cpu.quota_cpus / due_cpus.max(f64::MIN_POSITIVE),
+        });
+        // One that has whole CPUs keeps them. Where these are too few, what is missing counts as lost.
+        let fixed_factor = is_modelled.then(|| share.cpu.quota_cpus / due_cpus.max(f64::MIN_POSITIVE));
+        let fixed_factor = fixed_factor.filter(|_| allowance.is_none());
+        let probe = SpeedProbe::on(&share.cpu.cpus, allowance);
         let waits = WaitProbe::on(&placement.emulation);
         let servers = plan.system.servers;
-        let is_modelled = plan.storage.is_modelled();
         let ticks = is_modelled.then(|| Ticks::beside(placement, &share, servers)).flatten();
-        Some(CpuMeter { placement, session, share, servers, probe, waits, ticks })
+        Some(CpuMeter {
+            placement,
+            session,
+            share,
+            servers,
+            reference_us,
+            fixed_factor,
+            is_modelled,
+            probe,
+            waits,
+            ticks,
+        })
     }
 
     pub(super) fn read(&self) -> Result<Counters, AttachError> {
@@ -102,7 +133,12 @@ impl<'a> CpuMeter<'a> {
             ((waited.as_secs_f64() + stolen_s / at_once) / wall_s).min(1.0)
         });
         let share = |part: Duration, cpus: usize| part.as_secs_f64() / (wall_s * cpus.max(1) as f64);
-        let due_cpus = self.share.cpu.quota_cpus;
+        let due_cpus = self.share.due_cpus;
+        let allowed = match (self.is_modelled, self.fixed_factor) {
+            (false, _) => 1.0,
+            (true, Some(fixed)) => fixed,
+            (true, None) => ended.speed.allowed_since(began.speed).unwrap_or(1.0),
+        };
         // On a single CPU, what the system used is not the emulation's.
         let of_system_s = if self.placement.is_shared() { used_s } else { 0.0 };
         let emulation_busy = emulation.busy.saturating_sub(Duration::from_secs_f64(of_system_s));
@@ -118,19 +154,21 @@ impl<'a> CpuMeter<'a> {
         CpuRecord {
             modelled_cores: self.share.modelled_cores,
             due_cpus,
-            held_to_cpus: due_cpus.min(cpus as f64),
+            held_to_cpus: (due_cpus * allowed).min(cpus as f64),
             enforced_by: self.session.cpu_enforced_by().unwrap_or("none").to_owned(),
             used_cpus: on_the_cpus.used_cpus,
             throttled_share,
             waited_share,
-            lost_share: on_the_cpus.lost_of(due_cpus * f64::from(self.servers), throttled_share),
+            lost_share: on_the_cpus.lost_of(due_cpus * allowed * f64::from(self.servers), throttled_share),
             system_cpus: self.share.cpu.cpus.to_string(),
             system_stolen_share: share(system.stolen, cpus),
             emulation_cpus: self.placement.emulation.to_string(),
             emulation_busy_share: share(emulation_busy, self.placement.emulation.len()),
             emulation_stolen_share: share(emulation.stolen, self.placement.emulation.len()),
             emulation_waiting_threads: waiting_threads,
-            speed_probe_us: ended.speed.mean_since_us(began.speed),
+            speed_probe_us: self.probe.between_us(began.speed, ended.speed),
+            reference_probe_us: self.reference_us,
+            allowed_slowdown: self.is_modelled.then_some(allowed),
             extra_ticks: ended.ticks.saturating_sub(began.ticks),
         }
     }
@@ -156,7 +194,7 @@ fn stolen_from_system_s(on_its_cpus: CpuTimes, used_s: f64) -> f64 {
 pub(super) fn share_of(plan: &CellPlan<'_>, placement: &Placement) -> Option<Share> {
     let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
     let SystemSpec { nodes, servers, .. } = *plan.system;
-    Some(placement.share(machine.cores, nodes, servers, plan.scale.time))
+    Some(placement.share(machine.cores, nodes, servers, plan.scale.time, plan.storage.is_modelled()))
 }
 
 /// A system that uses less than this share of what it could have is not short of CPU.

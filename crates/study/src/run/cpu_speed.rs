@@ -1,114 +1,207 @@
-//! How fast this host's CPUs compute while a cell is measured.
+//! How fast this host's CPUs compute while a cell is measured, and as much more CPU time for the system as they are slower.
 //!
-//! A core that a hypervisor shares between two guests does less for each in the same CPU time, and no counter of the kernel shows
-//! it: nothing was stolen, nobody waited. A fixed computation, timed again and again, does.
+//! A modelled core does what a core of this host does at its fastest. A core that a hypervisor shares between two guests does less for each in the
+//! same CPU time, and so does one that another thread shares. A [fixed computation](crate::machine::Computation), timed again and again, tells by how
+//! much, and the system's quota follows.
 
-use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use underlay_attach::{Confined, Processors};
+use underlay_attach::{Confined, CpuQuota, Processors};
+use underlay_sync::Mutex;
 
-use crate::machine::thread_time;
+use crate::machine::{Computation, MAX_SLOWDOWN, usual_us};
 use crate::ticker::Ticker;
 
-/// Less than a thousandth of a CPU: the computation takes some 50 µs.
+/// A thousandth of a CPU: the computation takes some 0.1 ms.
 const EVERY: Duration = Duration::from_millis(100);
-const ROUNDS: u64 = 8_000;
-/// Independent of each other, so that a core works on several at a time: what shares a core costs those the most.
-const LANES: usize = 8;
+/// Samples of three hours; of more, the oldest are forgotten.
+const MAX_SAMPLES: usize = 100_000;
+/// Fewer samples than these tell nothing.
+const MIN_SAMPLES: usize = 5;
+/// The quota follows the mean of so many, once they have changed by more than they differ anyway.
+const FOLLOWED: usize = 10;
+const CHANGE: f64 = 0.03;
 
-/// How often the computation was done, and what CPU time it took in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Where in the samples a moment lies, and what the system had been allowed until then.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Probed {
-    count: u64,
-    took: Duration,
+    count: usize,
+    at: Instant,
+    /// The factor by which its CPU time was raised, times the seconds for which it was.
+    allowed_s: f64,
 }
 
-impl Probed {
-    /// The mean of what has been done since `before`; `None` where nothing has.
-    pub(super) fn mean_since_us(self, before: Probed) -> Option<f64> {
-        let count = self.count.checked_sub(before.count).filter(|count| *count > 0)?;
-        Some(self.took.saturating_sub(before.took).as_secs_f64() * 1e6 / count as f64)
+/// What is done for a system whose CPUs are slower than the modelled cores.
+pub(super) struct Allowance {
+    pub quotas: Vec<CpuQuota>,
+    /// What one server is due on CPUs at their fastest.
+    pub due_cpus: f64,
+    pub reference_us: f64,
+    /// How many times as much its quota is to begin with.
+    pub factor: f64,
+}
+
+#[derive(Debug)]
+struct Seen {
+    samples: Vec<Duration>,
+    /// That are no longer kept.
+    forgotten: usize,
+    factor: f64,
+    since: Instant,
+    allowed_s: f64,
+}
+
+impl Seen {
+    fn allowed_s(&self, now: Instant) -> f64 {
+        self.allowed_s + self.factor * now.saturating_duration_since(self.since).as_secs_f64()
+    }
+
+    fn add(&mut self, sample: Duration) {
+        if self.samples.len() == MAX_SAMPLES {
+            self.samples.drain(..MAX_SAMPLES / 2);
+            self.forgotten += MAX_SAMPLES / 2;
+        }
+        self.samples.push(sample);
+    }
+
+    /// The factor that the latest samples ask for, where it is another one.
+    fn wanted(&self, reference_us: f64) -> Option<f64> {
+        let latest = self.samples.get(self.samples.len().checked_sub(FOLLOWED)?..)?;
+        let factor =
+            (usual_us(latest)? / reference_us.max(f64::MIN_POSITIVE)).clamp(1.0 / MAX_SLOWDOWN, MAX_SLOWDOWN);
+        ((factor / self.factor - 1.0).abs() > CHANGE).then_some(factor)
+    }
+
+    fn change(&mut self, factor: f64, now: Instant) {
+        self.allowed_s = self.allowed_s(now);
+        self.since = now;
+        self.factor = factor;
     }
 }
 
 /// A thread on the system's CPUs, outside of what these are held to. It ends when this is dropped.
 pub(super) struct SpeedProbe {
-    totals: Arc<Totals>,
+    seen: Arc<Mutex<Seen>>,
     _ticker: Ticker,
 }
 
-#[derive(Default)]
-struct Totals {
-    count: AtomicU64,
-    nanoseconds: AtomicU64,
-}
-
 impl SpeedProbe {
-    /// Where no thread can be had, or none may run there, it counts nothing.
-    pub(super) fn on(cpus: &Processors) -> SpeedProbe {
-        let totals = Arc::new(Totals::default());
-        let (kept, cpus) = (totals.clone(), cpus.clone());
+    /// Where no thread can be had, or none may run there, it counts nothing, and nothing is allowed for it.
+    pub(super) fn on(cpus: &Processors, allowance: Option<Allowance>) -> SpeedProbe {
+        let factor = allowance.as_ref().map_or(1.0, |allowance| allowance.factor);
+        let seen = Seen { samples: Vec::new(), forgotten: 0, factor, since: Instant::now(), allowed_s: 0.0 };
+        let seen = Arc::new(Mutex::new(seen));
+        let (kept, cpus) = (Arc::clone(&seen), cpus.clone());
         let ticker = Ticker::start("cpu-speed", EVERY, move || {
             let confined = Confined::to(&cpus).ok()?;
+            let mut computation = Computation::new();
+            if let Some(Allowance { quotas, due_cpus, factor, .. }) = &allowance {
+                // An earlier measurement on the same servers may have left them with another one.
+                quotas.iter().for_each(|quota| drop(quota.change(due_cpus * factor)));
+            }
             Some(move || {
                 let _there = &confined;
-                let took = computed();
-                // Whoever reads in between is one computation of a thousand off.
-                kept.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
-                kept.count.fetch_add(1, Ordering::Relaxed);
+                let took = computation.run();
+                let mut kept = kept.lock();
+                kept.add(took);
+                if let Some(allowance) = &allowance
+                    && let Some(factor) = kept.wanted(allowance.reference_us)
+                    // A quota that the kernel refuses stays as it was, and is judged as such.
+                    && allowance.quotas.iter().all(|quota| quota.change(allowance.due_cpus * factor).is_ok())
+                {
+                    kept.change(factor, Instant::now());
+                }
                 EVERY
             })
         });
-        SpeedProbe { totals, _ticker: ticker }
+        SpeedProbe { seen, _ticker: ticker }
     }
 
     pub(super) fn read(&self) -> Probed {
-        Probed {
-            count: self.totals.count.load(Ordering::Relaxed),
-            took: Duration::from_nanos(self.totals.nanoseconds.load(Ordering::Relaxed)),
-        }
+        let (seen, at) = (self.seen.lock(), Instant::now());
+        Probed { count: seen.forgotten + seen.samples.len(), at, allowed_s: seen.allowed_s(at) }
+    }
+
+    /// What the computation took between two readings; `None` where it was hardly done.
+    pub(super) fn between_us(&self, began: Probed, ended: Probed) -> Option<f64> {
+        let seen = self.seen.lock();
+        let place = |count: usize| count.saturating_sub(seen.forgotten).min(seen.samples.len());
+        let samples = seen.samples.get(place(began.count)..place(ended.count))?;
+        (samples.len() >= MIN_SAMPLES).then(|| usual_us(samples)).flatten()
     }
 }
 
-/// Does the computation, and says what CPU time this thread had for it: what others had in between is not its matter.
-fn computed() -> Duration {
-    let began = thread_time();
-    let mut lanes: [u64; LANES] = std::array::from_fn(|lane| black_box(lane as u64));
-    for round in 0..ROUNDS {
-        for lane in &mut lanes {
-            *lane = (*lane ^ round).wrapping_add(*lane << 7).rotate_left(13);
-        }
+impl Probed {
+    /// By which factor the system's CPU time was raised since `began`, on average.
+    pub(super) fn allowed_since(self, began: Probed) -> Option<f64> {
+        let elapsed_s = self.at.saturating_duration_since(began.at).as_secs_f64();
+        (elapsed_s > 0.0).then(|| (self.allowed_s - began.allowed_s) / elapsed_s)
     }
-    black_box(lanes);
-    thread_time().saturating_sub(began)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn seen(samples: &[u64]) -> Seen {
+        let samples = samples.iter().copied().map(Duration::from_micros).collect();
+        Seen { samples, forgotten: 0, factor: 1.0, since: Instant::now(), allowed_s: 0.0 }
+    }
+
     #[test]
-    fn means_are_of_what_was_done_in_between() {
-        let at = |count, us| Probed { count, took: Duration::from_micros(us) };
-        assert_eq!(at(7, 500).mean_since_us(at(3, 300)), Some(50.0));
-        assert_eq!(at(3, 300).mean_since_us(at(3, 300)), None);
-        assert_eq!(at(0, 0).mean_since_us(at(3, 300)), None);
+    fn the_quota_follows_what_lasts_and_not_every_sample() {
+        assert_eq!(seen(&[80; 9]).wanted(50.0), None, "too few");
+        assert_eq!(seen(&[51; 20]).wanted(50.0), None, "as fast as before");
+        assert_eq!(seen(&[64; 20]).wanted(50.0), Some(1.28));
+        let mut interrupted = [50; 10];
+        interrupted[3] = 9000;
+        assert_eq!(seen(&interrupted).wanted(50.0), None);
+        assert_eq!(seen(&[60_000; 10]).wanted(50.0), Some(MAX_SLOWDOWN), "a broken measurement");
+        assert_eq!(seen(&[40; 10]).wanted(50.0), Some(0.8), "faster than was ever seen");
+    }
+
+    #[test]
+    fn what_was_allowed_is_a_mean_over_time() {
+        let mut seen = seen(&[]);
+        let begin = seen.since;
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let read = |seen: &Seen, seconds| Probed {
+            count: 0,
+            at: at(seconds),
+            allowed_s: seen.allowed_s(at(seconds)),
+        };
+        let began = read(&seen, 2);
+        seen.change(1.5, at(4));
+        let ended = read(&seen, 10);
+        // Two seconds of 1, six of 1.5.
+        assert!((ended.allowed_since(began).unwrap() - 1.375).abs() < 1e-9);
+        assert_eq!(began.allowed_since(began), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_counted_on() {
+        let mut seen = seen(&[]);
+        (0..MAX_SAMPLES + 1).for_each(|_| seen.add(Duration::from_micros(50)));
+        assert_eq!(seen.forgotten + seen.samples.len(), MAX_SAMPLES + 1);
+        assert!(seen.samples.len() <= MAX_SAMPLES);
     }
 
     #[test]
     fn a_probe_counts_until_it_is_dropped() {
-        let probe = SpeedProbe::on(&Processors::available());
-        let begun = std::time::Instant::now();
-        while probe.read().count < 2 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it never computes");
+        let probe = SpeedProbe::on(&Processors::available(), None);
+        let began = probe.read();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let took_us = loop {
+            if let Some(took_us) = probe.between_us(began, probe.read()) {
+                break took_us;
+            }
+            assert!(Instant::now() < deadline, "it never computes");
             std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(probe.read().mean_since_us(Probed::default()).is_some_and(|mean_us| mean_us > 0.0));
-        let totals = Arc::downgrade(&probe.totals);
+        };
+        assert!(took_us > 0.0);
+        let seen = Arc::downgrade(&probe.seen);
         drop(probe);
-        assert!(totals.upgrade().is_none(), "its thread has ended");
+        assert!(seen.upgrade().is_none(), "its thread has ended");
     }
 }

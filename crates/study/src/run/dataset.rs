@@ -158,7 +158,8 @@ impl Datasets {
         let spec = drive::loading_spec(plan)?;
         let images = (!plan.storage.is_elsewhere()).then_some(self.root.as_path());
         let keep = drive::Keep { images, ..drive::Keep::default() };
-        let outcome = drive::drive(&spec, &session, &(), observer, stop, "loading", keep)?.measured;
+        let outcome =
+            drive::drive(&spec, &session, &(), observer, stop, drive::Purpose::Loading, keep)?.measured;
         // One missing record is too many: every cell on this data set would read around it.
         if outcome.errors > 0 {
             return Err(CellError::Failed(format!(
@@ -174,9 +175,11 @@ impl Datasets {
                 outcome.operations, plan.records_here
             )));
         }
-        observer.live(&Live { phase: "compacting".into(), ..Live::default() });
+        observer.live(&Live { phase: "compacting".into(), preparing: true, ..Live::default() });
         // Otherwise each cell would begin with the compaction that loading left over.
         session.settle(SETTLE_LIMIT, stop)?;
+        let killed = session.check_oom_kills(0, "while data were loaded");
+        killed.map_err(|reason| CellError::Failed(session.explain(reason)))?;
         session.finish()?;
         Ok(())
     }
@@ -199,6 +202,8 @@ impl Datasets {
         check_stop(stop)?;
         loaded.unwrap_or(Ok(())).map_err(|error| CellError::Failed(session.explain(error.to_string())))?;
         session.settle(SETTLE_LIMIT, stop)?;
+        let killed = session.check_oom_kills(0, "while data were loaded");
+        killed.map_err(|reason| CellError::Failed(session.explain(reason)))?;
         session.finish()?;
         Ok(())
     }
@@ -246,7 +251,7 @@ impl Datasets {
         ));
         // Where the cells will have it: a system may write down where its directories are.
         let place = self.root.join("cell");
-        let _place = CellFolder::make(&place)?;
+        let _place = CellFolder::make(&place, &self.registry)?;
         let storages = Storages::attach(plan, None, &place, &self.registry)?;
         storages.set_pace(Pace::Immediate)?;
         let scratch = place.join(scratch_of(0));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use underlay_files::{Access, Folder};
-use underlay_record::{CellStatus, PlannedCell, ReadError, Run, RunRecord, Scale, read};
+use underlay_record::{CellStatus, DisturbedBy, PlannedCell, ReadError, Run, RunRecord, read};
 
 use super::RunError;
 
@@ -36,6 +36,31 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
+    /// Makes a directory for a new run: `path`, or where another run has that, the first of `path-2`, `path-3` ... that is free.
+    /// Two runs of one study may start in the same second.
+    ///
+    /// # Errors
+    /// When none of them is free, or the first that is can't be made.
+    pub fn create_beside_others(path: &Path) -> Result<Self, RunError> {
+        const MAX_RUNS: u32 = 100;
+        let numbered = |number: u32| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!("-{number}"));
+            PathBuf::from(name)
+        };
+        let mut refused = None;
+        for candidate in std::iter::once(path.to_owned()).chain((2..=MAX_RUNS).map(numbered)) {
+            let is_new = candidate.symlink_metadata().is_err();
+            match RunDirectory::create(&candidate) {
+                Ok(directory) => return Ok(directory),
+                // Where nothing stood there before and nothing stands there now, no other run is the reason.
+                Err(error) if is_new && candidate.symlink_metadata().is_err() => return Err(error),
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(refused.unwrap_or_else(|| RunError::Failed(format!("{} is not free", path.display()))))
+    }
+
     /// Makes a directory for a new run. `path` must be absent or empty.
     ///
     /// # Errors
@@ -142,9 +167,10 @@ impl RunDirectory {
         write_json(&self.cells, &planned.file, record)
     }
 
-    /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended.
+    /// Whether a cell needs no further run: it completed. Failed ones are tried again, the reason may be mended, and so are those that
+    /// somebody disturbed by hand; `tell` is told of these.
     ///
-    /// A file that is no whole record is no finished cell either, and `damaged` is told of it. One of another scale was left when the
+    /// A file that is no whole record is no finished cell either, and `tell` is told of it too. One of another scale was left when the
     /// run began again in slower motion.
     ///
     /// # Errors
@@ -152,8 +178,8 @@ impl RunDirectory {
     pub fn is_finished(
         &self,
         planned: &PlannedCell,
-        scale: Scale,
-        damaged: &mut dyn FnMut(&str),
+        run: &Run,
+        tell: &mut dyn FnMut(&str),
     ) -> Result<bool, RunError> {
         let path = self.records().join(&planned.file);
         let again =
@@ -162,25 +188,38 @@ impl RunDirectory {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
-                damaged(&again(error.to_string()));
+                tell(&again(error.to_string()));
                 return Ok(false);
             }
             Err(error) => return Err(cannot("read", &path, &error)),
         };
         match read::cell(&text) {
             Ok(record) if !planned.is_recorded_by(&record) => {
-                damaged(&again(format!(
+                tell(&again(format!(
                     "it is that of {}, repetition {}",
                     record.cell.id, record.repetition
                 )));
                 Ok(false)
             }
-            Ok(record) => Ok(record.status == CellStatus::Completed && record.scale == scale),
+            Ok(mut record) => {
+                run.attribute_faults(&mut record);
+                let is_completed = record.status == CellStatus::Completed && record.scale == run.scale;
+                let is_disturbed = record.disturbed_by() == Some(DisturbedBy::Hand);
+                if is_completed && is_disturbed {
+                    tell(&format!(
+                        "{}, repetition {}, was disturbed by hand ({}): it is measured again",
+                        record.cell.id,
+                        record.repetition,
+                        record.disturbances_in_words()
+                    ));
+                }
+                Ok(is_completed && !is_disturbed)
+            }
             Err(error @ ReadError::Schema { .. }) => {
                 Err(RunError::Mistake(format!("{} is refused: {error}", path.display())))
             }
             Err(error) => {
-                damaged(&again(error.to_string()));
+                tell(&again(error.to_string()));
                 Ok(false)
             }
         }
@@ -306,6 +345,25 @@ mod tests {
         let theirs = folder.file(LOCK).unwrap();
         assert!(!folder.holds(LOCK, &opened));
         assert!(folder.holds(LOCK, &theirs));
+    }
+
+    #[test]
+    fn runs_that_start_in_the_same_second_have_a_directory_each() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("runs/tiny-20261129-045024");
+        let first = RunDirectory::create_beside_others(&path).unwrap();
+        let second = RunDirectory::create_beside_others(&path).unwrap();
+        assert_eq!(first.path(), path);
+        assert_eq!(second.path(), scratch.path().join("runs/tiny-20261129-045024-2"));
+        // One that has ended keeps its directory, and what is no run is left alone.
+        drop(second);
+        fs::write(path.with_file_name("tiny-20261129-045024-2").join(HEAD), "{}").unwrap();
+        fs::write(path.with_file_name("tiny-20261129-045024-3"), "a file").unwrap();
+        let fourth = RunDirectory::create_beside_others(&path).unwrap();
+        assert_eq!(fourth.path(), scratch.path().join("runs/tiny-20261129-045024-4"));
+        fourth.give_up();
+        first.give_up();
+        assert!(!path.exists() && path.with_file_name("tiny-20261129-045024-3").is_file());
     }
 
     #[test]

@@ -31,6 +31,25 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Operations that are under way when the user stops the run get this long to end. In slow motion some would wait for minutes.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
+/// What the generator runs for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Loading,
+    FillingCaches,
+    Measuring,
+}
+
+impl Purpose {
+    /// The phase that it is in where it does not warm up.
+    fn phase(self) -> &'static str {
+        match self {
+            Purpose::Loading => "loading",
+            Purpose::FillingCaches => "filling caches",
+            Purpose::Measuring => "measuring",
+        }
+    }
+}
+
 /// What happens at the edges of the measured window.
 pub(super) trait Hooks: Sync {
     /// The measured window begins at this instant: now, or without a warm-up in a moment and after `measuring_begins`.
@@ -191,7 +210,7 @@ pub(super) fn drive(
     hooks: &dyn Hooks,
     observer: &dyn Observer,
     stop: &AtomicBool,
-    phase: &'static str,
+    purpose: Purpose,
     keep: Keep<'_>,
 ) -> Result<Driven, CellError> {
     let window = Mutex::new(None);
@@ -206,7 +225,7 @@ pub(super) fn drive(
     let control = control;
     let (ended, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
     let Outcome { measured: outcome, raw_problem } = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&control, session, observer, stop, &ended, phase));
+        scope.spawn(|| watch(&control, session, observer, stop, &ended, purpose));
         if let Some(images) = keep.images {
             scope.spawn(|| watch_space(images, &control, session, &ended, &is_full));
         }
@@ -272,7 +291,7 @@ fn watch(
     observer: &dyn Observer,
     stop: &AtomicBool,
     ended: &AtomicBool,
-    phase: &'static str,
+    purpose: Purpose,
 ) {
     let mut stopped: Option<Instant> = None;
     let mut is_aborted = false;
@@ -294,15 +313,17 @@ fn watch(
                 (Phase::WarmingUp, _) => "warming up",
                 // Measured time is over, and operations that began in it are not.
                 (_, Some(share)) if share >= 1.0 && by_count.is_none() => "waiting for the last operations",
-                _ => phase,
+                _ => purpose.phase(),
             }
             .into(),
+            preparing: purpose != Purpose::Measuring,
             throughput_per_s: seen.throughput_per_s,
             mean_us: seen.mean_us,
             p50_us: seen.p50_us,
             p99_us: seen.p99_us,
             errors: seen.errors,
             progress: by_count.or(by_time).map(|share| share.min(1.0)),
+            figure: None,
         });
         std::thread::sleep(WATCH_INTERVAL);
     }

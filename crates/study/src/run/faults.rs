@@ -71,7 +71,7 @@ impl Schedule {
         let (Some(attached), false) = (attached, faults.is_empty()) else {
             return Ok(Schedule { served: None, events: Vec::new() });
         };
-        let served = attached.served().ok_or_else(|| {
+        let served = attached.served().map(Served::for_study).ok_or_else(|| {
             CellError::Failed(format!("the attachment {} takes no commands for faults", attached.name()))
         })?;
         let all: Vec<String> = served.faults()?.into_iter().map(|device| device.device).collect();

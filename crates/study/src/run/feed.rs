@@ -12,11 +12,12 @@ use underlay_attach::registry::ProcessId;
 use underlay_files::Folder;
 use underlay_record::live::{FEED_VERSION, MAX_FEED_BYTES, MAX_FEED_LINE_BYTES};
 use underlay_record::{
-    CellEnd, CellState, CellStatus, DeviceId, FeedEntry, FeedLine, LiveLoad, LiveSample, NodeEventRecord,
-    PlannedCell, RunRecord, Verdict,
+    CellEnd, CellState, DeviceId, FeedEntry, FeedLine, LiveLoad, LiveSample, NodeEventRecord, PlannedCell,
+    RunRecord,
 };
 use underlay_sync::{Condvar, Mutex};
 
+use super::wishes::RunCommand;
 use super::{Live, LiveSource, Observer, RunError, RunOutcome};
 use crate::machine::thread_time;
 pub(super) use source::CellSource;
@@ -24,7 +25,9 @@ use writer::Writer;
 
 /// Between samples.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// What the generator or a job said of itself is true for so long.
+/// A sample of a shorter time than this is mostly noise: rates and shares over some milliseconds.
+const SHORTEST: Duration = Duration::from_millis(500);
+/// What the generator or a job said of its figures is true for so long.
 const LIVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -43,7 +46,11 @@ struct State {
     planned: Option<FeedEntry>,
     live: Option<(Instant, Live)>,
     position: Option<u32>,
+    /// Cells that are to be skipped.
+    skips: Vec<u32>,
     sampled: Option<Instant>,
+    /// As last measured.
+    cost_share: Option<f64>,
     /// Somebody samples with the devices.
     has_source: bool,
     /// The position whose ground has been told.
@@ -69,6 +76,9 @@ impl State {
             self.begin_file();
             if let Some(planned) = self.planned.clone() {
                 self.append(&planned);
+            }
+            for position in self.skips.clone() {
+                self.append(&FeedEntry::SkipAsked { position });
             }
             if let Some(position) = self.position {
                 self.append(&FeedEntry::CellStarted { position });
@@ -109,13 +119,39 @@ impl<'a> Feed<'a> {
         self.state.lock().write(entry);
     }
 
+    /// Tells what was asked for, here and to the observer.
+    pub(super) fn asked(&self, command: &RunCommand, plan: &[PlannedCell]) {
+        let told = {
+            let mut state = self.state.lock();
+            match command {
+                RunCommand::Stop => {
+                    state.write(&FeedEntry::Asked { what: "stop".to_owned() });
+                    "stopping, on command".to_owned()
+                }
+                RunCommand::Skip { position } => {
+                    state.skips.push(*position);
+                    state.write(&FeedEntry::SkipAsked { position: *position });
+                    match plan.get(*position as usize) {
+                        Some(planned) => format!(
+                            "{}, repetition {}: to be skipped, on command",
+                            planned.cell.id, planned.repetition
+                        ),
+                        None => return,
+                    }
+                }
+            }
+        };
+        self.to.notice(&told);
+    }
+
     /// The last line.
     pub(super) fn ended(&self, outcome: &Result<RunOutcome, RunError>) {
         self.entry(&match outcome {
-            Ok(RunOutcome { completed, failed, unavailable, left, .. }) => FeedEntry::Ended {
-                completed: *completed,
+            Ok(RunOutcome { completed, disturbed, failed, unavailable, skipped, left, .. }) => FeedEntry::Ended {
+                completed: completed + disturbed,
                 failed: *failed,
                 unavailable: *unavailable,
+                skipped: *skipped,
                 left: *left,
                 problem: None,
             },
@@ -123,6 +159,7 @@ impl<'a> Feed<'a> {
                 completed: 0,
                 failed: 0,
                 unavailable: 0,
+                skipped: 0,
                 left: 0,
                 problem: Some(error.to_string()),
             },
@@ -133,11 +170,14 @@ impl<'a> Feed<'a> {
 
     /// A sample with what is known without asking anybody.
     fn sample_of(state: &State) -> LiveSample {
+        let told = state.live.as_ref().map(|(_, live)| live);
         let live = state.live.as_ref().filter(|(at, _)| at.elapsed() < LIVE_LIMIT).map(|(_, live)| live);
         LiveSample {
             position: state.position,
-            phase: live.map_or_else(String::new, |live| live.phase.clone().into_owned()),
+            phase: told.map_or_else(String::new, |live| live.phase.clone().into_owned()),
+            preparing: told.is_some_and(|live| live.preparing),
             progress: live.and_then(|live| live.progress),
+            figure: live.and_then(|live| live.figure.clone()),
             load: live.filter(|live| live.throughput_per_s > 0.0 || live.p99_us > 0.0).map(|live| LiveLoad {
                 throughput_per_s: live.throughput_per_s,
                 mean_us: live.mean_us,
@@ -149,8 +189,10 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Takes a sample of everything, and tells what has happened to nodes and devices since the last one.
+    /// Takes a sample of everything, and tells what has happened to nodes and devices since the last one. The sample itself is left out where
+    /// it would be of a moment only.
     fn take(&self, source: &dyn LiveSource, cost: &mut Cost) {
+        let is_long_enough = cost.at.elapsed() >= SHORTEST;
         let is_new = {
             let mut state = self.state.lock();
             let position = state.position;
@@ -166,9 +208,11 @@ impl<'a> Feed<'a> {
             Feed::sample_of(&state)
         };
         source.fill(&mut sample);
-        sample.cost_share = cost.share();
+        let cost_share = cost.share();
         let nodes = source.node_events();
         let mut state = self.state.lock();
+        state.cost_share = cost_share.or(state.cost_share);
+        sample.cost_share = state.cost_share;
         let is_wrong = |sample: &LiveSample| -> Vec<(DeviceId, String)> {
             let of = |device: &underlay_record::LiveDevice| {
                 let id = device.id.clone();
@@ -193,11 +237,13 @@ impl<'a> Feed<'a> {
                 state.write(&FeedEntry::Node { index, event: Box::new(event) });
             }
         }
-        state.write(&FeedEntry::Sample(Box::new(sample)));
+        if is_long_enough {
+            state.write(&FeedEntry::Sample(Box::new(sample)));
+        }
     }
 }
 
-/// CPU time of a thread, as a share of a core since it was last asked for.
+/// CPU time of a thread, as a share of a core since it was last told.
 struct Cost {
     at: Instant,
     used: Duration,
@@ -208,12 +254,16 @@ impl Cost {
         Cost { at: Instant::now(), used: thread_time() }
     }
 
-    fn share(&mut self) -> f64 {
+    /// Nothing over a time that is too short to tell: it counts towards the next.
+    fn share(&mut self) -> Option<f64> {
         let now = Cost::begin();
-        let share = (now.used.saturating_sub(self.used)).as_secs_f64()
-            / (now.at - self.at).as_secs_f64().max(f64::MIN_POSITIVE);
+        let passed = self.at.elapsed();
+        if passed < SHORTEST {
+            return None;
+        }
+        let share = now.used.saturating_sub(self.used).as_secs_f64() / passed.as_secs_f64();
         *self = now;
-        share
+        Some(share)
     }
 }
 
@@ -309,21 +359,11 @@ impl Observer for Feed<'_> {
     }
 
     fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration) {
-        let doubtful = record.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Doubtful);
-        let (state, reason) = match &record.status {
-            CellStatus::Completed if doubtful => (CellState::Doubtful, None),
-            CellStatus::Completed => (CellState::Completed, None),
-            CellStatus::Failed { reason } if record.skipped => (CellState::Skipped, Some(reason.clone())),
-            CellStatus::Failed { reason } => (CellState::Failed, Some(reason.clone())),
-            CellStatus::Unavailable { missing, remedy } => {
-                (CellState::Unavailable, Some(format!("{missing}; {remedy}")))
-            }
-        };
         {
             let end = CellEnd {
                 position: record.position,
-                state,
-                reason,
+                state: CellState::of_record(record),
+                reason: record.reason(),
                 wall_s: record.wall_s,
                 remaining_s: remaining.as_secs_f64(),
             };
@@ -336,7 +376,11 @@ impl Observer for Feed<'_> {
 
     fn while_sampled(&self, source: &dyn LiveSource, act: &mut dyn FnMut()) {
         let ending = Ending::default();
-        self.state.lock().has_source = true;
+        {
+            let mut state = self.state.lock();
+            // What was told before is of another phase.
+            (state.has_source, state.live) = (true, None);
+        }
         std::thread::scope(|scope| {
             let ends = EndsOnDrop(&ending);
             scope.spawn(|| {

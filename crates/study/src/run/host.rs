@@ -9,8 +9,9 @@ use underlay_record::Machine;
 use super::{CellError, Observer, machine};
 use crate::spec::Study;
 
-/// How long the path's own cost is measured, once a run.
+/// How long the path's own cost is measured before the first cell, and before each further one.
 const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
+const OVERHEAD_PROBE_AGAIN: Duration = Duration::from_millis(100);
 
 /// The machine that cells run on, and the programs that they run by.
 #[derive(Clone)]
@@ -75,8 +76,22 @@ pub(super) enum Floor {
 }
 
 impl Floor {
+    /// Measures it: at length the first time, and shortly before every further cell. What can't be measured here is not tried again.
+    pub(super) fn measure_again(&mut self, observer: &dyn Observer) -> Result<(), CellError> {
+        match self {
+            Floor::Unmeasured => *self = Floor::measure(observer)?,
+            Floor::WallUs(_) => {
+                if let Ok(found) = overhead::measure(OVERHEAD_PROBE_AGAIN) {
+                    *self = Floor::WallUs(found.path_p50_us);
+                }
+            }
+            Floor::Unknown(_) => {}
+        }
+        Ok(())
+    }
+
     /// Measures it, where the host has what that takes.
-    pub(super) fn measure(observer: &dyn Observer) -> Result<Floor, CellError> {
+    fn measure(observer: &dyn Observer) -> Result<Floor, CellError> {
         observer.preparing("measuring this machine's own overhead");
         match overhead::measure(OVERHEAD_PROBE) {
             Ok(found) => Ok(Floor::WallUs(found.path_p50_us)),

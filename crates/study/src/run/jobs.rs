@@ -15,11 +15,12 @@ use super::attached::Storages;
 use super::cell::{Bench, Observed, explain, find_system, prepare};
 use super::cell_folder::CellFolder;
 use super::cell_plan::CellPlan;
-use super::certificate::{Callers, Evidence, certify};
+use super::certificate::{Callers, Evidence, LostTasks, certify};
 use super::cpu::CpuMeter;
 use super::drive::Hooks as _;
 use super::feed::{self, CellSource};
 use super::stopwatch::Part;
+use super::traffic::{Held, Traffic};
 use super::window::Window;
 use super::{CellError, Live, Observer, SETTLE_LIMIT, check_stop, events, faults, storage};
 use crate::session::Session;
@@ -57,7 +58,7 @@ impl Bench {
         observer.cell_started(first.planned, first.position as usize + 1);
         let _confined = self.confine(first)?;
         let folder = self.work().join("cell");
-        let _folder = CellFolder::make(&folder)?;
+        let _folder = CellFolder::make(&folder, self.registry())?;
         let storages = Storages::attach(first, None, &folder, self.registry())?;
         let mut warnings: Vec<String> = self.floor_unknown(first).into_iter().collect();
         storages.set_pace(Pace::Immediate)?;
@@ -144,13 +145,15 @@ impl Bench {
         let count = || drop(servers.figures());
         let desk = events::desk(servers, &count, plan.scale.time);
         let window = Window::new(
-            servers,
+            session,
             storages,
             CpuMeter::of(plan, self.placement(), session),
             interval_s,
             (schedule, desk.as_ref()),
             stop,
         );
+        let oom_kills = session.oom_kills();
+        let held = Held::before(storages, false);
         let begun = Instant::now();
         let machine = MachineSnapshot::take();
         let source = CellSource::new(plan, session, storages, &started.folder, self.share(plan))
@@ -214,6 +217,8 @@ impl Bench {
         check_stop(stop)?;
         verified.map_err(|error| told(error.to_string()))?;
         storages.health()?;
+        // Whoever supervises tasks makes those that were killed again, and the job ends well.
+        session.check_oom_kills(oom_kills, "while the job ran").map_err(&told)?;
         let mut taken = window.taken()?;
         for device in &mut taken.devices {
             device.series = thinned(std::mem::take(&mut device.series));
@@ -227,6 +232,12 @@ impl Bench {
             cpu: taken.cpu.as_ref(),
             callers: Callers::Nobody,
             searching: None,
+            pauses: Some(&taken.pauses),
+            lost_tasks: Some(LostTasks {
+                count: job.lost_tasks,
+                nodes_went: node_events.iter().any(|event| event.away_s.is_some()),
+            }),
+            traffic: Traffic::of(plan, storages, &taken.devices, held),
             aftermath: &aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
             ceiling_per_s: None,
@@ -259,6 +270,7 @@ impl Bench {
         let mut record = observed.into_record(self, plan, begun.elapsed());
         record.certificate = Some(certificate);
         record.job = Some(in_modelled_time(job, plan));
+        record.mark_disturbed();
         Ok(record)
     }
 }

@@ -22,6 +22,7 @@ mod jobs;
 mod kept_logs;
 mod machine;
 mod parts;
+mod pauses;
 mod prepared;
 mod rate_search;
 mod round;
@@ -30,6 +31,7 @@ mod slow_motion;
 mod space;
 mod stopwatch;
 pub mod storage;
+mod traffic;
 mod tree_copy;
 mod unless_stopped;
 mod volume_server;
@@ -44,13 +46,14 @@ use std::time::Duration;
 use crate::session::SessionError;
 use underlay_attach::{AttachError, Missing};
 use underlay_record::{
-    FeedEntry, Limit, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord, WallRecord,
+    FeedEntry, Limit, LiveFigure, LiveSample, NodeEventRecord, PlannedCell, RunRecord, SearchRecord,
+    WallRecord,
 };
 use underlay_systems::system::SystemError;
 
 pub use directory::RunDirectory;
 pub use machine::{describe as describe_machine, versions};
-pub use schedule::{resume, start, study_of};
+pub use schedule::{resume, start, start_in, study_of};
 
 /// How long a system may take to come to rest, with devices that take no modelled time: to compact what was loaded, or to make copies anew since a
 /// node was away.
@@ -91,8 +94,12 @@ pub struct RunOptions {
 pub struct RunOutcome {
     pub directory: PathBuf,
     pub completed: usize,
+    /// Measured, and disturbed by hand: a resumed run measures them again.
+    pub disturbed: usize,
     pub failed: usize,
     pub unavailable: usize,
+    /// On command, by the user.
+    pub skipped: usize,
     /// Cells that were not run because the user stopped it.
     pub left: usize,
     /// What it took and was expected to take; `None` where there was nothing to run.
@@ -104,6 +111,10 @@ pub struct RunOutcome {
 pub struct Live {
     /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
     pub phase: Cow<'static, str>,
+    /// See [`LiveSample::preparing`].
+    pub preparing: bool,
+    /// What a benchmark command last printed of its own progress.
+    pub figure: Option<LiveFigure>,
     /// Modelled operations per second over the last second.
     pub throughput_per_s: f64,
     pub mean_us: f64,

@@ -12,6 +12,7 @@ use super::attached::Storages;
 use super::cell_plan::CellPlan;
 use super::certificate::{Searching, search_findings};
 use super::cpu::{Counters, CpuMeter};
+use super::pauses::{Began, PauseMeter};
 use super::{CellError, Live, Observer};
 use crate::session::Session;
 use crate::spec::FindRate;
@@ -33,10 +34,16 @@ pub(super) struct Searched {
 struct Watch<'a> {
     storages: &'a Storages,
     cpu: Option<(CpuMeter<'a>, Counters)>,
+    pauses: PauseMeter,
+    began: Began,
 }
 
 impl<'a> Watch<'a> {
-    fn begin(storages: &'a Storages, cpu: Option<CpuMeter<'a>>) -> Result<Watch<'a>, CellError> {
+    fn begin(
+        session: &Session,
+        storages: &'a Storages,
+        cpu: Option<CpuMeter<'a>>,
+    ) -> Result<Watch<'a>, CellError> {
         let cpu = match cpu {
             Some(meter) => {
                 let began = meter.read()?;
@@ -45,7 +52,9 @@ impl<'a> Watch<'a> {
             None => None,
         };
         storages.begin_measurement(WATCHED_INTERVAL_S)?;
-        Ok(Watch { storages, cpu })
+        let pauses = PauseMeter::watch(session.groups());
+        let began = pauses.begin();
+        Ok(Watch { storages, cpu, pauses, began })
     }
 
     fn end(self, threads: u32) -> Result<Searching, CellError> {
@@ -54,9 +63,14 @@ impl<'a> Watch<'a> {
             Some((meter, began)) => Some(meter.between(began, &meter.read()?)),
             None => None,
         };
-        Ok(Searching { devices, paths: self.storages.path_records(), cpu, threads })
+        let began = self.began;
+        let pauses = self.pauses.since(&began, began.at, began.at.elapsed());
+        Ok(Searching { devices, paths: self.storages.path_records(), cpu, pauses, threads })
     }
 }
+
+/// The phase.
+const SEARCHING: &str = "searching for a rate";
 
 /// Searches where the study asks for it, and counts what devices and CPUs do meanwhile.
 pub(super) fn watched_search(
@@ -71,7 +85,7 @@ pub(super) fn watched_search(
     let Some(wanted) = plan.workload.find_rate.as_ref().filter(|_| spec.rate_per_s.is_none()) else {
         return Ok((None, None));
     };
-    let watch = Watch::begin(storages, cpu)?;
+    let watch = Watch::begin(session, storages, cpu)?;
     match search(plan, wanted, spec, session, observer, stop) {
         Ok(found) => Ok((Some(found), Some(watch.end(spec.threads)?))),
         Err(CellError::NoRate { reason, search }) => {
@@ -100,12 +114,13 @@ fn search(
     let connect = |thread: u32| session.connect(thread);
     let stepped = |tried: &Tried| {
         observer.live(&Live {
-            phase: "searching for a rate".into(),
+            phase: SEARCHING.into(),
             throughput_per_s: tried.rate_per_s,
             errors: tried.counts.errors,
             ..Live::default()
         });
     };
+    observer.live(&Live { phase: SEARCHING.into(), ..Live::default() });
     let outcome = std::thread::scope(|scope| {
         // Passes the user's stop on: the search shares its flag with every step's run.
         scope.spawn(|| {
@@ -207,6 +222,7 @@ mod tests {
             },
             steps: vec![Tried { rate_per_s: 500.0, counts, verdict, confirms: false }],
             measured: None,
+            disturbed: None,
             workload: Arc::new(Workload::new(1, 1, 1)),
         }
     }

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{CellStatus, GivenUp, PlannedCell, Run, RunRecord, WallParts};
+use underlay_record::{CellStatus, DisturbedBy, GivenUp, PlannedCell, Run, RunRecord, WallParts};
 
 use super::cell::Bench;
 use super::cell_plan::CellPlan;
@@ -17,9 +17,6 @@ use super::{CellError, Observer, RunError, RunOutcome};
 use crate::estimate;
 use crate::plan;
 use crate::spec::Study;
-
-/// Of a cell that the user skipped.
-const SKIPPED: &str = "skipped on command; `underlay run --resume` measures it";
 
 /// How a round ended.
 pub(super) enum Ended {
@@ -43,16 +40,16 @@ pub(super) struct Round<'a> {
     pub wishes: &'a Wishes,
 }
 
-/// The positions in the plan of the cells that need to run.
+/// The positions in the plan of the cells that need to run. `tell` is told why a cell that has a record needs to.
 pub(super) fn left_of(
     run: &Run,
     is_wanted: &dyn Fn(&PlannedCell) -> bool,
     directory: &RunDirectory,
-    observer: &dyn Observer,
+    tell: &mut dyn FnMut(&PlannedCell, &str),
 ) -> Result<Vec<usize>, RunError> {
     let mut left = Vec::new();
     for (position, planned) in run.plan.iter().enumerate().filter(|(_, planned)| is_wanted(planned)) {
-        if !directory.is_finished(planned, run.scale, &mut |damaged| observer.notice(damaged))? {
+        if !directory.is_finished(planned, run, &mut |why| tell(planned, why))? {
             left.push(position);
         }
     }
@@ -68,7 +65,8 @@ impl Round<'_> {
         stop: &AtomicBool,
     ) -> Result<Ended, RunError> {
         let Round { study, run, directory, .. } = *self;
-        let positions = left_of(run, self.is_wanted, directory, observer)?;
+        // Whoever resumes a run has been told already.
+        let positions = left_of(run, self.is_wanted, directory, &mut |_, _| {})?;
         // Jobs that run together are done together: a job reads what an earlier one wrote.
         let is_left = |group: &Range<usize>| group.clone().any(|position| positions.contains(&position));
         let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
@@ -174,7 +172,8 @@ impl CellRecorder<'_> {
         let left_before = self.left;
         // Raised for everything, or for these cells alone.
         let wishes = self.wishes;
-        let ended = match (wishes.begin(plans.iter().map(|plan| plan.position)), plans) {
+        let is_skipped_at_once = wishes.begin(plans.iter().map(|plan| plan.position));
+        let ended = match (is_skipped_at_once, plans) {
             (true, _) => Err(CellError::Interrupted),
             (false, [only]) if only.job.is_none() => self.measure(bench, only, datasets, wishes.halt()),
             (false, jobs) => self.run_jobs(bench, jobs, wishes.halt()),
@@ -185,14 +184,13 @@ impl CellRecorder<'_> {
         let status = match ended {
             Ok(()) => return ControlFlow::Continue(()),
             Err(error) if skipped && self.broken.is_none() && self.too_fast.is_none() => {
-                let reason = match error {
-                    // It may have failed by itself a moment before.
-                    CellError::Failed(told) | CellError::NoRate { reason: told, .. } => {
-                        format!("{SKIPPED}\nit had ended by: {told}")
-                    }
-                    CellError::Interrupted | CellError::Unavailable { .. } => SKIPPED.to_owned(),
-                };
-                CellStatus::Failed { reason }
+                CellStatus::Skipped {
+                    failure: match error {
+                        // It may have failed by itself a moment before.
+                        CellError::Failed(told) | CellError::NoRate { reason: told, .. } => Some(told),
+                        CellError::Interrupted | CellError::Unavailable { .. } => None,
+                    },
+                }
             }
             // Not recorded, so that a resumed run does this cell again.
             Err(CellError::Interrupted) => return ControlFlow::Break(()),
@@ -208,10 +206,11 @@ impl CellRecorder<'_> {
         // Jobs of the group that have a record keep it; the failure is that of the rest.
         let recorded = left_before - self.left;
         for plan in plans.iter().skip(recorded) {
-            let mut record = bench.record(plan, status.clone(), self.begun.elapsed());
+            // What never began took no time.
+            let wall = if is_skipped_at_once { Duration::ZERO } else { self.begun.elapsed() };
+            let mut record = bench.record(plan, status.clone(), wall);
             record.search = searched.take();
-            record.skipped = skipped;
-            record.wall = Some(bench.clock().of_cell());
+            record.wall = (!is_skipped_at_once).then(|| bench.clock().of_cell());
             if self.keep(plan, &record).is_err() {
                 return ControlFlow::Break(());
             }
@@ -273,6 +272,10 @@ impl CellRecorder<'_> {
         if self.slower.is_none() || plan.planned.repetition > 1 {
             return None;
         }
+        // What somebody did to it says nothing of this host.
+        if record.disturbed_by() == Some(DisturbedBy::Hand) {
+            return None;
+        }
         let (time, cell) = (plan.scale.time, plan.cell().id.clone());
         let certificate = record.certificate.as_ref()?;
         let earlier: Vec<&GivenUp> = self.given_up.iter().filter(|earlier| earlier.cell == cell).collect();
@@ -298,12 +301,19 @@ impl CellRecorder<'_> {
             return Err(CellError::Interrupted);
         }
         match record.status {
+            CellStatus::Completed if record.disturbed_by() == Some(DisturbedBy::Hand) => {
+                self.outcome.disturbed += 1;
+            }
             CellStatus::Completed => self.outcome.completed += 1,
             CellStatus::Failed { .. } => self.outcome.failed += 1,
             CellStatus::Unavailable { .. } => self.outcome.unavailable += 1,
+            CellStatus::Skipped { .. } => self.outcome.skipped += 1,
         }
         self.left -= 1;
-        self.pace.took(self.begun.elapsed());
+        // A cell that was cut short says nothing of how long the next one takes.
+        if !matches!(record.status, CellStatus::Skipped { .. }) {
+            self.pace.took(self.begun.elapsed());
+        }
         self.begun = Instant::now();
         self.observer.cell_ended(plan.planned, record, self.pace.remaining(self.left));
         Ok(())

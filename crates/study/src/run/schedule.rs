@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{Awake, OwnFolder, Registry};
-use underlay_record::{FeedEntry, Limit, PlannedCell, Run, SCHEMA_VERSION, WallRecord};
+use underlay_record::{Limit, PlannedCell, Run, SCHEMA_VERSION, WallRecord};
 
 use super::cell::Bench;
 use super::dataset::Datasets;
@@ -38,7 +38,20 @@ pub fn start(
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     // At first, and held from then on: nobody waits for measurements and is refused for the directory then.
-    let directory = RunDirectory::create(&options.directory)?;
+    start_in(RunDirectory::create(&options.directory)?, study, options, observer, stop)
+}
+
+/// The same in a directory that was made for it, which is that of `options`.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_in(
+    directory: RunDirectory,
+    study: &Study,
+    options: &RunOptions,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunOutcome, RunError> {
     match begin(study, options, observer, stop) {
         Ok(begun) => run_new(study, begun, directory, observer, stop),
         // What is refused leaves nothing behind.
@@ -202,7 +215,12 @@ pub fn resume(
     run.plan = planned.plan(&paced);
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
-    let missing = round::left_of(&run, &|_| true, &directory, observer)?;
+    let missing = round::left_of(&run, &|_| true, &directory, &mut |planned, why| {
+        // What this call does not measure again needs no word.
+        if now.has(planned, paced.run.repetitions) {
+            observer.notice(why);
+        }
+    })?;
     let planned = missing.iter().map(|&position| &run.plan[position]);
     let left: Vec<_> = planned.filter(|planned| now.has(planned, paced.run.repetitions)).cloned().collect();
     let elsewhere = look_at_ground(&paced, &left, options, &registry, observer)?;
@@ -210,14 +228,35 @@ pub fn resume(
     let since = Instant::now();
     let placement = match left.is_empty() {
         true => None,
-        false => slow_motion::placement(&study, observer)?,
+        false => slow_motion::placement(&study, &registry, reference_of(&run), observer)?,
     };
+    // Of a run that did not say yet, or of a faster look: from here on.
+    let now_us = placement.as_ref().and_then(|here| here.speed).map(|speed| speed.reference_us);
+    if let (Some(now_us), Some(slow_motion)) = (now_us, &mut run.slow_motion) {
+        if slow_motion.reference_probe_us.is_some_and(|before| now_us < before * (1.0 - FASTER)) {
+            observer.notice(
+                "this host's CPUs are faster than when the run began: cells measured from here on are those of a faster machine; start the \
+                 study again to compare them",
+            );
+        }
+        slow_motion.reference_probe_us = Some(now_us);
+    }
     let measuring_host_s = placement.as_ref().map_or(0.0, |_| since.elapsed().as_secs_f64());
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
     // Before the first cell, so that the report of a run that is killed has all that is planned.
     directory.write_run(&run)?;
     let site = Site { directory, missing, elsewhere, registry, placement, awake, measuring_host_s };
     run_what_is_left(&study, paced, &mut run, &now, site, observer, stop)
+}
+
+/// What is worth telling of a host that has become faster.
+const FASTER: f64 = 0.1;
+
+/// The speed that a run's cells were held to, if it was this host's.
+fn reference_of(run: &Run) -> Option<f64> {
+    let here = super::machine::describe();
+    let is_here = here.hostname == run.machine.hostname && here.cpu == run.machine.cpu;
+    run.slow_motion.as_ref().filter(|_| is_here)?.reference_probe_us
 }
 
 /// Real storage is measured on this host as it is, and so is what is compared with it.
@@ -270,7 +309,8 @@ fn run_what_is_left(
     }
     let _control = listening.ok();
     let feed = Feed::open(site.directory.path(), observer);
-    let tell = |what| feed.entry(&FeedEntry::Asked { what });
+    let plan = run.plan.clone();
+    let tell = |command| feed.asked(&command, &plan);
     let outcome =
         wishes.fulfilled(stop, &tell, || run_rounds(study, paced, run, wanted, site, &wishes, &feed, stop));
     feed.ended(&outcome);
@@ -323,7 +363,7 @@ fn run_rounds(
             Ended::Done(outcome) => break outcome,
             Ended::TooFast { given_up, next } => {
                 // Other programs may have come or gone, and with them the CPUs that are free.
-                placement = slow_motion::placement(study, observer)?;
+                placement = slow_motion::placement(study, &registry, reference_of(run), observer)?;
                 if stop.load(Ordering::Relaxed) {
                     // Before anything is thrown away: a resumed run goes on with what there is.
                     return Err(RunError::Stopped);

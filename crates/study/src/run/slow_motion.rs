@@ -33,6 +33,7 @@ pub(super) fn begin(
     if let Some(time) = options.time {
         check_pace(study, time)?;
         check_faults(&study.at(time))?;
+        check_jobs(&study.at(time))?;
     }
     if study.machine.is_some()
         && let Some(pid) = others_process(registry)
@@ -41,7 +42,7 @@ pub(super) fn begin(
             "process {pid} serves modelled storage on this host too: the two compete for CPU time"
         ));
     }
-    let placement = placement(study, observer)?;
+    let placement = placement(study, registry, None, observer)?;
     check_stop(stop)?;
     if let Some(busy) = placement.as_ref().and_then(machine::busy_with_others) {
         observer.notice(&busy);
@@ -69,6 +70,7 @@ pub(super) fn begin(
     }
     check_stop(stop)?;
     let paced = study.at(time);
+    check_jobs(&paced)?;
     if slow_motion.chosen_by == ChosenBy::Host {
         let reason = reason(time, &slow_motion, study.modelled_cores());
         observer.slowed(&reason, Duration::from_secs_f64(expected_s(&paced)));
@@ -105,6 +107,18 @@ fn check_pace(study: &Study, time: f64) -> Result<(), RunError> {
     }
 }
 
+/// Whether fio's jobs can be had at the study's factor: its own check may have known another one, or none.
+fn check_jobs(study: &Study) -> Result<(), RunError> {
+    for workload in &study.workloads {
+        if let Some(benchmark) = &workload.benchmark {
+            let told =
+                |problem: String| RunError::Mistake(format!("[workload.{}]: {problem}", workload.name));
+            benchmark.plan_at(study.scale.time).map(drop).map_err(told)?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether faults still come while cells are measured: the study's own check knew another factor.
 fn check_faults(study: &Study) -> Result<(), RunError> {
     let measured = study.run.duration.div_f64(study.scale.time);
@@ -133,12 +147,19 @@ pub(super) fn warn_if_too_small(
 }
 
 /// Which of this host's CPUs do what, where the study names the modelled machine.
-pub(super) fn placement(study: &Study, observer: &dyn Observer) -> Result<Option<Placement>, RunError> {
+/// `known_us` is the speed that the run's cells were held to so far.
+pub(super) fn placement(
+    study: &Study,
+    registry: &Registry,
+    known_us: Option<f64>,
+    observer: &dyn Observer,
+) -> Result<Option<Placement>, RunError> {
     if study.machine.is_none() {
         return Ok(None);
     }
     observer.preparing("measuring what this host's CPUs have left");
-    Placement::measure().map(Some).map_err(refused)
+    let placement = Placement::measure().map_err(refused)?;
+    Ok(Some(placement.with_speed(registry, &super::machine::describe().cpu, known_us)))
 }
 
 /// The factor at which a run may begin again; `None` where the factor was given, or it began again too often.
@@ -186,12 +207,16 @@ pub(super) fn enter(
     run.plan = Selections::of(paced, &run.limits).map_err(RunError::Mistake)?.plan(paced);
     if let Some(slow_motion) = &mut run.slow_motion {
         let now = machine::weigh(paced, placement, slow_motion.chosen_by).slow_motion;
+        slow_motion.reference_probe_us = now.reference_probe_us;
         slow_motion.cores_need = now.cores_need;
         slow_motion.cpus_here = now.cpus_here;
         slow_motion.given_up.push(given_up);
     }
     Ok(())
 }
+
+/// CPUs that are slower by less under load are as fast as they were.
+const WORTH_TELLING: f64 = 0.02;
 
 /// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which needs x18.9; the fastest device keeps its latencies`
 fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> String {
@@ -200,7 +225,14 @@ fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> S
         (modelled_cores, slow_motion.cores_need, slow_motion.cpus_here)
     {
         let cores = if cores == 1 { "1 modelled core".to_owned() } else { format!("{cores} modelled cores") };
-        reasons.push(format!("this host has {cpus:.2} idle CPUs for {cores}, which needs x{needed:.1}"));
+        // What of the factor is for that.
+        let slower = needed * cpus / f64::from(modelled_cores.unwrap_or(1));
+        let slower = match needed > 1.0 && slower > 1.0 + WORTH_TELLING {
+            true => format!(", {slower:.2} times slower when all of them compute"),
+            false => String::new(),
+        };
+        reasons
+            .push(format!("this host has {cpus:.2} idle CPUs{slower} for {cores}, which needs x{needed:.1}"));
     }
     if let Some(needed) = slow_motion.devices_need {
         reasons.push(match slow_motion.cores_need {

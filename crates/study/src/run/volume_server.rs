@@ -28,7 +28,10 @@ use super::CellError;
 use super::cell_plan::CellPlan;
 use crate::spec::{DeviceSpec, PoolVolume, StorageSource};
 
+/// As reports call it. Its full name is different in each cell: two runs on one host must not share a subsystem.
 const POOL: &str = "pool";
+const NAME_FILE: &str = "pool.name";
+const MAX_NAME_BYTES: u64 = 64;
 /// Beside the pool's file.
 const HOST_SECRET: &str = "host.secret";
 const CONTROLLER_SECRET: &str = "controller.secret";
@@ -55,6 +58,8 @@ pub(super) struct VolumeServer {
     connection: Mutex<Connection>,
     control: PathBuf,
     address: SocketAddr,
+    /// The pool's full name.
+    name: String,
     /// What the host of a volume and the server prove to each other.
     secrets: SecretPlaces,
     /// When measuring began, and what CPU time it had used by then.
@@ -81,6 +86,7 @@ impl VolumeServer {
         let directory = devices_folder(folder);
         Folder::make(&directory, Access::Private)?;
         let secrets = secrets(folder)?;
+        let name = pool_name(folder)?;
         let control = control_socket(&directory);
         if control.as_os_str().as_bytes().len() > SOCKET_PATH_MAX_BYTES {
             return Err(CellError::Failed(format!(
@@ -92,7 +98,7 @@ impl VolumeServer {
             fs::write(folder.join(name), text)?;
         }
         let file = folder.join("pool.toml");
-        fs::write(&file, pool_file(plan, volume))?;
+        fs::write(&file, pool_file(plan, volume, &name))?;
         // This very program, also when its file has been replaced since it started.
         let mut command = Command::new("/proc/self/exe");
         // In a list of processes it is called what it is.
@@ -106,6 +112,7 @@ impl VolumeServer {
             connection: Mutex::new(connection),
             control,
             address,
+            name,
             secrets,
             measured_from: Mutex::new(None),
             moved_before: Mutex::default(),
@@ -116,7 +123,7 @@ impl VolumeServer {
     /// The way to the volume of one of the system's servers.
     pub(super) fn volume(&self, server: u32) -> Node {
         let volume = volume_name(server);
-        let subsystem = nqn::of_volume(POOL, &volume);
+        let subsystem = nqn::of_volume(&self.name, &volume);
         let address = self.address.to_string();
         Node::Remote(RemoteSpec {
             host_nqn: Some(this_host_nqn()),
@@ -296,6 +303,17 @@ fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
     })
 }
 
+/// Kept, as the secrets are.
+fn pool_name(folder: &Path) -> Result<String, CellError> {
+    let held = Folder::open(folder)?;
+    if held.has(NAME_FILE) {
+        return Ok(held.read_text(NAME_FILE, MAX_NAME_BYTES)?);
+    }
+    let name = underlay_files::unique_name(POOL);
+    held.replace(NAME_FILE, Access::Private, name.as_bytes())?;
+    Ok(name)
+}
+
 pub(super) fn volume_name(server: u32) -> String {
     format!("server-{server}")
 }
@@ -320,7 +338,7 @@ fn wait_until_ready(child: &Child, control: &Path) -> Result<(Connection, Socket
 }
 
 /// The pool's file, at the study's scale.
-fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume) -> String {
+fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, name: &str) -> String {
     let PoolVolume { pool, capacity_bytes, compress, mirror, .. } = volume;
     let here = |bytes: u64| (bytes as f64 / plan.scale.data) as u64 / UNIT_BYTES * UNIT_BYTES;
     let devices: Vec<String> = pool
@@ -346,7 +364,7 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume) -> String {
         Some(Codec::Zstd(_)) => "zstd",
     };
     let mut text = format!(
-        "name = \"{POOL}\"\nlisten = \"127.0.0.1:0\"\ndirectory = \"devices\"\ndevices = [{}]\ninitial = \"{initial}\"\npower_cut = {}\n",
+        "name = \"{name}\"\nlisten = \"127.0.0.1:0\"\ndirectory = \"devices\"\ndevices = [{}]\ninitial = \"{initial}\"\npower_cut = {}\n",
         devices.join(", "),
         pool.power_cut
     );
@@ -439,7 +457,7 @@ data = 1000
             controller_secret_file: Some("/cell/pool/controller.secret".into()),
             ..SecretPlaces::default()
         };
-        let text = pool_file(&plan, volume);
+        let text = pool_file(&plan, volume, "pool-7-0123456789abcdef");
         let none = |_: &str| Err("no files here".to_owned());
         let file = read_pool_file("pool.toml", &text, Path::new("/cell/pool"), &none)
             .unwrap_or_else(|mistakes| panic!("{text}\n{mistakes}"));
@@ -474,6 +492,15 @@ data = 1000
         let [one, other] = [read(&cells[0]), read(&cells[1])];
         assert_eq!(read(&cells[0]), one, "a server that starts again");
         assert!(one[0] != one[1] && one[0] != other[0] && one[1] != other[1]);
+    }
+
+    #[test]
+    fn pools_of_two_cells_have_different_names_and_a_server_that_starts_again_keeps_its_own() {
+        let cells = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [one, other] = [0, 1].map(|index: usize| pool_name(cells[index].path()).unwrap());
+        assert_ne!(one, other);
+        assert_eq!(pool_name(cells[0].path()).unwrap(), one);
+        assert!(one.starts_with("pool-") && one.len() <= 40, "{one}");
     }
 
     #[test]

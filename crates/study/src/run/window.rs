@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use underlay_record::{CpuRecord, DeviceActivity, LayerActivity, NetworkRecord, PathRecord, SystemSample};
+use underlay_record::{
+    CpuRecord, DeviceActivity, LayerActivity, NetworkRecord, PathRecord, PauseRecord, SystemSample,
+};
 use underlay_sync::{Mutex, MutexGuard};
 use underlay_systems::figures;
 
@@ -12,9 +14,10 @@ use super::attached::Storages;
 use super::cell_plan::CellPlan;
 use super::cpu::{Counters, CpuMeter};
 use super::drive::Hooks;
+use super::pauses::{Began, PauseMeter};
 use super::{CellError, faults};
-use crate::session::Servers;
 use crate::session::nodes::NodeDesk;
+use crate::session::{Servers, Session};
 
 /// Begins and ends what is counted, exactly at the edges of the measured window.
 pub(super) struct Window<'a> {
@@ -25,6 +28,7 @@ pub(super) struct Window<'a> {
     nodes: Option<&'a NodeDesk<'a>>,
     /// Nobody wants to know any more.
     stop: &'a AtomicBool,
+    pauses: PauseMeter,
     found: Mutex<Found>,
 }
 
@@ -37,6 +41,12 @@ const DEVICE_INTERVAL_MIN_S: f64 = 0.001;
 struct Found {
     /// Between the edges.
     since: Option<Instant>,
+    /// When what is measured began.
+    began: Option<Instant>,
+    /// When devices began to be counted.
+    counted: Option<Began>,
+    counted_for: Duration,
+    pauses: PauseRecord,
     series: Vec<SystemSample>,
     before: BTreeMap<String, f64>,
     after: BTreeMap<String, f64>,
@@ -61,13 +71,17 @@ pub(super) struct WindowFigures {
     pub paths: Vec<PathRecord>,
     pub figures: BTreeMap<String, f64>,
     pub series: Vec<SystemSample>,
+    /// Who stood still meanwhile.
+    pub pauses: PauseRecord,
+    /// How long devices were counted, on this machine's clock.
+    pub counted_for: Duration,
     /// For the record.
     pub warnings: Vec<String>,
 }
 
 impl<'a> Window<'a> {
     pub(super) fn new(
-        servers: &'a Servers,
+        session: &'a Session,
         storages: &'a Storages,
         cpu: Option<CpuMeter<'a>>,
         interval_s: f64,
@@ -77,7 +91,9 @@ impl<'a> Window<'a> {
         let found = Found { schedule: Some(schedule), ..Found::default() };
         // The shortest that a device daemon takes.
         let interval_s = interval_s.max(DEVICE_INTERVAL_MIN_S);
-        Window { servers, storages, cpu, interval_s, nodes, stop, found: Mutex::new(found) }
+        let pauses = PauseMeter::watch(session.groups());
+        let servers = session.servers();
+        Window { servers, storages, cpu, interval_s, nodes, stop, pauses, found: Mutex::new(found) }
     }
 
     pub(super) fn taken(self) -> Result<WindowFigures, CellError> {
@@ -93,6 +109,8 @@ impl<'a> Window<'a> {
             paths: found.paths,
             figures: figures::between(&found.before, &found.after),
             series: found.series,
+            pauses: found.pauses,
+            counted_for: found.counted_for,
             warnings: found.warnings,
         })
     }
@@ -184,6 +202,7 @@ impl Hooks for Window<'_> {
         self.note(|found| {
             found.faults = found.schedule.take().map(|schedule| schedule.start(at)).transpose()?;
             found.since = Some(at);
+            found.began = Some(at);
             Ok(())
         });
         if let Some(nodes) = self.nodes {
@@ -198,7 +217,9 @@ impl Hooks for Window<'_> {
         let count = || {
             self.note(|found| {
                 found.cpu_began = self.cpu.as_ref().map(CpuMeter::read).transpose()?;
-                self.storages.begin_measurement(self.interval_s)
+                self.storages.begin_measurement(self.interval_s)?;
+                found.counted = Some(self.pauses.begin());
+                Ok(())
             });
         };
         if is_busy {
@@ -221,9 +242,15 @@ impl Hooks for Window<'_> {
         self.note(|found| {
             // The devices first, as at the beginning.
             found.since = None;
+            let ended = Instant::now();
             (found.devices, found.network) = self.storages.end_measurement()?;
             if let (Some(meter), Some(began)) = (&self.cpu, found.cpu_began.take()) {
                 found.cpu = Some(meter.between(&began, &meter.read()?));
+            }
+            if let (Some(began), Some(counted)) = (found.began, found.counted.take()) {
+                found.counted_for = ended.saturating_duration_since(counted.at);
+                let window = ended.saturating_duration_since(began);
+                found.pauses = self.pauses.since(&counted, began, window);
             }
             found.paths = self.storages.path_records();
             found.layers = self.storages.layers()?;

@@ -53,7 +53,7 @@ struct Inner {
     ended: BTreeSet<u32>,
     cells: u32,
     /// Not told yet.
-    news: Vec<String>,
+    news: Vec<RunCommand>,
 }
 
 impl Wishes {
@@ -70,10 +70,13 @@ impl Wishes {
         match *command {
             RunCommand::Stop => {
                 inner.stop = true;
-                inner.news.push("stop".to_owned());
+                inner.news.push(command.clone());
             }
             RunCommand::Skip { position } if position >= inner.cells => {
-                let problem = format!("there is no cell {position}: the plan has {}", inner.cells);
+                let problem = format!(
+                    "the plan has no cell at position {position}: it has {}, from position 0 on",
+                    inner.cells
+                );
                 return RunReply::Failed { problem };
             }
             RunCommand::Skip { position } if inner.ended.contains(&position) => {
@@ -81,7 +84,7 @@ impl Wishes {
             }
             RunCommand::Skip { position } => {
                 if inner.skips.insert(position) {
-                    inner.news.push(format!("skip cell {}", position + 1));
+                    inner.news.push(command.clone());
                 }
             }
         }
@@ -125,7 +128,7 @@ impl Wishes {
     pub(super) fn fulfilled<T>(
         &self,
         stop: &AtomicBool,
-        tell: &(dyn Fn(String) + Sync),
+        tell: &(dyn Fn(RunCommand) + Sync),
         act: impl FnOnce() -> T,
     ) -> T {
         let is_over = AtomicBool::new(false);
@@ -230,13 +233,14 @@ mod tests {
         assert_eq!(wishes.obey(&RunCommand::Skip { position: 2 }), RunReply::Done);
         let stop = AtomicBool::new(false);
         let told = Mutex::new(Vec::new());
-        wishes.fulfilled(&stop, &|what| told.lock().push(what), || {
+        wishes.fulfilled(&stop, &|command| told.lock().push(command), || {
             while !wishes.halt().load(Ordering::Relaxed) {
                 std::thread::sleep(POLL);
             }
         });
         assert!(wishes.are_skipped() && !stop.load(Ordering::Relaxed));
-        assert_eq!(told.into_inner(), ["skip cell 1", "skip cell 3"]);
+        let skips = [0, 2].map(|position| RunCommand::Skip { position });
+        assert_eq!(told.into_inner(), skips);
         wishes.end();
         // Its figures are on record, or it has none.
         assert!(matches!(wishes.obey(&RunCommand::Skip { position: 0 }), RunReply::Failed { .. }));

@@ -9,8 +9,8 @@ use underlay_record::{BenchmarkRecord, CacheUse, JobRecord, TopologyRecord};
 use underlay_systems::nodes::Nodes;
 use underlay_systems::parts::Part;
 use underlay_systems::system::{
-    BenchmarkRequest, CommandWatch, JobRequest, JobWatch, LoadRequest, Resources, Running, Settings,
-    StoragePaths, System, SystemError,
+    BenchmarkRequest, BenchmarkWatch, CommandWatch, JobRequest, JobWatch, LoadRequest, Resources, Running,
+    Settings, StoragePaths, System, SystemError,
 };
 use underlay_workload::client::Client;
 
@@ -108,7 +108,7 @@ impl Servers {
     pub fn run_benchmark(
         &self,
         benchmark: &BenchmarkRequest,
-        watch: CommandWatch<'_>,
+        watch: BenchmarkWatch<'_>,
     ) -> Option<Result<BenchmarkRecord, SystemError>> {
         self.each[0].run_benchmark(benchmark, watch)
     }

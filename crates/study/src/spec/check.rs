@@ -62,6 +62,7 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
             check_capabilities(system, workload, findings);
             jobs::check(system, workload, findings);
             benchmark::check(system, workload, findings);
+            benchmark::note_elsewhere(system, workload, findings);
             visibility::check(system, workload, findings);
             note_data_in_memory(system, workload, sites, findings);
         }
@@ -85,6 +86,8 @@ pub(super) fn check(sites: &Sites, findings: &mut Diagnostics) {
         rate::note_beyond_the_end(workload, sites, findings);
         find_rate::check_steps(workload, sites, findings);
         note_unused_distribution(workload, findings);
+        benchmark::note_clocks(workload, sites, findings);
+        benchmark::check_factor(workload, sites, findings);
     }
     for site in &sites.faults {
         fault::check(site, sites, findings);

@@ -84,7 +84,7 @@ impl Study {
         // Both forms must be sound, so that a mistake in one doesn't wait for the day it is asked for.
         let (sites, other) = if short { (cut_down, full) } else { (full, cut_down) };
         check::check(&sites, &mut findings);
-        let mut of_other = Diagnostics::default();
+        let mut of_other = findings.emptied();
         check::check(&other, &mut of_other);
         of_other.retain_errors();
         for finding in of_other.findings() {

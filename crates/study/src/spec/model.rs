@@ -20,7 +20,7 @@ use underlay_storage::faults::Fault;
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 use underlay_storage::stack::InitialState;
-use underlay_systems::benchmark::BenchmarkPlan;
+use underlay_systems::benchmark::{BenchmarkPlan, Figures, fio};
 use underlay_systems::nodes::PlannedNode;
 use underlay_systems::system::Visibility;
 use underlay_workload::Arrivals;
@@ -356,10 +356,26 @@ pub struct JobSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchmarkSpec {
     pub plan: BenchmarkPlan,
-    /// Its kind is `fio`: `plan.job` is the text of a job file.
-    pub is_fio: bool,
     /// What the system is loaded with, on the modelled machine, unscaled; 0 where the study does not say.
     pub data_bytes: u64,
+}
+
+impl BenchmarkSpec {
+    /// The text of fio's job file, where its kind is `fio`.
+    pub fn fio_job(&self) -> Option<&str> {
+        self.plan.job.as_deref().filter(|_| self.plan.figures == Figures::OfFio)
+    }
+
+    /// The plan on a machine that is slower by this factor.
+    ///
+    /// # Errors
+    /// What of fio's job can't be slowed by it.
+    pub fn plan_at(&self, time: f64) -> Result<BenchmarkPlan, String> {
+        let Some(job) = self.fio_job() else { return Ok(self.plan.clone()) };
+        let slowed =
+            fio::slowed(job, time).map_err(|mistake| format!("{}: {}", mistake.message, mistake.expected))?;
+        Ok(BenchmarkPlan { job: Some(slowed), ..self.plan.clone() })
+    }
 }
 
 /// One size of the data set.
@@ -516,6 +532,19 @@ impl FaultSpec {
 }
 
 impl StorageSpec {
+    /// Whether programs may address it in sectors of 512 bytes. Nothing of storage that is really there.
+    pub fn has_small_sectors(&self) -> Option<bool> {
+        match &self.source {
+            StorageSource::Modelled { devices, layers, .. } => {
+                let cache = layers.cache.iter().map(|cache| &cache.medium);
+                let mut media = devices.iter().map(|device| &device.medium).chain(cache);
+                Some(layers.compress.is_none() && media.all(Medium::has_small_sectors))
+            }
+            StorageSource::Volume(_) => Some(false),
+            StorageSource::Paths(_) | StorageSource::Elsewhere(_) => None,
+        }
+    }
+
     /// The storage of a server of this system: of all its nodes where each has devices to itself.
     pub(crate) fn under(&self, system: &SystemSpec) -> StorageSpec {
         let nodes = if self.per_node { system.nodes.max(1) } else { 1 };

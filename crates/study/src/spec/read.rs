@@ -25,6 +25,7 @@ mod workload;
 
 use underlay_config::{Diagnostics, Section};
 
+pub(super) use benchmark::fio_finding;
 pub(super) use event::EventSite;
 pub use execution::{MAX_REPETITIONS, MAX_TIME};
 pub(super) use fault::FaultSite;

@@ -76,6 +76,7 @@ impl ProcessEnvironment {
             quick_start: true,
             folder: self.scratch.join(name.to_lowercase().replace(' ', "-")),
             namespace: Some(Arc::clone(&self.namespace)),
+            own_mounts: None,
         }
     }
 

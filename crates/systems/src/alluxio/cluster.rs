@@ -93,6 +93,7 @@ impl Plan {
             quick_start: false,
             folder: self.scratch.join(name.to_lowercase().replace(' ', "-")),
             namespace: Some(Arc::clone(namespace)),
+            own_mounts: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Benchmarks that are commands of the user's: what a study says of one, and how its figures are taken from what it prints.
 
+pub mod fio;
 mod number;
 mod path;
 mod reading;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use underlay_record::{Better, Dilation};
 
-pub use reading::{Texts, check, check_mark, figures_of, marks_of};
+pub use reading::{LatestValue, Texts, check, check_mark, figures_of, marks_of};
 
 /// What a study says of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,9 +23,27 @@ pub struct BenchmarkPlan {
     pub in_budget: Option<bool>,
     /// One that takes longer has failed. By this machine's clock.
     pub limit: Duration,
-    /// Never empty.
-    pub figures: Vec<FigurePlan>,
+    pub figures: Figures,
     pub marks: Vec<MarkPlan>,
+}
+
+/// Where the figures of a benchmark come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Figures {
+    /// As the study says. Never empty.
+    Planned(Vec<FigurePlan>),
+    /// `job` is one of fio's, and its figures are what fio printed.
+    OfFio,
+}
+
+impl Figures {
+    /// Those that the study says; none of a job of fio's.
+    pub(crate) fn planned(&self) -> &[FigurePlan] {
+        match self {
+            Figures::Planned(plans) => plans,
+            Figures::OfFio => &[],
+        }
+    }
 }
 
 /// What goes on while a benchmark runs, and where the program tells of it.
@@ -77,7 +96,7 @@ pub enum Reading {
     Progress,
 }
 
-/// What becomes of several values.
+/// Which of several values counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Take {
     #[default]

@@ -116,7 +116,7 @@ pub fn figures_of(plan: &FigurePlan, texts: &dyn Texts) -> Result<Vec<BenchmarkF
     };
     let mut found = found.map_err(|problem| told(format!("{problem}; {}", seen())))?;
     let beyond = found.iter().map(|figure| figure.value).chain(series.iter().map(|sample| sample.value));
-    if let Some(value) = beyond.into_iter().find(|value| value.abs() > MAX_VALUE) {
+    if let Some(value) = beyond.into_iter().find(|value| !is_measurement(*value)) {
         return Err(told(format!("{value:e} is no measurement: expected at most {MAX_VALUE:e}; {}", seen())));
     }
     if let Some(first) = found.first_mut() {
@@ -225,6 +225,24 @@ fn progress(pattern: &str, text: &str) -> Result<Vec<FigureSample>, String> {
     }
 }
 
+/// The value that a pattern of progress matched last.
+pub struct LatestValue(Regex);
+
+impl LatestValue {
+    /// Nothing for what is no pattern.
+    pub fn of(pattern: &str) -> Option<LatestValue> {
+        regex(pattern).ok().map(LatestValue)
+    }
+
+    /// In the whole lines of a text that still grows.
+    pub fn in_text(&self, text: &str) -> Option<f64> {
+        let text = &text[..text.rfind('\n')? + 1];
+        let found = self.0.captures_iter(text).last()?;
+        let value = found.name("value").or_else(|| found.get(1))?;
+        number_at(text, value.range(), whole(&found)).ok().filter(|value| value.abs() <= MAX_VALUE)
+    }
+}
+
 fn percentiles(pattern: &str, text: &str) -> Result<Vec<(String, f64)>, String> {
     let mut all: Vec<(String, f64)> = Vec::new();
     for found in regex(pattern)?.captures_iter(text) {
@@ -249,30 +267,29 @@ fn percentiles(pattern: &str, text: &str) -> Result<Vec<(String, f64)>, String> 
 
 /// The numbers at a path of the first JSON in a text.
 fn json(path: &str, text: &str) -> Result<Vec<f64>, String> {
+    let root = first_json(text)?;
+    let number = |value: &Value| match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok().filter(|value: &f64| value.is_finite()),
+        _ => None,
+    };
+    let no_number = |value: &Value| {
+        let text: String = value.to_string().chars().take(100).collect();
+        format!("what is at `{path}` is no number: {text}")
+    };
+    let values = path::values_at(&root, path)?;
+    values.into_iter().map(|value| number(value).ok_or_else(|| no_number(value))).collect()
+}
+
+/// The first JSON in a text, which begins a line.
+pub(super) fn first_json(text: &str) -> Result<Value, String> {
     let begins = |line: &str| line.starts_with('{') || line.starts_with('[');
     let mut start = 0;
     let mut problem = "there is no JSON".to_owned();
     for line in text.split_inclusive('\n') {
         if begins(line) {
             match serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>().next() {
-                Some(Ok(root)) => {
-                    let values = path::values_at(&root, path)?;
-                    let number = |value: &Value| match value {
-                        Value::Number(number) => number.as_f64(),
-                        Value::String(text) => {
-                            text.trim().parse().ok().filter(|value: &f64| value.is_finite())
-                        }
-                        _ => None,
-                    };
-                    let no_number = |value: &Value| {
-                        let text: String = value.to_string().chars().take(100).collect();
-                        format!("what is at `{path}` is no number: {text}")
-                    };
-                    return values
-                        .into_iter()
-                        .map(|value| number(value).ok_or_else(|| no_number(value)))
-                        .collect();
-                }
+                Some(Ok(root)) => return Ok(root),
                 Some(Err(error)) => problem = format!("its JSON ends too soon, or is broken: {error}"),
                 None => {}
             }
@@ -280,6 +297,11 @@ fn json(path: &str, text: &str) -> Result<Vec<f64>, String> {
         start += line.len();
     }
     Err(problem)
+}
+
+/// Whether a value can be one.
+pub(super) fn is_measurement(value: f64) -> bool {
+    value.abs() <= MAX_VALUE
 }
 
 /// The numbers of a column. Fields in quotes may hold commas.

@@ -11,11 +11,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Gid, Mode, OFlags, Uid, openat};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::thread::UnshareFlags;
 
 use super::NAME;
-use crate::mount_namespace::let_go_of_others_here;
+use crate::mount_namespace::enter_own_mounts;
 use crate::system::SystemError;
 
 const EXECUTE_BY_OTHERS: u32 = 0o001;
@@ -112,17 +112,13 @@ impl User {
 /// Gives the calling thread mounts, System V IPC and shared memory of its own, which end with its last process: a program that is
 /// killed leaves none behind. In these mounts `user` reaches `places`.
 pub(super) fn set_apart(user: Option<&User>, places: &[PathBuf]) -> io::Result<()> {
-    // SAFETY: these flags change only what the calling thread sees, and no file descriptors.
-    unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS | UnshareFlags::NEWIPC) }?;
-    // Unmounts outside propagate into the namespace, and nothing propagates out.
-    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    // Before the program is there: in mounts that it might have changed we do nothing.
+    let own: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
+    enter_own_mounts(&own, UnshareFlags::NEWIPC)?;
     let shared_memory = Path::new("/dev/shm");
     if shared_memory.is_dir() {
         mount("tmpfs", shared_memory, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")?;
     }
-    // Before the program is there: in mounts that it might have changed we do nothing.
-    let own: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
-    let_go_of_others_here(&own)?;
     user.map_or(Ok(()), |user| user.open_way(places))
 }
 

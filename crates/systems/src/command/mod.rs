@@ -7,6 +7,7 @@ mod host_space;
 mod identity;
 mod leftovers;
 pub mod placeholders;
+mod progress;
 mod running;
 mod start;
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use underlay_files::shell;
+
 /// What a command may have between braces, each with what it becomes.
 pub const PLACEHOLDERS: [(&str, &str); 19] = [
     ("data", "the directory for its data, on the storage under test"),
@@ -93,7 +95,7 @@ pub fn has(command: &str, name: &str) -> bool {
 
 /// The command with its placeholders filled in, each as one word of a shell. A word without a value stays as it is.
 pub(crate) fn fill(command: &str, values: &Values) -> String {
-    filled(command, values, quoted)
+    filled(command, values, |value| shell::word(value))
 }
 
 /// The same for a text that no shell reads: a file, or its path.
@@ -110,15 +112,6 @@ fn filled(text: &str, values: &Values, write: for<'a> fn(&'a str) -> Cow<'a, str
         },
     });
     filled.collect()
-}
-
-/// A value as one word of a shell.
-fn quoted(value: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    match !value.is_empty() && value.chars().all(is_plain) {
-        true => Cow::Borrowed(value),
-        false => Cow::Owned(format!("'{}'", value.replace('\'', r"'\''"))),
-    }
 }
 
 #[cfg(test)]

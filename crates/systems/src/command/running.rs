@@ -14,14 +14,17 @@ use super::foreign_files::{LOGS, read_below, tail, texts_in};
 use super::ground::{Belongs, Ended, Ground};
 use super::identity::write_file;
 use super::placeholders::{Values, fill_plain};
-use crate::benchmark::{Texts, figures_of, marks_of};
+use super::progress::Follower;
+use crate::benchmark::{Figures, Texts, figures_of, fio, marks_of};
 use crate::child::Child;
-use crate::system::{BenchmarkRequest, CommandWatch, LoadRequest, Running, SystemError};
+use crate::system::{BenchmarkRequest, BenchmarkWatch, CommandWatch, LoadRequest, Running, SystemError};
 
 /// A program has so long to end once it has been asked.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a program's processes may still be there after `stop` has ended well.
 const FADE_LIMIT: Duration = Duration::from_secs(5);
+/// The command that measures, in the names of logs.
+const BENCHMARK: &str = "benchmark";
 const MAX_FIGURES: usize = 1000;
 const MAX_LOGS: usize = 50;
 /// So much of the end of each log is kept.
@@ -174,7 +177,7 @@ impl Running for Program {
     fn run_benchmark(
         &self,
         benchmark: &BenchmarkRequest,
-        watch: CommandWatch<'_>,
+        watch: BenchmarkWatch<'_>,
     ) -> Option<Result<BenchmarkRecord, SystemError>> {
         Some(self.measure(benchmark, watch))
     }
@@ -246,7 +249,7 @@ impl Program {
     fn measure(
         &self,
         benchmark: &BenchmarkRequest,
-        watch: CommandWatch<'_>,
+        watch: BenchmarkWatch<'_>,
     ) -> Result<BenchmarkRecord, SystemError> {
         let failed = |problem: String| SystemError::failed(NAME, "running its benchmark", problem);
         let plan = &benchmark.plan;
@@ -265,14 +268,38 @@ impl Program {
         }
         let in_budget = plan.in_budget.unwrap_or(!self.has_program());
         let belongs = if in_budget { Belongs::System } else { Belongs::Client };
-        let ended = self.ground.run("benchmark", &plan.run, &values, belongs, plan.limit, watch)?;
-        let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
+        let follower = Follower::of(plan.figures.planned(), &self.ground.outputs, BENCHMARK);
+        let followed = || watch(follower.latest());
+        let ended = self.ground.run(BENCHMARK, &plan.run, &values, belongs, plan.limit, &followed);
         let all: Values = values.iter().chain(&self.ground.values).cloned().collect();
         let printed =
-            Printed { text: &text, scratch: &self.ground.scratch, places: &self.ground.places, values: &all };
+            |text| Printed { text, scratch: &self.ground.scratch, places: &self.ground.places, values: &all };
+        let ended = ended.map_err(|error| match plan.figures {
+            Figures::Planned(_) => error,
+            // fio may tell its errors there alone.
+            Figures::OfFio => {
+                match printed("").text(Some(fio::OUTPUT)).ok().and_then(|text| fio::failure_in(&text)) {
+                    Some(words) => error.with_words(&words),
+                    None => error,
+                }
+            }
+        })?;
+        let text = ended.text().map_err(|error| failed(format!("can't read what it printed: {error}")))?;
+        let printed = printed(&text);
         let mut figures = Vec::new();
-        for figure in &plan.figures {
-            figures.extend(figures_of(figure, &printed).map_err(failed)?);
+        let mut notes = Vec::new();
+        match &plan.figures {
+            Figures::Planned(plans) => {
+                for figure in plans {
+                    figures.extend(figures_of(figure, &printed).map_err(failed)?);
+                }
+            }
+            Figures::OfFio => {
+                let json = printed.text(Some(fio::OUTPUT)).map_err(failed)?;
+                let taken =
+                    fio::figures_of(&json, plan.job.as_deref().unwrap_or_default()).map_err(failed)?;
+                (figures, notes) = (taken.figures, taken.notes);
+            }
         }
         let mut marks = Vec::new();
         for mark in &plan.marks {
@@ -286,6 +313,7 @@ impl Program {
             figures,
             output_tail: tail(&text),
             marks,
+            notes,
         })
     }
 }

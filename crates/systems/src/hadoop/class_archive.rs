@@ -108,6 +108,7 @@ impl ClassArchive {
             quick_start: true,
             folder: staging.to_owned(),
             namespace: None,
+            own_mounts: None,
         };
         let mut list = tool("class list", LIST, ClassPath::new().with_classes(classes));
         list.arguments =

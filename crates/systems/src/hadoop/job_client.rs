@@ -98,6 +98,7 @@ impl JobClient {
             quick_start: true,
             folder,
             namespace: place.namespace.clone(),
+            own_mounts: None,
         };
         Ok(JobClient { process: server.start(java, &resources.of_tools())?, socket })
     }

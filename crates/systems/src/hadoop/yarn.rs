@@ -8,7 +8,6 @@ use super::memory::NODE_DIRECT_BYTES;
 use super::site::RESOURCE_MANAGER;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer};
-use crate::mount_namespace::let_go_of_others;
 use crate::network_namespace::NetworkNamespace;
 use crate::pid_namespace::{Mounts, contained, program_of};
 use crate::system::{Resources, SystemError};
@@ -66,6 +65,7 @@ impl Yarn {
             quick_start: true,
             folder,
             namespace: Some(Arc::clone(namespace)),
+            own_mounts: None,
         };
         let folder = plan.scratch.join("resource-manager");
         let resource_manager =
@@ -81,14 +81,9 @@ impl Yarn {
         ];
         // Containers leave the process group of their NodeManager. Tasks read `/proc` for their counters.
         let contained = contained(plan.system, java, &folder, Mounts::Own)?;
+        let own = plan.directories.iter().map(PathBuf::as_path).chain([plan.scratch]);
+        node_manager.own_mounts = Some(own.map(Path::to_path_buf).collect());
         let node_manager = node_manager.start(&contained, resources)?;
-        let own: Vec<&Path> = plan.directories.iter().map(PathBuf::as_path).chain([plan.scratch]).collect();
-        if let Err(error) = let_go_of_others(node_manager.state().pid(), &own, plan.limit) {
-            // If it has ended, its log says why.
-            node_manager.check("starting")?;
-            let problem = format!("can't unmount what other runs have attached: {error}");
-            return Err(node_manager.state().failed("starting", problem));
-        }
         let yarn = Yarn { node_manager, resource_manager };
         yarn.resource_manager.wait_for_listener(RESOURCE_MANAGER, plan.limit)?;
         Ok(yarn)

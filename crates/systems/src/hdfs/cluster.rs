@@ -106,6 +106,7 @@ impl Programs {
             quick_start: true,
             folder: plan.scratch.join(name.to_lowercase().replace(' ', "-")),
             namespace: Some(Arc::clone(namespace)),
+            own_mounts: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod admin;
+mod agent_log;
 mod client;
 mod config;
 mod deployment;

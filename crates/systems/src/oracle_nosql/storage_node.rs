@@ -4,8 +4,7 @@
 //! way of its working directory (`/proc/self/cwd/storage1`), which has links to where they are this time.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::NAME;
+use super::agent_log::LogPlace;
 use super::config::Config;
 use super::home::Home;
 use super::memory::{ADMIN_HEAP_BYTES, AGENT_HEAP_BYTES, MIB};
@@ -43,8 +43,6 @@ const USABLE_SHARE: f64 = 0.95;
 const ADMIN_MIB: u64 = 256;
 /// How long it is waited until killed processes are gone, which never takes so long.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// More than an agent logs while it stops.
-const MOST_LOG_BYTES: u64 = 16 << 20;
 /// The working directory of a storage node, as its processes see it.
 const HERE: &str = "/proc/self/cwd";
 
@@ -94,6 +92,7 @@ impl Plan {
             quick_start: true,
             folder: self.folder(node),
             namespace: Some(Arc::clone(&self.network)),
+            own_mounts: None,
         }
     }
 
@@ -253,7 +252,7 @@ impl Plan {
         let words = ["stop", "-root", "home/root"].map(str::to_owned).to_vec();
         let name = node.place.name();
         let log = self.log_of_agent(&node.place);
-        let before_bytes = logged_bytes(&log);
+        let before = LogPlace::end_of(&log);
         self.program(&name, &format!("stop {name}"), words).run(
             &self.java,
             &self.resources,
@@ -261,11 +260,11 @@ impl Plan {
             self.limit,
         )?;
         node.process.wait_for_end(self.limit)?;
-        let said = said_since(&log, before_bytes).map_err(|error| {
+        let ends = before.unclean_ends().map_err(|error| {
             let problem = format!("can't read how the services of {name} ended: {}: {error}", log.display());
             SystemError::failed(NAME, DURING, problem)
         })?;
-        match unclean_ends(&said).next() {
+        match ends.first() {
             None => Ok(()),
             Some(line) => {
                 let problem =
@@ -274,31 +273,6 @@ impl Plan {
             }
         }
     }
-}
-
-/// The length of a log, which may not have been begun yet.
-pub(super) fn logged_bytes(log: &Path) -> u64 {
-    std::fs::metadata(log).map_or(0, |found| found.len())
-}
-
-/// What a log has behind its first `before_bytes`, or all of one that was begun anew.
-pub(super) fn said_since(log: &Path, before_bytes: u64) -> io::Result<String> {
-    let mut file = File::open(log)?;
-    if file.metadata()?.len() >= before_bytes {
-        file.seek(SeekFrom::Start(before_bytes))?;
-    }
-    let mut said = Vec::new();
-    file.take(MOST_LOG_BYTES).read_to_end(&mut said)?;
-    Ok(String::from_utf8_lossy(&said).into_owned())
-}
-
-/// The lines of an agent's log that tell that it killed a service, or how one failed.
-pub(super) fn unclean_ends(said: &str) -> impl Iterator<Item = &str> {
-    let has_failed = |line: &str| {
-        let code = line.split_once("exited, exit code: ").map(|(_, code)| code.trim());
-        code.is_some_and(|code| code != "0") || line.contains("it will be killed")
-    };
-    said.lines().filter(move |line| has_failed(line))
 }
 
 /// Leads what a storage node logs from its root to its working directory. Links are made at each start, since a copy of the data need
@@ -433,24 +407,6 @@ mod tests {
         let refused = link_logs(&place).unwrap_err().to_string();
         assert!(refused.contains("root/underlay/log") && refused.contains("move it away"), "{refused}");
         assert!(links[0].is_dir());
-    }
-
-    #[test]
-    fn a_service_that_was_killed_did_not_end_well() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let log = folder.path().join("sn1_0.log");
-        let killed = "[sn1] rg1-rn1: ProcessMonitor: exited, exit code: 137\n";
-        let ended =
-            "[sn1] rg1-rn1: ProcessMonitor: exited, exit code: 0\n[sn1] restart requested for exit code: 0\n";
-        std::fs::write(&log, [killed, ended].concat()).unwrap();
-        // What was killed before was meant to be.
-        let since = said_since(&log, killed.len() as u64).unwrap();
-        assert_eq!((since.as_str(), unclean_ends(&since).next()), (ended, None));
-        let all = said_since(&log, 1 << 20).unwrap();
-        assert_eq!(unclean_ends(&all).next(), Some(killed.trim_end()));
-        let late = "[sn1] Service did not exiting cleanly in 240000 milliseconds, it will be killed";
-        assert_eq!(unclean_ends(&[ended, late].concat()).next(), Some(late));
-        assert!(said_since(&folder.path().join("none"), 0).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -14,11 +15,12 @@ use underlay_workload::client::Client;
 
 use super::NAME;
 use super::admin::Admin;
+use super::agent_log::LogPlace;
 use super::config::Config;
 use super::figures::Statistics;
 use super::places::Place;
 use super::reports::{Replica, ReplicaStatus, Shard, Status, Topology, number_of, shard_of};
-use super::storage_node::{Plan, StorageNode, at_once, logged_bytes, said_since, unclean_ends};
+use super::storage_node::{Plan, StorageNode, at_once};
 use crate::figures::CURRENT;
 use crate::jvm::JvmChild;
 use crate::nodes::{NodeProcess as _, Nodes, Roster, unknown};
@@ -44,7 +46,7 @@ pub(super) struct Deployed {
     admin: Admin,
     plan: Plan,
     /// How long the log of each agent was when the store had just started.
-    logged_bytes: Vec<u64>,
+    logged: Vec<LogPlace>,
     /// The services that had ended by themselves when a storage node was first sent away; empty before that.
     ended_before: OnceLock<Vec<String>>,
 }
@@ -66,10 +68,10 @@ impl Deployed {
         statistics: Statistics,
     ) -> Deployed {
         let places: Vec<Place> = nodes.iter().map(|node| node.place.clone()).collect();
-        let logged_bytes = places.iter().map(|place| logged_bytes(&plan.log_of_agent(place))).collect();
+        let logged = places.iter().map(|place| LogPlace::end_of(&plan.log_of_agent(place))).collect();
         let nodes = Roster::new(NAME, nodes.into_iter().map(|node| (node.place.name(), Arc::new(node))));
         let (statistics, ended_before) = (Mutex::new(statistics), OnceLock::new());
-        Deployed { nodes, places, topology, status, statistics, admin, plan, logged_bytes, ended_before }
+        Deployed { nodes, places, topology, status, statistics, admin, plan, logged, ended_before }
     }
 
     fn running(&self) -> Vec<u64> {
@@ -188,11 +190,16 @@ impl Deployed {
 
     /// What agents have logged of services that ended by themselves since the store had started. Their agents have started them again.
     fn ended_services(&self) -> Vec<String> {
-        let logs = self.places.iter().map(|place| self.plan.log_of_agent(place)).zip(&self.logged_bytes);
-        // A log that can't be read is missed when its storage node is stopped.
-        let said = logs.filter_map(|(log, &before_bytes)| said_since(&log, before_bytes).ok());
-        said.flat_map(|said| unclean_ends(&said).map(|line| line.trim().to_owned()).collect::<Vec<_>>())
-            .collect()
+        let told = self.logged.iter().map(|place| match place.unclean_ends() {
+            Ok(ends) => ends,
+            // Nobody knows what it told.
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                vec![format!("its agent's log is not whole: {error}")]
+            }
+            // A log that can't be read is missed when its storage node is stopped.
+            Err(_) => Vec::new(),
+        });
+        told.flatten().collect()
     }
 
     /// A storage node is about to go: what ends from now on may have had to begin anew for that.

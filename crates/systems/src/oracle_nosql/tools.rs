@@ -119,6 +119,7 @@ mod tests {
             quick_start: true,
             folder: folder.to_owned(),
             namespace: None,
+            own_mounts: None,
         };
         (tool, Java { program, version: String::new() })
     }

@@ -32,7 +32,9 @@ pub(crate) struct Arguments {
     pub socket: PathBuf,
     /// The directory of the database, created if missing.
     pub data: PathBuf,
-    /// For RocksDB's own log.
+    /// For the write-ahead log where it has a storage of its own; it is beside the data otherwise.
+    pub wal_directory: Option<PathBuf>,
+    /// For RocksDB's own log of events.
     pub log_directory: PathBuf,
     pub budget_bytes: u64,
     /// The number of fields in a whole record.
@@ -55,6 +57,9 @@ impl Arguments {
             "--fields".into(),
             self.fields.to_string().into(),
         ];
+        if let Some(wal_directory) = &self.wal_directory {
+            line.extend([OsString::from("--wal-directory"), wal_directory.clone().into()]);
+        }
         for (key, value) in &self.settings {
             line.push("--set".into());
             line.push(format!("{key}={value}").into());
@@ -72,7 +77,7 @@ impl Arguments {
             let flag = flag.to_str().unwrap_or_default();
             let value = words.next().ok_or_else(|| format!("'{flag}' has no value"))?;
             match flag {
-                "--socket" | "--data" | "--log-directory" => {
+                "--socket" | "--data" | "--wal-directory" | "--log-directory" => {
                     paths.insert(flag, PathBuf::from(value));
                 }
                 "--budget-bytes" | "--fields" => {
@@ -87,12 +92,14 @@ impl Arguments {
                 _ => return Err(format!("unknown option '{flag}'")),
             }
         }
+        let wal_directory = paths.remove("--wal-directory");
         let mut path = |flag| paths.remove(flag).ok_or_else(|| format!("'{flag}' is missing"));
         let number = |flag| numbers.get(flag).copied().ok_or_else(|| format!("'{flag}' is missing"));
         let fields = number("--fields")?;
         Ok(Arguments {
             socket: path("--socket")?,
             data: path("--data")?,
+            wal_directory,
             log_directory: path("--log-directory")?,
             budget_bytes: number("--budget-bytes")?,
             fields: u32::try_from(fields).map_err(|_| "'--fields' is too large".to_owned())?,
@@ -112,8 +119,10 @@ pub fn main(line: &[OsString]) -> Result<(), SystemError> {
         .map_err(|mistakes| SystemError::first_mistake(SYSTEM, mistakes))?;
     limit_allocator();
     raise_file_limit();
-    let store = Store::open(&arguments.data, &arguments.log_directory, &config, arguments.fields)
-        .map_err(|error| failed("opening the database", error.to_string()))?;
+    let wal_directory = arguments.wal_directory.as_deref();
+    let store =
+        Store::open(&arguments.data, wal_directory, &arguments.log_directory, &config, arguments.fields)
+            .map_err(|error| failed("opening the database", error.to_string()))?;
     // Listening means being ready, so it comes after the database is open.
     let listener = underlay_files::listen(&arguments.socket)
         .map_err(|error| failed("listening", format!("{}: {error}", arguments.socket.display())))?;
@@ -384,6 +393,7 @@ mod tests {
         let arguments = Arguments {
             socket: "/tmp/a socket".into(),
             data: "/data".into(),
+            wal_directory: Some("/a log/of its own".into()),
             log_directory: "/log".into(),
             budget_bytes: 1 << 30,
             fields: 10,

@@ -19,10 +19,14 @@ use crate::child::{Child, OBITUARY_WAIT};
 use crate::connection::{Connection, SocketPath};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::setting::about_memory;
-use crate::system::{Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, make_on};
+use crate::system::{
+    Capabilities, Resources, Running, Settings, StoragePaths, System, SystemError, check_roles, make_on,
+};
 use crate::wire::Opcode;
 
 const NAME: &str = "rocksdb";
+const WAL_ROLE: &str = "wal_storage";
+const ROLES: &[(&str, &str)] = &[(WAL_ROLE, "the write-ahead log (`wal_dir`), which is beside the data otherwise")];
 /// The environment variable for running the engine in another program than this one.
 const PROGRAM_VARIABLE: &str = "UNDERLAY_PROGRAM";
 /// A client's timeout if the settings have none.
@@ -65,7 +69,7 @@ impl System for Rocksdb {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { scan: true, delete: true, settings: SETTINGS, ..Capabilities::default() }
+        Capabilities { scan: true, delete: true, roles: ROLES, settings: SETTINGS, ..Capabilities::default() }
     }
 
     fn versions(&self) -> BTreeMap<String, String> {
@@ -113,7 +117,10 @@ impl System for Rocksdb {
             );
             return Err(SystemError::starting(NAME, problem));
         };
+        check_roles(NAME, ROLES, paths.roles.keys())?;
         let database = make_on(NAME, data, NAME.as_ref())?;
+        let wal_storage = paths.roles.get(WAL_ROLE);
+        let wal_directory = wal_storage.map(|storage| make_on(NAME, storage, "rocksdb-wal".as_ref())).transpose()?;
         std::fs::create_dir_all(&paths.scratch).map_err(|error| {
             SystemError::starting(
                 NAME,
@@ -126,6 +133,7 @@ impl System for Rocksdb {
         let arguments = Arguments {
             socket: socket.as_path().to_owned(),
             data: database,
+            wal_directory,
             log_directory: paths.scratch.clone(),
             budget_bytes: resources.budget_bytes,
             fields: settings.fields,

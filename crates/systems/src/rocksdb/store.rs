@@ -57,11 +57,15 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn open(
         directory: &Path,
+        wal_directory: Option<&Path>,
         log_directory: &Path,
         config: &Config,
         fields: u32,
     ) -> Result<Store, StoreError> {
-        let (options, cache) = config.options(log_directory)?;
+        let (mut options, cache) = config.options(log_directory)?;
+        if let Some(wal_directory) = wal_directory {
+            options.set_wal_dir(wal_directory);
+        }
         let db = DB::open(&options, directory)?;
         Ok(Store {
             db,

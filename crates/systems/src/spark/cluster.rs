@@ -297,6 +297,9 @@ impl Cluster {
         let request = json!({ "do": "leave", "path": given.directory() });
         let left = self.driver.request_within("stopping", &request, LEAVE_LIMIT, &|| Ok(()));
         given.forget();
+        if left.is_ok() {
+            given.is_clear();
+        }
         left.map(drop).map_err(|error| {
             let problem = format!("what jobs wrote may still be at {}: {error}", given.directory());
             SystemError::failed(NAME, "stopping", problem)

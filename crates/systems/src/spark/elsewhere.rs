@@ -17,6 +17,7 @@ use super::endpoint::{self, Endpoint};
 use super::environment::without_variables_of_the_user;
 use crate::ceph::Keys;
 use crate::credentials::random_password;
+use crate::left_elsewhere::{Entry, Ledger};
 use crate::network_door::{ADDRESS, Behind, NetworkDoor};
 use crate::network_namespace::NetworkNamespace;
 use crate::system::{Settings, SystemError};
@@ -48,6 +49,7 @@ pub(super) struct Elsewhere {
     /// Where the sources are.
     jobs: PathBuf,
     is_clear: bool,
+    entry: Entry,
 }
 
 impl std::fmt::Debug for Elsewhere {
@@ -67,6 +69,7 @@ impl Elsewhere {
         variable: impl Fn(&str) -> Option<String>,
         namespace: &Arc<NetworkNamespace>,
         (python, jobs): (&Path, &Path),
+        ledger: &Ledger,
     ) -> Result<Elsewhere, SystemError> {
         let failed = |problem: String| SystemError::starting(NAME, problem);
         if settings.slow_motion > 1.0 {
@@ -102,8 +105,15 @@ impl Elsewhere {
             python: python.to_owned(),
             jobs: jobs.to_owned(),
             is_clear: true,
+            entry: Entry::default(),
         };
-        store.ask("check", CHECK_LIMIT).map_err(failed)?;
+        let place = format!("objects of jobs at {}, in the store {}", store.url(""), endpoint.show());
+        store.entry = ledger.enter(&place).map_err(failed)?;
+        if let Err(problem) = store.ask("check", CHECK_LIMIT) {
+            // It says itself what may be left.
+            store.entry.strike_out();
+            return Err(failed(problem));
+        }
         store.is_clear = false;
         Ok(store)
     }
@@ -184,6 +194,7 @@ impl Elsewhere {
         }
         self.ask("clear", CLEAR_LIMIT).map_err(|problem| failed(&problem))?;
         self.is_clear = true;
+        self.entry.strike_out();
         Ok(())
     }
 

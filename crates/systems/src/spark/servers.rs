@@ -14,7 +14,6 @@ use super::shuffle_service::ShuffleService;
 use super::version::Version;
 use crate::java::{ClassPath, Java};
 use crate::java_server::{JavaProcess, JavaServer, hosts};
-use crate::mount_namespace::let_go_of_others;
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Roster;
 use crate::pid_namespace::{Mounts, contained, program_of};
@@ -121,6 +120,7 @@ impl ServerPlan {
             quick_start: true,
             folder: self.folder_of(name),
             namespace: self.namespace.clone(),
+            own_mounts: None,
         }
     }
 
@@ -159,18 +159,11 @@ impl ServerPlan {
             executor_environment((config.version, &self.environment), &self.local_directories, &home);
         // Executors get their own process groups.
         let contained = contained(NAME, &self.java, &worker.folder, config.version.mounts())?;
-        let worker = worker.start(&contained, &self.resources)?;
         if config.version.mounts() == Mounts::Own {
-            let own: Vec<&Path> =
-                self.local_directories.iter().chain([&self.scratch]).map(PathBuf::as_path).collect();
-            if let Err(error) = let_go_of_others(worker.state().pid(), &own, self.limit) {
-                // If it has ended, its log says why.
-                worker.check("starting")?;
-                let problem = format!("can't unmount what other runs have attached: {error}");
-                return Err(worker.state().failed("starting", problem));
-            }
+            let own = self.local_directories.iter().chain([&self.scratch]);
+            worker.own_mounts = Some(own.cloned().collect());
         }
-        Ok(worker)
+        worker.start(&contained, &self.resources)
     }
 }
 

@@ -167,8 +167,14 @@ impl Spark {
         let store = match &config.endpoint {
             Some(endpoint) => {
                 let of_jobs = (environment.python.as_path(), jobs.as_path());
-                let reached =
-                    Elsewhere::reach((&config, endpoint), settings, self.variable, &namespace, of_jobs)?;
+                let reached = Elsewhere::reach(
+                    (&config, endpoint),
+                    settings,
+                    self.variable,
+                    &namespace,
+                    of_jobs,
+                    &resources.ledger,
+                )?;
                 Store::Elsewhere(Box::new(reached))
             }
             None => Store::start(&config, paths, &scratch, (of_store, address), resources, slow_motion)?,
@@ -308,7 +314,7 @@ fn join(
         manager: Manager::Elsewhere,
         cache: None,
         caches,
-        store: Store::Given(Given::new(reached.directory.clone())),
+        store: Store::Given(Given::new(reached.directory.clone(), &plan.resources.ledger)?),
         namespace: None,
         remote: None,
         last_carried: Mutex::default(),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use underlay_record::NodeState;
+use underlay_sync::Mutex;
 
 use super::NAME;
 use super::committer::Committer;
@@ -18,6 +19,7 @@ use super::memory::StoreKind;
 use crate::ceph::{self, Bucket, Ceph};
 use crate::certificate::Certificate;
 use crate::hdfs::{Hdfs, Plan, StorageType, VolumeChoosing};
+use crate::left_elsewhere::{Entry, Ledger};
 use crate::network_namespace::NetworkNamespace;
 use crate::nodes::Nodes;
 use crate::system::{Resources, StoragePaths, SystemError, check_attached, first_data_directory};
@@ -40,11 +42,19 @@ pub(super) enum Store {
 pub(super) struct Given {
     directory: String,
     is_used: AtomicBool,
+    was_used: AtomicBool,
+    entry: Mutex<Entry>,
 }
 
 impl Given {
-    pub(super) fn new(directory: String) -> Given {
-        Given { directory, is_used: AtomicBool::new(false) }
+    /// # Errors
+    /// When the directory can't be written down.
+    pub(super) fn new(directory: String, ledger: &Ledger) -> Result<Given, SystemError> {
+        let entry = ledger
+            .enter(&format!("what jobs wrote below {directory}, which a cluster elsewhere has"))
+            .map_err(|problem| SystemError::starting(NAME, problem))?;
+        let [is_used, was_used] = [(); 2].map(|()| AtomicBool::new(false));
+        Ok(Given { directory, is_used, was_used, entry: Mutex::new(entry) })
     }
 
     pub(super) fn directory(&self) -> &str {
@@ -60,14 +70,23 @@ impl Given {
         self.is_used.store(false, Ordering::Relaxed);
     }
 
+    /// Nothing is left there.
+    pub(super) fn is_clear(&self) {
+        self.entry.lock().strike_out();
+    }
+
     fn url(&self, name: &str) -> String {
         self.is_used.store(true, Ordering::Relaxed);
+        self.was_used.store(true, Ordering::Relaxed);
         format!("{}/{name}", self.directory)
     }
 }
 
 impl Drop for Given {
     fn drop(&mut self) {
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.is_clear();
+        }
         if self.is_used() {
             // Whoever reads that may be gone.
             let _ = writeln!(

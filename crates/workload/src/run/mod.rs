@@ -13,6 +13,7 @@ pub(crate) mod memory_client;
 pub(crate) mod null_client;
 pub(crate) mod pacing;
 pub(crate) mod particulars;
+pub(crate) mod pauses;
 pub(crate) mod rate_profile;
 pub(crate) mod raw;
 pub(crate) mod recorder;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use underlay_record::{Generator, IntegrityRecord, Latency, Measured};
+use underlay_record::{Generator, IntegrityRecord, Latency, Measured, Pauses};
 use underlay_sync::{Condvar, Mutex};
 
 use crate::client::{Client, ClientError};
@@ -19,6 +19,7 @@ use crate::run::live::{LiveCounters, LiveMeter};
 use crate::run::machine_use::{MachineSnapshot, MachineUse};
 use crate::run::pacing::Schedule;
 use crate::run::particulars::ParticularCounts;
+use crate::run::pauses::PauseWatch;
 use crate::run::rate_profile::RateProfile;
 use crate::run::raw::RawLog;
 use crate::run::recorder::{Burst, Merged, Recorder, Samples, ThreadRecord, Window};
@@ -211,8 +212,9 @@ pub fn run(spec: &RunSpec, connect: Connect<'_>, control: &Control) -> Result<Me
             stage.gate.open(None);
             return Err(failure);
         }
+        let watch = PauseWatch::start();
         let window = stage.start(control, begin);
-        let machine_use = stage.watch(window, control);
+        let machine_use = stage.watch(window, &watch, control);
         let reports = join(threads)?;
         Ok((window, machine_use, reports))
     });
@@ -369,7 +371,7 @@ impl Stage<'_> {
     }
 
     /// Follows the run from the caller's thread until its window is over, and announces the window's edges.
-    fn watch(&self, window: Window, control: &Control) -> Option<MachineUse> {
+    fn watch(&self, window: Window, watch: &PauseWatch, control: &Control) -> Option<(MachineUse, Pauses)> {
         let mut meter = LiveMeter::default();
         let announced_before = self.spec.warmup.is_zero();
         if !announced_before {
@@ -386,18 +388,24 @@ impl Stage<'_> {
         self.follow(Phase::Measuring, self.spec.duration, window.end_ns, &mut meter, control);
         // Before the callback: what it does is not the generator's use of the machine in the window.
         let machine_use = before.until(&MachineSnapshot::take());
+        let pauses = watch.between(self.instant_of(window.begin_ns), Instant::now());
         announce(&control.on_measurement_ended);
         control.set_phase(Phase::Finishing);
-        Some(machine_use)
+        Some((machine_use, pauses))
     }
 
     /// When the window begins, or has begun a moment ago, by the clock that everybody has.
     fn tell_window(&self, window: Window, control: &Control) {
         let Some(timekeeper) = &control.on_window else { return };
+        timekeeper(self.instant_of(window.begin_ns));
+    }
+
+    /// A time of the run's clock, by the clock that everybody has.
+    fn instant_of(&self, time_ns: u64) -> Instant {
         let (now, now_ns) = (Instant::now(), self.clock.now_ns());
-        let since = Duration::from_nanos(now_ns.saturating_sub(window.begin_ns));
-        let until = Duration::from_nanos(window.begin_ns.saturating_sub(now_ns));
-        timekeeper(now.checked_sub(since).unwrap_or(now) + until);
+        let since = Duration::from_nanos(now_ns.saturating_sub(time_ns));
+        let until = Duration::from_nanos(time_ns.saturating_sub(now_ns));
+        now.checked_sub(since).unwrap_or(now) + until
     }
 
     fn is_over(&self, control: &Control) -> bool {
@@ -438,7 +446,7 @@ impl Stage<'_> {
     fn conclude(
         self,
         planned: Window,
-        machine_use: Option<MachineUse>,
+        machine_use: Option<(MachineUse, Pauses)>,
         reports: Vec<(u32, WorkerReport)>,
         control: &Control,
     ) -> Result<Measured, RunError> {
@@ -467,7 +475,7 @@ impl Stage<'_> {
         let stopped_ns = seen_by_threads.into_iter().chain(self.stopped_ns.get().copied()).min();
         let records: Vec<ThreadRecord> = reports.into_iter().map(|report| report.record).collect();
         control.set_aftermath(Aftermath {
-            steal_share: machine_use.unwrap_or_default().steal_share,
+            steal_share: machine_use.map_or(0.0, |(machine_use, _)| machine_use.steal_share),
             unstarted: records.iter().map(|record| record.unstarted).sum(),
             timed_timeouts: records.iter().map(|record| record.timed_timeouts).sum(),
             integrity_mismatches: records.iter().map(ThreadRecord::mismatches).sum(),
@@ -489,7 +497,7 @@ impl Stage<'_> {
             _ if exhausted || was_stopped => last_end_ns.min(planned.end_ns),
             _ => planned.end_ns,
         };
-        let (Some(machine_use), Some(series)) = (machine_use, self.series.get()) else {
+        let (Some((machine_use, pauses)), Some(series)) = (machine_use, self.series.get()) else {
             return Err(nothing());
         };
         if end_ns <= planned.begin_ns {
@@ -528,6 +536,7 @@ impl Stage<'_> {
                 machine_busy: machine_use.machine_busy,
                 ceiling_per_s: None,
                 lateness_p99_us: merged.lateness_p99_us,
+                pauses: Some(pauses),
             },
             beside,
             integrity: spec

@@ -133,7 +133,8 @@ impl RunSpec {
         }
     }
 
-    pub(crate) fn operations_in_all(&self) -> Option<u64> {
+    /// How many operations it ends after, where it does not go on until its time is over.
+    pub fn operations_in_all(&self) -> Option<u64> {
         let records = self.mix.visits_every_record().then_some(self.workload.insert_count);
         self.operation_limit.into_iter().chain(records).min()
     }

@@ -48,6 +48,8 @@ pub struct FoundRate {
     pub steps: Vec<Tried>,
     /// The last step at the rate that was found.
     pub measured: Option<Measured>,
+    /// Why a step was not the system's alone: this process stood still in it.
+    pub disturbed: Option<String>,
     /// The workload with the records that the steps added, for later runs.
     pub workload: Arc<Workload>,
 }
@@ -73,6 +75,7 @@ pub fn find_rate(
     }
     let mut workload = Workload::clone(&spec.workload);
     let mut last: Option<(f64, Measured)> = None;
+    let mut disturbed = None;
     loop {
         let (rate_per_s, after_overload) = match search.next() {
             Action::Measure { rate_per_s, after_overload } => (rate_per_s, after_overload),
@@ -80,7 +83,7 @@ pub fn find_rate(
                 let measured = last.filter(|(rate, _)| Some(*rate) == found.holds_per_s);
                 let measured = measured.map(|(_, measured)| measured);
                 let steps = search.tried().to_vec();
-                return Ok(FoundRate { found, steps, measured, workload: Arc::new(workload) });
+                return Ok(FoundRate { found, steps, measured, disturbed, workload: Arc::new(workload) });
             }
         };
         let rest = if after_overload { REST_AFTER_OVERLOAD } else { 1 };
@@ -98,6 +101,8 @@ pub fn find_rate(
         let mut control = Control::with_stop(Arc::clone(stop));
         control.keeps_intervals = true;
         let measured = run(&step, connect, &control)?;
+        disturbed = disturbed
+            .or_else(|| measured.generator.pauses.and_then(|pauses| pauses.problem(measured.wall_s)));
         let timed_timeouts = control.aftermath().timed_timeouts;
         search.report(counts(&measured, timed_timeouts, &control.intervals(), &bounds));
         let tried = search.tried().last().expect("a step was just reported");

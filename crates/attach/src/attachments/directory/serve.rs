@@ -8,9 +8,10 @@ use underlay_sync::Instant;
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use serde::{Deserialize, Serialize};
 use underlay_storage::device::BlockDevice;
+use underlay_storage::journal::JournalError;
 use underlay_storage::stack::{Pace, Stack};
 
-use super::core::Core;
+use super::core::{Core, OpenError};
 use super::fuse::Directory;
 use super::mount;
 use crate::machine::error::AttachError;
@@ -118,8 +119,15 @@ fn serve(
         true => Core::format(Arc::clone(device), owner),
         false => Core::open(Arc::clone(device)),
     };
-    let core =
-        core.map_err(|error| AttachError::failed(format!("volume '{name}' can't be a directory: {error}")))?;
+    let core = core.map_err(|error| {
+        let problem = format!("volume '{name}' can't be a directory: {error}");
+        match error {
+            OpenError::NothingThere
+            | OpenError::Journal(JournalError::Damaged { .. } | JournalError::OtherKind { .. })
+            | OpenError::Damaged(_) => AttachError::NoFilesystem(problem),
+            _ => AttachError::failed(problem),
+        }
+    })?;
     let connection = mount::mount(&directory.mount_point, &directory.source)?;
     let mut config = Config::default();
     config.n_threads = Some(THREADS);

@@ -12,11 +12,13 @@ const CONTROLLERS: &str = "/sys/class/nvme";
 const BLOCK_DEVICES: &str = "/sys/block";
 const SECRETS: [&str; 2] = ["dhchap_secret", "dhchap_ctrl_secret"];
 
-/// A controller by what was asked for: its number is known only once it is there.
+/// A controller by what was asked for, and by its number once the kernel has told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Controller {
     pub subsystem_nqn: String,
     pub host_nqn: String,
+    /// `nvme0` is 0. Another connection may have the same names; without the number all of them are meant.
+    pub instance: Option<u32>,
 }
 
 impl Controller {
@@ -31,6 +33,7 @@ impl Controller {
             .flatten()
             .filter(|entry| self.is_at(&entry.path()))
             .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("nvme")?.parse().ok())
+            .filter(|number| self.instance.is_none_or(|instance| instance == *number))
             .collect();
         numbers.sort_unstable();
         numbers
@@ -71,21 +74,32 @@ impl Controller {
         if self.numbers().is_empty() {
             return Vec::new();
         }
-        let names = self.names_in(Path::new(BLOCK_DEVICES));
+        let names = self.names_in(Path::new(CONTROLLERS), Path::new(BLOCK_DEVICES));
         names.into_iter().map(|(name, _)| Path::new("/dev").join(name)).collect()
     }
 
     /// The block device of a namespace, once there is one.
     pub(super) fn device(&self, nsid: u32) -> Option<PathBuf> {
-        self.device_in(Path::new(BLOCK_DEVICES), nsid).map(|name| Path::new("/dev").join(name))
+        let name = self.device_in(Path::new(CONTROLLERS), Path::new(BLOCK_DEVICES), nsid);
+        name.map(|name| Path::new("/dev").join(name))
     }
 
-    fn device_in(&self, devices: &Path, nsid: u32) -> Option<String> {
-        self.names_in(devices).into_iter().find(|(_, found)| *found == nsid).map(|(name, _)| name)
+    fn device_in(&self, controllers: &Path, devices: &Path, nsid: u32) -> Option<String> {
+        let names = self.names_in(controllers, devices);
+        names.into_iter().find(|(_, found)| *found == nsid).map(|(name, _)| name)
+    }
+
+    /// Whether a device has a path through this controller. With the kernel's multipath the device `nvme2n1` belongs to the subsystem, and the
+    /// controller `nvme5` has the hidden `nvme2c5n1`: the subsystem may have others, and the device be another controller's alone.
+    fn leads_to(&self, controllers: &Path, device: &str) -> bool {
+        let Some(instance) = self.instance else { return true };
+        let controller = controllers.join(format!("nvme{instance}"));
+        let path = device.rsplit_once('n').map(|(subsystem, nsid)| format!("{subsystem}c{instance}n{nsid}"));
+        controller.join(device).exists() || path.is_some_and(|path| controller.join(path).exists())
     }
 
     /// With the kernel's multipath the device belongs to the subsystem, and each path has a hidden one beside it.
-    fn names_in(&self, devices: &Path) -> Vec<(String, u32)> {
+    fn names_in(&self, controllers: &Path, devices: &Path) -> Vec<(String, u32)> {
         let Ok(entries) = fs::read_dir(devices) else { return Vec::new() };
         let named = |entry: fs::DirEntry| {
             let path = entry.path();
@@ -93,7 +107,8 @@ impl Controller {
             let name = entry.file_name().into_string().ok()?;
             let is_ours = name.starts_with("nvme")
                 && !says("hidden", "1")
-                && says("device/subsysnqn", &self.subsystem_nqn);
+                && says("device/subsysnqn", &self.subsystem_nqn)
+                && self.leads_to(controllers, &name);
             is_ours.then(|| line_of(&path.join("nsid"))?.parse().ok().map(|nsid| (name, nsid)))?
         };
         entries.flatten().filter_map(named).collect()
@@ -136,7 +151,7 @@ mod tests {
     #[test]
     fn the_secrets_of_a_controller_are_hidden() {
         let sysfs = tempfile::tempdir().unwrap();
-        let ours = Controller { subsystem_nqn: "nqn.x:data".into(), host_nqn: "nqn.x:host".into() };
+        let ours = controller(None);
         let known = [("transport", "tcp"), ("subsysnqn", "nqn.x:data"), ("hostnqn", "nqn.x:host")];
         put(&sysfs.path().join("nvme0"), &known);
         ours.hide_secrets_in(sysfs.path()).unwrap();
@@ -172,10 +187,39 @@ mod tests {
             let directory = block.join(name);
             put(&directory, &[("hidden", hidden), ("nsid", nsid), ("device/subsysnqn", subsystem)]);
         }
-        let ours = Controller { subsystem_nqn: "nqn.x:data".into(), host_nqn: "nqn.x:host".into() };
+        let ours = controller(None);
         assert_eq!(ours.numbers_in(&class), [2]);
-        assert_eq!(ours.device_in(&block, 1).as_deref(), Some("nvme2n1"));
-        assert_eq!(ours.device_in(&block, 2).as_deref(), Some("nvme2n2"));
-        assert_eq!(ours.device_in(&block, 3), None);
+        assert_eq!(ours.device_in(&class, &block, 1).as_deref(), Some("nvme2n1"));
+        assert_eq!(ours.device_in(&class, &block, 2).as_deref(), Some("nvme2n2"));
+        assert_eq!(ours.device_in(&class, &block, 3), None);
+    }
+
+    /// Two servers with the same name, as two runs at once had: the kernel puts both controllers in one subsystem and refuses the second's
+    /// namespace. The device is the first's, and must not be formatted by the second.
+    #[test]
+    fn a_device_of_another_controller_with_the_same_names_is_not_ours() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let (class, block) = (sysfs.path().join("class"), sysfs.path().join("block"));
+        let known = [("transport", "tcp"), ("subsysnqn", "nqn.x:data"), ("hostnqn", "nqn.x:host")];
+        put(&class.join("nvme2"), &known);
+        put(&class.join("nvme5"), &known);
+        put(&class.join("nvme2/nvme2c2n1"), &[("hidden", "1")]);
+        let found = [("hidden", "0"), ("nsid", "1"), ("device/subsysnqn", "nqn.x:data")];
+        put(&block.join("nvme2n1"), &found);
+        let device = |instance| controller(instance).device_in(&class, &block, 1);
+        assert_eq!(device(Some(2)).as_deref(), Some("nvme2n1"));
+        assert_eq!(device(Some(5)), None);
+        assert_eq!(controller(Some(5)).numbers_in(&class), [5]);
+        assert_eq!(controller(None).numbers_in(&class), [2, 5]);
+        // A second path to the same namespace, and a kernel without multipath.
+        put(&class.join("nvme5/nvme2c5n1"), &[("hidden", "1")]);
+        assert_eq!(device(Some(5)).as_deref(), Some("nvme2n1"));
+        put(&class.join("nvme7/nvme7n1"), &[("hidden", "0")]);
+        put(&block.join("nvme7n1"), &found);
+        assert_eq!(device(Some(7)).as_deref(), Some("nvme7n1"));
+    }
+
+    fn controller(instance: Option<u32>) -> Controller {
+        Controller { subsystem_nqn: "nqn.x:data".into(), host_nqn: "nqn.x:host".into(), instance }
     }
 }

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use underlay_sync::Mutex;
 
 use super::group::Group;
 use super::hierarchy::{PRESSURE_FILE, Version, read_field, read_number};
@@ -95,6 +98,60 @@ pub(super) fn set_quota(group: &Group, quota: Option<Quota>) -> Result<(), Attac
         }
     }
 }
+
+/// The quota of a group, for whoever has to change it while the group is held to it.
+#[derive(Clone, Debug)]
+pub struct CpuQuota {
+    directory: PathBuf,
+    version: Version,
+    share: CpuShare,
+    held: Held,
+}
+
+/// What a group is held to now; none while it is not held.
+pub(super) type Held = Arc<Mutex<Option<Quota>>>;
+
+impl CpuQuota {
+    pub(super) fn of(group: &Group, share: &CpuShare, held: &Held) -> CpuQuota {
+        let (directory, version) = (group.directory().to_owned(), group.version());
+        CpuQuota { directory, version, share: share.clone(), held: Arc::clone(held) }
+    }
+
+    /// Holds the group to another share of its CPUs; to all that they have where that is less. Nothing happens while it is not held.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn change(&self, quota_cpus: f64) -> Result<(), AttachError> {
+        let mut held = self.held.lock();
+        let Some(before) = *held else { return Ok(()) };
+        // The period as it is, unless the quota would be too small for it.
+        let most_cpus = self.share.cpus.len() as f64;
+        let quota_cpus = quota_cpus.min(most_cpus * (1.0 - UNHELD_SHARE));
+        let Some(quota) = (CpuShare { quota_cpus, ..self.share.clone() }).quota()? else { return Ok(()) };
+        if quota == before {
+            return Ok(());
+        }
+        let file = self.directory.join(self.version.quota_file());
+        let set = |file: &Path, text: String| {
+            fs::write(file, &text).map_err(|error| AttachError::io(&format!("set {text} in"), file, error))
+        };
+        match self.version {
+            Version::V2 => set(&file, format!("{} {}", quota.quota_us, quota.period_us))?,
+            Version::V1 => {
+                if quota.period_us != before.period_us {
+                    set(&file, "-1".to_owned())?;
+                    set(&self.directory.join("cpu.cfs_period_us"), quota.period_us.to_string())?;
+                }
+                set(&file, quota.quota_us.to_string())?;
+            }
+        }
+        *held = Some(quota);
+        Ok(())
+    }
+}
+
+/// So much of its CPUs a group that has a quota does not get at the most: a quota of all of it would be none.
+const UNHELD_SHARE: f64 = 1e-6;
 
 /// On each of its CPUs, when all of them are busy, a group that prevails weighs as much as this many programs; on one of them, when the others
 /// are idle, it weighs more. It then gets its quota beside one of them, or two. A

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, pidfd_send_signal};
 
 use super::hierarchy::{Controller, Hierarchy, PARENT_ATTEMPTS, Version, inherit_cpuset};
 use crate::machine::error::AttachError;
+use crate::machine::processes;
 use crate::undo::registry::{Note, Registry, Resource};
 
 /// The parent of our groups that are held to CPU time, below the group that this process is in.
@@ -116,27 +117,40 @@ impl Drop for Group {
 /// Kills every process in a group, until none is left or time is up; tells how many there were. This process
 /// itself is moved out instead.
 pub(crate) fn end_processes_in(directory: &Path) -> usize {
-    let mut seen = BTreeSet::new();
+    let mut seen: BTreeSet<u32> = BTreeSet::new();
     let deadline = Instant::now() + REMOVE_LIMIT;
     loop {
         let members = members(directory);
         if members.is_empty() || Instant::now() >= deadline {
             return seen.len();
         }
+        let (own, others): (Vec<u32>, Vec<u32>) =
+            members.into_iter().partition(|pid| *pid == std::process::id());
+        if !own.is_empty()
+            && let Some(parent) = directory.parent()
+        {
+            let _ = fs::write(parent.join("cgroup.procs"), "0");
+        }
         // Again in every round: a process may fork before its signal arrives.
-        for pid in members {
-            if pid == std::process::id() {
-                if let Some(parent) = directory.parent() {
-                    let _ = fs::write(parent.join("cgroup.procs"), "0");
-                }
-                continue;
-            }
-            seen.insert(pid);
-            if let Some(pid) = Pid::from_raw(pid as i32) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
+        seen.extend(&others);
+        if !others.is_empty() && (!own.is_empty() || !kill_all_of(directory)) {
+            others.into_iter().for_each(|pid| kill_member(directory, pid));
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// By the kernel, which forgets nobody and takes nobody else. False where it can't: version 1, or before Linux 5.14.
+fn kill_all_of(directory: &Path) -> bool {
+    let kill = directory.join("cgroup.kill");
+    // Nothing is created where it is missing, in a directory that is no control group any more.
+    fs::OpenOptions::new().write(true).open(kill).and_then(|mut file| file.write_all(b"1")).is_ok()
+}
+
+/// Only while it is a member: by the time that its number was read it may mean another process.
+fn kill_member(directory: &Path, pid: u32) {
+    if let Some(held) = processes::hold(pid).filter(|_| members(directory).contains(&pid)) {
+        let _ = pidfd_send_signal(held, Signal::KILL);
     }
 }
 

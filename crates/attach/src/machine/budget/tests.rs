@@ -173,6 +173,32 @@ fn version_1_with_a_hierarchy_for_each_controller() {
     host.remove(budget);
 }
 
+/// CPUs that turn out to be slower are made up for while the group is held, and never afterwards.
+#[test]
+fn a_quota_is_changed_only_while_it_is_held() {
+    let host = FakeHost::of_version_1(&["cpu", "memory"]);
+    let budget = host.create(&cpu(0.5)).unwrap();
+    let [_, cpu] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
+    let quota = budget.cpu_quota().unwrap();
+    let held = || read(cpu, "cpu.cfs_quota_us");
+    quota.change(1.0).unwrap();
+    assert!(!cpu.join("cpu.cfs_quota_us").exists(), "it is not held yet");
+    budget.hold_cpu().unwrap();
+    quota.change(0.625).unwrap();
+    assert_eq!(held(), "6250");
+    quota.change(900.0).unwrap();
+    assert_eq!(held(), "40000", "all that its CPUs have");
+    budget.release_cpu().unwrap();
+    quota.change(0.5).unwrap();
+    assert_eq!(held(), "-1");
+    budget.hold_cpu().unwrap();
+    assert_eq!(held(), "5000", "as it was made");
+    host.remove(budget);
+    let whole = host.create(&self::cpu(4.0)).unwrap();
+    assert!(whole.cpu_quota().is_none(), "whole CPUs have none");
+    host.remove(whole);
+}
+
 #[test]
 fn version_1_with_controllers_mounted_together() {
     let host = FakeHost::of_version_1(&["cpu,cpuacct", "memory"]);

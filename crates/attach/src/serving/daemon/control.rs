@@ -12,7 +12,9 @@
 //! | `{"command":"return","device":"ssd-sata.0"}` | `{"reply":"done"}` | a vanished device is there again |
 //! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
 //! | `{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}` | `{"reply":"power-cut","survived":3,"torn":1,"lost":9}` | all named devices, or all there are, lose power in one instant; the numbers are of unflushed writes |
+//! | `{"command":"check-power-on"}` | `{"reply":"done"}` | `power-on` would be obeyed now; nothing changes |
 //! | `{"command":"power-on"}` | `{"reply":"done"}` | power is back everywhere |
+//! | the same with `"by":"study"` | the same | the record says that the study asked for it; without, that it was done by hand |
 //! | `{"command":"layers"}` | `{"reply":"layers","layers":[…]}` | one `LayerActivity` for each layer that counts or keeps something |
 //! | `{"command":"path-times"}` | `{"reply":"path-times","volumes":[…]}` | one `VolumeTimes` a volume: running totals of what requests took |
 //! | `{"command":"set-path","path":{"fixed_us":30.0,"mib_us":200.0}}` | `{"reply":"done"}` | requests are dated back by this from now on, by this machine's clock |
@@ -28,7 +30,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use underlay_files::control_socket::{Answer, ControlSocket};
-use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, LayerActivity};
+use underlay_record::{DeviceActivity, DeviceGlance, DeviceInputs, DisturbedBy, LayerActivity};
 use underlay_storage::faults::{DeviceFaults, Fault, FaultError, FaultId, PowerCut, Survival};
 use underlay_storage::paced::PathCost;
 use underlay_storage::stack::{Pace, Stack};
@@ -68,10 +70,14 @@ pub enum Command {
         fault: Fault,
         #[serde(default)]
         for_s: Option<f64>,
+        #[serde(default, skip_serializing_if = "DisturbedBy::is_hand")]
+        by: DisturbedBy,
     },
     ClearFaults {
         #[serde(default)]
         device: Option<String>,
+        #[serde(default, skip_serializing_if = "DisturbedBy::is_hand")]
+        by: DisturbedBy,
     },
     Return {
         device: String,
@@ -86,8 +92,14 @@ pub enum Command {
         torn: bool,
         #[serde(default)]
         reordered: bool,
+        #[serde(default, skip_serializing_if = "DisturbedBy::is_hand")]
+        by: DisturbedBy,
     },
-    PowerOn,
+    PowerOn {
+        #[serde(default, skip_serializing_if = "DisturbedBy::is_hand")]
+        by: DisturbedBy,
+    },
+    CheckPowerOn,
     PathTimes,
     SetPath {
         path: PathCost,
@@ -219,16 +231,19 @@ impl Service {
                 }
             }
             Command::Faults => return Reply::Faults { devices: self.stack.faults() },
-            Command::PowerOn => match self.stack.check_restart() {
-                Ok(()) => drop(self.stack.restore_power()),
+            Command::CheckPowerOn => {
+                return self.stack.check_restart().map_or_else(failed, |()| Reply::Done);
+            }
+            Command::PowerOn { by } => match self.stack.check_restart() {
+                Ok(()) => drop(self.stack.restore_power_by(by)),
                 Err(error) => return failed(error),
             },
-            Command::Fault { device, fault, for_s } => {
-                return self.inject(&device, fault, for_s).unwrap_or_else(failed);
+            Command::Fault { device, fault, for_s, by } => {
+                return self.inject(&device, fault, for_s, by).unwrap_or_else(failed);
             }
-            Command::ClearFaults { device: None } => self.stack.clear_all_faults(),
-            Command::ClearFaults { device: Some(device) } => {
-                return self.stack.clear_faults(&device).map_or_else(failed, |()| Reply::Done);
+            Command::ClearFaults { device: None, by } => self.stack.clear_all_faults_by(by),
+            Command::ClearFaults { device: Some(device), by } => {
+                return self.stack.clear_faults_by(by, &device).map_or_else(failed, |()| Reply::Done);
             }
             Command::Return { device } => {
                 return match self.stack.bring_back(&device) {
@@ -237,9 +252,9 @@ impl Service {
                     Err(error) => failed(error),
                 };
             }
-            Command::PowerCut { devices, seed, torn, reordered } => {
+            Command::PowerCut { devices, seed, torn, reordered, by } => {
                 let names: Vec<&str> = devices.iter().map(String::as_str).collect();
-                let cut = self.stack.cut_power(&names, PowerCut { seed, torn, reordered });
+                let cut = self.stack.cut_power_by(by, &names, PowerCut { seed, torn, reordered });
                 if cut.is_ok() {
                     (self.power_cut)();
                 }
@@ -249,8 +264,14 @@ impl Service {
         Reply::Done
     }
 
-    fn inject(&self, device: &str, fault: Fault, for_s: Option<f64>) -> Result<Reply, FaultError> {
-        let id = self.stack.inject(device, fault)?;
+    fn inject(
+        &self,
+        device: &str,
+        fault: Fault,
+        for_s: Option<f64>,
+        by: DisturbedBy,
+    ) -> Result<Reply, FaultError> {
+        let id = self.stack.inject_by(by, device, fault)?;
         if let Some(for_s) = for_s {
             let stack = Arc::clone(&self.stack);
             let wall = Duration::from_secs_f64(for_s * self.dilation);
@@ -297,15 +318,22 @@ mod tests {
         let (device, fault) = ("ssd-sata.0".to_owned(), Fault::Slow { factor: 10.0 });
         assert_eq!(
             parse(br#"{"command":"fault","device":"ssd-sata.0","fault":{"kind":"slow","factor":10.0},"for_s":5.0}"#),
-            Ok(Command::Fault { device, fault, for_s: Some(5.0) })
+            Ok(Command::Fault { device, fault, for_s: Some(5.0), by: DisturbedBy::Hand })
         );
-        assert_eq!(parse(br#"{"command":"clear-faults"}"#), Ok(Command::ClearFaults { device: None }));
+        assert_eq!(parse(br#"{"command":"clear-faults"}"#), Ok(Command::ClearFaults { device: None, by: DisturbedBy::Hand }));
         assert_eq!(parse(br#"{"command":"faults"}"#), Ok(Command::Faults));
         assert_eq!(
             parse(br#"{"command":"power-cut","devices":[],"seed":1,"torn":true,"reordered":true}"#),
-            Ok(Command::PowerCut { devices: Vec::new(), seed: 1, torn: true, reordered: true })
+            Ok(Command::PowerCut {
+                devices: Vec::new(),
+                seed: 1,
+                torn: true,
+                reordered: true,
+                by: DisturbedBy::Hand
+            })
         );
-        assert_eq!(parse(br#"{"command":"power-on"}"#), Ok(Command::PowerOn));
+        assert_eq!(parse(br#"{"command":"check-power-on"}"#), Ok(Command::CheckPowerOn));
+        assert_eq!(parse(br#"{"command":"power-on"}"#), Ok(Command::PowerOn { by: DisturbedBy::Hand }));
         assert_eq!(parse(br#"{"command":"path-times"}"#), Ok(Command::PathTimes));
         let path = PathCost { fixed_us: 30.0, mib_us: 200.0 };
         assert_eq!(
@@ -357,10 +385,21 @@ mod tests {
             ("[ -~]{0,20}", 1_u32..100, any::<u64>()).prop_map(|(device, share, seed)| {
                 let (operations, extent) = (vec![Operation::Flush], None);
                 let fault = Fault::Errors { operations, rate: f64::from(share) / 128.0, extent, seed };
-                Command::Fault { device, fault, for_s: Some(f64::from(share) / 8.0) }
+                Command::Fault {
+                    device,
+                    fault,
+                    for_s: Some(f64::from(share) / 8.0),
+                    by: if share % 2 == 0 { DisturbedBy::Study } else { DisturbedBy::Hand },
+                }
             }),
             ("[ -~]{0,20}", any::<u64>(), any::<bool>()).prop_map(|(device, seed, torn)| {
-                Command::PowerCut { devices: vec![device], seed, torn, reordered: !torn }
+                Command::PowerCut {
+                    devices: vec![device],
+                    seed,
+                    torn,
+                    reordered: !torn,
+                    by: DisturbedBy::Hand,
+                }
             }),
         ]
     }

@@ -88,6 +88,7 @@ pub(super) const PARAMETERS_BYTES: usize = 60;
 /// `struct ublk_params` with its basic part and that for discards: a disk with a volatile cache that knows FUA.
 pub(super) fn parameters(
     capacity_bytes: u64,
+    logical_block_bytes: u32,
     largest_request_bytes: u32,
     is_rotational: bool,
 ) -> [u8; PARAMETERS_BYTES] {
@@ -105,8 +106,9 @@ pub(super) fn parameters(
     bytes[0..4].copy_from_slice(&(PARAMETERS_BYTES as u32).to_ne_bytes());
     bytes[4..8].copy_from_slice(&BASIC_AND_DISCARD.to_ne_bytes());
     bytes[8..12].copy_from_slice(&attributes.to_ne_bytes());
-    // Logical, physical, optimal and smallest request alike.
+    // Physical, optimal and smallest request alike; the logical block may be smaller, as on a 512e disk.
     bytes[12..16].fill(BLOCK_SHIFT);
+    bytes[12] = (logical_block_bytes.max(1).ilog2() as u8).clamp(SECTOR_SHIFT as u8, BLOCK_SHIFT);
     bytes[16..20].copy_from_slice(&(largest_request_bytes >> SECTOR_SHIFT).to_ne_bytes());
     bytes[24..32].copy_from_slice(&capacity_sectors.to_ne_bytes());
     bytes[44..48].copy_from_slice(&granularity_bytes.to_ne_bytes());
@@ -212,14 +214,15 @@ mod tests {
 
     #[test]
     fn the_parameters_lie_where_the_kernel_reads_them() {
-        let bytes = parameters((1 << 30) + 512, 1 << 20, true);
+        let bytes = parameters((1 << 30) + 512, 4096, 1 << 20, true);
         let word = |at| u32::from_ne_bytes(take(&bytes, at));
         assert_eq!([word(0), word(4), word(8)], [60, 3, 0b1110]);
         assert_eq!(bytes[12..16], [12; 4]);
+        assert_eq!(parameters(1 << 30, 512, 1 << 20, true)[12..16], [9, 12, 12, 12]);
         assert_eq!(word(16), 2048);
         assert_eq!(u64::from_ne_bytes(take(&bytes, 24)), 1 << 21, "whole blocks only");
         assert_eq!([word(40), word(44), word(48), word(56)], [0, 4096, 8_388_607, 1]);
-        assert_eq!(u32::from_ne_bytes(take(&parameters(1 << 30, 1 << 20, false), 8)), 0b1100);
+        assert_eq!(u32::from_ne_bytes(take(&parameters(1 << 30, 4096, 1 << 20, false), 8)), 0b1100);
     }
 
     proptest! {

@@ -108,6 +108,23 @@ fn a_socket_goes_when_nobody_listens_on_it_any_more() {
     assert!(!left.exists() && taken.exists());
 }
 
+/// A machine that was started again has them still.
+#[test]
+fn what_a_killed_run_left_in_a_store_elsewhere_is_named_once() {
+    let (_keep, registry) = registry();
+    let place = "objects of jobs at s3a://lake/underlay-0123/, in the store https://s3.example".to_owned();
+    journal_of(
+        &registry,
+        dead_process(),
+        "another boot",
+        &[Resource::ElsewhereContent { place: place.clone() }],
+    );
+    let (outcome, said) = clean(&registry);
+    assert_eq!(outcome, Ok(Cleaned::default()));
+    assert!(said.iter().any(|line| line.contains("delete it there") && line.contains(&place)), "{said:?}");
+    assert!(clean(&registry).1.is_empty());
+}
+
 #[test]
 fn nothing_is_removed_behind_a_parent_that_someone_exchanged() {
     let (keep, registry) = registry();

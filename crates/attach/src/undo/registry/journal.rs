@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use underlay_files::plain_file;
+use underlay_files::{fleeting, plain_file};
 
 use super::resource::Resource;
 use crate::machine::processes::{self, ProcessId};
@@ -16,13 +16,16 @@ pub struct Owner {
     pub process: ProcessId,
     /// Process numbers start anew with each boot. Empty when it isn't known.
     pub boot_id: String,
+    /// A number means another process in each PID namespace: its inode. Earlier versions did not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_namespace: Option<u64>,
     pub command: String,
 }
 
 impl Owner {
-    /// Whether the owner still runs, in this boot of the machine.
-    pub fn is_alive(&self) -> bool {
-        self.is_of_this_boot() && self.process.is_alive()
+    /// Whether its process numbers mean here what they meant to it.
+    pub(crate) fn is_of_this_namespace(&self) -> bool {
+        self.pid_namespace.is_none_or(|namespace| fleeting::pid_namespace() == Some(namespace))
     }
 
     pub(crate) fn is_of_this_boot(&self) -> bool {
@@ -53,6 +56,18 @@ pub struct Journal {
     pub resources: Vec<(u64, Resource)>,
     /// Lines that were cut short or damaged.
     pub unreadable_lines: usize,
+    /// Its owner has it locked, or nobody can tell.
+    pub is_locked: bool,
+}
+
+impl Journal {
+    /// Whether the owner still runs, in this boot of the machine. One in another PID namespace, as that of a container, can't be seen: it
+    /// is known by its lock.
+    pub fn is_alive(&self) -> bool {
+        let is_seen = || self.owner.process.is_alive();
+        let is_there = if self.owner.is_of_this_namespace() { is_seen() } else { self.is_locked };
+        self.owner.is_of_this_boot() && is_there
+    }
 }
 
 /// Far more than any run writes; a larger file is not read to its end.
@@ -66,8 +81,10 @@ pub(super) fn file_name(pid: u32, start_ticks: u64) -> String {
 pub(super) fn read(path: &Path) -> Option<Journal> {
     let process = parse_file_name(path.file_name()?.to_str()?)?;
     let mut bytes = Vec::new();
-    plain_file::open(path).ok()??.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(parse_journal(process, &bytes))
+    let file = plain_file::open(path).ok()??;
+    (&file).take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    let is_locked = file.try_lock_shared().is_err();
+    Some(Journal { is_locked, ..parse_journal(process, &bytes) })
 }
 
 fn parse_file_name(name: &str) -> Option<ProcessId> {
@@ -77,7 +94,7 @@ fn parse_file_name(name: &str) -> Option<ProcessId> {
 
 /// Reads a journal of `process` (by its file name, which holds even if the first line is damaged).
 pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> Journal {
-    let mut owner = Owner { process, boot_id: String::new(), command: "?".to_owned() };
+    let mut owner = Owner { process, boot_id: String::new(), pid_namespace: None, command: "?".to_owned() };
     let mut resources = BTreeMap::new();
     let mut unreadable_lines = 0;
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -93,5 +110,5 @@ pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> Journal {
             Ok(Line::Owner(_)) | Err(_) => unreadable_lines += 1,
         }
     }
-    Journal { owner, resources: resources.into_iter().collect(), unreadable_lines }
+    Journal { owner, resources: resources.into_iter().collect(), unreadable_lines, is_locked: false }
 }

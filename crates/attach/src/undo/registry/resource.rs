@@ -57,6 +57,14 @@ pub enum Resource {
     NvmeController {
         subsystem_nqn: String,
         host_nqn: String,
+        /// Its number, once the kernel has told it. Earlier versions did not note it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance: Option<u32>,
+    },
+    /// Objects below this prefix in a store that is not ours, or files below it in a directory of a cluster elsewhere. Only its owner
+    /// knows how to reach it.
+    ElsewhereContent {
+        place: String,
     },
     /// The device daemon that was started with this configuration file and listens on this socket.
     Daemon {
@@ -133,6 +141,7 @@ impl std::fmt::Display for Resource {
             Resource::NvmeController { subsystem_nqn, .. } => {
                 write!(formatter, "the connection to {subsystem_nqn}")
             }
+            Resource::ElsewhereContent { place } => write!(formatter, "{place}"),
             Resource::Daemon { config, .. } => write!(formatter, "the device daemon of {}", config.display()),
             Resource::Process { process, what } => write!(formatter, "{what} (process {})", process.pid),
             Resource::Cgroup { directory } => write!(formatter, "the control group {}", directory.display()),

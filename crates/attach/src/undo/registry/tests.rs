@@ -25,7 +25,8 @@ pub(crate) fn journal_of(
 ) -> PathBuf {
     let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
     let mut file = File::create(&path).unwrap();
-    let owner = Owner { process, boot_id: boot_id.to_owned(), command: "test".to_owned() };
+    let owner =
+        Owner { process, boot_id: boot_id.to_owned(), pid_namespace: None, command: "test".to_owned() };
     append(&mut file, &journal::Line::Owner(owner)).unwrap();
     for (id, resource) in (1..).zip(resources) {
         append(&mut file, &journal::Line::Note { id, resource: resource.clone() }).unwrap();
@@ -117,6 +118,42 @@ fn a_line_after_a_torn_one_is_read() {
     assert_eq!(journal::read(&path).unwrap().unreadable_lines, 1);
 }
 
+/// A container that shares the runtime directory with the host has other process numbers, and this one sees none of its processes.
+#[test]
+fn an_owner_in_another_pid_namespace_lives_as_long_as_it_has_its_journal_locked() {
+    let (_keep, registry) = registry();
+    let process = ProcessId { pid: u32::MAX, start_ticks: 7 };
+    let path = registry.directory().join(journal::file_name(process.pid, process.start_ticks));
+    let with = |pid_namespace| {
+        let mut file = File::create(&path).unwrap();
+        let owner = Owner { process, boot_id: processes::boot_id(), pid_namespace, command: "test".into() };
+        append(&mut file, &journal::Line::Owner(owner)).unwrap();
+        let resource = Resource::Loop { backing: "/a".into() };
+        append(&mut file, &journal::Line::Note { id: 1, resource }).unwrap();
+        file
+    };
+    let elsewhere = with(Some(3));
+    elsewhere.lock().unwrap();
+    assert!(registry.leftovers().is_empty() && registry.living().len() == 1);
+    elsewhere.unlock().unwrap();
+    assert!(registry.leftovers().len() == 1 && registry.living().is_empty());
+    // Here its number alone tells, locked or not; and so it is with what earlier versions wrote.
+    for noted in [fleeting::pid_namespace(), None] {
+        let here = with(noted);
+        here.lock().unwrap();
+        assert_eq!(registry.leftovers().len(), 1, "{noted:?}");
+    }
+}
+
+#[test]
+fn a_journal_says_its_pid_namespace_and_is_locked_while_its_owner_runs() {
+    let (_keep, registry) = registry();
+    let note = registry.note(Resource::Loop { backing: "/a".into() }).unwrap();
+    let (_, journal) = registry.journals().remove(0);
+    assert!(journal.is_locked && journal.owner.pid_namespace.is_some() && journal.is_alive());
+    registry.forget(note);
+}
+
 fn some_thing() -> impl Strategy<Value = Resource> {
     let path = "[a-z \\\\\"é/]{0,12}".prop_map(PathBuf::from);
     (path, any::<u32>(), any::<u64>(), 0_u8..5).prop_map(|(path, pid, start_ticks, kind)| match kind {
@@ -139,7 +176,7 @@ proptest! {
         cut in any::<prop::sample::Index>(),
     ) {
         let process = ProcessId { pid: 7, start_ticks: 9 };
-        let owner = Owner { process, boot_id: "b".into(), command: "c".into() };
+        let owner = Owner { process, boot_id: "b".into(), pid_namespace: Some(3), command: "c".into() };
         let mut lines = vec![journal::Line::Owner(owner.clone())];
         let mut model: Vec<Vec<(u64, Resource)>> = vec![Vec::new()];
         for (id, (resource, forget)) in (1..).zip(actions) {

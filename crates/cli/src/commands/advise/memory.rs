@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use schemars::JsonSchema;
+use serde::Serialize;
 use underlay_predict::Point;
 use underlay_predict::advice::memory::{self, Advice, Wanted};
 use underlay_record::Price;
@@ -12,8 +14,18 @@ use underlay_storage::catalogue;
 
 use super::about::{self, About};
 use crate::arguments::AdviseMemoryArguments;
+use crate::commands::predict::{Refused, print_left_out};
 use crate::exit_codes::Failure;
 use crate::output;
+
+/// What scripts get.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in crate::commands) struct Answer<'a> {
+    /// Measured cells that nothing can be learnt from.
+    left_out: Vec<Refused>,
+    #[serde(flatten)]
+    advice: &'a Advice,
+}
 
 pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Failure> {
     if let Some(usd) = arguments.usd_per_gib
@@ -60,8 +72,14 @@ pub(super) fn advise(arguments: &AdviseMemoryArguments) -> Result<ExitCode, Fail
     let advice = memory::advise(&about.calibration, &wanted, catalogue::builtin())
         .map_err(|refusal| Failure::Mistake(format!("there is no answer from these runs: {refusal}")))?;
     match arguments.about.json {
-        true => output::print(&serde_json::to_string_pretty(&advice).expect("an answer is plain data")),
-        false => output::print(&text(&advice, &about, &medium.name, arguments.usd_per_gib.is_none())),
+        true => {
+            let answer = Answer { left_out: Refused::left_out(&about.sources), advice: &advice };
+            output::print(&serde_json::to_string_pretty(&answer).expect("an answer is plain data"));
+        }
+        false => {
+            output::print(&text(&advice, &about, &medium.name, arguments.usd_per_gib.is_none()));
+            print_left_out(&Refused::left_out(&about.sources));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -21,6 +21,7 @@ use super::picture::{self, Mark};
 use super::verify;
 use crate::arguments::AdviseStorageArguments;
 use crate::commands::new;
+use crate::commands::predict::{Refused, print_left_out};
 use crate::commands::read_study::study_of_text;
 use crate::commands::report::write as write_page;
 use crate::exit_codes::{Failure, INCOMPLETE};
@@ -41,6 +42,8 @@ pub(in crate::commands) struct Answer<'a> {
     data_bytes: f64,
     memory_bytes: f64,
     threads: u32,
+    /// Measured cells that nothing can be learnt from.
+    left_out: Vec<Refused>,
     #[serde(flatten)]
     advice: &'a Advice,
 }
@@ -100,11 +103,15 @@ pub(super) fn advise(arguments: &AdviseStorageArguments) -> Result<ExitCode, Fai
                 data_bytes: about.data_bytes,
                 memory_bytes: wanted.point.memory_bytes * about.data_scale,
                 threads,
+                left_out: Refused::left_out(&about.sources),
                 advice: &advice,
             };
             output::print(&serde_json::to_string_pretty(&answer).expect("an answer is plain data"));
         }
-        false => output::print(&text(&advice, &about, &wanted)),
+        false => {
+            output::print(&text(&advice, &about, &wanted));
+            print_left_out(&Refused::left_out(&about.sources));
+        }
     }
     if let Some(file) = &arguments.html {
         let page = report::html::frontier::render(&page(&advice, &about, &wanted));

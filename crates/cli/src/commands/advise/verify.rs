@@ -1,6 +1,7 @@
 //! The study that measures what was advised: the run's own study on the advised storages.
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value, value};
+use underlay_config::units;
 use underlay_predict::advice::storage::Offer;
 use underlay_report::quantity;
 
@@ -135,6 +136,9 @@ fn storage(offer: &Offer) -> Table {
     for part in &offer.parts {
         let mut device = InlineTable::new();
         device.insert("medium", part.medium.as_str().into());
+        if let Some(bytes) = part.capacity_bytes {
+            device.insert("capacity", units::format_bytes(bytes as u64).into());
+        }
         if part.devices > 1 {
             device.insert("count", i64::from(part.devices).into());
         }

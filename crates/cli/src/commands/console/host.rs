@@ -110,7 +110,7 @@ impl Host for ThisHost {
     fn command_run(&self, directory: &Path, command: RunAction) -> Result<(), String> {
         let real = directory.canonicalize().map_err(|error| format!("{}: {error}", directory.display()))?;
         let found = wishes::controls(&self.registry).into_iter().find(|(_, _, other)| *other == real);
-        let Some((_, control, _)) = found else { return Err("the run does not go on".to_owned()) };
+        let Some((_, control, _)) = found else { return Err("the run has ended".to_owned()) };
         let command = match command {
             RunAction::Skip(position) => RunCommand::Skip { position },
             RunAction::Stop => RunCommand::Stop,
@@ -263,10 +263,12 @@ impl Host for ThisHost {
                     repetitions: study.run.repetitions,
                     measuring_s: f64::from(study.run.repetitions)
                         * plan::measuring_wall(&study).as_secs_f64(),
+                    has_short: document_of(text).is_some_and(|found| found.contains_key(SHORT)),
                 }
             }
             Err(Failure::Findings(findings)) => Checked {
                 mistakes: findings.findings().iter().map(|one| mistake(finding(&findings, one))).collect(),
+                has_short: document_of(text).is_some_and(|found| found.contains_key(SHORT)),
                 ..Checked::default()
             },
             Err(other) => Checked {
@@ -274,6 +276,12 @@ impl Host for ThisHost {
                 ..Checked::default()
             },
         }
+    }
+
+    fn study_title(&self, text: &str) -> Option<String> {
+        let document = document_of(text)?;
+        let title = document.get("title").or_else(|| document.get("name"))?;
+        title.as_str().map(str::to_owned)
     }
 
     fn start(&self, study: &Path, below: &Path, short: bool) -> Result<PathBuf, String> {
@@ -286,6 +294,14 @@ impl Host for ThisHost {
         self.starter.lock().send(wanted).map_err(|_| gone())?;
         answered.recv().map_err(|_| gone())?
     }
+}
+
+/// The section of a study's short form.
+const SHORT: &str = "short";
+
+/// Nothing of what is no TOML.
+fn document_of(text: &str) -> Option<toml_edit::DocumentMut> {
+    text.parse().ok()
 }
 
 /// Has an answer that was kept forgotten when this is dropped.

@@ -155,28 +155,46 @@ pub(super) fn found(proc: &Path) -> Option<Found> {
     found_of(proc, &Programs::of_this_host())
 }
 
-/// Where the programs are that are ours: what a process calls itself anybody can choose.
+/// The files of the programs that are ours, and the mounts that they are seen in: what a process calls itself anybody can choose, and in
+/// a container's mounts the same path is another file.
 struct Programs {
-    own: Option<PathBuf>,
-    gateway: Option<PathBuf>,
+    own: Option<FileId>,
+    gateway: Option<FileId>,
+    mounts: Option<PathBuf>,
 }
+
+/// Device and inode, which tell files apart whatever their paths.
+type FileId = (u64, u64);
 
 impl Programs {
     fn of_this_host() -> Programs {
-        let real = |program: PathBuf| program.canonicalize().ok();
         Programs {
-            own: std::env::current_exe().ok().and_then(real),
-            gateway: gateway::find().ok().and_then(real),
+            own: file_id(Path::new("/proc/self/exe")),
+            gateway: gateway::find().ok().and_then(|program| file_id(&program)),
+            mounts: mounts_of(Path::new("/proc/self")),
         }
     }
+}
+
+fn file_id(path: &Path) -> Option<FileId> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Its mount namespace, as the kernel names it.
+fn mounts_of(proc: &Path) -> Option<PathBuf> {
+    std::fs::read_link(proc.join("ns/mnt")).ok()
 }
 
 fn found_of(proc: &Path, programs: &Programs) -> Option<Found> {
     let process: u32 = proc.file_name()?.to_str()?.parse().ok()?;
     // Few processes come further than this.
-    let program = Some(std::fs::read_link(proc.join("exe")).ok()?);
+    let program = Some(file_id(&proc.join("exe"))?);
     let is_own = program == programs.own;
     if !is_own && program != programs.gateway {
+        return None;
+    }
+    // Its working directory and its files are looked up in our mounts below.
+    if mounts_of(proc)? != *programs.mounts.as_ref()? {
         return None;
     }
     if std::fs::metadata(proc).ok()?.uid() != rustix::process::geteuid().as_raw() {
@@ -320,6 +338,32 @@ mod tests {
         assert!(own.is_none(), "a test serves nothing");
         let parent = parent_of(&PathBuf::from(format!("/proc/{}", std::process::id())));
         assert_eq!(parent, Some(std::os::unix::process::parent_id()));
+    }
+
+    /// A container's root has the same number, and may have a program at the same path, or this very file bound into its mounts.
+    #[test]
+    fn a_process_is_ours_by_its_program_s_file_and_its_mounts() {
+        let proc = tempfile::tempdir().unwrap();
+        let made = |process: &str, exe: &Path, mounts: &str| {
+            let place = proc.path().join(process);
+            std::fs::create_dir_all(place.join("ns")).unwrap();
+            std::os::unix::fs::symlink(exe, place.join("exe")).unwrap();
+            std::os::unix::fs::symlink(mounts, place.join("ns/mnt")).unwrap();
+            std::fs::write(place.join("cmdline"), b"underlay\0ycsb\0run\0null").unwrap();
+            std::fs::write(place.join("stat"), "7 (underlay) S 1 7").unwrap();
+            place
+        };
+        let [program, copy] = ["program", "copy"].map(|name| {
+            let path = proc.path().join(name);
+            std::fs::write(&path, "x").unwrap();
+            path
+        });
+        let programs = Programs { own: file_id(&program), gateway: None, mounts: Some("mnt:[1]".into()) };
+        let kind = |place: &Path| found_of(place, &programs).map(|found| found.service.kind);
+        assert_eq!(kind(&made("7", &program, "mnt:[1]")).as_deref(), Some("load"));
+        assert_eq!(kind(&made("8", &program, "mnt:[2]")), None);
+        assert_eq!(kind(&made("9", &copy, "mnt:[1]")), None);
+        assert_eq!(kind(&made("10", Path::new("/no/such/file"), "mnt:[1]")), None);
     }
 
     #[test]

@@ -94,6 +94,8 @@ pub(super) fn find(arguments: &MountArguments) -> Result<RemoteVolume, Failure> 
     let remote = RemoteSpec {
         host_nqn: arguments.host_nqn.clone(),
         secrets: arguments.secrets.places()?,
+        // Looked at again on the connection that formats it.
+        must_be_blank: held.is_none() && !arguments.format,
         ..RemoteSpec::new(format!("{address}/{name}"), address, subsystem_nqn, NSID)
     };
     let volumes = vec![VolumeSpec::new("disk", Node::Remote(remote))];

@@ -28,6 +28,12 @@ pub(in crate::commands) fn names() -> impl Iterator<Item = &'static str> {
     STUDIES.into_iter().map(|(name, _)| name)
 }
 
+/// Those of them whose program is described by commands.
+pub(super) fn by_commands() -> impl Iterator<Item = &'static str> {
+    let described = |text: &str| text.lines().any(|line| line.starts_with("kind = \"command\""));
+    STUDIES.into_iter().filter(move |(_, text)| described(text)).map(|(name, _)| name)
+}
+
 /// The study `like`, called `name`.
 pub(super) fn copy(like: &str, name: &str) -> Result<String, Failure> {
     let Some((_, text)) = STUDIES.iter().find(|(known, _)| *known == like) else {

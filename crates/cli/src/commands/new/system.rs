@@ -63,11 +63,19 @@ const JAVA_TIMES: Times = Times {
 /// What `--system` names.
 pub(super) fn find(name: &str) -> Result<Start, Failure> {
     let Some(system) = underlay_systems::find(name) else {
+        // A program that a bundled study describes by commands is no system of its own.
+        if let Some(study) = super::bundled::by_commands().find(|study| is_called(study, name)) {
+            return Err(Failure::Mistake(format!(
+                "'{name}' is not a built-in system, but a bundled study describes it by commands: begin with \
+                 `underlay new NAME --like {study}`"
+            )));
+        }
         let names = underlay_systems::names();
         let meant = closest(name, names.iter().copied());
         let meant = meant.map(|meant| format!("did you mean '{meant}'? ")).unwrap_or_default();
         return Err(Failure::Mistake(format!(
-            "unknown system '{name}': {meant}expected one of {}",
+            "unknown system '{name}': {meant}expected one of {}. Any other program is described by commands: begin with \
+             `underlay new NAME --like sqlite`, and see docs/any-system.md",
             names.join(", ")
         )));
     };
@@ -79,6 +87,13 @@ pub(super) fn find(name: &str) -> Result<Start, Failure> {
         ));
     }
     Ok(start_of(system))
+}
+
+/// Whether a study's program goes by this name: `postgres` is PostgreSQL's other name, as `sqlite3` is SQLite's.
+fn is_called(study: &str, name: &str) -> bool {
+    const ENOUGH_LETTERS: usize = 6;
+    let name = name.to_ascii_lowercase();
+    name == study || name.len() >= ENOUGH_LETTERS && (study.starts_with(&name) || name.starts_with(study))
 }
 
 fn start_of(system: &dyn System) -> Start {

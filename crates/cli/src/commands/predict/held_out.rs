@@ -10,7 +10,7 @@ use serde::Serialize;
 use underlay_predict::validation::{self, Compared, HeldOut};
 use underlay_report::quantity;
 
-use super::{Refused, print_refused};
+use super::{Refused, print_left_out};
 use crate::commands::predicting;
 use crate::exit_codes::{Failure, INCOMPLETE};
 use crate::output;
@@ -21,8 +21,6 @@ pub(in crate::commands) struct Answer {
     /// Names of the runs' studies.
     from: Vec<String>,
     measured_cells: usize,
-    /// Those whose own certificate doubts them.
-    doubtful_cells: usize,
     /// Measured cells that nothing can be learnt from.
     left_out: Vec<Refused>,
     summaries: Vec<Summary>,
@@ -60,7 +58,6 @@ pub(super) fn held_out(directories: &[PathBuf], json: bool) -> Result<ExitCode, 
     let answer = Answer {
         from: sources.runs.iter().map(|run| run.study.name.clone()).collect(),
         measured_cells: sources.cells.len(),
-        doubtful_cells: sources.cells.iter().filter(|cell| cell.is_doubtful).count(),
         left_out: Refused::left_out(&sources),
         summaries: summaries(&cells),
         cells,
@@ -134,11 +131,7 @@ fn print(answer: &Answer) {
     } else {
         print_errors(answer);
     }
-    if !answer.left_out.is_empty() {
-        let cells = quantity::plural(answer.left_out.len(), "measured cell");
-        output::print(&format!("\n{cells} can't be learnt from:"));
-        print_refused(&answer.left_out);
-    }
+    print_left_out(&answer.left_out);
 }
 
 fn print_errors(answer: &Answer) {
@@ -218,17 +211,6 @@ fn print_errors(answer: &Answer) {
     }
     align(&mut table, 1);
     output::print(&(output::table(&table) + "\n"));
-    if answer.doubtful_cells > 0 {
-        output::print(&output::beside(
-            "note: ",
-            6,
-            &format!(
-                "{} of the {} are doubtful by their own certificate: part of the errors is the measurement's",
-                answer.doubtful_cells,
-                quantity::plural(answer.measured_cells, "measured cell")
-            ),
-        ));
-    }
     output::print(&output::paragraph(
         "Errors are of the predicted over the measured figure; ! marks an interval that misses. \"Nearest\" takes the nearest measured cell \
          for the answer, \"by IOPS\" the devices' small reads a second over the reads of an operation.",

@@ -19,7 +19,7 @@ use underlay_workload::{Properties, RunSpec};
 use super::{shared, trust};
 use crate::arguments::{TrustArguments, YcsbArguments, YcsbPhase};
 use crate::commands::live_service::Told;
-use crate::commands::ycsb::cautions::{Circumstances, asked, caution};
+use crate::commands::ycsb::cautions::{Circumstances, asked, caution, standstill, unfinished};
 use crate::commands::ycsb::rates::rate_parts;
 use crate::commands::ycsb::results;
 use crate::commands::ycsb::summary::sum_up;
@@ -118,7 +118,11 @@ fn coordinate(
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let mismatches = together.measured.integrity.as_ref().map_or(0, |integrity| integrity.mismatches);
-    let is_good = together.measured.errors + mismatches == 0 && together.lost_threads == 0;
+    let lacks_records = arguments.phase == YcsbPhase::Load && unfinished(&together.measured, spec).is_some();
+    let is_good = together.measured.errors + mismatches == 0
+        && together.lost_threads == 0
+        && standstill(&together.measured).is_none()
+        && !lacks_records;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) })
 }
 

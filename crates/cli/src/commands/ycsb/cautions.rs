@@ -1,11 +1,13 @@
 //! Where a measurement is weak: said on standard error after it, so that the output stays YCSB's.
 
+use std::time::Duration;
+
 use underlay_record::{Generator, Measured};
 use underlay_report::quantity;
 use underlay_report::statistics::quantile::is_measurable;
 use underlay_report::steadiness::{Figure, WarmUp};
-use underlay_workload::RunSpec;
 use underlay_workload::ycsb::OutputOptions;
+use underlay_workload::{OperationKind, RunSpec};
 
 use crate::output;
 
@@ -40,6 +42,8 @@ pub(crate) fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> V
     let spec = circumstances.spec;
     let has_rate = spec.rate_per_s.is_some() || spec.rate_profile.is_some();
     let cautions = [
+        standstill(measured),
+        unfinished(measured, spec).map(|unfinished| unfinished.in_words(spec)),
         missing(measured),
         headroom(measured),
         behind(measured, circumstances.unstarted),
@@ -49,6 +53,48 @@ pub(crate) fn about(measured: &Measured, circumstances: &Circumstances<'_>) -> V
         circumstances.budget_bytes.and_then(|budget_bytes| fits(spec, budget_bytes)),
     ];
     cautions.into_iter().flatten().collect()
+}
+
+/// A load or run that was to do a number of operations, and ended before.
+pub(in crate::commands) struct Unfinished {
+    done: u64,
+    asked: u64,
+    stopped: bool,
+}
+
+/// `None` where everything that was asked for was done, or no number of operations was.
+pub(in crate::commands) fn unfinished(measured: &Measured, spec: &RunSpec) -> Option<Unfinished> {
+    let asked = spec.operations_in_all()?;
+    let limit_s = spec.duration.as_secs_f64();
+    // What warmed up is in no figure: with a warm-up, a smaller number alone says nothing.
+    let is_out_of_time = spec.duration < Duration::MAX && measured.wall_s >= 0.99 * limit_s;
+    let is_cut_short = measured.operations < asked && (measured.stopped || is_out_of_time);
+    is_cut_short.then_some(Unfinished { done: measured.operations, asked, stopped: measured.stopped })
+}
+
+impl Unfinished {
+    fn in_words(&self, spec: &RunSpec) -> String {
+        let [done, asked] = [self.done, self.asked].map(|count| quantity::number(count as f64, 1));
+        let why = match self.stopped {
+            true => "it was stopped".to_owned(),
+            false => format!(
+                "the maximum execution time of {} has passed",
+                quantity::duration(spec.duration.as_secs_f64())
+            ),
+        };
+        let (what, advice) = match spec.mix.visits_every_record() {
+            true if spec.mix.share(OperationKind::Insert) > 0.0 => (
+                "records were inserted",
+                "a run on this data would ask for records that are not there. Load again with more time, or run with this recordcount",
+            ),
+            true => ("records were deleted", "the others are still there"),
+            false => (
+                "operations were done",
+                "its figures are of these. Give it more time, or a smaller operationcount",
+            ),
+        };
+        format!("{done} of {asked} {what}: {why}, and {advice}")
+    }
 }
 
 fn headroom(measured: &Measured) -> Option<String> {
@@ -62,6 +108,12 @@ fn headroom(measured: &Measured) -> Option<String> {
             quantity::number(headroom, 2)
         )
     })
+}
+
+/// Why nothing of a measurement is the system's: its own process, or a worker's, was stopped meanwhile.
+pub(in crate::commands) fn standstill(measured: &Measured) -> Option<String> {
+    let problem = measured.generator.pauses?.problem(measured.wall_s)?;
+    Some(format!("{problem}: these figures are not those of the system alone. Measure again"))
 }
 
 /// Answers about nothing say nothing of a storage.
@@ -207,6 +259,57 @@ mod tests {
             Generator { ceiling_per_s: Some(1e6), lateness_p99_us: Some(60.0), ..Generator::default() };
         assert_eq!(cautions(&measured, &spec(None)), [""; 0]);
         assert_eq!(cautions(&measured, &spec(Some(1_000.0))), [""; 0]);
+    }
+
+    /// Inputs Y1: 28,011 of two million records, and not a word.
+    #[test]
+    fn what_ran_out_of_time_says_how_much_is_missing() {
+        let load = RunSpec {
+            duration: Duration::from_secs(2),
+            warmup: Duration::ZERO,
+            ..RunSpec::new(Arc::new(Workload::new(2_000_000, 10, 100)), Mix::parse("load").unwrap())
+        };
+        let by_then = |operations: u64, wall_s: f64, stopped: bool| Measured {
+            operations,
+            wall_s,
+            stopped,
+            ..Measured::default()
+        };
+        let told = |measured: &Measured, spec: &RunSpec| {
+            unfinished(measured, spec).map(|unfinished| unfinished.in_words(spec))
+        };
+        let said = told(&by_then(28_011, 2.0, false), &load).unwrap();
+        assert!(
+            said.starts_with(
+                "28,011 of 2,000,000 records were inserted: the maximum execution time of 2.0 s"
+            ),
+            "{said}"
+        );
+        assert!(told(&by_then(28_011, 1.0, true), &load).unwrap().contains("it was stopped"));
+        assert_eq!(told(&by_then(2_000_000, 1.9, false), &load), None);
+        // Until all is done, however long that takes.
+        let endless = RunSpec { duration: Duration::MAX, ..load.clone() };
+        assert_eq!(told(&by_then(2_000_000, 900.0, false), &endless), None);
+        let run = RunSpec { operation_limit: Some(1_000), mix: Mix::parse("a").unwrap(), ..load.clone() };
+        assert!(
+            told(&by_then(300, 2.0, false), &run).unwrap().starts_with("300 of 1,000 operations were done")
+        );
+        let timed = RunSpec { operation_limit: None, ..run };
+        assert_eq!(told(&by_then(300, 2.0, false), &timed), None);
+    }
+
+    #[test]
+    fn a_generator_that_was_stopped_measured_nothing() {
+        let mut measured = measured(60_000, |_| 1_000.0);
+        measured.wall_s = 60.0;
+        measured.generator.pauses = Some(underlay_record::Pauses {
+            paused_wall_s: 5.0,
+            longest_wall_s: 5.0,
+            pauses: 1,
+            ..Default::default()
+        });
+        let said = cautions(&measured, &spec(None));
+        assert!(said[0].contains("stood still for 5.00 s of 60.00 s"), "{said:?}");
     }
 
     #[test]

@@ -51,9 +51,14 @@ fn bounds(text: &str) -> Result<Vec<Bound>, Failure> {
                 "--find-rate {text}: '{part}' is not a bound: expected a percentile and a time, such as p99=10ms"
             ))
         };
+        let no_time = |problem: units::QuantityError| {
+            Failure::Mistake(format!(
+                "--find-rate {text}: '{part}' is not a bound such as p99=10ms: {problem}"
+            ))
+        };
         let (name, limit) = part.split_once('=').ok_or_else(mistaken)?;
         let quantile = Bound::quantile_of(name.trim()).ok_or_else(mistaken)?;
-        let limit = units::parse_duration(limit.trim()).map_err(|_| mistaken())?;
+        let limit = units::parse_duration(limit).map_err(no_time)?;
         let limit_ns = u64::try_from(limit.as_nanos()).ok().filter(|&ns| ns > 0).ok_or_else(mistaken)?;
         Ok(Bound { quantile, limit_ns })
     };

@@ -12,6 +12,10 @@ const TOP: i32 = 26;
 /// Boxes of a column that are drawn, and lines of a box; the table below has all.
 const MAX_BOXES: usize = 24;
 const MAX_LINES: usize = 8;
+/// Of a box's text, on both sides.
+const PADDING: i32 = 10;
+const NAME_SIZE: f64 = 13.0;
+const DETAIL_SIZE: f64 = 11.0;
 
 /// A box.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,12 +104,12 @@ fn boxed(thing: &Thing, x: i32, y: i32) -> Markup {
     html! {
         g.thing.bad[thing.is_bad] {
             rect x=(x) y=(y) width=(BOX_WIDTH) height=(thing.height()) rx="6" {}
-            text x=(x + 10) y=(y + 18) { (cut(&thing.name, 26)) title { (thing.name) } }
-            text.detail x=(x + 10) y=(y + 34) { @if thing.is_bad { "! " } (cut(&thing.detail, if thing.is_bad { 26 } else { 29 })) title { (thing.detail) } }
+            text x=(x + PADDING) y=(y + 18) { (fitted("", &thing.name, NAME_SIZE)) title { (thing.name) } }
+            text.detail x=(x + PADDING) y=(y + 34) { (fitted(mark(thing.is_bad), &thing.detail, DETAIL_SIZE)) title { (thing.detail) } }
             @for (number, line) in thing.lines.iter().take(MAX_LINES).enumerate() {
                 @let is_last = number + 1 == MAX_LINES && left > 0;
                 @let text = if is_last { format!("and {} more", left + 1) } else { line.text.clone() };
-                text.detail x=(x + 10) y=(y + 34 + LINE_HEIGHT * (number as i32 + 1)) { @if line.is_bad && !is_last { "! " } (cut(&text, 28)) title { (text) } }
+                text.detail x=(x + PADDING) y=(y + 34 + LINE_HEIGHT * (number as i32 + 1)) { (fitted(mark(line.is_bad && !is_last), &text, DETAIL_SIZE)) title { (text) } }
             }
         }
     }
@@ -158,9 +162,54 @@ fn line(from: (i32, i32), to: (i32, i32), load: &str, is_bad: bool) -> Markup {
     }
 }
 
-fn cut(text: &str, most: usize) -> String {
-    match text.chars().count() > most {
-        true => text.chars().take(most - 1).chain(['…']).collect(),
-        false => text.to_owned(),
+/// Before what is bad, for whoever sees no red.
+fn mark(is_bad: bool) -> &'static str {
+    if is_bad { "! " } else { "" }
+}
+
+/// A mark and as much of a text as has room in a box.
+fn fitted(mark: &str, text: &str, size: f64) -> String {
+    let room = f64::from(BOX_WIDTH - 2 * PADDING) / size;
+    let width = |text: &str| text.chars().map(letter_width).sum::<f64>();
+    let whole = format!("{mark}{text}");
+    if width(&whole) <= room {
+        return whole;
+    }
+    let mut used = letter_width('…');
+    let fits = |letter: &char| {
+        used += letter_width(*letter);
+        used <= room
+    };
+    whole.chars().take_while(fits).chain(['…']).collect()
+}
+
+/// About as wide as a sans-serif font has it, in parts of the font's size, and rather too wide.
+fn letter_width(letter: char) -> f64 {
+    match letter {
+        'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' => 0.34,
+        'f' | 't' | 'r' | ' ' | '-' | '(' | ')' | '[' | ']' | '/' => 0.42,
+        'm' | 'w' | 'M' | 'W' | '@' | '%' | '…' => 1.0,
+        'A'..='Z' => 0.75,
+        letter if letter.is_ascii() => 0.62,
+        letter if (letter as u32) < 0x1100 => 0.75,
+        _ => 1.1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_inside_its_box_whatever_its_letters() {
+        let short = "master, shard 1";
+        assert_eq!(fitted("! ", short, DETAIL_SIZE), "! master, shard 1");
+        for long in
+            ["shard1-node1: member, shard 1, away", &"W".repeat(100), &"漢".repeat(50), &"i".repeat(200)]
+        {
+            let shown = fitted("! ", long, DETAIL_SIZE);
+            let width: f64 = shown.chars().map(letter_width).sum::<f64>() * DETAIL_SIZE;
+            assert!(shown.ends_with('…') && width <= f64::from(BOX_WIDTH - 2 * PADDING), "{shown}: {width}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use underlay_sync::planted::{Bug, is_planted};
-use underlay_sync::{Mutex, MutexGuard};
+use underlay_sync::{Mutex, MutexGuard, channel};
 
 use underlay_storage::device::{BlockDevice, Completion, DeviceError, Done, Geometry, Request};
 
@@ -459,6 +459,24 @@ impl RemoteDevice {
     /// Of data that is kept to be written again or is under way, for all handles together. What waits to be sent is not in it.
     pub fn kept_bytes(&self) -> usize {
         self.namespace.record().held_bytes()
+    }
+
+    /// Asks to be the one that writes, where the target lets only one host do so, and changes no block: a deallocation of nothing. Where
+    /// another host is, it fails.
+    ///
+    /// # Errors
+    /// When the target refuses.
+    pub fn reserve(&self) -> Result<(), DeviceError> {
+        let nothing = DatasetRange { attributes: 0, blocks: 0, lba: 0 };
+        let mut command = Command::new(nvm::DATASET_MANAGEMENT, 0, self.namespace.nsid, Sgl::none());
+        command.dwords[1] = DATASET_DEALLOCATE;
+        let payload = Payload::Send(Data::new(nothing.encode().to_vec()));
+        let (sender, receiver) = channel();
+        let done = Box::new(move |completion| {
+            let _ = sender.send(completion);
+        });
+        self.namespace.write(Piece { command, payload, blocks: (0, 0) }, done);
+        receiver.recv().unwrap_or(Err(DeviceError::Gone)).map(drop)
     }
 
     fn count(&self, request: &Request) {

@@ -7,8 +7,9 @@ use crate::auth::{ControllerSecrets, ControllerSession, Entropy, Policy, Progres
 use crate::command::Command;
 use crate::fabrics::{
     ANY_CONTROLLER, Authentication, CATTR_NO_FLOW_CONTROL, CONNECT_AUTHENTICATION, Connect, ConnectData,
-    DISCOVERY_NQN, InvalidParameter, NQN_BYTES, PropertyGet, PropertySet, fabrics_type,
+    DISCOVERY_NQN, InvalidParameter, PropertyGet, PropertySet, fabrics_type,
 };
+use crate::nqn;
 use crate::status::Status;
 use crate::target::connection::{Connection, End};
 use crate::target::subsystems::controller::queue::{Association, Reply};
@@ -170,8 +171,13 @@ impl Connection {
         if !(1..=MAX_QUEUE).contains(&connect.sq_size) {
             return Err(wrong_command(SQ_SIZE_AT));
         }
-        if data.host_nqn.is_empty() || data.host_nqn.len() > NQN_BYTES {
+        // Both of discovery, too: what a host is called decides what it is shown.
+        if nqn::check_host(&data.host_nqn).is_err() {
             return Err(wrong_data(ConnectData::HOST_NQN_AT));
+        }
+        // "Shall not be 0h" (base 6.3, and 5.27.1.25 of the feature that gives it).
+        if data.host_id == [0; 16] {
+            return Err(wrong_data(ConnectData::HOST_ID_AT));
         }
         let controller = if data.subsystem_nqn == DISCOVERY_NQN {
             self.discovery_controller(connect, data)?

@@ -37,7 +37,7 @@ impl Choice {
     pub(super) fn striped(medium: &Medium, count: u32, cache: Option<(&Medium, CacheMode)>) -> Choice {
         let behind = cache.map(|(fast, mode)| format!(" + {} {}", fast.name, mode_in_words(mode)));
         Choice {
-            name: format!("{count} x {}{}", medium.name, behind.unwrap_or_default()),
+            name: format!("{count} x {}{}", named(medium), behind.unwrap_or_default()),
             devices: vec![Devices { medium: medium.clone(), count, directories: 1 }],
             layout: PresetLayout::Stripe { chunk_bytes: CHUNK_BYTES },
             cache: cache.map(|(fast, mode)| (fast.clone(), mode)),
@@ -49,7 +49,7 @@ impl Choice {
     pub(super) fn side_by_side(slow: &Medium, count: u32, fast: &Medium) -> Choice {
         let directories = (fast.capacity_bytes() / slow.capacity_bytes().max(1)).clamp(1, 16) as u32;
         Choice {
-            name: format!("{count} x {} beside {}", slow.name, fast.name),
+            name: format!("{count} x {} beside {}", named(slow), fast.name),
             devices: vec![
                 Devices { medium: slow.clone(), count, directories: 1 },
                 Devices { medium: fast.clone(), count: 1, directories },
@@ -127,6 +127,7 @@ impl Choice {
             medium: one.medium.name.clone(),
             devices: one.count,
             directories: one.directories,
+            capacity_bytes: one.medium.volume.as_ref().map(|_| one.medium.capacity_bytes() as f64),
         };
         self.devices.iter().map(part).collect()
     }
@@ -181,6 +182,14 @@ impl Choice {
         let Some((medium, mode)) = &self.cache else { return vec![volume] };
         let fast = Node::Device(device(format!("{}.cache-0", medium.name), medium));
         vec![VolumeSpec { root: Node::cache(*mode, fast, volume.root), ..volume }]
+    }
+}
+
+/// `ebs-gp2 of 2 TiB`: a volume that is sold by its size is nothing without it.
+fn named(medium: &Medium) -> String {
+    match &medium.volume {
+        Some(_) => format!("{} of {}", medium.name, medium.size_text()),
+        None => medium.name.clone(),
     }
 }
 

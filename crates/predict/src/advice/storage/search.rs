@@ -1,6 +1,6 @@
 //! What is tried: every medium alone, published layouts, and a fast device in front of slow ones or beside them.
 
-use underlay_storage::catalogue::{LayoutPreset, Medium, MediumKind};
+use underlay_storage::catalogue::{LayoutPreset, Medium, MediumKind, VolumeRules};
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::predict::{ClosedLoop, Pattern, closed_loop};
 use underlay_storage::stack::InitialState;
@@ -21,6 +21,10 @@ const SLOW_MEDIA: usize = 4;
 const FAST_MEDIA: usize = 4;
 /// Pairs that cost so many times what one medium does for it are not tried.
 const WORTH_IT: f64 = 1.5;
+/// Volumes are tried up to so many times doubled ...
+const MAX_DOUBLINGS: i32 = 14;
+/// ... and between the last two sizes so often.
+const HALVINGS: u32 = 5;
 
 /// What was tried, with what it is.
 pub(super) struct Tried {
@@ -45,6 +49,10 @@ impl Search<'_> {
     /// Every medium, as few devices as hold the data and keep to the bound.
     pub(super) fn media(&mut self, media: &[Medium]) {
         for medium in media {
+            if let Some(rules) = &medium.volume {
+                self.volumes(medium, rules);
+                continue;
+            }
             let fewest = self.wanted.fewest(medium.capacity_bytes() as f64);
             if fewest > f64::from(self.wanted.most_devices) {
                 self.exclude(&medium.name, format!("{fewest:.0} devices would be needed for the data alone"));
@@ -58,6 +66,69 @@ impl Search<'_> {
                 }
             }
         }
+    }
+
+    /// Volumes that are rented by size: as large as the data needs, more of them where each brings rates of its own, and larger ones where the
+    /// rates follow the size.
+    fn volumes(&mut self, medium: &Medium, rules: &VolumeRules) {
+        let fewest = self.wanted.fewest(rules.bytes(rules.largest) as f64);
+        if fewest > f64::from(self.wanted.most_devices) {
+            self.exclude(&medium.name, format!("{fewest:.0} volumes would be needed for the data alone"));
+            return;
+        }
+        let fewest = fewest as u32;
+        let wanted = self.wanted;
+        if let Err(why) = fitted(medium, wanted, fewest, 1.0) {
+            self.exclude(&medium.name, why);
+            return;
+        }
+        let of = |count: u32, times: f64| {
+            // The last that is sold, where so small a one is not.
+            let volume = fitted(medium, wanted, count, times).unwrap_or_else(|_| medium.clone());
+            Choice::striped(&volume, count, None)
+        };
+        let refusal = match self.fewest_that_meet(fewest, |count| of(count, 1.0)) {
+            Ok(tried) => {
+                let meets = tried.iter().any(|one| one.offer.meets);
+                self.tried.extend(tried);
+                match meets {
+                    true => None,
+                    false => self.larger_volumes(medium, fewest).err(),
+                }
+            }
+            Err(refusal) => Some(refusal),
+        };
+        if let Some(refusal) = refusal {
+            self.exclude(&medium.name, refusal.to_string());
+            self.refused = Some(refusal);
+        }
+    }
+
+    /// The smallest volumes that meet the bound by their rates, larger than the data needs.
+    fn larger_volumes(&mut self, medium: &Medium, count: u32) -> Result<(), Refusal> {
+        let (mut below, mut found) = (1.0, None);
+        for doublings in 1..=MAX_DOUBLINGS {
+            let times = 2f64.powi(doublings);
+            let Ok(volume) = fitted(medium, self.wanted, count, times) else { break };
+            let tried = self.ask(Choice::striped(&volume, count, None))?;
+            if tried.offer.meets {
+                found = Some((times, tried));
+                break;
+            }
+            below = times;
+        }
+        let Some((mut above, mut best)) = found else { return Ok(()) };
+        for _ in 0..HALVINGS {
+            let middle = (below * above).sqrt();
+            let Ok(volume) = fitted(medium, self.wanted, count, middle) else { break };
+            let tried = self.ask(Choice::striped(&volume, count, None))?;
+            match tried.offer.meets {
+                true => (above, best) = (middle, tried),
+                false => below = middle,
+            }
+        }
+        self.tried.push(best);
+        Ok(())
     }
 
     pub(super) fn layouts(&mut self, layouts: &[LayoutPreset]) {
@@ -98,7 +169,8 @@ impl Search<'_> {
         });
         let modes: &[CacheMode] =
             if writes { &[CacheMode::Read, CacheMode::WriteBack] } else { &[CacheMode::Read] };
-        for (slow, fast) in self.pairs(media) {
+        let slow_media = self.fitted(media);
+        for (slow, fast) in self.pairs(&slow_media, media) {
             let fewest = self.wanted.fewest(slow.capacity_bytes() as f64) as u32;
             for &mode in modes {
                 let with = |count: u32| Choice::striped(slow, count, Some((fast, mode)));
@@ -118,7 +190,8 @@ impl Search<'_> {
                 "no measured cell shows that the system fills several directories: measure one with `layout = \"jbod\"` first",
             );
         }
-        for (slow, fast) in self.pairs(media) {
+        let slow_media = self.fitted(media);
+        for (slow, fast) in self.pairs(&slow_media, media) {
             let most = self.most_devices();
             let holds = |&count: &u32| {
                 Choice::side_by_side(slow, count, fast).capacity_bytes() >= self.wanted.room_bytes()
@@ -131,8 +204,19 @@ impl Search<'_> {
         }
     }
 
+    /// Volumes as large as the data needs, and every other medium as it is.
+    fn fitted(&self, media: &[Medium]) -> Vec<Medium> {
+        let sized = |medium: &Medium| {
+            let largest =
+                medium.volume.as_ref().map_or(f64::INFINITY, |rules| rules.bytes(rules.largest) as f64);
+            fitted(medium, self.wanted, self.wanted.fewest(largest) as u32, 1.0)
+                .unwrap_or_else(|_| medium.clone())
+        };
+        media.iter().map(sized).collect()
+    }
+
     /// Slow media that don't do alone, each with fast ones, as long as both together are worth it.
-    fn pairs<'m>(&self, media: &'m [Medium]) -> Vec<(&'m Medium, &'m Medium)> {
+    fn pairs<'m>(&self, slow: &'m [Medium], fast: &'m [Medium]) -> Vec<(&'m Medium, &'m Medium)> {
         let alone = || self.tried.iter().filter(|one| one.offer.meets && one.choice.cache.is_none());
         let least_usd = alone().map(|one| one.offer.usd).fold(f64::INFINITY, f64::min);
         let price = |medium: &Medium| medium.price_usd() * self.wanted.fewest(medium.capacity_bytes() as f64);
@@ -144,7 +228,7 @@ impl Search<'_> {
                     && matches!(one.choice.devices.as_slice(), [only] if only.medium.name == medium.name && only.count <= fewest)
             })
         };
-        let mut slow: Vec<&Medium> = media
+        let mut slow: Vec<&Medium> = slow
             .iter()
             .filter(|medium| {
                 let fewest = self.wanted.fewest(medium.capacity_bytes() as f64);
@@ -154,7 +238,7 @@ impl Search<'_> {
         slow.sort_by(|a, b| price(a).total_cmp(&price(b)));
         slow.truncate(SLOW_MEDIA);
         let mut fast: Vec<(&Medium, f64)> =
-            media.iter().map(|medium| (medium, idle_read_us(medium))).collect();
+            fast.iter().map(|medium| (medium, idle_read_us(medium))).collect();
         fast.sort_by(|a, b| a.0.price_usd().total_cmp(&b.0.price_usd()).then(a.1.total_cmp(&b.1)));
         let mut best_us = f64::INFINITY;
         fast.retain(|(_, us)| {
@@ -246,6 +330,24 @@ impl Search<'_> {
     fn ask(&self, choice: Choice) -> Result<Tried, Refusal> {
         let offer = offer(self.calibration, self.wanted, &choice, self.wanted.rate_per_s)?;
         Ok(Tried { choice, offer })
+    }
+}
+
+/// A volume that holds its share of the data, and is so many times larger; another medium as it is.
+fn fitted(medium: &Medium, wanted: &Wanted, count: u32, times: f64) -> Result<Medium, String> {
+    let Some(rules) = &medium.volume else { return Ok(medium.clone()) };
+    let share_bytes = wanted.room_bytes() / f64::from(count.max(1)) * times;
+    let mut units = rules.units(share_bytes).max(rules.smallest.ceil());
+    if units > rules.largest {
+        return Err(format!("it is sold {}", rules.sizes()));
+    }
+    loop {
+        match medium.of_size(rules.bytes(units)) {
+            Ok(volume) => return Ok(volume),
+            // What it states by hand is sold with larger volumes only.
+            Err(_) if units < rules.largest => units = (units * 2.0).min(rules.largest),
+            Err(why) => return Err(why),
+        }
     }
 }
 

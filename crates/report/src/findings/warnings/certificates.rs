@@ -1,6 +1,6 @@
 //! What a certificate failed: of each cell once for each thing to try, whatever the number of checks.
 
-use underlay_record::{Check, Verdict};
+use underlay_record::Check;
 
 use super::{Collector, Warning, cell_name, key_of};
 use crate::comparison::{CellResult, Comparison};
@@ -28,7 +28,7 @@ pub(super) fn about_certificates(comparison: &Comparison, found: &mut Collector)
     let mut shared: Vec<Shared> = Vec::new();
     for result in comparison.cells() {
         let name = cell_name(comparison, result);
-        let doubtful = || result.certificates().filter(|one| one.verdict == Verdict::Doubtful);
+        let doubtful = || result.certificates().filter(|one| one.is_doubtful());
         if doubtful().any(|certificate| certificate.failed().next().is_none()) {
             let text = "The certificate calls it doubtful, but names no failed check";
             found.add(Warning::doubtful(text).of(&name));
@@ -60,7 +60,7 @@ pub(super) fn about_certificates(comparison: &Comparison, found: &mut Collector)
 /// The failed checks of a cell by what there is to try, in the order of its certificates.
 fn causes<'r>(result: &CellResult<'r>) -> Vec<Cause<'r>> {
     let mut causes: Vec<Cause<'r>> = Vec::new();
-    let failed = result.certificates().filter(|one| one.verdict == Verdict::Doubtful);
+    let failed = result.certificates().filter(|one| one.is_doubtful());
     for check in failed.flat_map(|certificate| certificate.failed()) {
         let remedy = check.remedy.as_deref();
         let is_known = |cause: &&mut Cause| cause.remedy.map(key_of) == remedy.map(key_of);

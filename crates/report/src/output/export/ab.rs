@@ -30,6 +30,8 @@ struct AbCellExport<'a> {
     storage: &'a str,
     workload: &'a str,
     is_doubtful: bool,
+    /// The study disturbs it, in both runs.
+    is_disturbed: bool,
     figures: Vec<FigureExport>,
 }
 
@@ -68,7 +70,7 @@ fn change_name(change: Change) -> &'static str {
     }
 }
 
-const CSV_COLUMNS: &str = "system,storage,workload,is_doubtful,metric,a,a_low,a_high,b,b_low,b_high,ratio,ratio_low,ratio_high,\
+const CSV_COLUMNS: &str = "system,storage,workload,is_doubtful,is_disturbed,metric,a,a_low,a_high,b,b_low,b_high,ratio,ratio_low,ratio_high,\
 p_value,p_corrected,change";
 
 /// Both runs as CSV, a line a figure of each cell that both have; what is not known is empty.
@@ -85,6 +87,7 @@ pub fn ab_csv(ab: &AbComparison) -> String {
                 quoted(&cell.storage),
                 quoted(&cell.workload),
                 cell.is_doubtful.to_string(),
+                cell.is_disturbed.to_string(),
             ];
             fields.push(quoted(&figure.metric.name()));
             fields.extend(with_ends(figure.a.value, figure.a.interval));
@@ -107,6 +110,7 @@ pub fn ab_json(ab: &AbComparison) -> String {
         storage: &cell.storage,
         workload: &cell.workload,
         is_doubtful: cell.is_doubtful,
+        is_disturbed: cell.is_disturbed,
         figures: cell
             .figures
             .iter()

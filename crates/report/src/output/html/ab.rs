@@ -141,6 +141,7 @@ fn table(ab: &AbComparison) -> Markup {
                                 th.l scope="rowgroup" rowspan=(cell.figures.len()) {
                                     (cell_name(cell, ab))
                                     @if cell.is_doubtful { " " span.badge.doubtful { "⚠ doubtful" } }
+                                    @if cell.is_disturbed { " " span.badge.doubtful { "⚡ disturbed by the study" } }
                                 }
                             }
                             td.l { (figure.metric.in_words()) }

@@ -5,7 +5,7 @@ use plotters::style::RGBColor;
 use underlay_record::{Account, Estimate, Explanation, WhatIf};
 
 use super::drawing::{
-    Anchor, Area, Axis, FINE, Frame, GRID, GROUND, INK, MUTED, Margins, SERIES, Words, bar, line, picture,
+    Anchor, Area, Axis, FINE, Frame, GRID, GROUND, INK, Margins, SERIES, Words, bar, picture,
     text, x_axis,
 };
 use super::{Page, figure, swatch};
@@ -26,8 +26,7 @@ impl Part {
     }
 
     fn share(&self, account: &Account) -> f64 {
-        let share = (self.us)(account) / account.measured_us.max(1e-9);
-        if share.is_finite() { share } else { 0.0 }
+        account.share((self.us)(account))
     }
 }
 
@@ -45,8 +44,6 @@ static PARTS: [&Part; 8] = [
     &UNEXPLAINED,
 ];
 
-/// Bars end here, however much longer the simulation has operations wait than they did.
-const LONGEST: f64 = 2.0;
 /// In the picture's pixels.
 const BAR: i32 = 22;
 const STEP: i32 = 30;
@@ -74,17 +71,18 @@ struct Shown<'a> {
 pub(super) fn section(page: &Page) -> Option<Markup> {
     let all: Vec<&Row> = page.comparison.operations().collect();
     let told = told(page, &all);
-    if told.is_empty() {
+    let (unsound, refused): (Vec<_>, Vec<_>) =
+        page.explained.refused.iter().partition(|one| one.unsound.is_some());
+    if told.is_empty() && unsound.is_empty() {
         return None;
     }
     let parts = parts_of(&told);
-    let has_less = told.iter().any(|one| UNEXPLAINED.share(&one.found.mean) < -0.02);
-    let refused = &page.explained.refused;
+    let has_less = told.iter().any(|one| one.found.mean.overrun().is_some());
     Some(html! {
         p.lead {
             "What an operation’s time is spent on, found by simulating each cell with the demands that were measured in it. "
             "What is neither a device nor a core (locks, batching, stalls) is called unexplained. "
-            @if has_less { "A bar that goes beyond 100 % means that the simulation has operations wait longer than they did." }
+            @if has_less { "Where the simulation has operations wait longer than they did, shares are of the simulated time." }
         }
         ul.legend {
             @for part in &parts { li { span class={ "swatch " (part.class) } aria-hidden="true" {} (part.name) } }
@@ -93,6 +91,10 @@ pub(super) fn section(page: &Page) -> Option<Markup> {
             let shown = Shown { page, told: self::told(page, rows), parts: &parts, has_rows: rows.len() > 1 };
             if shown.told.is_empty() { html! { p.muted { "None of these could be explained." } } } else { shown.all() }
         }))
+        @if !unsound.is_empty() {
+            p { "Not explained, because their measurement does not hold:" }
+            ul { @for one in &unsound { li { (one.cell) ": " (one.why) } } }
+        }
         @if !refused.is_empty() {
             details {
                 summary { (quantity::plural(refused.len(), "cell")) " not explained" }
@@ -141,20 +143,16 @@ impl Shown<'_> {
         }
     }
 
-    /// A bar a cell; it ends at 100 % where the simulation agrees with what was measured.
+    /// A bar a cell, of all of its time.
     fn bars(&self) -> String {
         let names: Vec<String> = self.told.iter().map(|one| self.name(one)).collect();
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as i32;
         let margins =
             Margins { left: (longest * 6 + 16).clamp(60, 300), right: 64, top: ABOVE, bottom: BELOW };
         let frame = Frame { width: 860, height: ABOVE + STEP * self.told.len() as i32 + BELOW, margins };
-        let length =
-            |account: &Account| -> f64 { self.parts.iter().map(|part| part.share(account).max(0.0)).sum() };
-        let high = self.told.iter().map(|one| length(&one.found.mean)).fold(1.0, f64::max).min(LONGEST);
-        let axis = Axis { low: 0.0, high, is_log: false };
-        let ticks: Vec<(f64, String)> = (0..=8)
+        let axis = Axis { low: 0.0, high: 1.0, is_log: false };
+        let ticks: Vec<(f64, String)> = (0..=4)
             .map(|quarter| f64::from(quarter) / 4.0)
-            .filter(|tick| *tick <= high + 1e-9)
             .map(|tick| (tick, quantity::percent(tick)))
             .collect();
         let description = self
@@ -167,18 +165,14 @@ impl Shown<'_> {
         let words = Words { title: "What the mean latency is made of", description: &description };
         picture(frame, &words, |area| {
             x_axis(area, &frame, &axis, &ticks);
-            let measured = frame.x(axis.place(1.0));
             for (index, (one, name)) in self.told.iter().zip(&names).enumerate() {
                 let top = (ABOVE + STEP * index as i32 + (STEP - BAR) / 2) * FINE;
                 let middle = top + BAR * FINE / 2;
                 text(area, name, (frame.x(0.0) - 7 * FINE, middle), 11, INK, Anchor::LeftOf);
                 let end = self.stack(area, &frame, &axis, &one.found.mean, top);
                 let latency = quantity::latency(one.found.mean.measured_us);
-                text(area, &latency, (end.max(measured) + 7 * FINE, middle), 11, INK, Anchor::RightOf);
+                text(area, &latency, (end.max(frame.x(axis.place(1.0))) + 7 * FINE, middle), 11, INK, Anchor::RightOf);
             }
-            // What was measured: beyond it is what the simulation has too much of.
-            let ends = [ABOVE * FINE, frame.y(0.0)];
-            line(area, ends.map(|y| (measured, y)).to_vec(), MUTED, 1.0, FINE as u32);
         })
     }
 
@@ -186,7 +180,7 @@ impl Shown<'_> {
     fn stack(&self, area: &Area, frame: &Frame, axis: &Axis, account: &Account, top: i32) -> i32 {
         let mut from = 0.0;
         for part in self.parts {
-            let share = part.share(account).max(0.0);
+            let share = part.share(account);
             let (left, right) = (frame.x(axis.place(from)), frame.x(axis.place(from + share)));
             from += share;
             if right <= left {

@@ -5,7 +5,7 @@ use underlay_record::Dilation;
 
 use super::charts::{Group, Groups, Line, Lines, Mark, Strip, thinned};
 use super::drawing::{Axis, Words};
-use super::summary::{badge, inputs_badge, not_measured, ratio_field};
+use super::summary::{inputs_badge, not_measured, ratio_field, verdict_badge};
 use super::throughput::{GROUPS_ACROSS, description};
 use super::time_series::are_far_apart;
 use super::{OPEN_ROWS, Page, figure, swatch};
@@ -246,7 +246,7 @@ fn fields(page: &Page, row: &Row, result: &CellResult, name: &str) -> Markup {
         return not_measured(&result.outcome, 3);
     };
     let Some(named) = benchmark.named(name) else {
-        return html! { td { (ABSENT) } td { (ABSENT) } td.l { (badge(benchmark.verdict)) } };
+        return html! { td { (ABSENT) } td { (ABSENT) } td.l { (verdict_badge(result)) } };
     };
     let is_baseline = page.comparison.baseline == result.cell.storage;
     let base = baseline_value(&page.comparison, row, name).filter(|_| !is_baseline);
@@ -268,6 +268,6 @@ fn fields(page: &Page, row: &Row, result: &CellResult, name: &str) -> Markup {
                 ratio => (ratio_field(ratio)),
             }
         }
-        td.l { (badge(benchmark.verdict)) (inputs_badge(result)) }
+        td.l { (verdict_badge(result)) (inputs_badge(result)) }
     }
 }

@@ -4,8 +4,8 @@ use plotters::element::Circle;
 use plotters::style::Color;
 
 use super::drawing::{
-    Anchor, Axis, FINE, Frame, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text, x_axis,
-    y_axis, y_title,
+    Anchor, Axis, FINE, Frame, GRID, INK, MUTED, Margins, Words, bar, line, picture, series_colour, text,
+    x_axis, y_axis, y_title,
 };
 use crate::comparison::{CellResult, Row};
 use crate::quantity;
@@ -264,6 +264,9 @@ pub(super) struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
+/// Left of the plotted rectangle: the y axis.
+const LEFT: i32 = 66;
+
 /// A picture of lines over a shared x axis.
 pub(super) struct Lines<'a> {
     pub words: Words<'a>,
@@ -292,6 +295,14 @@ pub(super) struct Happening {
     pub to: Option<f64>,
 }
 
+/// A time in which nothing of what a picture shows was measured: pale, with what happened then.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shade {
+    pub label: String,
+    pub from: f64,
+    pub to: f64,
+}
+
 /// While something went on in a storage: drawn above the picture, each storage in its own lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Strip {
@@ -307,19 +318,46 @@ impl Lines<'_> {
 
     /// With what happened behind the lines: pale over its length, and a thin mark where it began; and strips above them, with what they are.
     pub(super) fn draw_with(&self, happenings: &[Happening], strips: &[Strip], what: &str) -> String {
+        self.draw_over(happenings, strips, what, &[])
+    }
+
+    /// Both axes' places: `above` is what lies above the picture.
+    fn axes(&self, above: i32) -> (Frame, Axis) {
+        let longest =
+            self.lines.iter().filter_map(|line| line.name.as_ref()).map(|name| name.chars().count()).max();
+        let right = 14 + (longest.unwrap_or(0) as i32 * 13 / 2).min(110);
+        let margins = Margins { left: LEFT, right, top: 12 + above, bottom: 42 };
+        let frame = Frame { width: self.width, height: self.height, margins };
+        let values = || self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
+        let y = if self.is_log { Axis::log(values()) } else { Axis::from_zero(values()) };
+        (frame, Axis { high: self.y_high.unwrap_or(y.high), ..y })
+    }
+
+    /// The y axis alone, to stand still where the picture is scrolled.
+    pub(super) fn draw_y_axis(&self) -> String {
+        let (frame, y) = self.axes(0);
+        let margins = Margins { right: 0, ..frame.margins };
+        let frame = Frame { width: LEFT, margins, ..frame };
+        picture(frame, &self.words, |area| {
+            y_title(area, &frame, self.y_title);
+            y_axis(area, &frame, &y, self.label);
+        })
+    }
+
+    /// With times behind everything in which nothing was measured.
+    pub(super) fn draw_over(
+        &self,
+        happenings: &[Happening],
+        strips: &[Strip],
+        what: &str,
+        shades: &[Shade],
+    ) -> String {
         let mut lanes: Vec<usize> = strips.iter().map(|strip| strip.series).collect();
         lanes.sort_unstable();
         lanes.dedup();
         // Marks are written above the picture, and so are strips.
         let above = if lanes.is_empty() { 0 } else { 4 + LANE * lanes.len() as i32 };
-        let longest =
-            self.lines.iter().filter_map(|line| line.name.as_ref()).map(|name| name.chars().count()).max();
-        let right = 14 + (longest.unwrap_or(0) as i32 * 13 / 2).min(110);
-        let margins = Margins { left: 66, right, top: 12 + above, bottom: 42 };
-        let frame = Frame { width: self.width, height: self.height, margins };
-        let values = || self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
-        let y = if self.is_log { Axis::log(values()) } else { Axis::from_zero(values()) };
-        let y = Axis { high: self.y_high.unwrap_or(y.high), ..y };
+        let (frame, y) = self.axes(above);
         let ticks = if self.x_ticks.is_empty() {
             self.x
                 .ticks()
@@ -330,6 +368,15 @@ impl Lines<'_> {
             self.x_ticks.clone()
         };
         picture(frame, &self.words, |area| {
+            for shade in shades {
+                let (from, to) = (frame.x(self.x.place(shade.from)), frame.x(self.x.place(shade.to)));
+                bar(area, [(from, frame.y(1.0)), (to, frame.y(0.0))], GRID, 0.45);
+                // Only where there is room.
+                if (to - from) / FINE > shade.label.chars().count() as i32 * 11 / 2 {
+                    let at = ((from + to) / 2, frame.y(1.0) + 3 * FINE);
+                    text(area, &shade.label, at, 10, MUTED, Anchor::Below);
+                }
+            }
             y_title(area, &frame, self.y_title);
             y_axis(area, &frame, &y, self.label);
             x_axis(area, &frame, &self.x, &ticks);
@@ -396,7 +443,9 @@ fn end_labels<'a>(lines: &'a [Line], frame: &Frame, y: &Axis) -> Vec<(&'a str, u
         .iter()
         .filter_map(|line| {
             let last = line.points.last()?.1;
-            Some((line.name.as_deref()?, line.series, frame.y(y.place(last))))
+            // A part of a line that goes on later has no name.
+            let name = line.name.as_deref().filter(|name| !name.is_empty())?;
+            Some((name, line.series, frame.y(y.place(last))))
         })
         .collect();
     labels.sort_by_key(|label| label.2);

@@ -7,7 +7,7 @@ use super::charts::{Group, Groups, Mark};
 use super::drawing::Words;
 use super::gauges::gauges;
 use super::stages::stages;
-use super::summary::{badge, inputs_badge, not_measured, ratio_field};
+use super::summary::{inputs_badge, not_measured, ratio_field, verdict_badge};
 use super::throughput::{GROUPS_ACROSS, description};
 use super::{Page, figure, swatch};
 use crate::cell::jobs::{JobFigures, phases};
@@ -161,7 +161,7 @@ fn fields(page: &Page, result: &CellResult, phases: &[&str]) -> Markup {
         td { (quantity::bytes(job.shuffled_bytes)) }
         td { (io(job.read_io_bytes)) }
         td { (io(job.write_io_bytes)) }
-        td.l { (badge(job.verdict)) (inputs_badge(result)) }
+        td.l { (verdict_badge(result)) (inputs_badge(result)) }
     }
 }
 

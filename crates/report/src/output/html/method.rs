@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use maud::{Markup, html};
 use underlay_record::{ChosenBy, DirtyLimitRecord, RunRecord, SlowMotion, cpus_in_words};
 
-use super::summary::{badge, inputs_badge};
+use super::summary::{inputs_badge, verdict_badge};
 use super::{Page, copies, swatch};
 use crate::cell::cost::{devices_in_words, roles_in_words};
 use crate::comparison::{inputs, storage_records};
@@ -264,7 +264,7 @@ fn certificates(page: &Page) -> Markup {
             @let is_doubtful = result.is_doubtful();
             details open[is_doubtful] {
                 summary {
-                    (cell_name(&page.comparison, result)) " " (badge(result.verdict()))
+                    (cell_name(&page.comparison, result)) " " (verdict_badge(result))
                     (inputs_badge(result))
                 }
                 @if let Some(known) = inputs::of(result) { p.muted { "Inputs: " (inputs::in_words(known)) "." } }

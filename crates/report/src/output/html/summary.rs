@@ -1,6 +1,7 @@
 //! The head of the report: facts, warnings, a card for each storage, and the table of figures.
 
 use maud::{Markup, html};
+use underlay_record::cell::SKIPPED_ON_COMMAND;
 use underlay_record::{Price, Verdict};
 
 use super::{Page, prose, swatch};
@@ -104,6 +105,8 @@ fn card(page: &Page, index: usize, name: &str) -> Markup {
     let benchmarks: Vec<&BenchmarkFigures> =
         comparison.benchmarks().filter_map(|row| row.benchmark(index)).collect();
     let doubtful = comparison.cells().filter(|one| one.cell.storage == *name && one.is_doubtful()).count();
+    let disturbed =
+        comparison.cells().filter(|one| one.cell.storage == *name && one.disturbed_by().is_some()).count();
     let cost = records.get(name).and_then(|storage| StorageCost::of(storage));
     let has_operations = (jobs.is_empty() && benchmarks.is_empty()) || !figures.is_empty();
     let is_several = figures.len().max(jobs.len()).max(benchmarks.len()) > 1;
@@ -119,6 +122,9 @@ fn card(page: &Page, index: usize, name: &str) -> Markup {
             }
             @if doubtful > 0 {
                 div { span.badge.doubtful { "⚠ " (quantity::plural(doubtful, "cell")) " doubtful" } }
+            }
+            @if disturbed > 0 {
+                div { span.badge.doubtful { "⚡ " (quantity::plural(disturbed, "cell")) " disturbed" } }
             }
             dl {
                 @if is_several { dt { "lowest to highest of" } dd { (subject_of(&figures, &jobs)) } }
@@ -276,11 +282,17 @@ fn cell_fields(page: &Page, result: &CellResult) -> Markup {
     }
 }
 
+fn earlier_failure(told: Option<&str>) -> String {
+    told.map_or_else(String::new, |told| format!("It had failed before: {told}"))
+}
+
 /// What stands in the place of figures that there are none of.
 pub(super) fn not_measured(outcome: &Outcome, columns: usize) -> Markup {
     let (state, reason) = match outcome {
         Outcome::Failed { reason } => ("failed", reason.clone()),
         Outcome::Unavailable { missing, remedy } => ("can't run here", format!("{missing}; {remedy}")),
+        Outcome::Disturbed { reason } => ("disturbed by hand", reason.clone()),
+        Outcome::Skipped { failure } => (SKIPPED_ON_COMMAND, earlier_failure(failure.as_deref())),
         Outcome::Pending | Outcome::Measured(_) | Outcome::Job(_) | Outcome::Benchmark(_) => {
             ("not measured yet", String::new())
         }
@@ -300,7 +312,7 @@ fn figure_fields(result: &CellResult, figures: &Figures, is_baseline: bool, is_o
         td { (ratio(figures, is_baseline, is_offered)) }
         (priced(cost.and_then(StorageCost::usd_per_tb), price))
         (priced(cost.and_then(|cost| cost.usd_per_kops(figures.throughput_per_s.value)), price))
-        td.l { (badge(figures.verdict)) (inputs_badge(result)) }
+        td.l { (verdict_badge(result)) (inputs_badge(result)) }
     }
 }
 
@@ -345,8 +357,15 @@ pub(super) fn inputs_badge(result: &CellResult) -> Markup {
     }
 }
 
-pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
-    match verdict {
+pub(super) fn verdict_badge(result: &CellResult) -> Markup {
+    match result.verdict() {
+        Some(Verdict::Disturbed) => {
+            let by = result.disturbed_by().map_or("", |by| by.in_words());
+            html! {
+                span.badge.doubtful { "⚡ disturbed " (by) }
+                @if result.is_doubtful() { " " span.badge.doubtful { "⚠ doubtful" } }
+            }
+        }
         Some(Verdict::Faithful) => html! { span.badge.faithful { "✓ faithful" } },
         Some(Verdict::Doubtful) => html! { span.badge.doubtful { "⚠ doubtful" } },
         Some(Verdict::RealStorage) => html! { span.badge.plain { "real storage" } },

@@ -2,7 +2,7 @@
 
 use maud::{Markup, PreEscaped};
 
-use super::charts::{Happening, Line, Lines};
+use super::charts::{Happening, Line, Lines, Shade};
 use super::drawing::{Axis, Words};
 
 /// What the charts' colours mean, and how tables and pages look: every page that shows a chart needs it.
@@ -15,8 +15,26 @@ pub struct TimeLine {
     pub colour: usize,
     /// Written at its end.
     pub name: String,
-    /// Seconds of the clock, and the value.
-    pub points: Vec<(f64, f64)>,
+    /// Seconds of the clock, and the value: nothing joins one part with the next.
+    pub parts: Vec<Vec<(f64, f64)>>,
+}
+
+impl TimeLine {
+    pub fn points(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        self.parts.iter().flatten().copied()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.parts.iter().all(Vec::is_empty)
+    }
+}
+
+/// A time that is left out of the picture, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimeShade {
+    pub label: String,
+    pub from_s: f64,
+    pub to_s: f64,
 }
 
 /// Something that happened at a moment, or from one moment to another.
@@ -36,6 +54,7 @@ pub struct TimeChart<'a> {
     pub y_title: &'a str,
     pub lines: &'a [TimeLine],
     pub marks: &'a [TimeMark],
+    pub shades: &'a [TimeShade],
     pub from_s: f64,
     pub to_s: f64,
     /// Where the time axis is labelled, and how.
@@ -51,24 +70,23 @@ const WIDTH: i32 = 560;
 const HEIGHT: i32 = 200;
 
 impl TimeChart<'_> {
-    /// The picture, as an SVG element that is as wide as there is room.
+    /// The picture, as an SVG element that is as wide as there is room, and its y axis once more by itself (`y-axis`), for pages on which
+    /// the picture is scrolled.
     pub fn draw(&self) -> Markup {
-        let lines: Vec<Line> = self
-            .lines
-            .iter()
-            .map(|line| Line {
+        let mut lines: Vec<Line> = Vec::new();
+        for line in self.lines {
+            // What lies outside would be drawn at the edge.
+            let is_inside = |(at, _): &(f64, f64)| (self.from_s..=self.to_s).contains(at);
+            let parts = line.parts.iter().map(|part| part.iter().copied().filter(is_inside).collect());
+            let parts: Vec<Vec<(f64, f64)>> = parts.filter(|part: &Vec<_>| !part.is_empty()).collect();
+            let count = parts.len();
+            lines.extend(parts.into_iter().enumerate().map(|(place, points)| Line {
                 series: line.colour,
-                name: Some(line.name.clone()),
-                // What lies outside would be drawn at the edge.
-                points: line
-                    .points
-                    .iter()
-                    .copied()
-                    .filter(|(at, _)| (self.from_s..=self.to_s).contains(at))
-                    .collect(),
-            })
-            .filter(|line| !line.points.is_empty())
-            .collect();
+                // At the end of the last part.
+                name: Some(if place + 1 == count { line.name.clone() } else { String::new() }),
+                points,
+            }));
+        }
         let marks: Vec<Happening> = self
             .marks
             .iter()
@@ -80,7 +98,17 @@ impl TimeChart<'_> {
                 to: mark.to_s,
             })
             .collect();
-        let svg = Lines {
+        let shades: Vec<Shade> = self
+            .shades
+            .iter()
+            .filter(|shade| shade.from_s < self.to_s && shade.to_s > self.from_s)
+            .map(|shade| Shade {
+                label: shade.label.clone(),
+                from: shade.from_s.max(self.from_s),
+                to: shade.to_s.min(self.to_s),
+            })
+            .collect();
+        let drawing = Lines {
             words: Words { title: self.title, description: self.description },
             y_title: self.y_title,
             x_title: "",
@@ -92,9 +120,14 @@ impl TimeChart<'_> {
             width: WIDTH,
             height: HEIGHT,
             label: self.label,
-        }
-        .draw_with(&marks, &[], "");
-        PreEscaped(without_style(svg))
+        };
+        let svg = without_style(drawing.draw_over(&marks, &[], "", &shades));
+        let axis = without_style(drawing.draw_y_axis()).replacen(
+            "<svg class=\"chart\"",
+            "<svg class=\"chart y-axis\" aria-hidden=\"true\"",
+            1,
+        );
+        PreEscaped(svg + &axis)
     }
 }
 
@@ -115,7 +148,7 @@ mod tests {
     #[test]
     fn a_picture_has_no_style_of_its_own_and_its_words_are_text() {
         let line =
-            TimeLine { colour: 1, name: "<b>ssd</b>".to_owned(), points: vec![(1.0, 2.0), (2.0, 3.0)] };
+            TimeLine { colour: 1, name: "<b>ssd</b>".to_owned(), parts: vec![vec![(1.0, 2.0), (2.0, 3.0)]] };
         let mark = TimeMark { colour: 2, sign: "1".to_owned(), from_s: 1.5, to_s: None };
         let drawn = TimeChart {
             title: "Throughput of <script>",
@@ -123,6 +156,7 @@ mod tests {
             y_title: "ops/s",
             lines: &[line],
             marks: &[mark],
+            shades: &[],
             from_s: 0.0,
             to_s: 10.0,
             ticks: vec![(5.0, "14:00".to_owned())],
@@ -136,5 +170,33 @@ mod tests {
             drawn.starts_with("<svg class=\"chart\"") && !drawn.contains("style=") && !drawn.contains("<b>")
         );
         assert!(drawn.contains("14:00") && !drawn.contains("<script>"), "{drawn}");
+    }
+
+    #[test]
+    fn nothing_joins_the_parts_of_a_line_and_its_name_is_written_once() {
+        let part = |from: u32| (from..from + 20).map(|at| (f64::from(at), 5.0)).collect::<Vec<_>>();
+        let line = TimeLine { colour: 1, name: "hdd.0".to_owned(), parts: vec![part(0), part(50)] };
+        let shade = TimeShade { label: "filling caches".to_owned(), from_s: 20.0, to_s: 50.0 };
+        let drawn = TimeChart {
+            title: "IOPS",
+            description: "",
+            y_title: "",
+            lines: &[line],
+            marks: &[],
+            shades: &[shade],
+            from_s: 0.0,
+            to_s: 70.0,
+            ticks: Vec::new(),
+            is_log: false,
+            y_high: None,
+            label: &|value| format!("{value}"),
+        }
+        .draw()
+        .into_string();
+        let (picture, axis) = drawn.split_once("</svg>").unwrap();
+        assert_eq!(picture.matches("stroke=\"#0072B2\"").count(), 2, "{picture}");
+        assert_eq!(picture.matches(">hdd.0<").count(), 1, "{picture}");
+        assert!(picture.contains(">filling caches<"), "{picture}");
+        assert!(axis.contains("y-axis") && !axis.contains("hdd.0"), "{axis}");
     }
 }

@@ -13,7 +13,7 @@ use crate::comparison::node_events::node_event_in_words;
 use crate::quantity;
 
 pub(super) fn section(page: &Page) -> Option<Markup> {
-    if !page.comparison.cells().any(|result| result.measured().iter().any(|one| one.series.len() > 1)) {
+    if !page.comparison.cells().any(|result| result.drawn().iter().any(|record| record.measured.as_ref().is_some_and(|one| one.series.len() > 1))) {
         return None;
     }
     Some(html! {
@@ -55,8 +55,9 @@ fn over_time(
     for (series, result) in row.cells.iter().enumerate() {
         let Some(result) = result else { continue };
         let mut drawn: Vec<Line> = result
-            .measured()
-            .iter()
+            .drawn()
+            .into_iter()
+            .filter_map(|record| record.measured.as_ref())
             .take(most_lines)
             .enumerate()
             .map(|(index, measured)| {
@@ -67,7 +68,10 @@ fn over_time(
                     .map(|point| (point.t_s, pick(point)))
                     .filter(|(_, value)| !is_latency || *value > 0.0)
                     .collect();
-                let name = (index == 0).then(|| page.comparison.storages[series].to_owned());
+                let name = (index == 0).then(|| match result.disturbed_by() {
+                    Some(by) => format!("{}, disturbed {}", page.comparison.storages[series], by.in_words()),
+                    None => page.comparison.storages[series].to_owned(),
+                });
                 Line { series, name, points: thinned(&points, most_points) }
             })
             .filter(|line| !line.points.is_empty())
@@ -152,7 +156,7 @@ fn happenings(row: &Row, last_s: f64) -> Vec<(Happening, String)> {
     let mut found: Vec<(Happening, String)> = Vec::new();
     for (series, result) in row.cells.iter().enumerate() {
         let Some(record) =
-            result.as_ref().and_then(|result| result.records.iter().find(|record| record.measured.is_some()))
+            result.as_ref().and_then(|result| result.drawn().into_iter().find(|record| record.measured.is_some()))
         else {
             continue;
         };

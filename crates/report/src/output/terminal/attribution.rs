@@ -11,12 +11,15 @@ const TOLD: usize = 8;
 
 /// Empty where nothing is explained.
 pub(super) fn text(comparison: &Comparison, explained: &Explained, width: usize, paint: Paint) -> String {
-    let told: Vec<(String, &str)> = comparison
+    let told: Vec<(String, String)> = comparison
         .operations()
         .flat_map(|row| row.cells.iter().flatten())
         .filter_map(|result| {
-            let found = explained.of(&result.cell.id)?;
-            Some((warnings::cell_name(comparison, result), found.bottleneck.as_str()))
+            let words = match explained.of(&result.cell.id) {
+                Some(found) => found.bottleneck.clone(),
+                None => format!("not explained: {}", explained.unsound(&result.cell.id)?.why),
+            };
+            Some((warnings::cell_name(comparison, result), words))
         })
         .collect();
     if told.is_empty() {

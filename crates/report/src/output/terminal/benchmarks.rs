@@ -124,7 +124,7 @@ fn table(comparison: &Comparison, row: &Row, with_intervals: bool) -> Layout {
             }
             // It is one verdict for all figures of a cell.
             let mark = match position {
-                0 => certificate_mark(result.verdict(), result.can_turn),
+                0 => certificate_mark(result),
                 _ => String::new(),
             };
             if position == 0 && (result.is_doubtful() || result.can_turn) {

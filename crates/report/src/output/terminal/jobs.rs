@@ -9,7 +9,6 @@ use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::Estimate;
 use crate::statistics::ratio::{Difference, Ratio};
-use underlay_record::Verdict;
 
 /// Everything about jobs; empty where there are none.
 pub(super) fn text(comparison: &Comparison, width: usize, paint: Paint) -> String {
@@ -186,8 +185,8 @@ fn durations(comparison: &Comparison, rows: &[&Row], detail: Detail) -> Layout {
                         }));
                         fields.push(quantity::bytes(job.shuffled_bytes));
                     }
-                    let mark = certificate_mark(job.verdict, result.can_turn);
-                    if job.verdict == Some(Verdict::Doubtful) || result.can_turn {
+                    let mark = certificate_mark(result);
+                    if result.is_doubtful() || result.can_turn {
                         layout.paints.push((line, mark.clone(), Style::Alarm));
                     }
                     fields.push(mark);

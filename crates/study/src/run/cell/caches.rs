@@ -6,9 +6,9 @@ use super::Bench;
 use crate::fill;
 use crate::run::attached::Storages;
 use crate::run::cell_plan::CellPlan;
-use crate::run::drive::{self, Keep};
+use crate::run::drive::{self, Keep, Purpose};
 use crate::run::stopwatch::Part;
-use crate::run::{CellError, Observer, SETTLE_LIMIT};
+use crate::run::{CellError, Live, Observer, SETTLE_LIMIT};
 use crate::session::Session;
 use crate::spec::Cache;
 
@@ -36,10 +36,11 @@ impl Bench {
             self.clock.enter(Part::Fill);
             let images = plan.storage.is_modelled().then_some(self.work.as_path());
             let keep = Keep { images, ..Keep::default() };
-            let filled = drive::drive(&spec, session, &(), observer, stop, "filling caches", keep)?;
+            let filled = drive::drive(&spec, session, &(), observer, stop, Purpose::FillingCaches, keep)?;
             // What the fill wrote was written faster than the device could: no storage may begin with
             // that debt.
             self.clock.enter(Part::Settle);
+            observer.live(&Live { phase: "settling".into(), preparing: true, ..Live::default() });
             session.settle(SETTLE_LIMIT, stop)?;
             if filled.measured.operations < operations {
                 return Ok(Some(format!(

@@ -41,9 +41,13 @@ fn lengthened(callers: Callers, devices: &[DeviceActivity], cpu: &CpuRecord, tim
         .sum();
     let is_throttled = cpu.throttled_share > THROTTLED;
     let (in_loops, used_cpus) = match callers {
-        Callers::Threads(threads) => (f64::from(threads), (cpu.used_cpus - HOUSEKEEPING_CPUS).max(0.0)),
+        Callers::Threads(threads) => {
+            (f64::from(threads), (cpu.used_at_reference_cpus() - HOUSEKEEPING_CPUS).max(0.0))
+        }
         // As many as were seen to wait or to compute.
-        Callers::Programs if !is_throttled => (under_way + cpu.used_cpus, cpu.used_cpus),
+        Callers::Programs if !is_throttled => {
+            (under_way + cpu.used_at_reference_cpus(), cpu.used_at_reference_cpus())
+        }
         Callers::Programs | Callers::Nobody => return None,
     };
     // A thread that waits for several devices at once waits once.
@@ -129,6 +133,8 @@ mod tests {
             emulation_stolen_share: 0.0,
             emulation_waiting_threads: None,
             speed_probe_us: None,
+            reference_probe_us: None,
+            allowed_slowdown: None,
             extra_ticks: 0,
         }
     }

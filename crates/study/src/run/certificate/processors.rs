@@ -22,6 +22,12 @@ const WAITED_TOLERANCE: f64 = 0.10;
 const FEW_OPERATIONS: f64 = 0.5;
 /// In so many of its periods a system uses up its quota that is held up by its cores.
 const MOSTLY: f64 = 0.5;
+/// By so much CPUs may be slower or faster than what the system was given for it.
+const SPEED_TOLERANCE: f64 = 0.10;
+/// A system that uses less of what it is due, and whose quota runs out in fewer of its periods, waits for something else than its cores.
+const USED_BY_CORES: f64 = 0.5;
+const THROTTLED_BY_CORES: f64 = 0.1;
+const CPU_SPEED: &str = "CPU speed";
 const SYSTEM_CPU: &str = "system CPU";
 const WAIT: &str = "wait for CPU";
 const EMULATION_CPU: &str = "emulation CPU";
@@ -60,7 +66,42 @@ pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> V
     };
     let wait = cpu.waited_share.map(|share| wait(share, slower));
     let emulation = emulation(cpu, in_flight, slower);
-    [budget, system].into_iter().chain(slices(cpu)).chain(wait).chain([emulation]).collect()
+    [budget, system].into_iter().chain(speed(cpu)).chain(slices(cpu)).chain(wait).chain([emulation]).collect()
+}
+
+/// Whether a modelled core did what one does on this host at its fastest: the same time on a slower CPU is another machine.
+fn speed(cpu: &CpuRecord) -> Option<Check> {
+    let slowdown = cpu.slowdown()?;
+    let allowed = cpu.allowed_slowdown.filter(|allowed| *allowed > 0.0);
+    let off = slowdown / allowed.unwrap_or(1.0) - 1.0;
+    // Real storage is compared with CPUs that all compute: to be faster than that is usual.
+    let off = if allowed.is_some() { off } else { off.max(0.0) };
+    let due_cpus = cpu.due_cpus * allowed.unwrap_or(1.0);
+    let holds_up = cpu.used_cpus > USED_BY_CORES * due_cpus || cpu.throttled_share > THROTTLED_BY_CORES;
+    let is_off = off.abs() > SPEED_TOLERANCE;
+    let passed = !is_off || !holds_up;
+    let mut finding = format!("a fixed computation took {slowdown:.2} times as long as ");
+    finding.push_str(match allowed {
+        Some(_) => "on these CPUs at their fastest",
+        None => "on these CPUs before the first cell, while all of them computed",
+    });
+    if let Some(allowed) = allowed {
+        let _ = write!(finding, ", and the system was given {allowed:.2} times the time for it");
+    }
+    let _ = write!(finding, ": {:+.0} % (allowed: {:.0} %)", off * 100.0, SPEED_TOLERANCE * 100.0);
+    if is_off && !holds_up {
+        finding.push_str("; it was not held up by its cores");
+    }
+    Some(Check {
+        name: CPU_SPEED.into(),
+        passed,
+        finding,
+        extent: Some(off.abs()),
+        remedy: (!passed).then(|| {
+            "run when other programs, and other guests of the same machine, are quiet: its cores did not do what the modelled ones do"
+                .to_owned()
+        }),
+    })
 }
 
 /// Where the quota is small: whether the system wanted more than it, which slower motion only makes worse.

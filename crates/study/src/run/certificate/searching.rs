@@ -1,9 +1,9 @@
 //! Whether devices and CPUs kept up while the rate was looked for that a cell is measured at: what held the search up decided the rate.
 
-use underlay_record::{Check, CpuRecord, DeviceActivity, PathRecord};
+use underlay_record::{Check, CpuRecord, DeviceActivity, PathRecord, PauseRecord};
 
 use super::latencies::Latencies;
-use super::processors;
+use super::{pauses, processors};
 
 const PREFIX: &str = "search: ";
 
@@ -13,6 +13,8 @@ pub struct Searching {
     pub paths: Vec<PathRecord>,
     /// Absent where the study names no cores.
     pub cpu: Option<CpuRecord>,
+    /// Who stood still meanwhile: a step that nobody drove fails, and so does its rate.
+    pub pauses: PauseRecord,
     /// As many operations were under way at most.
     pub threads: u32,
 }
@@ -27,7 +29,11 @@ pub(super) fn failed_checks(searching: &Searching, time_scale: f64, slower: &str
         let by_room = processors::checks(cpu, None, slower);
         by_waits.into_iter().zip(by_room).map(|(waits, room)| if waits.passed { room } else { waits })
     });
-    let failed = of_devices.into_iter().chain(of_cpus).filter(|check| !check.passed);
+    let failed = of_devices
+        .into_iter()
+        .chain(of_cpus)
+        .chain([pauses::check(&searching.pauses, None, 1.0)])
+        .filter(|check| !check.passed);
     failed.map(|check| Check { name: format!("{PREFIX}{}", check.name), ..check }).collect()
 }
 

@@ -26,6 +26,8 @@ pub(in crate::run) struct CellSource<'a> {
     folder: &'a Path,
     /// Of each server.
     share: Option<Share>,
+    /// See [`LiveSample::preparing`].
+    is_preparing: bool,
     window: Option<&'a Window<'a>>,
     desk: Option<&'a NodeDesk<'a>>,
     before: Mutex<Before>,
@@ -60,6 +62,7 @@ impl<'a> CellSource<'a> {
             storages,
             folder,
             share,
+            is_preparing: false,
             window: None,
             desk: None,
             before: Mutex::default(),
@@ -69,6 +72,11 @@ impl<'a> CellSource<'a> {
     /// With what is seen of the system while it is measured.
     pub(in crate::run) fn measured(self, window: &'a Window<'a>, desk: Option<&'a NodeDesk<'a>>) -> Self {
         CellSource { window: Some(window), desk, ..self }
+    }
+
+    /// Before anything is measured.
+    pub(in crate::run) fn preparing(self) -> Self {
+        CellSource { is_preparing: true, ..self }
     }
 
     /// What all servers used, and where no group counts it, their processes.
@@ -99,6 +107,7 @@ impl LiveSource for CellSource<'_> {
     }
 
     fn fill(&self, sample: &mut LiveSample) {
+        sample.preparing = self.is_preparing;
         // One that fails or hangs is not asked again in this cell: nobody is to wait for it, least of all whoever stops the run.
         let asked = (!self.before.lock().is_silent).then(|| self.storages.glance(self.plan));
         let is_silent = !matches!(asked, Some(Ok(_)));

@@ -98,6 +98,51 @@ fn a_feed_goes_on_after_a_torn_line_and_is_never_longer_than_its_bound() {
 }
 
 #[test]
+fn watching_is_told_over_a_time_that_says_something() {
+    // The end of a phase forces a look at once: its share would be of some microseconds.
+    let mut cost = just_begun();
+    let begun = cost.at;
+    assert_eq!(cost.share(), None);
+    assert_eq!(cost.at, begun, "the time counts towards the next look");
+    cost.at = Instant::now().checked_sub(SHORTEST * 2).unwrap();
+    let share = cost.share().unwrap();
+    assert!((0.0..=1.0).contains(&share), "{share}");
+}
+
+/// However long this host takes to come back to it.
+fn just_begun() -> Cost {
+    Cost { at: Instant::now() + Duration::from_secs(3600), used: thread_time() }
+}
+
+#[test]
+fn a_phase_of_a_moment_has_no_sample_and_a_fault_in_it_is_told_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let feed = Feed::open(folder.path(), &Deaf);
+    feed.take(&Troubled::default(), &mut just_begun());
+    feed.ended(&Err(RunError::Stopped));
+    let found = lines(folder.path());
+    assert!(found.iter().any(|entry| matches!(entry, FeedEntry::Fault { began: true, .. })), "{found:?}");
+    assert!(!found.iter().any(|entry| matches!(entry, FeedEntry::Sample(_))), "{found:?}");
+}
+
+#[test]
+fn a_reader_that_begins_with_a_later_file_knows_what_is_to_be_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let feed = Feed::open(folder.path(), &Deaf);
+    feed.planned(3, 0, Duration::ZERO);
+    feed.asked(&RunCommand::Skip { position: 2 }, &[]);
+    feed.state.lock().written_bytes = MAX_FEED_BYTES + 1;
+    feed.notice("in a new file");
+    drop(feed);
+    let found = lines(folder.path());
+    let [FeedEntry::Begun { .. }, FeedEntry::Planned { .. }, FeedEntry::SkipAsked { position: 2 }, ..] =
+        found.as_slice()
+    else {
+        panic!("{found:?}")
+    };
+}
+
+#[test]
 fn a_run_goes_on_where_no_feed_can_be_written() {
     let folder = tempfile::tempdir().unwrap();
     // A link in its place is not followed.

@@ -1,11 +1,14 @@
-//! Benchmarks of the user's: whether the systems are programs that commands start.
+//! Benchmarks of the user's: whether the systems are programs that commands start, and whether they use the storage under test.
 
 use underlay_config::{Diagnostic, Diagnostics};
+use underlay_systems::benchmark::fio;
 use underlay_systems::command::placeholders;
 
 use crate::spec::model::{Filesystem, StorageSource};
-use crate::spec::read::{StorageSite, SystemSite, WorkloadSite};
+use crate::spec::read::{Sites, StorageSite, SystemSite, WorkloadSite, fio_finding};
 
+/// The blocks of devices that have no smaller sectors.
+const BLOCK_BYTES: u64 = underlay_storage::paced::BLOCK_BYTES as u64;
 /// What needs a file system.
 const IN_FILES: [&str; 3] = ["data", "wal", "temp"];
 
@@ -54,6 +57,66 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
         Diagnostic::error(workload.key_span.clone(), message, label)
             .with_context(system.key_span.clone(), "the system"),
     );
+}
+
+/// What names the storage under test in a command.
+const ON_STORAGE: [&str; 4] = ["data", "device", "wal", "temp"];
+
+/// Whether any command of a system or of its workload names the storage: what runs elsewhere says nothing of it.
+pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
+    let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())
+    else {
+        return;
+    };
+    if !system.capabilities.is_some_and(|capabilities| capabilities.by_command) {
+        return;
+    }
+    let plan = &benchmark.spec.plan;
+    let own = [Some(plan.run.as_str()), plan.job.as_deref()];
+    // What `prepare` and `load` put there is not read by itself.
+    let of_the_system =
+        ["start", "script"].into_iter().map(|key| system.spec.settings.get(key).map(String::as_str));
+    let names_storage =
+        own.into_iter().chain(of_the_system).flatten().any(|text| {
+            ON_STORAGE.iter().any(|word| placeholders::has(text, word) || has_variable(text, word))
+        });
+    if names_storage {
+        return;
+    }
+    let message = format!(
+        "neither `run` of [workload.{}] nor `start` of [system.{}] names {{data}} or {{device}}",
+        workload.name, system.spec.name
+    );
+    findings.push(
+        Diagnostic::note(benchmark.text_span.clone(), message, "its requests may go to this host's own disk")
+            .with_help("a cell whose devices were asked for nothing says nothing of its storage"),
+    );
+}
+
+/// What slow motion does not change on the command line of fio.
+pub(super) fn note_clocks(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+    let is_slow = sites.leaves_time_open() || sites.scale.value.time > 1.0;
+    let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())
+    else {
+        return;
+    };
+    for doubt in fio::doubts(&benchmark.spec.plan.run) {
+        if doubt.is_of_time && !is_slow {
+            continue;
+        }
+        let message = format!("fio's `{}` {}", doubt.word, doubt.problem);
+        findings.push(Diagnostic::note(benchmark.text_span.clone(), message, doubt.advice));
+    }
+}
+
+/// Whether a job of fio can be had at the factor that the study gives.
+pub(super) fn check_factor(workload: &WorkloadSite, sites: &Sites, findings: &mut Diagnostics) {
+    let Some(benchmark) = &workload.benchmark else { return };
+    let Some(job) = benchmark.spec.fio_job().filter(|_| !sites.leaves_time_open()) else { return };
+    for mistake in fio::mistakes(job, Some(sites.scale.value.time)) {
+        let finding = fio_finding(&mistake, &benchmark.text_span, job, findings);
+        findings.push(finding);
+    }
 }
 
 fn is_bare(storage: &StorageSite) -> bool {
@@ -110,6 +173,22 @@ pub(super) fn check_storage(
         let plan = &benchmark.spec.plan;
         [Some(plan.run.as_str()), plan.job.as_deref()].into_iter().flatten()
     });
+    for benchmark in workloads.iter().filter_map(|workload| workload.benchmark.as_ref()) {
+        let Some(job) = benchmark.spec.fio_job().filter(|_| storage.spec.has_small_sectors() == Some(false))
+        else {
+            continue;
+        };
+        let Some(bytes) = fio::smallest_direct_request(job, BLOCK_BYTES) else { continue };
+        let message = format!(
+            "fio's job has direct requests of {bytes} bytes, and [storage.{name}] is addressed in blocks of {BLOCK_BYTES}"
+        );
+        let label =
+            "expected multiples of 4k, or media with `logical_sector_bytes = 512` without compression";
+        findings.push(
+            Diagnostic::error(benchmark.text_span.clone(), message, label)
+                .with_context(storage.source_span.clone(), "the storage"),
+        );
+    }
     let commands: Vec<&str> = of_the_system.chain(of_workloads).collect();
     if is_bare && settings.contains_key("prepare") {
         let message = format!(

@@ -5,23 +5,22 @@ use std::time::Duration;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Section};
 use underlay_record::{Better, Dilation};
-use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, MarkPlan, Reading, Take};
+use underlay_systems::benchmark::{self, BenchmarkPlan, FigurePlan, Figures, MarkPlan, Reading, Take, fio};
 use underlay_systems::command::placeholders;
 
-use crate::fio_job::has_syncs;
 use crate::spec::model::BenchmarkSpec;
 
 /// On this machine's clock.
 const LIMIT: Duration = Duration::from_secs(3600);
 const MAX_NAME: usize = 40;
 const MAX_UNIT: usize = 24;
-/// Where fio writes its figures.
-const FIO_OUTPUT: &str = "{scratch}/fio.json";
 
 /// A benchmark with the place that later checks point at.
 #[derive(Clone)]
 pub(in crate::spec) struct BenchmarkSite {
     pub spec: BenchmarkSpec,
+    /// Its `run`, or fio's `job`.
+    pub text_span: Range<usize>,
 }
 
 /// `kind = "command"`, whose other keys are read already.
@@ -53,8 +52,10 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
         Some(marks) => marks?,
         None => Vec::new(),
     };
-    let plan = BenchmarkPlan { run: run?, job, in_budget, limit: limit?, figures: figures?, marks };
-    Some(BenchmarkSite { spec: BenchmarkSpec { plan, is_fio: false, data_bytes: data_bytes? } })
+    let text_span = run_field?.span;
+    let figures = Figures::Planned(figures?);
+    let plan = BenchmarkPlan { run: run?, job, in_budget, limit: limit?, figures, marks };
+    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? }, text_span })
 }
 
 /// `kind = "fio"`
@@ -64,22 +65,41 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
     let job = field.as_ref().and_then(|field| read_template(field, "the text of a job file", findings));
     let (limit, data_bytes) = read_limits(section, findings);
     let (field, job) = (field?, job?);
-    if let Some(line) = in_sequence(&job) {
-        let message = format!(
-            "expected jobs that run at the same time, since their rates are added, and this has `{line}`"
-        );
-        field.invalid(message, findings);
+    let mistakes = fio::mistakes(&job, None);
+    for mistake in &mistakes {
+        let finding = fio_finding(mistake, &field.span, &job, findings);
+        findings.push(finding);
+    }
+    if !mistakes.is_empty() {
         return None;
     }
-    let figures = fio_figures(&job);
-    if figures.is_empty() {
-        field.invalid("expected a job with `rw = read`, `randwrite` or another kind of access", findings);
-        return None;
+    let job_span = field.span.clone();
+    let plan = BenchmarkPlan {
+        run: fio::command(),
+        job: Some(job),
+        in_budget: Some(true),
+        limit: limit?,
+        figures: Figures::OfFio,
+        marks: Vec::new(),
+    };
+    Some(BenchmarkSite { spec: BenchmarkSpec { plan, data_bytes: data_bytes? }, text_span: job_span })
+}
+
+/// A mistake in a job's text, at its line of the study.
+pub(in crate::spec) fn fio_finding(
+    mistake: &fio::Mistake,
+    job_span: &Range<usize>,
+    job: &str,
+    findings: &Diagnostics,
+) -> Diagnostic {
+    match findings.part_of(job_span, job, &mistake.span) {
+        Some(span) => Diagnostic::error(span, &mistake.message, &mistake.expected),
+        None => {
+            let line = job[..mistake.span.start].matches('\n').count() + 1;
+            let message = format!("line {line} of the job: {}", mistake.message);
+            Diagnostic::error(job_span.clone(), message, &mistake.expected)
+        }
     }
-    let run = format!("fio --output-format=json --output={FIO_OUTPUT} {{job}} && cat {FIO_OUTPUT}");
-    let marks = Vec::new();
-    let plan = BenchmarkPlan { run, job: Some(job), in_budget: Some(true), limit: limit?, figures, marks };
-    Some(BenchmarkSite { spec: BenchmarkSpec { plan, is_fio: true, data_bytes: data_bytes? } })
 }
 
 fn read_limits(section: &mut Section<'_>, findings: &mut Diagnostics) -> (Option<Duration>, Option<u64>) {
@@ -92,77 +112,6 @@ fn read_limits(section: &mut Section<'_>, findings: &mut Diagnostics) -> (Option
         None => Some(0),
     };
     (limit, data_bytes)
-}
-
-/// A line that has a job begin when another one has ended, or later.
-fn in_sequence(job: &str) -> Option<&str> {
-    let is_one = |line: &&str| {
-        let (key, value) = line.split_once('=').unwrap_or((line, ""));
-        matches!(key.trim(), "stonewall" | "wait_for_previous" | "wait_for" | "startdelay" | "start_delay")
-            && value.trim() != "0"
-    };
-    job.lines().map(str::trim).find(is_one)
-}
-
-/// The figures of fio for the kinds of access that a job has.
-fn fio_figures(job: &str) -> Vec<FigurePlan> {
-    let mut kinds = Vec::new();
-    for line in job.lines() {
-        let Some((key, value)) = line.split_once('=') else { continue };
-        if !matches!(key.trim(), "rw" | "readwrite") {
-            continue;
-        }
-        let value = value.trim().split(':').next().unwrap_or_default();
-        // Of `trimwrite` only the writes have figures.
-        let both = matches!(value, "rw" | "readwrite" | "randrw");
-        for (kind, word) in [("read", "read"), ("write", "write")] {
-            if (both || value.ends_with(word)) && !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
-    }
-    let of_kind = |kind: &&str| {
-        let rate = |name: &str, key: &str, unit: &str| {
-            let path = format!("jobs[*].{kind}.{key}");
-            fio_figure(format!("{kind} {name}"), path, unit, Better::Higher, Dilation::Rate, Take::Sum)
-        };
-        let latency = |name: &str, key: &str| {
-            let path = format!("jobs[*].{kind}.clat_ns.{key}");
-            // Of several jobs the slowest: percentiles can't be added.
-            fio_figure(format!("{kind} {name}"), path, "ns", Better::Lower, Dilation::Time, Take::Max)
-        };
-        vec![
-            rate("operations", "iops", "operations/s"),
-            rate("bandwidth", "bw_bytes", "B/s"),
-            latency("mean", "mean"),
-            latency("p50", "percentile[\"50.000000\"]"),
-            latency("p99", "percentile[\"99.000000\"]"),
-            latency("p99.9", "percentile[\"99.900000\"]"),
-        ]
-    };
-    let of_kinds = kinds.iter().flat_map(of_kind);
-    of_kinds.chain(if has_syncs(job) { sync_figures() } else { Vec::new() }).collect()
-}
-
-fn fio_figure(
-    name: String,
-    path: String,
-    unit: &str,
-    better: Better,
-    slow_motion: Dilation,
-    take: Take,
-) -> FigurePlan {
-    let (unit, file) = (unit.to_owned(), Some(FIO_OUTPUT.to_owned()));
-    FigurePlan { name, unit, better, slow_motion, file, reading: Reading::Json(path), progress: None, take }
-}
-
-fn sync_figures() -> Vec<FigurePlan> {
-    [("mean", "mean"), ("p50", "percentile[\"50.000000\"]"), ("p99", "percentile[\"99.000000\"]")]
-        .map(|(name, key)| {
-            let path = format!("jobs[*].sync.lat_ns.{key}");
-            fio_figure(format!("sync {name}"), path, "ns", Better::Lower, Dilation::Time, Take::Max)
-        })
-        .into()
 }
 
 /// A text with placeholders.

@@ -5,7 +5,7 @@ use underlay_workload::{Mix, OperationKind};
 
 use super::mixes;
 use crate::spec::model::BesideSpec;
-use crate::spec::model::rate::RATES_PER_S;
+use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 
 /// Clients of one cell.
 pub(super) const MAX_THREADS: u32 = 1024;
@@ -30,13 +30,10 @@ pub(in crate::spec) fn read(
     let rate_per_s = match rate {
         None => None,
         Some(field) if field.as_text() == Some("max") => None,
-        Some(field) => match field.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => Some(rate),
-            _ => {
-                field.invalid("expected \"max\" or a number of operations per second above zero", findings);
-                return None;
-            }
-        },
+        Some(field) => {
+            let expected = format!("\"max\" or {EXPECTED_RATE}");
+            Some(field.rate_per_s(RATES_PER_S, &expected, findings)?)
+        }
     };
     let (mix, threads) = (mix?, threads?);
     check(&mix, measured, findings)

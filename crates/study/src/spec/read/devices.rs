@@ -4,7 +4,7 @@ use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Spanned};
 use underlay_storage::stack::InitialState;
 
-use super::media_files::Media;
+use super::media_files::{DeviceKeys, Media};
 use crate::spec::model::{DeviceSpec, Filesystem, Layout};
 
 /// One pacer serves all devices of a storage; beyond this the host is what would be measured.
@@ -131,30 +131,29 @@ fn read_device(
             return None;
         }
     };
-    let medium = media.find_changed(&medium?, &changes, &title, &KEYS, findings)?;
+    let capacity = match capacity {
+        Some(capacity) => Some(capacity?),
+        None => None,
+    };
+    let beyond = may_be_larger.is_some_and(|larger| larger == Some(true));
+    let keys =
+        DeviceKeys { capacity: capacity.clone(), beyond, changes: &changes, title: &title, own_keys: &KEYS };
+    let medium = media.find_device(&medium?, &keys, findings)?;
     let count = match count {
         Some(count) => count?.value,
         None => 1,
     };
-    let capacity_bytes = match capacity {
-        Some(capacity) => {
-            let capacity = capacity?;
-            let may_be_larger = may_be_larger.is_some_and(|larger| larger == Some(true));
-            if capacity.value > medium.capacity_bytes() && !may_be_larger {
-                let message = format!("`capacity` in {title} is larger than its medium");
-                let label = format!("\"{}\" has {}", medium.name, rounded_bytes(medium.capacity_bytes()));
-                let finding = Diagnostic::error(capacity.span, message, label);
-                findings.push(
-                    finding
-                        .with_help(
-                            "use `count` for several devices; for one that no shop sells, set `larger_than_medium = true`",
-                        ),
-                );
-                return None;
-            }
-            Some(capacity.value)
-        }
-        None => None,
-    };
+    if let Some(capacity) = &capacity
+        && capacity.value > medium.capacity_bytes()
+        && !beyond
+    {
+        let message = format!("`capacity` in {title} is larger than its medium");
+        let label = format!("\"{}\" has {}", medium.name, rounded_bytes(medium.capacity_bytes()));
+        let help =
+            "use `count` for several devices; for one that no shop sells, set `larger_than_medium = true`";
+        findings.push(Diagnostic::error(capacity.span.clone(), message, label).with_help(help));
+        return None;
+    }
+    let capacity_bytes = capacity.map(|capacity| capacity.value);
     Some(DeviceSpec { medium, count, capacity_bytes, directories })
 }

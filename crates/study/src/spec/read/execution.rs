@@ -16,6 +16,19 @@ pub(in crate::spec) const MAX_DATA: f64 = Scale::MAX_DATA;
 /// More machines than any published study has had.
 const MAX_MACHINES: u32 = 100_000;
 
+/// A shorter one has no request of any device in it.
+const MIN_MEASURED: Duration = Duration::from_millis(1);
+
+/// How long a cell is measured.
+pub(super) fn read_measured_time(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanned<Duration>> {
+    let duration = field.duration(false, findings)?;
+    if duration.value < MIN_MEASURED {
+        field.invalid("expected at least \"1 ms\": a shorter time holds no request", findings);
+        return None;
+    }
+    Some(duration)
+}
+
 /// The settings of `[run]`, with the places that later checks point at.
 #[derive(Clone)]
 pub(in crate::spec) struct RunSite {
@@ -48,7 +61,7 @@ pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnosti
     if let Some(warmup) = section.take("warmup").and_then(|field| field.duration(true, findings)) {
         site.settings.warmup = warmup.value;
     }
-    if let Some(duration) = section.take("duration").and_then(|field| field.duration(false, findings)) {
+    if let Some(duration) = section.take("duration").and_then(|field| read_measured_time(&field, findings)) {
         site.settings.duration = duration.value;
         site.duration_span = Some(duration.span);
     }

@@ -6,7 +6,7 @@ use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
 use underlay_workload::search::Bound;
 
 use crate::spec::model::FindRate;
-use crate::spec::model::rate::RATES_PER_S;
+use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 
 const EXAMPLE: &str = "expected a percentile and a time, as in `find_rate = { p99 = \"10 ms\" }`";
 const WITHIN: RangeInclusive<f64> = 0.01..=0.5;
@@ -20,25 +20,13 @@ pub(in crate::spec) fn read(
     let mut wanted = field.section(field.place.clone(), findings)?;
     let rate = |field: Option<Field<'_>>, findings: &mut Diagnostics| match field {
         None => Some(None),
-        Some(field) => match field.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => Some(Some(rate)),
-            _ => {
-                field.invalid("expected a number of operations per second above zero", findings);
-                None
-            }
-        },
+        Some(field) => field.rate_per_s(RATES_PER_S, EXPECTED_RATE, findings).map(Some),
     };
     let from_per_s = rate(wanted.take("from"), findings);
     let to_per_s = rate(wanted.take("to"), findings);
     let within = match wanted.take("within") {
         None => Some(0.05),
-        Some(field) => match field.as_number() {
-            Some(within) if WITHIN.contains(&within) => Some(within),
-            _ => {
-                field.invalid("expected a part from 0.01 to 0.5, such as 0.05", findings);
-                None
-            }
-        },
+        Some(field) => field.number_within(WITHIN, "a part from 0.01 to 0.5, such as 0.05", findings),
     };
     let step = match wanted.take("step") {
         None => None,

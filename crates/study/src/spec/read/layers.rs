@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Section};
 use underlay_storage::layers::cache::CacheMode;
 use underlay_storage::layers::compress::Codec;
 
-use super::media_files::Media;
+use super::media_files::{DeviceKeys, Media};
 use crate::spec::model::{CacheSpec, Layers, LinkSpec};
 
 /// Zstandard's own default.
@@ -82,13 +83,20 @@ fn read_cache(field: &Field<'_>, media: &Media<'_>, findings: &mut Diagnostics) 
     let capacity = section.require("capacity", "capacity = \"64 GB\"", findings);
     let mode = section.require("mode", "mode = \"read\" or \"write-back\"", findings);
     section.finish(findings);
-    let medium = medium.and_then(|field| media.find(&field, findings));
     let capacity = capacity.and_then(|field| field.bytes(findings));
+    let keys = DeviceKeys {
+        capacity: capacity.clone(),
+        beyond: false,
+        changes: &[],
+        title: &field.place,
+        own_keys: &["medium", "capacity", "mode"],
+    };
+    let medium = medium.and_then(|field| media.find_device(&field, &keys, findings));
     let mode = mode.and_then(|field| field.word(&["read", "write-back"], findings));
     let (medium, capacity) = (medium?, capacity?);
     if capacity.value > medium.capacity_bytes() {
         let message = format!("{} is larger than its medium", field.place);
-        let label = format!("\"{}\" has {} bytes", medium.name, medium.capacity_bytes());
+        let label = format!("\"{}\" has {}", medium.name, rounded_bytes(medium.capacity_bytes()));
         findings.push(Diagnostic::error(capacity.span, message, label));
         return None;
     }

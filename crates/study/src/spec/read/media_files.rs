@@ -5,10 +5,22 @@ use std::collections::BTreeMap;
 
 use underlay_config::{Diagnostic, Diagnostics, Field, Spanned, Word, closest};
 use underlay_storage::catalogue;
-use underlay_storage::catalogue::{Change, Medium};
+use underlay_storage::catalogue::{Blame, Change, Form, Medium, Refused};
 
 /// Gives the text of a medium's file by the name that the study gives it.
 pub(in crate::spec) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// What a study says of a device besides its medium.
+pub(in crate::spec) struct DeviceKeys<'d, 'a> {
+    pub capacity: Option<Spanned<u64>>,
+    /// It may be larger than any that is sold.
+    pub beyond: bool,
+    /// Parameters of the medium.
+    pub changes: &'d [Field<'a>],
+    pub title: &'d str,
+    /// The keys that may stand there besides.
+    pub own_keys: &'d [&'static str],
+}
 
 pub(in crate::spec) struct Media<'a> {
     read_file: ReadFile<'a>,
@@ -31,68 +43,87 @@ impl<'a> Media<'a> {
         if name.value.ends_with(".toml") { self.read(&name, findings) } else { of_catalogue(&name, findings) }
     }
 
-    /// The same with some of its parameters set where it is named: `{ medium = "ebs-io2", instance_iops = 18_750 }`. `own_keys` are those
-    /// that may stand there besides.
-    pub(crate) fn find_changed(
+    /// The medium of a device: of the size that the study gives it, where the provider's rules say what that means, and with some of its
+    /// parameters set where it is named: `{ medium = "ebs-io2", instance_iops = 18_750 }`.
+    pub(crate) fn find_device(
         &self,
         field: &Field<'_>,
-        changes: &[Field<'_>],
-        title: &str,
-        own_keys: &[&str],
+        device: &DeviceKeys<'_, '_>,
         findings: &mut Diagnostics,
     ) -> Option<Medium> {
         let medium = self.find(field, findings)?;
+        let DeviceKeys { capacity, beyond, changes, title, own_keys } = device;
+        let known = medium.kind.parameters();
+        let mut wanted: Vec<(&str, Change)> = Vec::new();
+        for change in *changes {
+            let form = known.iter().find(|(name, _)| *name == change.key).map(|(_, form)| *form);
+            let value = match form {
+                Some(Form::Number) => change.number("a number", findings).map(Change::Number),
+                Some(Form::Property) => change.boolean(findings).map(Change::Property),
+                Some(Form::Table) => {
+                    change.invalid(
+                        "expected in a file of the medium's own: it is more than one number",
+                        findings,
+                    );
+                    None
+                }
+                None => {
+                    findings.push(unknown_key(change, title, own_keys, &medium));
+                    None
+                }
+            };
+            wanted.extend(value.map(|value| (change.key.as_str(), value)));
+        }
+        if wanted.len() < changes.len() {
+            return None;
+        }
+        if wanted.is_empty() && medium.volume.is_none() {
+            return Some(medium);
+        }
         let name = field.as_text().unwrap_or_default();
         let kept = self.texts.borrow().get(name).cloned();
         let base = kept.or_else(|| catalogue::text_of(name).map(str::to_owned))?;
-        let mut sound = Vec::new();
-        for change in changes {
-            let value =
-                change.as_number().map(Change::Number).or_else(|| change.as_boolean().map(Change::Property));
-            let problem = match &value {
-                None => None,
-                Some(value) => match catalogue::changed(&base, &[(change.key.as_str(), value.clone())]) {
-                    Ok(_) => {
-                        sound.push((change.key.as_str(), value.clone()));
-                        continue;
-                    }
-                    Err(problem) => Some(problem),
-                },
-            };
-            match problem {
-                // The medium's own reader says what is wrong with the value.
-                Some(problem) if !problem.starts_with("unknown key") => {
-                    let message = format!("{} can't be that", change.place);
-                    findings.push(Diagnostic::error(change.span.clone(), message, problem));
-                }
-                // It also knows keys that the medium's file leaves out.
-                problem => {
-                    let unknown = unknown_key(change, title, own_keys, &medium);
-                    let meant = problem.as_deref().and_then(|problem| problem.split_once("did you mean "));
-                    findings.push(match meant {
-                        Some((_, meant)) if unknown.label.is_empty() => {
-                            Diagnostic { label: format!("did you mean {meant}"), ..unknown }
+        let capacity_bytes = capacity.as_ref().map(|capacity| capacity.value);
+        match catalogue::sized(&base, capacity_bytes, *beyond, &wanted) {
+            Ok(sized) => {
+                // A volume server reads it from a file, and the run keeps a copy. The user's own file stays beside it.
+                let file = match sized.medium.name == medium.name {
+                    true => format!("{}-of-its-size.toml", medium.name),
+                    false => format!("{}.toml", sized.medium.name),
+                };
+                self.texts.borrow_mut().insert(file, sized.text);
+                Some(sized.medium)
+            }
+            Err(refused) => {
+                let all = match *changes {
+                    [first, .., last] => first.key_span.start..last.span.end,
+                    [only] => only.span.clone(),
+                    [] => field.span.clone(),
+                };
+                for Refused { blame, reason } in refused {
+                    let (span, message) = match blame {
+                        Blame::Change(index) => {
+                            (changes[index].span.clone(), format!("{} can't be that", changes[index].place))
                         }
-                        _ => unknown,
+                        Blame::Capacity => {
+                            let span =
+                                capacity.as_ref().map_or(field.span.clone(), |found| found.span.clone());
+                            (span, format!("`capacity` in {title} can't be that"))
+                        }
+                        Blame::Whole => {
+                            let message = format!("\"{}\" can't be like this", name.escape_debug());
+                            (all.clone(), message)
+                        }
+                    };
+                    let finding = Diagnostic::error(span, message, reason);
+                    findings.push(match (&medium.volume, blame) {
+                        (Some(_), Blame::Capacity) => finding.with_help(
+                            "use `count` for several volumes, `data` in [scale] for a smaller copy of the study, and \
+                             `larger_than_medium = true` for one that nobody sells",
+                        ),
+                        _ => finding,
                     });
                 }
-            }
-        }
-        if sound.len() < changes.len() {
-            return None;
-        }
-        if sound.is_empty() {
-            return Some(medium);
-        }
-        match catalogue::changed(&base, &sound) {
-            Ok(changed) => {
-                // A volume server reads it from a file, and the run keeps a copy.
-                self.texts.borrow_mut().insert(format!("{}.toml", changed.medium.name), changed.text);
-                Some(changed.medium)
-            }
-            Err(problem) => {
-                let message = format!("\"{}\" can't be changed like this", name.escape_debug());
-                findings.push(Diagnostic::error(field.span.clone(), message, problem));
                 None
             }
         }
@@ -129,12 +160,8 @@ impl<'a> Media<'a> {
 /// A key that neither the study nor the medium knows.
 fn unknown_key(change: &Field<'_>, title: &str, own_keys: &[&str], medium: &Medium) -> Diagnostic {
     let message = format!("unknown key `{}` in {title}", change.key);
-    let entries = medium.model.entries();
-    let numbers: Vec<&str> = entries
-        .iter()
-        .filter(|entry| entry.value.parse::<f64>().is_ok() || matches!(entry.value.as_str(), "yes" | "no"))
-        .map(|entry| entry.name)
-        .collect();
+    let may_be_set = medium.kind.parameters().iter().filter(|(_, form)| *form != Form::Table);
+    let numbers: Vec<&str> = may_be_set.map(|(name, _)| *name).collect();
     let known: Vec<&str> = own_keys.iter().chain(&numbers).copied().collect();
     let expected = format!(
         "expected one of {}; or a number or property of \"{}\": {}",

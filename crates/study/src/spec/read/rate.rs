@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use underlay_config::{Diagnostics, Field, Spanned};
 
-use crate::spec::model::rate::RATES_PER_S;
+use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 use crate::spec::model::{ChangingRate, Rate};
 
 /// Each step is to have two intervals of the time series at least.
 const MAX_STEPS: usize = 20;
 
 pub(in crate::spec) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<Rate>> {
-    const EXPECTED: &str = "\"max\" or a number of operations per second above zero";
+    let expected = format!("\"max\" or {EXPECTED_RATE}");
     field.list(findings, |element, findings| {
         let span = element.span.clone();
         if element.is_table() {
@@ -20,13 +20,8 @@ pub(in crate::spec) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics)
         if element.as_text() == Some("max") {
             return Some(Spanned::new(Rate::Max, span));
         }
-        match element.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => return Some(Spanned::new(Rate::Steady(rate), span)),
-            Some(_) => element.invalid(format!("expected {EXPECTED}"), findings),
-            None if element.as_text().is_some() => element.invalid(format!("expected {EXPECTED}"), findings),
-            None => element.mismatch(EXPECTED, findings),
-        }
-        None
+        let rate = element.rate_per_s(RATES_PER_S, &expected, findings)?;
+        Some(Spanned::new(Rate::Steady(rate), span))
     })
 }
 
@@ -75,17 +70,7 @@ fn refuse(length: Option<Field<'_>>, expected: &str, findings: &mut Diagnostics)
 fn read_each(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<f64>> {
     let mut rates = Vec::new();
     for element in field.one_or_many(findings) {
-        match element.as_number() {
-            Some(rate) if RATES_PER_S.contains(&rate) => rates.push(rate),
-            Some(_) => {
-                element.invalid("expected a number of operations per second above zero", findings);
-                return None;
-            }
-            None => {
-                element.mismatch("a number of operations per second above zero", findings);
-                return None;
-            }
-        }
+        rates.push(element.rate_per_s(RATES_PER_S, EXPECTED_RATE, findings)?);
     }
     (!rates.is_empty()).then_some(rates)
 }

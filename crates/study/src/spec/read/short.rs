@@ -5,7 +5,7 @@ use std::time::Duration;
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 
 use super::devices::MAX_DEVICES;
-use super::execution::{MAX_DATA, MAX_REPETITIONS, MAX_TIME};
+use super::execution::{MAX_DATA, MAX_REPETITIONS, MAX_TIME, read_measured_time};
 use super::system::MAX_SERVERS;
 use super::workload::{Amount, WorkloadSite};
 use super::{execution, jobs, mixes, rate, workload};
@@ -45,7 +45,7 @@ pub(in crate::spec) fn read(
     };
     let mut short = Short {
         warmup: section.take("warmup").and_then(|field| field.duration(true, findings)),
-        duration: section.take("duration").and_then(|field| field.duration(false, findings)),
+        duration: section.take("duration").and_then(|field| read_measured_time(&field, findings)),
         repetitions: section
             .take("repetitions")
             .and_then(|field| field.count(1..=MAX_REPETITIONS, findings))

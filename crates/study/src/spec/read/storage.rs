@@ -344,14 +344,33 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
     (!paths.is_empty()).then(|| StorageSource::Paths(paths.into_iter().map(|path| path.value).collect()))
 }
 
+/// What others call our layouts.
+const RAID_LEVELS: [(&str, &str); 6] = [
+    ("raid0", "stripe"),
+    ("raid-0", "stripe"),
+    ("striped", "stripe"),
+    ("raid1", "mirror"),
+    ("raid-1", "mirror"),
+    ("mirrored", "mirror"),
+];
+
 fn read_layout(
     layout: Option<Field<'_>>,
     chunk: Option<Field<'_>>,
     directories: Option<Field<'_>>,
     findings: &mut Diagnostics,
 ) -> Option<Layout> {
+    const LAYOUTS: [&str; 4] = ["stripe", "jbod", "mirror", "split"];
     let layout = match layout {
-        Some(field) => Some(field.word(&["stripe", "jbod", "mirror", "split"], findings)?),
+        Some(field) => {
+            if let Some(&(level, meant)) = RAID_LEVELS.iter().find(|(level, _)| field.as_text() == Some(level)) {
+                let message = format!("unknown value \"{level}\" for {}", field.place);
+                let finding = Diagnostic::error(field.span.clone(), message, format!("did you mean \"{meant}\"?"));
+                findings.push(finding.with_help(format!("`layout` is one of {}", LAYOUTS.join(", "))));
+                return None;
+            }
+            Some(field.word(&LAYOUTS, findings)?)
+        }
         None => None,
     };
     let word = layout.as_ref().map_or("stripe", |layout| layout.value);

@@ -1,0 +1,206 @@
+//! Processes that were stopped by a signal or a debugger, or frozen with their control group: seen from outside, by `/proc`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::processes::ProcessId;
+
+/// More processes than a cell has here; a longer list is not looked at to its end.
+const MAX_PROCESSES: usize = 1024;
+/// Generations of processes that are followed.
+const MAX_DEPTH: usize = 16;
+
+/// A process, and how to see whether it stands still.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    pub id: ProcessId,
+    /// As the kernel names it.
+    pub name: String,
+    /// What tells that its control group is frozen, in each hierarchy that can freeze it.
+    freezers: Vec<PathBuf>,
+}
+
+impl Watched {
+    fn of(pid: u32) -> Option<Watched> {
+        let id = ProcessId::of(pid)?;
+        let process = process(pid);
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim().to_owned();
+        let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
+        let freezers = freezers(&groups, Path::new("/sys/fs/cgroup"));
+        Some(Watched { id, name, freezers })
+    }
+
+    /// Whether it is stopped, traced to a standstill, or frozen, just now.
+    pub fn stands_still(&self, frozen: &mut FrozenGroups) -> bool {
+        let stat = fs::read_to_string(process(self.id.pid).join("stat")).unwrap_or_default();
+        let is_stopped = state(&stat).is_some_and(|state| matches!(state, 'T' | 't'));
+        is_stopped || self.freezers.iter().any(|freezer| frozen.has(freezer))
+    }
+}
+
+/// Which control groups are frozen, each looked up once.
+#[derive(Debug, Default)]
+pub struct FrozenGroups(BTreeMap<PathBuf, bool>);
+
+impl FrozenGroups {
+    fn has(&mut self, file: &Path) -> bool {
+        if let Some(known) = self.0.get(file) {
+            return *known;
+        }
+        let is_frozen = says_frozen(&fs::read_to_string(file).unwrap_or_default());
+        self.0.insert(file.to_owned(), is_frozen);
+        is_frozen
+    }
+}
+
+/// All processes that this one has started, with theirs, and those in `groups` of control.
+pub fn of_this_run<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<Watched> {
+    let own = std::process::id();
+    let mut found = BTreeSet::new();
+    let mut generation = vec![own];
+    for group in groups {
+        let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        generation.extend(
+            listed.lines().filter_map(|line| line.trim().parse::<u32>().ok()).filter(|pid| *pid != 0),
+        );
+    }
+    for _ in 0..MAX_DEPTH {
+        let mut next = Vec::new();
+        for pid in generation {
+            if found.len() < MAX_PROCESSES && found.insert(pid) {
+                next.extend(children(pid));
+            }
+        }
+        if next.is_empty() {
+            break;
+        }
+        generation = next;
+    }
+    found.remove(&own);
+    found.into_iter().filter_map(Watched::of).collect()
+}
+
+fn process(pid: u32) -> PathBuf {
+    Path::new("/proc").join(pid.to_string())
+}
+
+/// None from kernels without CONFIG_PROC_CHILDREN.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(process(pid).join("task")).into_iter().flatten().flatten();
+    threads
+        .take(MAX_PROCESSES)
+        .flat_map(|thread| {
+            let listed = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            listed.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The third field of `/proc/PID/stat`, behind a name that may have anything in it.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// From `/proc/PID/cgroup`, lines of `number:controllers:path`: version 1 has a freezer of its own, in version 2 each group can be frozen.
+fn freezers(groups: &str, root: &Path) -> Vec<PathBuf> {
+    let file_of = |line: &str| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        // `..` is of a group outside of this namespace.
+        let path = path.strip_prefix('/').filter(|path| !path.split('/').any(|part| part == ".."))?;
+        if controllers.split(',').any(|controller| controller == "freezer") {
+            return Some(vec![root.join("freezer").join(path).join("freezer.state")]);
+        }
+        let places = ["", "unified"].map(|place| root.join(place).join(path).join("cgroup.events"));
+        controllers.is_empty().then(|| places.into())
+    };
+    groups.lines().filter_map(file_of).flatten().filter(|file| file.exists()).collect()
+}
+
+/// `FROZEN` and `FREEZING` of version 1, `frozen 1` among the lines of version 2.
+fn says_frozen(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim);
+    lines.any(|line| matches!(line, "FROZEN" | "FREEZING" | "frozen 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    #[test]
+    fn states_are_read_behind_any_name() {
+        assert_eq!(state("12 (sleep) S 1 12 12"), Some('S'));
+        assert_eq!(state("12 (a) T (b) t) T 1 12"), Some('T'));
+        assert_eq!(state("12 (sleep"), None);
+    }
+
+    #[test]
+    fn freezers_of_both_versions_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |path: &str, text: &str| {
+            let file = root.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, text).unwrap();
+            file
+        };
+        let old = make("freezer/a/freezer.state", "FROZEN\n");
+        let new = make("unified/b/cgroup.events", "populated 1\nfrozen 0\n");
+        let found = freezers("9:freezer:/a\n4:memory:/b\n0::/b\n1:name=x:/../c\nnonsense\n", root.path());
+        assert_eq!(found, [old.clone(), new.clone()]);
+        let mut frozen = FrozenGroups::default();
+        assert!(frozen.has(&old) && !frozen.has(&new));
+        assert!(says_frozen("populated 1\nfrozen 1\n") && !says_frozen("THAWED\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_of_groups_is_read(text in "([0-9]{1,2}:[a-z,]{0,9}:(/\\.\\.)?/[a-z/]{0,9}\n|[^\n]{0,9}\n){0,6}") {
+            let root = tempfile::tempdir().unwrap();
+            prop_assert!(freezers(&text, root.path()).is_empty());
+        }
+    }
+
+    struct Ended(Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_grandchild_that_is_stopped_is_found() {
+        let shell = Command::new("sh").args(["-c", "sleep 600 & wait"]).spawn().unwrap();
+        let shell = Ended(shell);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let sleeper = loop {
+            let pids = children(shell.0.id());
+            let slept = pids.into_iter().filter_map(Watched::of).find(|watched| watched.name == "sleep");
+            match slept {
+                Some(slept) => break slept.id,
+                None => assert!(Instant::now() < deadline),
+            }
+        };
+        let is_still = || {
+            let all = of_this_run(std::iter::empty());
+            let found = all.iter().find(|watched| watched.id == sleeper).expect("it is there");
+            found.stands_still(&mut FrozenGroups::default())
+        };
+        assert!(!is_still());
+        let pid = Pid::from_raw(sleeper.pid as i32).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        while !is_still() {
+            assert!(Instant::now() < deadline);
+        }
+        kill_process(pid, Signal::CONT).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+}

@@ -1,0 +1,311 @@
+//! The file systems of a storage whose power comes back: what has to be asked before they are taken away, and how they come back as
+//! they were.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, MountPropagationFlags, mount_change};
+use serde::{Deserialize, Serialize};
+use underlay_files::{Access, Folder, shell};
+
+use crate::attachments::filesystem::Filesystem;
+use crate::machine::error::AttachError;
+use crate::machine::mounts::{self, Mount};
+use crate::machine::processes;
+
+/// In the storage's session directory: what has to be mounted again. It is there from before the first is unmounted until the last is
+/// mounted, so that a return that failed or was killed can be finished.
+const PENDING: &str = "return.json";
+const LOCK: &str = "return.lock";
+const MAX_PENDING_BYTES: u64 = 1 << 20;
+/// How long a program that has just ended may take to let go.
+const HOLDERS_LIMIT: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(300);
+
+/// A file system as it was mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Remount {
+    pub device: PathBuf,
+    pub mount_point: PathBuf,
+    pub filesystem: Filesystem,
+    /// As `/proc/self/mountinfo` shows them: those of the mount, and those of the file system.
+    pub options: String,
+    pub super_options: String,
+    pub is_private: bool,
+}
+
+/// Flags of a mount by the words of mountinfo.
+const FLAGS: [(&str, MountFlags); 10] = [
+    ("ro", MountFlags::RDONLY),
+    ("nosuid", MountFlags::NOSUID),
+    ("nodev", MountFlags::NODEV),
+    ("noexec", MountFlags::NOEXEC),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("relatime", MountFlags::RELATIME),
+    ("sync", MountFlags::SYNCHRONOUS),
+    ("dirsync", MountFlags::DIRSYNC),
+    ("lazytime", MountFlags::LAZYTIME),
+];
+/// The words of [`FLAGS`] that a file system has rather than a mount. A file system that gave up without power may call itself `ro`, and
+/// that is over with its mount.
+const SUPER_FLAGS: [&str; 3] = ["sync", "dirsync", "lazytime"];
+/// What mountinfo shows among a file system's options and no mount takes.
+const STATES: [&str; 5] = ["rw", "ro", "seclabel", "shutdown", "emergency_ro"];
+
+impl Remount {
+    fn flags(&self) -> MountFlags {
+        let own = self.options.split(',');
+        let shared = self.super_options.split(',').filter(|word| SUPER_FLAGS.contains(word));
+        let words: Vec<&str> = own.chain(shared).collect();
+        let mut flags = MountFlags::empty();
+        for (_, flag) in FLAGS.iter().filter(|(word, _)| words.contains(word)) {
+            flags |= *flag;
+        }
+        // Neither of the two words means that every access is noted, which is not the kernel's default.
+        let is_strict = !flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME);
+        if is_strict { flags | MountFlags::STRICTATIME } else { flags }
+    }
+
+    fn filesystem_options(&self) -> CString {
+        let is_option = |word: &&str| !STATES.contains(word) && !SUPER_FLAGS.contains(word);
+        let options: Vec<&str> = self.super_options.split(',').filter(is_option).collect();
+        CString::new(options.join(",")).unwrap_or_default()
+    }
+
+    /// Mounts it as it was.
+    pub(super) fn mount(&self) -> Result<(), AttachError> {
+        let (device, place) = (&self.device, &self.mount_point);
+        self.filesystem.mount_again(device, place, self.flags(), &self.filesystem_options())?;
+        if self.is_private {
+            mount_change(place, MountPropagationFlags::PRIVATE)
+                .map_err(|errno| AttachError::io("make private the mount at", place, errno))?;
+        }
+        Ok(())
+    }
+}
+
+/// What is mounted from these devices, by the table of mounts; in its order.
+///
+/// # Errors
+/// When something is mounted from them that would not come back as it is: the message names it.
+pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<Remount>, AttachError> {
+    let own: Vec<&Mount> = table.iter().filter(|mount| devices.contains(&mount.source)).collect();
+    let mut remounts: Vec<Remount> = Vec::new();
+    for mount in &own {
+        let (device, place) = (mount.source.display(), mount.mount_point.display());
+        if mount.root != Path::new("/") {
+            return Err(in_the_way(format!(
+                "{place} shows the directory {} of the file system on {device}",
+                mount.root.display()
+            )));
+        }
+        if let Some(first) = remounts.iter().find(|first| first.device == mount.source) {
+            return Err(in_the_way(format!(
+                "{place} is a second mount of {device}, which is also at {}",
+                first.mount_point.display()
+            )));
+        }
+        let filesystem = match mount.filesystem.as_str() {
+            "xfs" => Filesystem::Xfs,
+            "ext4" => Filesystem::Ext4,
+            other => return Err(in_the_way(format!("{place} has a file system of the type {other}"))),
+        };
+        remounts.push(Remount {
+            device: mount.source.clone(),
+            mount_point: mount.mount_point.clone(),
+            filesystem,
+            options: mount.options.clone(),
+            super_options: mount.super_options.clone(),
+            is_private: mount.is_private,
+        });
+    }
+    let is_inside = |mount: &&Mount| {
+        !devices.contains(&mount.source)
+            && own.iter().any(|own| mount.mount_point.starts_with(&own.mount_point))
+            // One that was there before, and is hidden, is not in the way.
+            && table.iter().rfind(|last| last.mount_point == mount.mount_point) == Some(*mount)
+    };
+    if let Some(inside) = table.iter().find(is_inside) {
+        let (place, source) = (inside.mount_point.display(), inside.source.display());
+        return Err(in_the_way(format!("{source} is mounted inside it at {place}")));
+    }
+    Ok(remounts)
+}
+
+/// `what` is a mount that would not come back.
+fn in_the_way(what: String) -> AttachError {
+    AttachError::InUse(format!(
+        "{what}. The power comes back as with a boot, after which that would not be mounted as it is now. \
+         Nothing has changed: unmount it and try again"
+    ))
+}
+
+/// Refuses while somebody else has one of them: programs with open files, and other mount namespaces.
+pub(super) fn check_free(remounts: &[Remount]) -> Result<(), AttachError> {
+    for remount in remounts {
+        // What is unmounted here is unmounted there as well, where both are shared.
+        let elsewhere = processes::mounted_elsewhere(&remount.device);
+        if let Some(first) = elsewhere.iter().find(|other| other.is_private || remount.is_private) {
+            return Err(AttachError::InUse(format!(
+                "{} can't be mounted anew: {first}. Nothing has changed: end it and try again",
+                remount.device.display()
+            )));
+        }
+    }
+    let deadline = Instant::now() + HOLDERS_LIMIT;
+    for remount in remounts {
+        while !processes::holders_on(&remount.mount_point, &remount.device).is_empty() {
+            if Instant::now() >= deadline {
+                return Err(mounts::explain(&remount.mount_point, mounts::UnmountError::Busy));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+/// What an earlier return has unmounted and not mounted again.
+pub(super) fn pending(session: &Path) -> Result<Vec<Remount>, AttachError> {
+    let path = session.join(PENDING);
+    let unreadable = |error: std::io::Error| AttachError::io("read", &path, error);
+    let folder = Folder::open(session).map_err(unreadable)?;
+    if !folder.has(PENDING) {
+        return Ok(Vec::new());
+    }
+    let text = folder.read_text(PENDING, MAX_PENDING_BYTES).map_err(unreadable)?;
+    serde_json::from_str(&text).map_err(|error| unreadable(std::io::Error::other(error)))
+}
+
+/// One return at a time, for as long as this lives.
+pub(super) struct Turn {
+    folder: Folder,
+    _lock: std::fs::File,
+}
+
+impl Turn {
+    pub(super) fn take(session: &Path) -> Result<Turn, AttachError> {
+        let cannot = |error: std::io::Error| AttachError::io("lock", &session.join(LOCK), error);
+        let folder = Folder::open(session).map_err(cannot)?;
+        let lock = folder.file(LOCK).map_err(cannot)?;
+        if let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
+            return Err(AttachError::InUse(
+                "another process is bringing back the power of this storage: wait until it has ended"
+                    .to_owned(),
+            ));
+        }
+        Ok(Turn { folder, _lock: lock })
+    }
+
+    /// Notes what is still to be mounted.
+    pub(super) fn note(&self, remounts: &[Remount]) -> Result<(), AttachError> {
+        let noted = match remounts {
+            [] => self.folder.remove_if_there(PENDING),
+            some => serde_json::to_vec(some)
+                .map_err(std::io::Error::other)
+                .and_then(|text| self.folder.replace(PENDING, Access::Private, &text)),
+        };
+        noted.map_err(|error| AttachError::io("note in", &self.folder.path().join(PENDING), error))
+    }
+}
+
+/// A return that stopped in between: what is not mounted now, and the way back.
+pub(super) fn unfinished(error: &AttachError, unmounted: &[Remount]) -> AttachError {
+    let [first, ..] = unmounted else { return AttachError::failed(error.to_string()) };
+    let places: Vec<String> =
+        unmounted.iter().map(|remount| remount.mount_point.display().to_string()).collect();
+    AttachError::failed(format!(
+        "{error}\n  not mounted now: {}. What is written there goes to this host's own disk\n  the way back: \
+         `underlay fault {} return` once that is mended; it mounts them as they were. If the device daemon has ended, end the storage's \
+         owner instead, and mount it again with the same --keep",
+        places.join(", "),
+        shell::word(&first.mount_point.to_string_lossy())
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use underlay_files::mountinfo;
+
+    use super::*;
+
+    const TABLE: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+31 22 0:40 / /run/a/export rw - fuse underlay:session-a rw
+32 22 7:0 / /mnt/slow rw,nosuid,nodev,noatime shared:9 - xfs /dev/loop0 rw,attr2,inode64,nouuid,noquota
+33 22 259:3 / /mnt/log ro,noexec,relatime - ext4 /dev/ublkb0 ro,sync,stripe=16
+";
+
+    fn planned(more: &str, devices: &[&str]) -> Result<Vec<Remount>, String> {
+        let table = mountinfo::parse(format!("{TABLE}{more}").as_bytes());
+        let devices: Vec<PathBuf> = devices.iter().map(PathBuf::from).collect();
+        plan(&table, &devices).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn file_systems_behind_loop_and_ublk_devices_are_found_with_how_they_are_mounted() {
+        let [slow, log] = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap().try_into().unwrap();
+        assert_eq!((slow.mount_point.to_str(), slow.filesystem), (Some("/mnt/slow"), Filesystem::Xfs));
+        let expected = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+        assert_eq!((slow.flags(), slow.is_private), (expected, false));
+        assert_eq!(slow.filesystem_options().as_c_str(), c"attr2,inode64,nouuid,noquota");
+        assert_eq!((log.mount_point.to_str(), log.filesystem), (Some("/mnt/log"), Filesystem::Ext4));
+        let expected =
+            MountFlags::RDONLY | MountFlags::NOEXEC | MountFlags::RELATIME | MountFlags::SYNCHRONOUS;
+        assert_eq!((log.flags(), log.is_private), (expected, true));
+        assert_eq!(log.filesystem_options().as_c_str(), c"stripe=16");
+        // Neither the host's own, nor another storage's.
+        assert_eq!(planned("", &["/dev/ublkb0"]).unwrap(), [log]);
+        assert_eq!(planned("", &[]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_file_system_that_gave_up_comes_back_writable() {
+        let given_up = "34 22 7:3 / /mnt/x rw - ext4 /dev/loop3 ro,shutdown,emergency_ro,errors=remount-ro\n";
+        let [remount] = planned(given_up, &["/dev/loop3"]).unwrap().try_into().unwrap();
+        assert_eq!(remount.flags(), MountFlags::STRICTATIME);
+        assert_eq!(remount.filesystem_options().as_c_str(), c"errors=remount-ro");
+    }
+
+    #[test]
+    fn what_would_not_come_back_as_it_is_is_named_and_refused() {
+        for (more, named) in [
+            ("40 22 7:0 / /mnt/again rw - xfs /dev/loop0 rw\n", "/mnt/again is a second mount"),
+            ("40 22 7:0 /sub /view ro - xfs /dev/loop0 rw\n", "/view shows the directory /sub"),
+            (
+                "40 32 0:50 / /mnt/slow/tmp rw - tmpfs scratch rw\n",
+                "scratch is mounted inside it at /mnt/slow/tmp",
+            ),
+            ("40 32 0:50 / /mnt/slow rw - tmpfs over rw\n", "over is mounted inside it at /mnt/slow"),
+        ] {
+            let refused = planned(more, &["/dev/loop0"]).unwrap_err();
+            assert!(refused.contains(named) && refused.contains("Nothing has changed"), "{refused}");
+            assert!(planned(more, &["/dev/ublkb0"]).is_ok(), "{more}");
+        }
+        let other = "34 22 7:3 / /mnt/x rw - btrfs /dev/loop3 rw\n";
+        assert!(planned(other, &["/dev/loop3"]).unwrap_err().contains("btrfs"));
+        // It is a neighbour, not inside.
+        let beside = "34 22 7:3 / /mnt/slower rw - xfs /dev/loop3 rw\n";
+        assert!(planned(beside, &["/dev/loop0"]).is_ok());
+    }
+
+    #[test]
+    fn an_unfinished_return_is_noted_and_says_the_way_back() {
+        let session = tempfile::tempdir().unwrap();
+        assert_eq!(pending(session.path()).unwrap(), []);
+        let turn = Turn::take(session.path()).unwrap();
+        assert!(matches!(Turn::take(session.path()), Err(AttachError::InUse(_))));
+        let remounts = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap();
+        turn.note(&remounts).unwrap();
+        assert_eq!(pending(session.path()).unwrap(), remounts);
+        let said = unfinished(&AttachError::failed("no"), &remounts).to_string();
+        assert!(said.contains("not mounted now: /mnt/slow, /mnt/log"), "{said}");
+        assert!(said.contains("`underlay fault /mnt/slow return`"), "{said}");
+        turn.note(&[]).unwrap();
+        assert_eq!(pending(session.path()).unwrap(), []);
+        drop(turn);
+        assert!(Turn::take(session.path()).is_ok());
+    }
+}

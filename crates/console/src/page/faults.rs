@@ -1,0 +1,83 @@
+//! What is asked before something is done to a device.
+
+use underlay_report::quantity;
+
+use crate::host::FaultAction;
+
+/// Words that can be read in one way only.
+pub(crate) struct FaultWords {
+    pub question: String,
+    /// What comes of it.
+    pub what: &'static str,
+    /// What the button says.
+    pub does: &'static str,
+}
+
+/// Of one device, or of all of a storage.
+pub(crate) fn fault_words(action: &FaultAction, device: Option<&str>) -> FaultWords {
+    let (whose, their) = match device {
+        Some(device) => (device, "its"),
+        None => ("all devices", "their"),
+    };
+    let (question, what, does) = match *action {
+        FaultAction::Slow { factor, for_s } => {
+            let how_long = match for_s {
+                Some(for_s) => format!("for {} s of modelled time", plain(for_s)),
+                None => format!("until {their} faults are cleared"),
+            };
+            let factor = plain(factor);
+            (
+                format!("Make every request of {whose} take {factor} times as long, {how_long}?"),
+                "Programs that use it notice at once. In a run it is in the record of the cell, which is then no measurement of the undisturbed storage.",
+                "Slow it down",
+            )
+        }
+        FaultAction::Vanish => (
+            format!("Unplug {whose}?"),
+            "Every request fails at once, including those under way. XFS shuts down for good as soon as its journal can't be written, and ext4 goes read-only: \
+             plugging the device in again brings its data back, and not the mounted file system. A system without another copy then fails, and in a run its cell with it. \
+             A mirror or a pool goes on with its other copies.",
+            "Unplug it",
+        ),
+        FaultAction::PowerCut => (
+            format!("Cut the power of {whose}?"),
+            "Writes that were not flushed may be lost. The device answers nothing until its power is back; a pool goes on with its other copies. In a run it is in the record of the cell.",
+            "Cut the power",
+        ),
+        FaultAction::Return => (
+            format!("Plug in {whose} again, with power?"),
+            "The data that the device held are there again. A file system that shut down meanwhile stays so until it is mounted anew; faults of other kinds stay.",
+            "Plug it in",
+        ),
+        FaultAction::Clear => (
+            format!("Clear all faults of {whose}?"),
+            "The device is as fast and as sound again as its model has it. What went wrong until now stays in the record of the cell.",
+            "Clear them",
+        ),
+    };
+    FaultWords { question, what, does }
+}
+
+/// `10`, `2.5`.
+fn plain(value: f64) -> String {
+    quantity::without_last_zeros(&quantity::number(value, 3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_says_how_much_and_how_long() {
+        let slow = |for_s| fault_words(&FaultAction::Slow { factor: 10.0, for_s }, Some("gp3.0")).question;
+        assert_eq!(
+            slow(None),
+            "Make every request of gp3.0 take 10 times as long, until its faults are cleared?"
+        );
+        assert_eq!(
+            slow(Some(2.5)),
+            "Make every request of gp3.0 take 10 times as long, for 2.5 s of modelled time?"
+        );
+        assert!(fault_words(&FaultAction::Vanish, None).what.contains("XFS shuts down for good"));
+    }
+}

@@ -1,0 +1,200 @@
+//! What was done to a cell on purpose while it ran, and by whom: one account of it for everybody who shows, compares or learns from records.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toml_edit::{DocumentMut, Item};
+
+use crate::cell::{CellStatus, RunRecord};
+use crate::certificate::Verdict;
+use crate::node::NodeExit;
+use crate::node_event::NodeEventRecord;
+use crate::run::Run;
+
+/// Who did something to a running cell. What somebody did by hand weighs more than what the study asks for in every repetition.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum DisturbedBy {
+    /// A `[fault]` or an `[event]` of the study.
+    Study,
+    /// From the console or a command line, or through a control socket.
+    #[default]
+    Hand,
+}
+
+impl DisturbedBy {
+    /// `by hand`
+    pub fn in_words(self) -> &'static str {
+        match self {
+            DisturbedBy::Study => "by the study",
+            DisturbedBy::Hand => "by hand",
+        }
+    }
+
+    /// For serde: what is not said was done by hand.
+    pub fn is_hand(&self) -> bool {
+        *self == DisturbedBy::Hand
+    }
+}
+
+/// One thing that was done to a cell. Times are modelled seconds from the start of the measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Disturbance {
+    pub by: DisturbedBy,
+    /// The device or the node.
+    pub subject: String,
+    pub what: String,
+    /// Below zero where it began before the measurement and had ended by then; 0 where it was still there.
+    pub from_s: f64,
+    /// Absent when it lasted to the end.
+    pub until_s: Option<f64>,
+}
+
+/// `hdd.0: slow: everything takes 10 times as long, from 1.2 s to 4.0 s, by hand`
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Disturbance { by, subject, what, from_s, until_s } = self;
+        write!(f, "{subject}: {what}, from {from_s:.1} s")?;
+        if let Some(until_s) = until_s {
+            write!(f, " to {until_s:.1} s")?;
+        }
+        write!(f, ", {}", by.in_words())
+    }
+}
+
+/// Disturbances that are told one by one; others are counted.
+const TOLD: usize = 3;
+
+/// Several, in a sentence without its full stop.
+pub fn in_words(all: &[Disturbance]) -> String {
+    let mut told: Vec<String> = all.iter().take(TOLD).map(ToString::to_string).collect();
+    if all.len() > TOLD {
+        told.push(format!("and {} more", all.len() - TOLD));
+    }
+    told.join("; ")
+}
+
+impl RunRecord {
+    /// What was done to it that its figures may show, by the study and by hand. A fault that had ended before the measurement counts unless it
+    /// [has passed](crate::EarlierFault::has_passed); where the rate was looked for, all count, since the search met them.
+    pub fn disturbances(&self) -> Vec<Disturbance> {
+        let by_or_hand = |by: DisturbedBy, ended_by_hand: bool| match ended_by_hand {
+            true => DisturbedBy::Hand,
+            false => by,
+        };
+        let mut all = Vec::new();
+        for device in &self.devices {
+            let subject = device.description.id.to_string();
+            let counts = |earlier: &&crate::EarlierFault| self.search.is_some() || !earlier.has_passed();
+            all.extend(device.earlier_faults.iter().filter(counts).map(|earlier| Disturbance {
+                by: by_or_hand(earlier.by, earlier.ended_by_hand),
+                subject: subject.clone(),
+                what: earlier.what.clone(),
+                from_s: -(earlier.ended_before_s + earlier.lasted_s),
+                until_s: Some(-earlier.ended_before_s),
+            }));
+            all.extend(device.faults.iter().map(|fault| Disturbance {
+                by: by_or_hand(fault.by.unwrap_or_default(), fault.ended_by_hand),
+                subject: subject.clone(),
+                what: fault.what.clone(),
+                from_s: fault.t_s,
+                until_s: fault.until_s,
+            }));
+        }
+        let window_s = self.window_s();
+        all.extend(self.node_events.iter().filter_map(|event| node_disturbance(event, window_s)));
+        all
+    }
+
+    /// Who disturbed it, by hand before by the study; `None` where nobody did.
+    pub fn disturbed_by(&self) -> Option<DisturbedBy> {
+        let by = self.disturbances().iter().map(|one| one.by).max();
+        // Of a version that knows of more.
+        let says_so = || self.certificate.as_ref().is_some_and(|seal| seal.verdict == Verdict::Disturbed);
+        by.or_else(|| says_so().then_some(DisturbedBy::Hand))
+    }
+
+    /// How long was measured, in modelled seconds; infinite where nothing tells.
+    fn window_s(&self) -> f64 {
+        let of_devices = self.devices.iter().map(|device| device.duration_s).reduce(f64::max);
+        self.measured
+            .as_ref()
+            .map(|measured| measured.duration_s)
+            .or(of_devices)
+            .filter(|length_s| *length_s > 0.0)
+            .unwrap_or(f64::INFINITY)
+    }
+
+    /// Has the certificate say what was done to the cell.
+    pub fn mark_disturbed(&mut self) {
+        if self.disturbed_by().is_some()
+            && let Some(certificate) = &mut self.certificate
+        {
+            certificate.verdict = Verdict::Disturbed;
+        }
+    }
+}
+
+fn node_disturbance(event: &NodeEventRecord, window_s: f64) -> Option<Disturbance> {
+    let away_s = event.away_s.filter(|away_s| *away_s <= window_s)?;
+    let how = match event.how {
+        NodeExit::Stop => "stopped",
+        NodeExit::Kill => "killed",
+    };
+    let is_by_study = event.event.is_some() && !event.started_by_hand;
+    Some(Disturbance {
+        by: if is_by_study { DisturbedBy::Study } else { DisturbedBy::Hand },
+        subject: event.node.clone().unwrap_or_else(|| event.chosen.clone()),
+        what: how.to_owned(),
+        from_s: away_s,
+        until_s: event.served_s.or(event.process_back_s),
+    })
+}
+
+/// The repetitions of a cell that its figures are made of, and those that are left out for what was done to them. Repetitions that nobody
+/// disturbed go before those that the study disturbs; what was disturbed by hand never counts. Those without figures stay with the first.
+pub fn least_disturbed<'a>(records: &[&'a RunRecord]) -> (Vec<&'a RunRecord>, Vec<&'a RunRecord>) {
+    let completed = |record: &RunRecord| record.status == CellStatus::Completed;
+    let least = records
+        .iter()
+        .filter(|record| completed(record))
+        .map(|record| record.disturbed_by())
+        .min()
+        .flatten();
+    records.iter().copied().partition(|record| {
+        let by = record.disturbed_by();
+        !completed(record) || (by != Some(DisturbedBy::Hand) && by == least)
+    })
+}
+
+impl Run {
+    /// Says of the faults of a record who asked for them, where the version that wrote it did not: as many on each device as the study has for
+    /// the storage are the study's, and what is beyond that was done by hand.
+    pub fn attribute_faults(&self, record: &mut RunRecord) {
+        let is_unsaid = record.devices.iter().any(|one| one.faults.iter().any(|fault| fault.by.is_none()));
+        if is_unsaid {
+            let of_study = faults_of_study(&self.study_toml, &record.cell.storage);
+            for device in &mut record.devices {
+                for (place, fault) in device.faults.iter_mut().enumerate().filter(|(_, one)| one.by.is_none()) {
+                    let is_by_study = place < of_study;
+                    fault.by = Some(if is_by_study { DisturbedBy::Study } else { DisturbedBy::Hand });
+                }
+            }
+        }
+        record.mark_disturbed();
+    }
+}
+
+/// How many `[fault]` sections of a study are about a storage.
+fn faults_of_study(study_toml: &str, storage: &str) -> usize {
+    let Ok(study) = study_toml.parse::<DocumentMut>() else { return 0 };
+    let faults = study.get("fault").and_then(Item::as_table_like);
+    let concerns = |fault: &Item| match fault.get("storage") {
+        Some(named) => named.as_str() == Some(storage),
+        None => true,
+    };
+    faults.map_or(0, |faults| faults.iter().filter(|(_, fault)| concerns(fault)).count())
+}

@@ -1,0 +1,193 @@
+//! How long what a measurement depends on stood still while it was measured.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A process that did not run for so long was stopped: a busy host delays a thread by less.
+pub const PAUSE_WALL_S: f64 = 0.1;
+/// Shorter delays than this are how a busy host schedules.
+pub const DELAY_WALL_S: f64 = 0.02;
+/// Pauses may take this share of the window ...
+const PAUSED_TOLERANCE: f64 = 0.01;
+/// ... and shorter delays this one, as devices may be late by so much on average.
+const DELAYED_TOLERANCE: f64 = 0.10;
+/// A clock that stands still while the machine is suspended differs from one that goes on by more than this.
+const SUSPENDED_WALL_S: f64 = 0.01;
+
+/// What a thread of the measuring process saw by waking up every few milliseconds, on this machine's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Pauses {
+    /// The longest time without waking up.
+    pub longest_wall_s: f64,
+    /// Those of 0.1 s and more, added up ...
+    pub paused_wall_s: f64,
+    /// ... and how many they were.
+    pub pauses: u64,
+    /// Those from 20 ms to 0.1 s, added up.
+    pub delayed_wall_s: f64,
+    /// How long the machine was suspended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub suspended_wall_s: f64,
+}
+
+/// Another process of the cell that was stopped: a server of the system, one that serves devices.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StoppedProcess {
+    /// As the kernel names it: `java`
+    pub name: String,
+    pub pid: u32,
+    pub stopped_wall_s: f64,
+}
+
+/// Who stood still in a cell's window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PauseRecord {
+    pub window_wall_s: f64,
+    /// The process that measures.
+    #[serde(flatten)]
+    pub own: Pauses,
+    /// Other processes that were stopped or frozen. Empty where none was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped: Vec<StoppedProcess>,
+    /// By how much the time in which devices and CPUs were counted differs from the load generator's window; absent where that is the same by
+    /// construction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_off_wall_s: Option<f64>,
+}
+
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
+impl Pauses {
+    /// Why what was measured in a window of this length says nothing, in words; `None` where it may stand.
+    pub fn problem(&self, window_wall_s: f64) -> Option<String> {
+        let share = |part_s: f64| part_s / window_wall_s.max(f64::MIN_POSITIVE);
+        if self.suspended_wall_s > SUSPENDED_WALL_S {
+            return Some(format!(
+                "the machine was suspended for {:.1} s of the measurement",
+                self.suspended_wall_s
+            ));
+        }
+        if share(self.paused_wall_s) > PAUSED_TOLERANCE {
+            return Some(format!(
+                "the measuring process stood still for {:.2} s of {window_wall_s:.2} s, up to {:.2} s at a time (allowed: {:.0} %)",
+                self.paused_wall_s,
+                self.longest_wall_s,
+                PAUSED_TOLERANCE * 100.0
+            ));
+        }
+        (share(self.paused_wall_s + self.delayed_wall_s) > DELAYED_TOLERANCE).then(|| {
+            format!(
+                "the measuring process did not run for {:.0} % of the time, in stretches of 20 ms and more (allowed: {:.0} %)",
+                share(self.paused_wall_s + self.delayed_wall_s) * 100.0,
+                DELAYED_TOLERANCE * 100.0
+            )
+        })
+    }
+
+    /// Takes in what another process saw of the same time: the worst of both.
+    pub fn worst(self, other: Pauses) -> Pauses {
+        Pauses {
+            longest_wall_s: self.longest_wall_s.max(other.longest_wall_s),
+            paused_wall_s: self.paused_wall_s.max(other.paused_wall_s),
+            pauses: self.pauses.max(other.pauses),
+            delayed_wall_s: self.delayed_wall_s.max(other.delayed_wall_s),
+            suspended_wall_s: self.suspended_wall_s.max(other.suspended_wall_s),
+        }
+    }
+}
+
+impl PauseRecord {
+    /// The same of everything that the cell depends on.
+    pub fn problem(&self) -> Option<String> {
+        self.own
+            .problem(self.window_wall_s)
+            .or_else(|| self.stopped_problem())
+            .or_else(|| self.edge_problem())
+    }
+
+    fn stopped_problem(&self) -> Option<String> {
+        let longest =
+            self.stopped.iter().max_by(|one, other| one.stopped_wall_s.total_cmp(&other.stopped_wall_s))?;
+        (longest.stopped_wall_s > PAUSED_TOLERANCE * self.window_wall_s).then(|| {
+            format!(
+                "{} (process {}) was stopped for {:.2} s of {:.2} s (allowed: {:.0} %)",
+                longest.name,
+                longest.pid,
+                longest.stopped_wall_s,
+                self.window_wall_s,
+                PAUSED_TOLERANCE * 100.0
+            )
+        })
+    }
+
+    fn edge_problem(&self) -> Option<String> {
+        let off_s = self.counted_off_wall_s?.abs();
+        (off_s > PAUSE_WALL_S + DELAYED_TOLERANCE / 2.0 * self.window_wall_s).then(|| {
+            format!(
+                "devices and CPUs were counted over a time that differs by {off_s:.2} s from the {:.2} s of the load generator",
+                self.window_wall_s
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE_S: f64 = 60.0;
+
+    #[test]
+    fn what_a_busy_host_does_is_no_pause() {
+        let delays = |each_s: f64, count: f64| Pauses {
+            longest_wall_s: each_s,
+            delayed_wall_s: each_s * count,
+            ..Pauses::default()
+        };
+        assert_eq!(Pauses::default().problem(MINUTE_S), None);
+        assert_eq!(delays(0.05, 40.0).problem(MINUTE_S), None, "forty times 50 ms in a minute");
+        let half = delays(0.05, 600.0).problem(MINUTE_S).unwrap();
+        assert!(half.contains("50 % of the time"), "stopped and continued ten times a second: {half}");
+    }
+
+    #[test]
+    fn a_pause_counts_by_its_share_of_the_window() {
+        let stopped = |seconds: f64| Pauses {
+            longest_wall_s: seconds,
+            paused_wall_s: seconds,
+            pauses: 1,
+            ..Pauses::default()
+        };
+        assert_eq!(stopped(0.3).problem(MINUTE_S), None);
+        assert!(stopped(2.2).problem(MINUTE_S).is_some_and(|text| text.contains("2.20 s of 60.00 s")));
+        assert!(stopped(0.3).problem(6.0).is_some());
+        let suspended = Pauses { suspended_wall_s: 0.2, ..Pauses::default() };
+        assert!(suspended.problem(1e6).is_some_and(|text| text.contains("suspended")));
+    }
+
+    #[test]
+    fn whoever_stood_still_is_named() {
+        let stopped = |stopped_wall_s| StoppedProcess { name: "java".into(), pid: 7, stopped_wall_s };
+        let record = |stopped, counted_off_wall_s| PauseRecord {
+            window_wall_s: 10.0,
+            stopped,
+            counted_off_wall_s,
+            ..PauseRecord::default()
+        };
+        assert_eq!(record(vec![stopped(0.05)], Some(-0.05)).problem(), None);
+        let found = record(vec![stopped(0.05), stopped(2.0)], None).problem().unwrap();
+        assert_eq!(found, "java (process 7) was stopped for 2.00 s of 10.00 s (allowed: 1 %)");
+        assert!(
+            record(Vec::new(), Some(-2.0)).problem().is_some_and(|text| text.contains("differs by 2.00 s"))
+        );
+    }
+
+    #[test]
+    fn the_worst_host_decides() {
+        let one = Pauses { longest_wall_s: 1.0, paused_wall_s: 1.0, pauses: 1, ..Pauses::default() };
+        let other = Pauses { longest_wall_s: 0.05, delayed_wall_s: 2.0, ..Pauses::default() };
+        assert_eq!(one.worst(other), Pauses { delayed_wall_s: 2.0, ..one });
+    }
+}

@@ -1,0 +1,85 @@
+//! Whether a measured cell is sound to conclude from: undisturbed, with a certificate that holds, and steady. The one place that decides it.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::cell::{CellStatus, RunRecord};
+use crate::certificate::Verdict;
+use crate::disturbance::{self, DisturbedBy};
+use crate::steadiness::{self, Unsteady};
+
+/// Why nothing is to be concluded from a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, thiserror::Error)]
+#[serde(tag = "because", rename_all = "kebab-case")]
+pub enum Unsound {
+    #[error("it was disturbed {}: {what}", .by.in_words())]
+    Disturbed { by: DisturbedBy, what: String },
+    #[error("its certificate is doubtful, {check}: {finding}")]
+    CheckFailed { check: String, finding: String },
+    #[error("its certificate is doubtful, but names no failed check")]
+    Doubtful,
+    #[error("it has no certificate, so nothing says that it measured what it claims")]
+    NotCertified,
+    #[error("it was not steady: {unsteady}")]
+    Unsteady {
+        #[serde(flatten)]
+        unsteady: Unsteady,
+    },
+}
+
+impl RunRecord {
+    /// The verdict on this repetition: what was done to it goes before what its certificate says.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self.disturbed_by() {
+            Some(_) => Some(Verdict::Disturbed),
+            None => self.certificate.as_ref().map(|certificate| certificate.verdict),
+        }
+    }
+
+    /// Whether a check of its certificate failed.
+    pub fn is_doubtful(&self) -> bool {
+        self.certificate.as_ref().is_some_and(|certificate| certificate.is_doubtful())
+    }
+
+    /// Why the cell has no figures, or what was done to those that it has.
+    pub fn reason(&self) -> Option<String> {
+        self.status.reason().or_else(|| self.disturbed_by().map(|_| self.disturbances_in_words()))
+    }
+
+    pub fn disturbances_in_words(&self) -> String {
+        disturbance::in_words(&self.disturbances())
+    }
+
+    /// Whether nothing was done to it, and its certificate holds. Whether it was steady is for [`of_cell`] to say, which sees all repetitions.
+    ///
+    /// # Errors
+    /// Why nothing is to be concluded from it.
+    fn check_certified(&self) -> Result<(), Unsound> {
+        if let Some(by) = self.disturbed_by() {
+            return Err(Unsound::Disturbed { by, what: self.disturbances_in_words() });
+        }
+        let certificate = self.certificate.as_ref().ok_or(Unsound::NotCertified)?;
+        match certificate.failed().next() {
+            Some(failed) => Err(Unsound::CheckFailed {
+                check: failed.name.clone(),
+                finding: failed.finding.clone(),
+            }),
+            None if certificate.is_doubtful() => Err(Unsound::Doubtful),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The completed repetitions of a cell that are sound to conclude from; those that were disturbed by hand are left out where others were not.
+///
+/// # Errors
+/// Why there are none, or why the others don't count either: one that is doubtful makes the cell doubtful.
+pub fn of_cell<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, Unsound> {
+    let is_completed = |record: &&RunRecord| record.status == CellStatus::Completed;
+    let (counted, left_out) = disturbance::least_disturbed(records);
+    let counted: Vec<&RunRecord> = counted.into_iter().filter(is_completed).collect();
+    let judged = if counted.is_empty() { &left_out } else { &counted };
+    judged.iter().filter(|record| is_completed(record)).try_for_each(|record| record.check_certified())?;
+    steadiness::check(&counted).map_err(|unsteady| Unsound::Unsteady { unsteady })?;
+    Ok(counted)
+}

@@ -1,0 +1,167 @@
+//! Whether what was measured is of a steady state: a system that had warmed up when the measurement began, and figures that did not drift.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::cell::{CellStatus, RunRecord};
+use crate::measured::{Measured, SeriesPoint};
+use crate::statistics::series::FEWEST_SAMPLES;
+use crate::statistics::settling::{Settling, settling};
+use crate::statistics::trend;
+
+/// A beginning of a measurement that was not like the rest of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WarmUp {
+    /// How much longer the warm-up should have been, on the clock of the machine that measured; at least that, where it
+    /// never settled.
+    pub lacking_wall_s: f64,
+    /// The beginning's figure over the rest's, less one: `-0.3` is 30 % lower. Absent where there is no rest that is settled.
+    pub difference: Option<f64>,
+    pub figure: Figure,
+}
+
+/// What shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Of a closed loop.
+    Throughput,
+    /// With a rate, whose throughput is the rate.
+    MeanLatency,
+}
+
+impl Figure {
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Figure::Throughput => "throughput",
+            Figure::MeanLatency => "mean latency",
+        }
+    }
+}
+
+impl WarmUp {
+    /// The longest of a cell's repetitions, where most of them show one: a system that warms up does it each time. None where
+    /// they are too short to tell.
+    ///
+    /// Silent about what is meant to change: such a rate, a compaction on command, a fault, a node that goes away, a
+    /// data set that grows or shrinks.
+    pub fn longest(records: &[&RunRecord]) -> Option<WarmUp> {
+        let measured = records.iter().filter(|record| record.measured.is_some()).count();
+        let found: Vec<WarmUp> = records.iter().filter_map(|record| WarmUp::of(record)).collect();
+        let longest = found.iter().copied().max_by(|a, b| a.lacking_wall_s.total_cmp(&b.lacking_wall_s));
+        longest.filter(|_| 2 * found.len() > measured)
+    }
+
+    fn of(record: &RunRecord) -> Option<WarmUp> {
+        let cell = &record.cell;
+        if is_meant_to_change(record) || record.status != CellStatus::Completed {
+            return None;
+        }
+        let figure = if cell.is_unthrottled() { Figure::Throughput } else { Figure::MeanLatency };
+        WarmUp::of_measurement(record.measured.as_ref()?, figure, record.scale.time)
+    }
+
+    /// What one measurement shows, of which `time` seconds here are one. None where it is steady, or too short to tell.
+    pub fn of_measurement(measured: &Measured, figure: Figure, time: f64) -> Option<WarmUp> {
+        let samples = samples(measured, figure);
+        let (count, difference) = match settling(&samples)? {
+            Settling::Steady => return None,
+            Settling::WarmsUp { samples, difference } => (samples, Some(difference)),
+            Settling::NeverSettles => (samples.len(), None),
+        };
+        let end_s = measured.series.get(count.checked_sub(1)?)?.t_s;
+        // The series counts modelled seconds; a study sets its warm-up on the wall clock.
+        Some(WarmUp { lacking_wall_s: end_s * time, difference, figure })
+    }
+}
+
+fn samples(measured: &Measured, figure: Figure) -> Vec<f64> {
+    let pick = |point: &SeriesPoint| match figure {
+        Figure::Throughput => point.throughput_per_s,
+        Figure::MeanLatency => point.mean_us,
+    };
+    measured.series.iter().map(pick).collect()
+}
+
+/// Whether its figures change because that is what was asked for, or because of what was done to it.
+fn is_meant_to_change(record: &RunRecord) -> bool {
+    let cell = &record.cell;
+    !cell.rate_parts().is_empty()
+        || cell.compacts_at().is_some()
+        || cell.visits_every_record()
+        || !record.node_events.is_empty()
+        || record.devices.iter().any(|device| !device.faults.is_empty())
+}
+
+/// Why a cell's figures are not those of a steady state.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(tag = "unsteady", rename_all = "kebab-case")]
+pub enum Unsteady {
+    /// Its figure rose or fell by this share of its mean while it was measured.
+    Drift { change: f64 },
+    /// It was still warming up when the measurement began. The figure was this much higher or lower at first, where the rest is settled.
+    WarmingUp { difference: Option<f64> },
+    /// Too few samples to tell.
+    TooShort { samples: usize, needed: usize },
+}
+
+impl fmt::Display for Unsteady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |change: f64, up, down| if change > 0.0 { up } else { down };
+        match *self {
+            Unsteady::Drift { change } => {
+                let direction = word(change, "rose", "fell");
+                write!(f, "it {direction} by {:.0} % of its mean while it was measured", 100.0 * change.abs())
+            }
+            Unsteady::WarmingUp { difference: Some(share) } => {
+                let direction = word(share, "higher", "lower");
+                write!(f, "it was still warming up, {:.0} % {direction} at first", 100.0 * share.abs())
+            }
+            Unsteady::WarmingUp { difference: None } => {
+                f.write_str("it still changed in the second half of what was measured")
+            }
+            Unsteady::TooShort { samples, needed } => {
+                write!(f, "its series has {samples} samples, and it takes {needed} to tell")
+            }
+        }
+    }
+}
+
+/// Samples that it takes to tell a beginning from the rest.
+const NEEDED_SAMPLES: usize = 2 * FEWEST_SAMPLES;
+
+/// Whether the completed repetitions of a cell show a steady state. A drift of any of them counts, and a warm-up that most of them show. A
+/// benchmark that does not tell its progress, and a batch job, are not judged: nothing of theirs is a rate over time.
+///
+/// # Errors
+/// What shows that they do not, or that nothing tells.
+pub fn check(records: &[&RunRecord]) -> Result<(), Unsteady> {
+    let figure_of = |record: &RunRecord| match record.cell.is_unthrottled() {
+        true => Figure::Throughput,
+        false => Figure::MeanLatency,
+    };
+    for record in records.iter().filter(|record| !is_meant_to_change(record)) {
+        let all = match (&record.measured, &record.benchmark) {
+            (Some(measured), _) => samples(measured, figure_of(record)),
+            (None, Some(benchmark)) => {
+                let told = benchmark.figures.first().map_or(&[][..], |first| &first.series);
+                if told.len() < NEEDED_SAMPLES {
+                    continue;
+                }
+                told.iter().map(|sample| sample.value).collect()
+            }
+            (None, None) => continue,
+        };
+        if all.len() < NEEDED_SAMPLES {
+            return Err(Unsteady::TooShort { samples: all.len(), needed: NEEDED_SAMPLES });
+        }
+        if let Some(change) = trend::change(&all) {
+            return Err(Unsteady::Drift { change });
+        }
+    }
+    match WarmUp::longest(records) {
+        Some(warm_up) => Err(Unsteady::WarmingUp { difference: warm_up.difference }),
+        None => Ok(()),
+    }
+}

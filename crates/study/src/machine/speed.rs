@@ -1,0 +1,242 @@
+//! How fast CPUs compute: a fixed computation, arithmetic and memory, timed by the CPU time that it takes.
+//!
+//! A core that a hypervisor shares between two guests does less for each in the same CPU time, and so does one whose clock was lowered or whose
+//! caches others use. No counter of the kernel shows it: nothing was stolen, nobody waited. The computation does.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use underlay_attach::{AttachError, Confined, Processors, Registry};
+use underlay_files::{Access, Folder};
+
+use super::capacity::thread_time;
+
+const ROUNDS: u64 = 16_000;
+/// Independent of each other, so that a core works on several at a time: what shares a core costs those the most.
+const LANES: usize = 8;
+/// Half a mebibyte, more than the caches that no core shares with its other threads.
+const LINES: usize = 8192;
+const WORDS_IN_A_LINE: usize = 16;
+/// The highest tenth of the samples is left out: an interrupt lengthens a few by any amount.
+const OUTLIERS: f64 = 0.1;
+/// What a CPU does at its fastest is what a tenth of the samples reach.
+const FASTEST: f64 = 0.1;
+
+/// The memory that the computation goes through: lines in an order that no prefetcher knows.
+pub(crate) struct Computation {
+    lines: Vec<[u32; WORDS_IN_A_LINE]>,
+}
+
+impl Computation {
+    pub(crate) fn new() -> Computation {
+        let mut order: Vec<u32> = (0..LINES as u32).collect();
+        // The same order everywhere: a plain generator is enough to shuffle by (Sattolo's algorithm makes one cycle of all).
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        for last in (1..LINES).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            order.swap(last, (state >> 33) as usize % last);
+        }
+        let mut lines = vec![[0; WORDS_IN_A_LINE]; LINES];
+        for (line, next) in lines.iter_mut().zip(order) {
+            line[0] = next;
+        }
+        Computation { lines }
+    }
+
+    /// Does it once, and says what CPU time this thread had for it: what others had in between is not its matter.
+    pub(crate) fn run(&mut self) -> Duration {
+        // Into the nearest caches, whatever ran here before: cold ones would tell of that and not of the CPU.
+        black_box(self.lines.iter().fold(0, |sum: u32, line| sum.wrapping_add(line[0])));
+        let began = thread_time();
+        let mut lanes: [u64; LANES] = std::array::from_fn(|lane| black_box(lane as u64));
+        for round in 0..ROUNDS {
+            for lane in &mut lanes {
+                *lane = (*lane ^ round).wrapping_add(*lane << 7).rotate_left(13);
+            }
+        }
+        black_box(lanes);
+        let mut at = 0;
+        for _ in 0..LINES {
+            at = self.lines[at as usize][0];
+        }
+        black_box(at);
+        thread_time().saturating_sub(began)
+    }
+}
+
+/// The mean of these samples without the slowest; `None` without any.
+pub(crate) fn usual_us(samples: &[Duration]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    let kept = sorted.len() - (sorted.len() as f64 * OUTLIERS) as usize;
+    let sum: Duration = sorted.iter().take(kept).sum();
+    (kept > 0).then(|| sum.as_nanos() as f64 / 1e3 / kept as f64)
+}
+
+fn fastest_us(samples: &[Duration]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    sorted.get((sorted.len() as f64 * FASTEST) as usize).map(|sample| sample.as_nanos() as f64 / 1e3)
+}
+
+/// How fast this host's CPUs are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// What the computation takes at the fastest that was seen here.
+    pub reference_us: f64,
+    /// What it takes while all CPUs compute at once.
+    pub loaded_us: f64,
+}
+
+impl Speed {
+    /// How many times as long as at the fastest CPUs take when all of them compute.
+    pub fn slowdown_under_load(&self) -> f64 {
+        (self.loaded_us / self.reference_us.max(f64::MIN_POSITIVE)).clamp(1.0, MAX_SLOWDOWN)
+    }
+
+    /// With a reference from before, where that was faster.
+    #[must_use]
+    pub fn known_from(self, known_us: Option<f64>) -> Speed {
+        let known = known_us.filter(|known| known.is_finite() && *known > self.reference_us / MAX_SLOWDOWN);
+        Speed { reference_us: known.map_or(self.reference_us, |known| known.min(self.reference_us)), ..self }
+    }
+}
+
+/// A slower CPU than this is a broken measurement.
+pub(crate) const MAX_SLOWDOWN: f64 = 4.0;
+const ALL_AT_ONCE: Duration = Duration::from_millis(150);
+const ALONE: Duration = Duration::from_millis(50);
+/// CPUs that are looked at alone. They are alike as a rule.
+const MAX_ALONE: usize = 4;
+
+/// Looks at these CPUs, all of them at the same time and then some of them alone. `None` where none may be used.
+pub(super) fn look(cpus: &Processors) -> Option<Speed> {
+    let together: Vec<Vec<Duration>> = std::thread::scope(|scope| {
+        let looks = cpus.iter().map(|cpu| scope.spawn(move || samples_on(cpu, ALL_AT_ONCE)));
+        // All of them before the first is waited for.
+        let looks: Vec<_> = looks.collect();
+        looks.into_iter().filter_map(|look| look.join().ok()?.ok()).collect()
+    });
+    let alone = cpus.iter().take(MAX_ALONE).filter_map(|cpu| {
+        std::thread::scope(|scope| scope.spawn(move || samples_on(cpu, ALONE)).join().ok()?.ok())
+    });
+    let fastest = alone.chain(together.iter().cloned()).filter_map(|samples| fastest_us(&samples));
+    let loaded: Vec<f64> = together.iter().filter_map(|samples| usual_us(samples)).collect();
+    let loaded_us = loaded.iter().sum::<f64>() / loaded.len().max(1) as f64;
+    fastest
+        .reduce(f64::min)
+        .filter(|fastest| *fastest > 0.0 && loaded_us > 0.0)
+        .map(|fastest| Speed { reference_us: fastest, loaded_us: loaded_us.max(fastest) })
+}
+
+fn samples_on(cpu: u32, length: Duration) -> Result<Vec<Duration>, AttachError> {
+    let _there = Confined::to(&[cpu].into_iter().collect())?;
+    let mut computation = Computation::new();
+    let mut samples = Vec::new();
+    let begun = Instant::now();
+    while begun.elapsed() < length {
+        samples.push(computation.run());
+    }
+    Ok(samples)
+}
+
+/// What is known of this host's CPUs from one run to the next, until it boots.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Known {
+    /// Other computations take another time.
+    computation: u32,
+    cpu: String,
+    boot: String,
+    fastest_us: f64,
+}
+
+const FILE: &str = "cpu-speed.json";
+const FILE_MAX_BYTES: u64 = 4096;
+/// Raised whenever the computation changes.
+const COMPUTATION: u32 = 1;
+
+/// The fastest that was seen on this host since it booted, this time included; kept beside the registry's journals.
+pub(super) fn remembered(registry: &Registry, cpu: &str, speed: Speed) -> Speed {
+    let Ok(folder) = Folder::open(registry.directory()) else { return speed };
+    let boot =
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let known: Option<Known> =
+        folder.read_text(FILE, FILE_MAX_BYTES).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let known = known
+        .filter(|known| known.computation == COMPUTATION && known.cpu == cpu && known.boot == boot)
+        .map(|known| known.fastest_us);
+    let with_known = speed.known_from(known);
+    if known.is_none_or(|known| speed.reference_us < known) {
+        let now = Known {
+            computation: COMPUTATION,
+            cpu: cpu.to_owned(),
+            boot,
+            fastest_us: with_known.reference_us,
+        };
+        // A run goes on without: the next one knows less.
+        let text = serde_json::to_vec(&now).expect("it is plain data");
+        let _ = folder.replace(FILE, Access::Private, &text);
+    }
+    with_known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(count: u64) -> Duration {
+        Duration::from_micros(count)
+    }
+
+    #[test]
+    fn the_chain_goes_through_every_line() {
+        let Computation { lines } = Computation::new();
+        let (mut at, mut seen) = (0, vec![false; LINES]);
+        for _ in 0..LINES {
+            assert!(!std::mem::replace(&mut seen[at], true), "it comes back too early");
+            at = lines[at][0] as usize;
+        }
+        assert_eq!(at, 0);
+    }
+
+    #[test]
+    fn an_interrupt_is_no_slow_cpu() {
+        let mut samples = vec![us(50); 19];
+        samples.push(us(5000));
+        assert_eq!(usual_us(&samples), Some(50.0));
+        assert_eq!(usual_us(&[us(70)]), Some(70.0));
+        assert_eq!(usual_us(&[]), None);
+        assert_eq!(fastest_us(&[us(60), us(50), us(90)]), Some(50.0));
+    }
+
+    #[test]
+    fn a_faster_reference_from_before_counts() {
+        let speed = Speed { reference_us: 60.0, loaded_us: 75.0 };
+        assert_eq!(speed.slowdown_under_load(), 1.25);
+        assert_eq!(speed.known_from(Some(50.0)).slowdown_under_load(), 1.5);
+        assert_eq!(speed.known_from(Some(70.0)), speed);
+        for nonsense in [0.0, -1.0, f64::NAN, f64::INFINITY, 1.0] {
+            assert_eq!(speed.known_from(Some(nonsense)), speed, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn the_fastest_is_remembered_until_the_host_boots_or_has_another_cpu() {
+        let place = tempfile::tempdir().unwrap();
+        let registry = Registry::at(&place.path().join("runtime")).unwrap();
+        let seen = |reference_us| Speed { reference_us, loaded_us: 90.0 };
+        assert_eq!(remembered(&registry, "a", seen(60.0)).reference_us, 60.0);
+        assert_eq!(remembered(&registry, "a", seen(70.0)).reference_us, 60.0, "a busy host later");
+        assert_eq!(remembered(&registry, "a", seen(50.0)).reference_us, 50.0);
+        assert_eq!(remembered(&registry, "b", seen(80.0)).reference_us, 80.0);
+        std::fs::write(registry.directory().join(FILE), "{\"fastest_us\": \"no\"}").unwrap();
+        assert_eq!(remembered(&registry, "a", seen(70.0)).reference_us, 70.0);
+    }
+
+    #[test]
+    fn this_host_computes() {
+        let speed = look(&Processors::available()).unwrap();
+        assert!(speed.reference_us > 0.0 && speed.loaded_us >= speed.reference_us, "{speed:?}");
+    }
+}

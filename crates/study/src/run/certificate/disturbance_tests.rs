@@ -1,0 +1,235 @@
+//! Cells that everything measured says were on time, and that must not be certified all the same: something stood still, tasks were killed, the
+//! storage was not used, or the CPUs were others.
+
+use underlay_record::{Histogram, Latency, OperationStats, Pauses, StoppedProcess, Verdict};
+
+use super::*;
+
+fn all_of(latency_ns: u64) -> Histogram {
+    let mut latencies = Histogram::default();
+    latencies.record_n_ns(latency_ns, 100_000);
+    latencies
+}
+
+fn device(delivered_ns: u64) -> DeviceActivity {
+    DeviceActivity {
+        modelled: Some(all_of(2_000_000)),
+        delivered: Some(all_of(delivered_ns)),
+        ..DeviceActivity::default()
+    }
+}
+
+/// 100,000 operations of 2 ms in 50 s, by four threads.
+fn measured() -> Measured {
+    let latency = Latency::of(all_of(2_000_000));
+    let read = OperationStats {
+        count: 100_000,
+        latency: latency.clone(),
+        service: latency.clone(),
+        ..OperationStats::default()
+    };
+    Measured {
+        duration_s: 50.0,
+        wall_s: 50.0,
+        operations: 100_000,
+        throughput_per_s: 2_000.0,
+        latency,
+        by_operation: [("read".to_owned(), read)].into(),
+        ..Measured::default()
+    }
+}
+
+/// Of devices that were on time.
+fn evidence<'a>(devices: &'a [DeviceActivity], aftermath: &'a Aftermath) -> Evidence<'a> {
+    Evidence {
+        devices,
+        paths: &[],
+        measured: None,
+        hides_records: false,
+        nodes_away: None,
+        read_back: None,
+        floor_us: None,
+        cpu: None,
+        callers: Callers::Nobody,
+        searching: None,
+        pauses: None,
+        lost_tasks: None,
+        traffic: None,
+        aftermath,
+        memory_enforced: Some(true),
+        ceiling_per_s: None,
+        open_loop: false,
+        time_scale: 1.0,
+    }
+}
+
+type Found = (Verdict, Vec<String>);
+
+/// The verdict, and the names of the checks that failed.
+fn certified(with: &dyn for<'a> Fn(Evidence<'a>) -> Certificate) -> Found {
+    let (devices, aftermath) = ([device(2_000_000)], Aftermath::default());
+    let certificate = with(evidence(&devices, &aftermath));
+    let failed = certificate.failed().map(|check| check.name.clone()).collect();
+    (certificate.verdict, failed)
+}
+
+fn doubtful(check: &str) -> Found {
+    (Verdict::Doubtful, vec![check.to_owned()])
+}
+
+fn faithful() -> Found {
+    (Verdict::Faithful, Vec::new())
+}
+
+fn paused(seconds: f64) -> PauseRecord {
+    let own = Pauses { longest_wall_s: seconds, paused_wall_s: seconds, pauses: 1, ..Pauses::default() };
+    PauseRecord { window_wall_s: 50.0, own, ..PauseRecord::default() }
+}
+
+fn certified_pauses(pauses: &PauseRecord, requests: Option<(&Measured, bool)>, time_scale: f64) -> Found {
+    certified(&|evidence| {
+        let measured = requests.map(|(measured, _)| measured);
+        let open_loop = requests.is_some_and(|(_, open_loop)| open_loop);
+        certify(&Evidence { pauses: Some(pauses), measured, open_loop, time_scale, ..evidence })
+    })
+}
+
+#[test]
+fn a_run_that_was_stopped_in_its_window_is_not_faithful_whatever_it_measured() {
+    // A batch job and a command have no measurement of ours.
+    assert_eq!(certified_pauses(&paused(2.2), None, 1.0), doubtful("process pauses"));
+    let requests = measured();
+    let closed_loop = |seconds| certified_pauses(&paused(seconds), Some((&requests, false)), 1.0);
+    assert_eq!(closed_loop(2.2), doubtful("process pauses"));
+    assert_eq!(closed_loop(0.2), faithful(), "0.4 % of the window, four operations of 100,000");
+}
+
+#[test]
+fn a_pause_that_makes_up_the_tail_of_a_rate_is_not_faithful_however_short() {
+    let requests = measured();
+    let at_a_rate = |time_scale| certified_pauses(&paused(0.2), Some((&requests, true)), time_scale);
+    assert_eq!(
+        at_a_rate(1.0),
+        doubtful("process pauses"),
+        "400 were due meanwhile, four times those beyond p99.9"
+    );
+    assert_eq!(at_a_rate(500.0), faithful(), "0.4 ms of modelled time");
+}
+
+#[test]
+fn a_system_or_a_device_process_that_was_stopped_is_not_faithful() {
+    let stopped = vec![StoppedProcess { name: "underlay-engine".into(), pid: 12, stopped_wall_s: 3.0 }];
+    let record = PauseRecord { window_wall_s: 50.0, stopped, ..PauseRecord::default() };
+    assert_eq!(certified_pauses(&record, None, 1.0), doubtful("process pauses"));
+}
+
+#[test]
+fn a_run_that_was_stopped_does_not_begin_again_in_slower_motion() {
+    let (devices, aftermath, still) = ([device(9_000_000)], Aftermath::default(), paused(5.0));
+    let judged = |pauses| {
+        let certificate = certify(&Evidence { pauses, ..evidence(&devices, &aftermath) });
+        too_fast(&certificate, &devices, &[], 2.0, &[])
+    };
+    assert!(judged(None).is_some(), "devices were late");
+    assert_eq!(judged(Some(&still)), None, "since it was stopped");
+}
+
+#[test]
+fn a_search_that_was_stopped_found_no_rate() {
+    let searching =
+        |pauses| Searching { devices: Vec::new(), paths: Vec::new(), cpu: None, pauses, threads: 4 };
+    assert_eq!(search_findings(&searching(paused(0.1)), 1.0), Vec::<String>::new());
+    let found = search_findings(&searching(paused(5.0)), 1.0);
+    assert!(found.len() == 1 && found[0].starts_with("search: process pauses: "), "{found:?}");
+}
+
+#[test]
+fn a_job_whose_tasks_were_killed_and_made_again_is_not_faithful() {
+    let lost = |count, nodes_went| {
+        let lost_tasks = Some(LostTasks { count, nodes_went });
+        certified(&|evidence| certify(&Evidence { lost_tasks, ..evidence }))
+    };
+    assert_eq!(lost(0, false), faithful());
+    assert_eq!(lost(1, false), doubtful("lost tasks"));
+    assert_eq!(lost(3, true), faithful(), "their node was sent away");
+}
+
+fn used(traffic: Traffic) -> Found {
+    certified(&|evidence| certify(&Evidence { traffic: Some(traffic), ..evidence }))
+}
+
+#[test]
+fn a_workload_that_never_touched_the_storage_is_not_faithful() {
+    let busy = Traffic { requests: 10_000, moved_bytes: 40_960_000, holds_data: true, ..Traffic::default() };
+    assert_eq!(used(busy), faithful());
+    assert_eq!(used(Traffic { requests: 3, ..Traffic::default() }), doubtful("storage used"));
+    // What was loaded may all be in memory.
+    let cached = Traffic { requests: 0, holds_data: true, may_be_cached: true, ..Traffic::default() };
+    assert_eq!(used(cached), faithful());
+    assert_eq!(
+        used(Traffic { may_be_cached: false, ..cached }),
+        doubtful("storage used"),
+        "nothing of it was read"
+    );
+}
+
+#[test]
+fn fio_beside_the_storage_is_not_faithful_although_data_were_loaded() {
+    let moved = |moved_bytes, claimed| Traffic {
+        requests: 500,
+        moved_bytes,
+        holds_data: true,
+        may_be_cached: true,
+        past_the_cache_bytes: Some(claimed),
+    };
+    assert_eq!(used(moved(40_960_000, 40_960_000)), faithful());
+    assert_eq!(used(moved(81_920_000, 40_960_000)), faithful(), "a mirror");
+    assert_eq!(used(moved(65_536, 40_960_000)), doubtful("storage used"));
+    assert_eq!(used(moved(0, 0)), faithful(), "it moved nothing at all");
+}
+
+fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_share: f64) -> CpuRecord {
+    CpuRecord {
+        modelled_cores: 16,
+        due_cpus: 0.5,
+        held_to_cpus: 0.5,
+        enforced_by: "cgroup v2".into(),
+        used_cpus,
+        throttled_share,
+        waited_share: Some(0.0),
+        lost_share: 0.0,
+        system_cpus: "0".into(),
+        system_stolen_share: 0.0,
+        emulation_cpus: "1".into(),
+        emulation_busy_share: 0.3,
+        emulation_stolen_share: 0.0,
+        emulation_waiting_threads: None,
+        speed_probe_us: Some(speed_us),
+        reference_probe_us: Some(100.0),
+        allowed_slowdown,
+        extra_ticks: 0,
+    }
+}
+
+#[test]
+fn a_slower_cpu_is_another_machine_unless_it_was_given_the_time() {
+    let judged = |cpu: CpuRecord| certified(&|evidence| certify(&Evidence { cpu: Some(&cpu), ..evidence }));
+    // The case: a fixed computation took 27 % longer, and the system, held to the same quota, did a quarter less.
+    assert_eq!(judged(cpu(127.0, Some(1.0), 0.45, 0.6)), doubtful("CPU speed"));
+    assert_eq!(judged(cpu(127.0, Some(1.25), 0.45, 0.6)), faithful());
+    assert_eq!(judged(cpu(127.0, Some(1.0), 0.1, 0.0)), faithful(), "it waits for its disk");
+    assert_eq!(
+        judged(cpu(100.0, Some(1.25), 0.45, 0.6)),
+        doubtful("CPU speed"),
+        "faster is another machine, too"
+    );
+    // Real storage: nothing is given, and to be faster than when all CPUs compute is usual.
+    assert_eq!(judged(cpu(127.0, None, 0.45, 0.6)), doubtful("CPU speed"));
+    assert_eq!(judged(cpu(80.0, None, 0.45, 0.6)), faithful());
+}
+
+#[test]
+fn what_was_used_of_slower_cpus_counts_as_what_it_did() {
+    assert!((cpu(125.0, Some(1.25), 0.5, 0.0).used_at_reference_cpus() - 0.4).abs() < 1e-9);
+    assert_eq!(cpu(125.0, None, 0.5, 0.0).used_at_reference_cpus(), 0.5);
+}

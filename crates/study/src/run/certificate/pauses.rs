@@ -1,0 +1,75 @@
+//! Whether everything that a cell depends on ran all the time: the process that measures, the system, whoever serves its devices.
+
+use underlay_record::{Check, Measured, PauseRecord};
+
+use super::in_flight;
+
+pub(super) const PROCESS_PAUSES: &str = "process pauses";
+/// A percentile is told from ten operations beyond it on.
+const TOLD_FROM: f64 = 10.0;
+/// Pauses may make up this part of what lies beyond a percentile ...
+const TAIL_PART: f64 = 0.5;
+/// ... unless what is there anyway takes twice as long as they do.
+const TAIL_LENGTH: f64 = 0.5;
+
+/// `measured` has the latencies, and whether operations come at a rate.
+pub(super) fn check(record: &PauseRecord, measured: Option<(&Measured, bool)>, time_scale: f64) -> Check {
+    let in_tails =
+        || measured.and_then(|(measured, open_loop)| tail_problem(record, measured, open_loop, time_scale));
+    let problem = record.problem().or_else(in_tails);
+    let passed = problem.is_none();
+    Check {
+        name: PROCESS_PAUSES.into(),
+        passed,
+        finding: problem.unwrap_or_else(|| match longest_wall_s(record) {
+            0.0 => "every process of the cell ran all the time".into(),
+            longest => {
+                format!("no process of the cell stood still for longer than {:.0} ms", longest * 1000.0)
+            }
+        }),
+        extent: Some(still_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE)),
+        remedy: (!passed).then(|| {
+            "measure it again, and don't stop, suspend or debug anything of the run meanwhile".to_owned()
+        }),
+    }
+}
+
+fn longest_wall_s(record: &PauseRecord) -> f64 {
+    let others = record.stopped.iter().map(|process| process.stopped_wall_s);
+    others.fold(record.own.longest_wall_s, f64::max)
+}
+
+fn still_wall_s(record: &PauseRecord) -> f64 {
+    let others = record.stopped.iter().map(|process| process.stopped_wall_s);
+    others.fold(record.own.paused_wall_s + record.own.delayed_wall_s, f64::max)
+}
+
+/// Pauses that take little of the window may still be all that there is beyond a percentile.
+fn tail_problem(
+    record: &PauseRecord,
+    measured: &Measured,
+    open_loop: bool,
+    time_scale: f64,
+) -> Option<String> {
+    let pauses = record.own.pauses + record.stopped.len() as u64;
+    let longest_us = longest_wall_s(record) * 1e6 / time_scale;
+    let operations = measured.operations as f64;
+    let hit = match open_loop {
+        // All that were due meanwhile.
+        true => still_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE) * operations,
+        // Those that were under way.
+        false => in_flight(measured) * pauses as f64,
+    };
+    let us = &measured.latency.us;
+    let tails = [("p99", 0.01, us.p99), ("p99.9", 0.001, us.p999)];
+    let struck = tails.into_iter().filter(|_| pauses > 0).find(|&(_, share, tail_us)| {
+        let beyond = operations * share;
+        beyond >= TOLD_FROM && hit > beyond * TAIL_PART && longest_us > tail_us * TAIL_LENGTH
+    });
+    struck.map(|(name, ..)| {
+        format!(
+            "something stood still for up to {:.0} ms, and the operations that waited for it are most of those beyond {name}",
+            longest_wall_s(record) * 1000.0
+        )
+    })
+}

@@ -1,0 +1,53 @@
+//! Whether the workload used the storage under test.
+
+use underlay_record::certificate::STORAGE_USED;
+use underlay_record::{Check, thousands_apart};
+
+use crate::run::traffic::Traffic;
+
+/// Of what a job of fio says that it moved past the page cache, the devices must have been asked for this share. It is all of it, and more
+/// where a layer copies; what fio does before and behind the measured time comes on top.
+const MOVED_SHARE: f64 = 0.9;
+/// A file system asks for so much by itself: its journal, its superblock.
+const OWN_REQUESTS: u64 = 16;
+
+pub(super) fn check(traffic: Traffic) -> Check {
+    let Traffic { requests, moved_bytes, holds_data, may_be_cached, past_the_cache_bytes } = traffic;
+    let is_idle = requests <= OWN_REQUESTS;
+    let bytes = |count: u64| format!("{} bytes", thousands_apart(&count.to_string()));
+    let (passed, finding) = match past_the_cache_bytes.filter(|claimed| *claimed > 0) {
+        Some(claimed) if (moved_bytes as f64) < claimed as f64 * MOVED_SHARE => (
+            false,
+            format!(
+                "fio moved {} past the page cache, and the devices of this storage were asked for {}",
+                bytes(claimed),
+                bytes(moved_bytes)
+            ),
+        ),
+        _ if is_idle && !holds_data => (
+            false,
+            format!(
+                "nothing was stored, and the devices were asked for {requests} requests: the storage was not used"
+            ),
+        ),
+        _ if is_idle && !may_be_cached => (
+            false,
+            format!(
+                "the devices were asked for {requests} requests, and nothing of what is stored is in the page cache: the storage was not used"
+            ),
+        ),
+        _ if is_idle => (
+            true,
+            format!("the devices were asked for {requests} requests: a cache answered everything else"),
+        ),
+        _ => (true, format!("the devices were asked for {requests} requests, {}", bytes(moved_bytes))),
+    };
+    Check {
+        name: STORAGE_USED.into(),
+        passed,
+        finding,
+        extent: None,
+        remedy: (!passed)
+            .then(|| "have the workload read and write below {data}, or on {device}: whatever else it uses is this host's".into()),
+    }
+}

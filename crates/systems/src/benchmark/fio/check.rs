@@ -1,0 +1,381 @@
+//! What is wrong with a job before it runs: options that fio does not have or Underlay refuses, files outside of the storage, and jobs that wait for
+//! each other.
+
+use std::ops::Range;
+
+use super::job_file::{Job, JobFile, Section, Setting};
+use super::options::{self, Rule};
+use super::places::{self, Place};
+use super::slow_motion;
+
+/// A mistake in a job file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Bytes of the job's text.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What was expected there.
+    pub expected: String,
+}
+
+impl Mistake {
+    pub(super) fn new(
+        span: &Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Mistake {
+        Mistake { span: span.clone(), message: message.into(), expected: expected.into() }
+    }
+
+    fn of_setting(setting: &Setting, problem: &str, expected: impl Into<String>) -> Mistake {
+        let told = match &setting.value {
+            Some(value) => format!("fio's `{}={}` {problem}", setting.key, shortened(value)),
+            None => format!("fio's `{}` {problem}", setting.key),
+        };
+        Mistake::new(&setting.span, told, expected)
+    }
+}
+
+fn shortened(value: &str) -> String {
+    match value.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &value[..end]),
+        None => value.to_owned(),
+    }
+}
+
+/// All mistakes of a job file, whose placeholders are not filled in yet. With a `factor` of slow motion also those that it makes.
+pub fn mistakes(text: &str, factor: Option<f64>) -> Vec<Mistake> {
+    let file = JobFile::parse(text);
+    let mut found = Vec::new();
+    for stray in &file.strays {
+        let (message, expected) = match stray.is_include {
+            true => (
+                "fio's `include` names another file, which Underlay does not read",
+                "expected the options themselves here",
+            ),
+            false => (
+                "a line before the first section of fio's job",
+                "expected a section such as [reads] before it",
+            ),
+        };
+        found.push(Mistake::new(&stray.span, message, expected));
+    }
+    for (index, section) in file.sections.iter().enumerate() {
+        let directory = has_directory(&file.sections[..=index]);
+        for setting in &section.settings {
+            check_setting(setting, directory, &mut found);
+        }
+    }
+    for job in file.jobs() {
+        check_files(&job, &mut found);
+        check_access(&job, &mut found);
+    }
+    check_order(&file, &mut found);
+    if file.jobs().next().is_none() {
+        let span = file.sections.last().map_or(0..0, |section| section.span.clone());
+        found.push(Mistake::new(
+            &span,
+            "fio's job has no section that runs",
+            "expected a section such as [reads]",
+        ));
+    }
+    if found.is_empty()
+        && let Some(factor) = factor
+        && let Err(mistake) = slow_motion::slowed(text, factor)
+    {
+        found.push(mistake);
+    }
+    found.sort_by_key(|mistake| mistake.span.start);
+    found
+}
+
+/// Whether the last of these sections knows a directory, by itself or by a `[global]` one before it.
+fn has_directory(sections: &[Section]) -> bool {
+    let Some((last, before)) = sections.split_last() else { return false };
+    let globals = before.iter().filter(|section| section.is_global);
+    globals.chain([last]).flat_map(|section| &section.settings).any(|setting| setting.name() == "directory")
+}
+
+/// What fio replaces by something of this machine.
+const KEYWORDS: [&str; 4] = ["${", "$pagesize", "$mb_memory", "$ncpus"];
+
+fn check_setting(setting: &Setting, has_directory: bool, found: &mut Vec<Mistake>) {
+    let Some(option) = options::find(&setting.key) else {
+        let message =
+            format!("fio has no option `{}`, or Underlay does not know it", shortened(&setting.key));
+        let expected = match underlay_config::closest(&setting.key, options::names()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "expected an option of docs/fio-options.md".to_owned(),
+        };
+        found.push(Mistake::new(&setting.span, message, expected));
+        return;
+    };
+    let value = setting.text();
+    if let Some(keyword) = KEYWORDS.iter().find(|keyword| value.contains(**keyword)) {
+        let word = if *keyword == "${" { "a variable of the environment" } else { keyword };
+        let problem = format!("takes {word}, which is another one on each machine");
+        found.push(Mistake::of_setting(
+            setting,
+            &problem,
+            "expected a value, or a placeholder such as {cores}",
+        ));
+        return;
+    }
+    let refused = |problem: &str, expected: String| Some(Mistake::of_setting(setting, problem, expected));
+    let mistake = match option.rule {
+        Rule::Taken | Rule::Order => None,
+        Rule::Duration(_) | Rule::Rate(_) | Rule::SteadyState => {
+            slow_motion::unreadable(setting, option.rule)
+        }
+        Rule::Files => places::check_files(value, has_directory)
+            .err()
+            .and_then(|(problem, expected)| refused(&problem, expected)),
+        Rule::Directories => {
+            places::check_directories(value).err().and_then(|(problem, expected)| refused(&problem, expected))
+        }
+        Rule::NamePart => None,
+        Rule::Log => match setting.value.as_deref() {
+            None | Some("0" | "1") => None,
+            Some(value) => {
+                places::check_log(value).err().and_then(|(problem, expected)| refused(&problem, expected))
+            }
+        },
+        Rule::Memory => match value.split_once(':') {
+            Some((_, path)) if places::check_log(path).is_err() => refused(
+                "keeps buffers in a file of this host",
+                "expected a file below {scratch}, or `mem=mmap`".to_owned(),
+            ),
+            _ => None,
+        },
+        Rule::Only(values) if values.contains(&value) => None,
+        Rule::Only(values) => refused(
+            &format!("is refused: {}", option.reason),
+            format!("expected one of {}", values.join(", ")),
+        ),
+        Rule::Refused => {
+            refused(&format!("is refused: {}", option.reason), "expected a job without it".to_owned())
+        }
+    };
+    found.extend(mistake);
+}
+
+/// Whether a job's requests go to the storage under test.
+fn check_files(job: &Job<'_>, found: &mut Vec<Mistake>) {
+    let section = job.section();
+    let named = |name: &'static str| job.settings().filter(move |setting| setting.name() == name);
+    let files = named("filename").last();
+    let directory = named("directory").last();
+    // Of a wrong one there is a mistake already.
+    let place_of = |setting: Option<&Setting>| setting.and_then(|setting| places::place_of(setting.text()));
+    let place = match (files, directory) {
+        (_, Some(_)) => place_of(directory),
+        (Some(_), None) => place_of(files),
+        (None, None) => place_of(named("opendir").last()),
+    };
+    let is_named = files.is_some() || named("opendir").next().is_some();
+    if !is_named && directory.is_none() {
+        let message = format!(
+            "fio's job [{}] names no file: fio would make one in its working directory, on this host's own disk",
+            shortened(job.name())
+        );
+        found.push(Mistake::new(
+            &section.span,
+            message,
+            "expected `filename={data}/file`, `directory={data}` or `filename={device}` in it",
+        ));
+        return;
+    }
+    if place == Some(Place::Host) {
+        let setting = directory.or(files).unwrap_or_else(|| named("opendir").last().expect("it has a place"));
+        found.push(Mistake::of_setting(
+            setting,
+            "is on this host's own disk: requests there say nothing of the storage under test",
+            "expected {data}, {wal}, {temp} or {device}",
+        ));
+    }
+    let name = job.setting("filename_format").map_or(job.name(), Setting::text);
+    let leads_out = name.split('/').any(|part| part == "..")
+        || (name.contains('/') && job.setting("filename_format").is_none());
+    if !is_named && leads_out {
+        let span = job
+            .setting("filename_format")
+            .or(job.setting("name"))
+            .map_or(&section.span, |setting| &setting.span);
+        let message =
+            format!("`{}` becomes the name of a file, and leads out of its directory", shortened(name));
+        found.push(Mistake::new(span, message, "expected a name without `/` and `..`"));
+    }
+}
+
+const ACCESS: [&str; 11] = [
+    "read",
+    "write",
+    "trim",
+    "randread",
+    "randwrite",
+    "randtrim",
+    "rw",
+    "readwrite",
+    "randrw",
+    "trimwrite",
+    "randtrimwrite",
+];
+
+fn check_access(job: &Job<'_>, found: &mut Vec<Mistake>) {
+    let Some(setting) = job.setting("rw") else { return };
+    let word = setting.text().split([':', ',']).next().unwrap_or_default().trim();
+    let is_repeated = found.iter().any(|mistake| mistake.span == setting.span);
+    if !ACCESS.contains(&word) && !is_repeated {
+        let expected = format!("expected one of {}", ACCESS.join(", "));
+        found.push(Mistake::of_setting(setting, "is no kind of access", expected));
+    }
+}
+
+/// Figures of jobs are added: so all must run at the same time.
+fn check_order(file: &JobFile, found: &mut Vec<Mistake>) {
+    for (index, job) in file.jobs().enumerate() {
+        let waits = |setting: &&Setting| match setting.name() {
+            // The first has nothing to wait for.
+            "stonewall" | "wait_for" => index > 0 && setting.is_on(),
+            "startdelay" => setting.text().trim_matches(|c: char| c == '0' || c.is_ascii_alphabetic()) != "",
+            _ => false,
+        };
+        for name in ["stonewall", "wait_for", "startdelay"] {
+            let Some(setting) = job.setting(name).filter(waits) else { continue };
+            if found.iter().any(|mistake| mistake.span == setting.span) {
+                continue;
+            }
+            found.push(Mistake::of_setting(
+                setting,
+                "has jobs run one after another, and Underlay adds their figures",
+                "expected jobs that run at the same time; give each one a [workload.NAME] of its own",
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        let told = |mistake: Mistake| {
+            let line = text[..mistake.span.start].matches('\n').count() + 1;
+            format!("{line}: {}: {}", mistake.message, mistake.expected)
+        };
+        mistakes(text, None).into_iter().map(told).collect()
+    }
+
+    fn only(text: &str) -> String {
+        let mut all = told(text);
+        assert_eq!(all.len(), 1, "{text}: {all:?}");
+        all.remove(0)
+    }
+
+    #[test]
+    fn a_job_that_names_a_file_of_the_host_is_refused_with_its_line() {
+        for (options, line, words) in [
+            ("filename=/dev/sda", 2, "expected a file below {data}"),
+            ("filename={data}/a:/dev/sda", 2, "`/dev/sda`"),
+            ("filename={data}/../../etc/passwd", 2, "leads out"),
+            ("filename=relative", 2, "relative"),
+            ("filename={data}x/file", 2, "expected a file below {data}"),
+            ("filename={{data}}/file", 2, "expected a file below {data}"),
+            ("filename=-", 2, "expected a file below {data}"),
+            ("filename={scratch}/file", 2, "host's own disk"),
+            ("filename={logs}/file", 2, "host's own disk"),
+            ("filename=${HOME}/file", 2, "environment"),
+            ("filename=$mb_memory", 2, "$mb_memory"),
+            ("filename={device}/x", 2, "{device}"),
+            ("directory=/tmp", 2, "expected a directory"),
+            ("directory={data}:/tmp", 2, "`/tmp`"),
+            ("directory={data}\nfilename=../x", 3, "leads out"),
+            ("directory={data}\nfilename_format=../$jobname", 3, "leads out"),
+            ("directory={data}\nname=../x", 3, "leads out"),
+            ("opendir=/etc", 2, "expected a directory"),
+            ("rw=randread", 1, "names no file"),
+            ("filename={data}/f\nread_iolog={data}/log", 3, "refused"),
+            ("filename={data}/f\nreplay_redirect=/dev/sda", 3, "refused"),
+            ("filename={data}/f\nexec_prerun=dd if=/dev/zero", 3, "refused"),
+            ("filename={data}/f\nwrite_bw_log=/etc/log", 3, "expected a log below {logs}"),
+            ("filename={data}/f\nwrite_lat_log={data}/log", 3, "expected a log below {logs}"),
+            ("filename={data}/f\nwrite_iops_log=../log", 3, "expected a log below {logs}"),
+            ("filename={data}/f\niomem=mmap:/etc/file", 3, "buffers"),
+            ("filename={data}/f\nioengine=net", 3, "engine"),
+            ("filename={data}/f\nioengine=external:/x.so", 3, "engine"),
+            ("filename={data}/f\nprofile=tiobench", 3, "refused"),
+            ("filename={data}/f\ninclude /etc/other.fio", 3, "include"),
+        ] {
+            let found = only(&format!("[t]\n{options}\n"));
+            assert!(found.starts_with(&format!("{line}: ")) && found.contains(words), "{options}: {found}");
+        }
+        assert!(only("[../up]\ndirectory={data}\n").contains("leads out"));
+        assert!(only("[/dev/sda]\ndirectory={data}\n").contains("leads out"));
+        // Below [global] fio puts it into the working directory, before it knows the section's directory.
+        assert!(
+            told("[global]\nfilename=f\n[t]\ndirectory={data}\n").iter().any(|one| one.starts_with("2: "))
+        );
+        assert!(
+            told("[global]\nfilename=/dev/sda\n[t]\nfilename={data}/f\n")
+                .iter()
+                .any(|one| one.starts_with("2: "))
+        );
+    }
+
+    #[test]
+    fn jobs_on_the_storage_are_taken() {
+        for options in [
+            "filename={data}/file",
+            "filename = {data}/a:{data}/b/c",
+            "filename={device}",
+            "filename={device}:{device}",
+            "filename={wal}/log",
+            "directory={data}",
+            "directory={data}/sub:{temp}",
+            "directory={data}\nfilename=a:b/c",
+            "directory={data}\nfilename_format=file.$jobnum",
+            "opendir={data}",
+            "filename={data}/f\nwrite_bw_log",
+            "filename={data}/f\nwrite_bw_log={logs}/bw\nlog_avg_msec=500",
+            "filename={data}/f\nmem=malloc",
+            "filename={data}/f ; /dev/sda",
+            "filename={data}/f\ncreate_only=0\nzonemode=none\nnice=0",
+        ] {
+            assert_eq!(told(&format!("[t]\n{options}\n")), Vec::<String>::new(), "{options}");
+        }
+        assert_eq!(told("[global]\ndirectory={data}\n[a]\nrw=read\n[b]\nfilename=x\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_option_that_fio_does_not_have_is_refused_by_name() {
+        assert!(only("[t]\nfilename={data}/f\niodept=4\n").contains("did you mean `iodepth`?"));
+        assert!(only("[t]\nfilename={data}/f\nrw=randreed\n").contains("no kind of access"));
+        assert!(only("rw=read\n[t]\nfilename={data}/f\n").contains("before the first section"));
+        assert!(only("[global]\nfilename={data}/f\n").contains("no section"));
+        assert!(only("[t]\nfilename={data}/f\ncpus_allowed=0\n").contains("chooses the CPUs"));
+    }
+
+    #[test]
+    fn a_stonewall_that_nothing_comes_before_is_taken() {
+        let stonewall = "filename={data}/f\nstonewall\n";
+        assert_eq!(told(&format!("[t]\n{stonewall}")), Vec::<String>::new());
+        assert_eq!(
+            told(&format!("[t]\n{stonewall}wait_for=t\nstartdelay=0s\n[u]\nfilename={{data}}/g\n")),
+            Vec::<String>::new()
+        );
+        let two = only(&format!("[t]\nfilename={{data}}/g\n[u]\n{stonewall}"));
+        assert!(two.starts_with("5: ") && two.contains("one after another"), "{two}");
+        let global = only(&format!("[global]\n{stonewall}[t]\n[u]\n[v]\n"));
+        assert!(global.starts_with("3: "), "{global}");
+        assert!(only("[t]\nfilename={data}/f\nstartdelay=5\n").contains("one after another"));
+        assert!(
+            only("[t]\nfilename={data}/f\n[u]\nfilename={data}/f\nwait_for_previous=1\n")
+                .contains("one after another")
+        );
+        assert_eq!(
+            told("[t]\nfilename={data}/f\n[u]\nfilename={data}/f\nstonewall=0\n"),
+            Vec::<String>::new()
+        );
+    }
+}

@@ -1,0 +1,405 @@
+//! The figures that fio printed. What it did not count is left out, with a note why.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde_json::Value;
+use underlay_record::{BenchmarkFigure, Better, Dilation};
+
+use super::job_file::JobFile;
+use crate::benchmark::reading::{first_json, is_measurement};
+
+/// What fio counts apart, with the word for several of them.
+const KINDS: [(&str, &str); 4] =
+    [("read", "reads"), ("write", "writes"), ("trim", "trims"), ("mixed", "requests")];
+/// The percentiles that become figures where the job asks for none by `percentile_list`.
+const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
+const PERCENTILES_OF_SYNCS: [f64; 2] = [50.0, 99.0];
+/// Nobody lists more; fio takes 20.
+const MAX_PERCENTILES: usize = 100;
+const MAX_JOBS: usize = 100_000;
+/// So much of a text goes into a message.
+const MAX_WORDS: usize = 1500;
+/// `ENOTTY`, which fio gets for trims of a file.
+const NOT_A_DEVICE: i32 = 25;
+
+/// What fio printed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// Never empty.
+    pub figures: Vec<BenchmarkFigure>,
+    /// What is missing, and why.
+    pub notes: Vec<String>,
+}
+
+/// The figures in fio's JSON, for a job of this text.
+///
+/// # Errors
+/// When there is no JSON, a job of it had errors, or none made a request.
+pub fn figures_of(printed: &str, job: &str) -> Result<Taken, String> {
+    let root =
+        first_json(printed).map_err(|problem| format!("fio's figures: {problem}; {}", seen(printed)))?;
+    let jobs = jobs_of(&root)?;
+    let failed: Vec<String> = jobs.iter().filter_map(|job| error_of(job)).collect();
+    if !failed.is_empty() {
+        return Err(format!("{}{}", failed.join("; "), words_before(printed)));
+    }
+    let file = JobFile::parse(job);
+    let lists_percentiles = file.jobs().any(|job| job.setting("percentile_list").is_some());
+    let mut reader = Reader { jobs: &jobs, lists_percentiles, figures: Vec::new(), notes: Vec::new() };
+    for (kind, several) in KINDS {
+        reader.read_kind(kind, several, expects(&file, kind))?;
+    }
+    reader.read_syncs()?;
+    let Reader { figures, notes, .. } = reader;
+    match figures.is_empty() {
+        true => Err("fio's jobs made no requests, so there are no figures".to_owned()),
+        false => Ok(Taken { figures, notes }),
+    }
+}
+
+/// What fio says of why it failed, in what it printed before it ended: the errors of its jobs.
+pub fn failure_in(printed: &str) -> Option<String> {
+    let root = first_json(printed).ok();
+    let jobs = root.as_ref().and_then(|root| jobs_of(root).ok()).unwrap_or_default();
+    let mut told: Vec<String> = jobs.iter().filter_map(|job| error_of(job)).collect();
+    told.dedup();
+    let words = words_before(printed);
+    match (told.is_empty(), words.is_empty()) {
+        (true, true) => None,
+        _ => Some(format!("{}{words}", told.join("; "))),
+    }
+}
+
+fn jobs_of(root: &Value) -> Result<Vec<&Value>, String> {
+    let jobs = root.get("jobs").and_then(Value::as_array).filter(|jobs| !jobs.is_empty());
+    let jobs = jobs.ok_or("fio's JSON has no jobs: it ended before one began")?;
+    Ok(jobs.iter().take(MAX_JOBS).collect())
+}
+
+/// What fio printed in front of its JSON: its words on errors.
+fn words_before(printed: &str) -> String {
+    let lines = printed.split_inclusive('\n').take_while(|line| !line.starts_with('{'));
+    let begin: usize = lines.map(str::len).sum();
+    let words: String = printed[..begin].trim().chars().take(MAX_WORDS).collect();
+    if words.is_empty() { words } else { format!("\n{words}") }
+}
+
+fn seen(printed: &str) -> String {
+    match printed.trim() {
+        "" => "it printed nothing".to_owned(),
+        text => format!("it printed:\n{}", text.chars().take(MAX_WORDS).collect::<String>()),
+    }
+}
+
+/// The errors of a job, in words. With `continue_on_error` fio ends well all the same.
+fn error_of(job: &Value) -> Option<String> {
+    let number = |key: &str| job.get(key).and_then(Value::as_i64).unwrap_or(0);
+    let name: String = job.get("jobname").and_then(Value::as_str).unwrap_or("?").chars().take(80).collect();
+    let (error, count) = (number("error"), number("total_err"));
+    let code = i32::try_from(if error != 0 { error } else { number("first_error") }).unwrap_or(i32::MAX);
+    let hint = match code {
+        NOT_A_DEVICE => ": trims need a block device, {device} of a storage with `filesystem = \"none\"`",
+        _ => "",
+    };
+    let reason = io::Error::from_raw_os_error(code);
+    match (error, count) {
+        (0, 0) => None,
+        (_, 0 | 1) => Some(format!("fio's job [{name}] failed: error {code}, {reason}{hint}")),
+        _ => Some(format!("fio's job [{name}] had {count} errors: the first is {code}, {reason}{hint}")),
+    }
+}
+
+/// Whether a job of the file makes such requests, by its own account.
+fn expects(file: &JobFile, kind: &str) -> bool {
+    file.jobs().any(|job| {
+        if !matches!(job.value("unified_rw_reporting"), None | Some("0" | "none" | "both")) {
+            return false;
+        }
+        let access = job.value("rw").unwrap_or("read").split([':', ',']).next().unwrap_or_default();
+        let is_mix = matches!(access, "rw" | "readwrite" | "randrw");
+        match kind {
+            "read" => is_mix || access.ends_with("read"),
+            "write" => is_mix || access.ends_with("write"),
+            "trim" => access.contains("trim"),
+            _ => false,
+        }
+    })
+}
+
+struct Reader<'a> {
+    jobs: &'a [&'a Value],
+    lists_percentiles: bool,
+    figures: Vec<BenchmarkFigure>,
+    notes: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// The rates of requests of a kind, and what they took.
+    fn read_kind(&mut self, kind: &str, several: &str, is_expected: bool) -> Result<(), String> {
+        let made: Vec<&Value> = self
+            .jobs
+            .iter()
+            .filter_map(|job| job.get(kind))
+            .filter(|one| count(one, "total_ios") > 0.0)
+            .collect();
+        if made.is_empty() {
+            if is_expected {
+                self.notes.push(format!("fio made no {several}, so they have no figures"));
+            }
+            return Ok(());
+        }
+        for (name, key, unit) in [("operations", "iops", "operations/s"), ("bandwidth", "bw_bytes", "B/s")] {
+            let sum = made.iter().map(|one| count(one, key)).sum();
+            self.add(format!("{kind} {name}"), unit, sum)?;
+        }
+        let timed: Vec<&Value> =
+            made.iter().filter_map(|one| one.get("clat_ns")).filter(|one| count(one, "N") > 0.0).collect();
+        if timed.len() < made.len() {
+            let which = if timed.is_empty() { "" } else { "some " };
+            self.notes.push(format!(
+                "fio took no completion latencies of {which}{several}, since the job has `gtod_reduce` or `disable_clat`: they are left out"
+            ));
+        }
+        if !timed.is_empty() {
+            self.add_latency(format!("{kind} mean"), largest(&timed, "mean"))?;
+            let found = self.read_percentiles(kind, &timed, &PERCENTILES)?;
+            if let Some(missing) = missing(&PERCENTILES, &found) {
+                self.notes.push(format!(
+                    "fio printed no {missing} of {several}, since the job has `percentile_list` or `clat_percentiles`: left out"
+                ));
+            }
+        }
+        for (word, key) in [("lat", "lat_ns"), ("slat", "slat_ns")] {
+            let all: Vec<&Value> = made.iter().filter_map(|one| one.get(key)).collect();
+            self.read_percentiles(&format!("{kind} {word}"), &all, &PERCENTILES)?;
+        }
+        Ok(())
+    }
+
+    /// What `fsync` and `fdatasync` took, where a job makes them.
+    fn read_syncs(&mut self) -> Result<(), String> {
+        let all: Vec<&Value> = self
+            .jobs
+            .iter()
+            .filter_map(|job| job.get("sync").and_then(|sync| sync.get("lat_ns")))
+            .filter(|one| count(one, "N") > 0.0)
+            .collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        self.add_latency("sync mean".to_owned(), largest(&all, "mean"))?;
+        self.read_percentiles("sync", &all, &PERCENTILES_OF_SYNCS).map(drop)
+    }
+
+    /// The percentiles that there are: of several jobs the slowest, since they can't be added.
+    fn read_percentiles(&mut self, name: &str, all: &[&Value], usual: &[f64]) -> Result<Vec<f64>, String> {
+        let mut found: BTreeMap<u64, f64> = BTreeMap::new();
+        for (key, value) in all.iter().filter_map(|one| one.get("percentile")?.as_object()).flatten() {
+            let percentile = key.parse::<f64>().ok().filter(|percentile| (0.0..=100.0).contains(percentile));
+            let (Some(percentile), Some(value)) = (percentile, value.as_f64()) else {
+                return Err(format!(
+                    "fio's percentile `{}` is none",
+                    key.chars().take(40).collect::<String>()
+                ));
+            };
+            // Of numbers that are not negative, the bits are in order.
+            let slowest = found.entry((percentile + 0.0).to_bits()).or_insert(value);
+            *slowest = slowest.max(value);
+        }
+        let kept: Vec<(f64, f64)> = found
+            .into_iter()
+            .map(|(bits, value)| (f64::from_bits(bits), value))
+            .filter(|(percentile, _)| self.lists_percentiles || usual.contains(percentile))
+            .take(MAX_PERCENTILES)
+            .collect();
+        for (percentile, value) in &kept {
+            self.add_latency(format!("{name} p{percentile}"), *value)?;
+        }
+        Ok(kept.into_iter().map(|(percentile, _)| percentile).collect())
+    }
+
+    fn add_latency(&mut self, name: String, value: f64) -> Result<(), String> {
+        self.add(name, "ns", value)
+    }
+
+    fn add(&mut self, name: String, unit: &str, value: f64) -> Result<(), String> {
+        if !is_measurement(value) {
+            return Err(format!("fio's figure `{name}` is {value}, which is no measurement"));
+        }
+        let (better, slow_motion) = match unit {
+            "ns" => (Better::Lower, Dilation::Time),
+            _ => (Better::Higher, Dilation::Rate),
+        };
+        let (unit, series) = (unit.to_owned(), Vec::new());
+        self.figures.push(BenchmarkFigure {
+            name,
+            value,
+            unit,
+            better,
+            slow_motion,
+            wall_value: value,
+            series,
+        });
+        Ok(())
+    }
+}
+
+fn count(value: &Value, key: &str) -> f64 {
+    value.get(key).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+fn largest(all: &[&Value], key: &str) -> f64 {
+    all.iter().map(|one| count(one, key)).fold(0.0, f64::max)
+}
+
+/// `p50 and p99`: those that were not found.
+fn missing(usual: &[f64], found: &[f64]) -> Option<String> {
+    let missing: Vec<String> = usual
+        .iter()
+        .filter(|percentile| !found.contains(percentile))
+        .map(|percentile| format!("p{percentile}"))
+        .collect();
+    (!missing.is_empty()).then(|| missing.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As fio prints them: `clat` is absent where there are no latencies.
+    fn made(operations: f64, percentiles: &[(&str, u64)]) -> Value {
+        let percentile: serde_json::Map<String, Value> =
+            percentiles.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        json!({
+            "total_ios": operations, "iops": operations, "bw_bytes": operations * 4096.0,
+            "clat_ns": { "mean": 1500.0, "N": operations, "percentile": percentile },
+        })
+    }
+
+    fn untimed(operations: f64) -> Value {
+        json!({ "total_ios": operations, "iops": operations, "bw_bytes": operations * 4096.0, "clat_ns": { "mean": 0.0, "N": 0 } })
+    }
+
+    const USUAL: [(&str, u64); 4] =
+        [("50.000000", 1000), ("75.000000", 1200), ("99.000000", 2000), ("99.900000", 3000)];
+
+    fn taken(jobs: Value, job: &str) -> (Vec<(String, f64)>, Vec<String>) {
+        let taken = figures_of(&json!({ "jobs": jobs }).to_string(), job).unwrap();
+        (taken.figures.into_iter().map(|figure| (figure.name, figure.value)).collect(), taken.notes)
+    }
+
+    fn names(jobs: Value, job: &str) -> (Vec<String>, String) {
+        let (figures, notes) = taken(jobs, job);
+        (figures.into_iter().map(|(name, _)| name).collect(), notes.join("\n"))
+    }
+
+    #[test]
+    fn a_job_without_latencies_keeps_its_rates() {
+        let (figures, notes) =
+            names(json!([{ "read": untimed(10.0), "write": untimed(5.0) }]), "[t]\nrw=randrw\ngtod_reduce=1");
+        assert_eq!(figures, ["read operations", "read bandwidth", "write operations", "write bandwidth"]);
+        assert!(
+            notes.contains("of reads, since") && notes.contains("gtod_reduce") && notes.contains("of writes"),
+            "{notes}"
+        );
+        let (figures, notes) = names(
+            json!([{ "read": made(10.0, &USUAL) }, { "read": untimed(5.0) }]),
+            "[a]\n[b]\ndisable_clat=1",
+        );
+        assert_eq!(figures.len(), 6, "{figures:?}");
+        assert!(notes.contains("some reads"), "{notes}");
+    }
+
+    #[test]
+    fn one_side_of_a_mix_without_requests_is_left_out_with_a_note() {
+        let (figures, notes) = names(
+            json!([{ "read": made(0.0, &[]), "write": made(5.0, &USUAL) }]),
+            "[t]\nrw=randrw\nrwmixread=0",
+        );
+        assert_eq!(
+            figures,
+            ["write operations", "write bandwidth", "write mean", "write p50", "write p99", "write p99.9"]
+        );
+        assert_eq!(notes, "fio made no reads, so they have no figures");
+    }
+
+    #[test]
+    fn what_global_says_and_no_section_does_needs_no_note() {
+        let job = "[global]\nrw=randread\n[only-writer]\nrw=randwrite\n";
+        let (figures, notes) = names(json!([{ "read": made(0.0, &[]), "write": made(5.0, &USUAL) }]), job);
+        assert!(figures[0] == "write operations" && notes.is_empty(), "{figures:?} {notes}");
+    }
+
+    #[test]
+    fn a_jobs_own_percentiles_become_figures() {
+        let job = "[t]\npercentile_list=75:99";
+        let (figures, notes) =
+            names(json!([{ "read": made(5.0, &[("75.000000", 1), ("99.000000", 2)]) }]), job);
+        assert_eq!(figures, ["read operations", "read bandwidth", "read mean", "read p75", "read p99"]);
+        assert!(notes.contains("no p50, p99.9 of reads"), "{notes}");
+        let (figures, notes) = names(json!([{ "read": made(5.0, &[]) }]), "[t]\nclat_percentiles=0");
+        assert!(figures.len() == 3 && notes.contains("clat_percentiles"), "{figures:?} {notes}");
+        let mut both = made(5.0, &USUAL);
+        both["lat_ns"] = json!({ "percentile": { "99.000000": 7 } });
+        both["slat_ns"] = json!({ "percentile": { "99.000000": 8 } });
+        let (figures, _) = taken(json!([{ "read": both }]), "[t]\nlat_percentiles=1\nslat_percentiles=1");
+        assert_eq!(figures[6..], [("read lat p99".to_owned(), 7.0), ("read slat p99".to_owned(), 8.0)]);
+    }
+
+    #[test]
+    fn unified_reporting_has_one_kind_of_request() {
+        let (figures, notes) =
+            names(json!([{ "mixed": made(5.0, &USUAL) }]), "[t]\nrw=randrw\nunified_rw_reporting=1");
+        assert!(figures[0] == "mixed operations" && notes.is_empty(), "{figures:?} {notes}");
+    }
+
+    #[test]
+    fn flushes_count_where_there_are_some() {
+        let (figures, notes) = names(
+            json!([{ "read": made(5.0, &USUAL), "sync": { "total_ios": 0, "lat_ns": { "N": 0 } } }]),
+            "[t]\nfsync=1",
+        );
+        assert!(figures.len() == 6 && notes.is_empty(), "{figures:?} {notes}");
+        let sync = json!({ "total_ios": 5, "lat_ns": { "N": 5, "mean": 9.0, "percentile": { "50.000000": 8, "99.000000": 9, "99.900000": 9 } } });
+        let (figures, _) =
+            names(json!([{ "write": made(5.0, &USUAL), "sync": sync }]), "[t]\nrw=write\nfsync=1");
+        assert_eq!(figures[6..], ["sync mean", "sync p50", "sync p99"]);
+    }
+
+    #[test]
+    fn several_jobs_are_added_and_the_slowest_counts() {
+        let slow = [("50.000000", 4000), ("99.000000", 1000)];
+        let (figures, _) =
+            taken(json!([{ "read": made(5.0, &USUAL) }, { "read": made(7.0, &slow) }]), "[a]\n[b]");
+        let value = |name: &str| figures.iter().find(|(known, _)| known == name).unwrap().1;
+        assert_eq!((value("read operations"), value("read p50"), value("read p99")), (12.0, 4000.0, 2000.0));
+    }
+
+    #[test]
+    fn a_jobs_errors_are_no_clean_result() {
+        let failed = |jobs: Value| figures_of(&json!({ "jobs": jobs }).to_string(), "[t]").unwrap_err();
+        let continued = failed(json!([
+            { "jobname": "fine", "error": 0, "read": made(5.0, &USUAL) },
+            { "jobname": "t", "error": 0, "total_err": 7, "first_error": 5, "read": made(5.0, &USUAL) },
+        ]));
+        assert!(
+            continued.contains("[t] had 7 errors") && continued.contains("Input/output error"),
+            "{continued}"
+        );
+        let trims = failure_in(&format!(
+            "fio: pid=1, err=25/file:ioengines.c:399\n{}",
+            json!({ "jobs": [{ "jobname": "t", "error": 25 }] })
+        ));
+        let trims = trims.unwrap();
+        assert!(trims.contains("error 25, Inappropriate ioctl") && trims.contains("{device}"), "{trims}");
+        assert!(trims.contains("ioengines.c"), "{trims}");
+        assert_eq!(failure_in(&json!({ "jobs": [{ "error": 0 }] }).to_string()), None);
+        assert!(failed(json!([])).contains("no jobs"));
+        assert!(failed(json!([{ "read": made(0.0, &[]) }])).contains("no requests"));
+        assert!(figures_of("fio: bad option\n", "[t]").unwrap_err().contains("bad option"));
+        assert!(figures_of(r#"{"jobs":[{"read":{"total_ios":1,"iops":1e300}}]}"#, "[t]").is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! Jobs of fio: what their text asks for, what slow motion makes of it, and the figures that fio prints.
+//!
+//! [`options`] has a row for each option of fio. The other modules follow it: [`mistakes`] finds what a job must not have, [`slowed`] writes the
+//! job for slow motion, [`figures_of`] reads what came of it.
+
+mod block_sizes;
+mod check;
+mod command_line;
+mod directions;
+mod figures;
+mod job_file;
+pub mod options;
+mod places;
+mod slow_motion;
+mod value;
+
+pub use block_sizes::smallest_direct_request;
+pub use check::{Mistake, mistakes};
+pub use command_line::{Doubt, doubts};
+pub use figures::{Taken, failure_in, figures_of};
+pub use job_file::{Job, JobFile, Section, Setting, Stray};
+pub use slow_motion::slowed;
+pub use value::KiloBase;
+
+/// Where fio writes its figures.
+pub const OUTPUT: &str = "{scratch}/fio.json";
+
+/// The command that runs a job.
+pub fn command() -> String {
+    format!("fio --output-format=json --output={OUTPUT} {{job}} && cat {OUTPUT}")
+}

@@ -1,0 +1,560 @@
+//! Every option of fio's job files, with what Underlay does with it. The check of a job, its slow motion and docs/fio-options.md come from this table.
+
+/// An option of a job file.
+#[derive(Debug)]
+pub struct FioOption {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    pub rule: Rule,
+    /// Why, where the rule itself does not say it.
+    pub reason: &'static str,
+}
+
+/// What Underlay does with an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// fio gets it as it stands.
+    Taken,
+    /// A time on fio's clock: multiplied by the factor of slow motion.
+    Duration(TimeUnit),
+    /// Work per second on fio's clock: divided by the factor of slow motion.
+    Rate(RateUnit),
+    /// It names files or directories, which must be on the storage under test.
+    Files,
+    /// It names directories, which must be on the storage under test.
+    Directories,
+    /// A part of a file's name: it must not lead out of the directory.
+    NamePart,
+    /// It names a log, which must be below `{logs}` or `{scratch}`.
+    Log,
+    /// The memory for buffers, which may be a file.
+    Memory,
+    /// `criterion:limit`, where the limit must be a share.
+    SteadyState,
+    /// The job waits for sections before it.
+    Order,
+    /// These values only.
+    Only(&'static [&'static str]),
+    /// No value at all.
+    Refused,
+}
+
+/// How fio reads a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// With a suffix such as `ms`; seconds without one.
+    Seconds,
+    /// With a suffix such as `ms`; microseconds without one.
+    Microseconds,
+    /// A plain number of milliseconds.
+    PlainMilliseconds,
+    /// A plain number of microseconds.
+    PlainMicroseconds,
+}
+
+/// What a rate counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateUnit {
+    Bytes,
+    Requests,
+}
+
+/// The option of this name or alias.
+pub fn find(name: &str) -> Option<&'static FioOption> {
+    OPTIONS.iter().find(|option| option.name == name || option.aliases.contains(&name))
+}
+
+/// All names and aliases.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    OPTIONS.iter().flat_map(|option| std::iter::once(option.name).chain(option.aliases.iter().copied()))
+}
+
+const fn option(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    rule: Rule,
+    reason: &'static str,
+) -> FioOption {
+    FioOption { name, aliases, rule, reason }
+}
+
+const fn taken(name: &'static str) -> FioOption {
+    option(name, &[], Rule::Taken, "")
+}
+
+const fn ruled(name: &'static str, rule: Rule, reason: &'static str) -> FioOption {
+    option(name, &[], rule, reason)
+}
+
+const fn refused(name: &'static str, reason: &'static str) -> FioOption {
+    option(name, &[], Rule::Refused, reason)
+}
+
+/// The engines that send requests to files or block devices.
+pub const ENGINES: &[&str] = &[
+    "sync",
+    "psync",
+    "vsync",
+    "pvsync",
+    "pvsync2",
+    "libaio",
+    "io_uring",
+    "posixaio",
+    "mmap",
+    "splice",
+    "falloc",
+    "ftruncate",
+    "filecreate",
+    "filestat",
+    "filedelete",
+];
+
+const CPUS: &str =
+    "it counts this machine's CPUs, and Underlay chooses the CPUs of the system; state `[machine] cores`";
+const TRACE: &str =
+    "a trace has files and times of its own, which Underlay can't hold to the storage and to slow motion";
+const PROGRAM: &str = "it runs a program on this host; a study has `load` and `settle` for that";
+const GROUPS: &str = "Underlay puts fio into the control group of the system's budget";
+const PASSTHROUGH: &str =
+    "it needs a drive that takes NVMe or SCSI commands from programs, which a modelled device does not";
+const OTHER_ENGINE: &str =
+    "it belongs to an engine that sends its requests elsewhere than to a file or a block device";
+const LOG_TIMES: &str = "the times inside the log are of this machine's clock";
+const NO_PRIORITIES: &str = "modelled devices know no priorities";
+const VERIFY: &str = "what fio reads back to verify counts like other reads";
+
+/// In the order in which `fio --cmdhelp` lists them, then the options of engines, then those of other versions.
+pub static OPTIONS: &[FioOption] = &[
+    taken("description"),
+    ruled("name", Rule::NamePart, "without `filename` it becomes the name of a file"),
+    ruled("wait_for", Rule::Order, ""),
+    ruled("filename", Rule::Files, ""),
+    taken("lockfile"),
+    ruled("directory", Rule::Directories, ""),
+    ruled("filename_format", Rule::NamePart, ""),
+    taken("unique_filename"),
+    ruled("opendir", Rule::Directories, ""),
+    option("rw", &["readwrite"], Rule::Taken, ""),
+    option("bs", &["blocksize"], Rule::Taken, ""),
+    option("ba", &["blockalign"], Rule::Taken, ""),
+    option("bsrange", &["blocksize_range"], Rule::Taken, ""),
+    taken("bssplit"),
+    option("bs_unaligned", &["blocksize_unaligned"], Rule::Taken, ""),
+    taken("randrepeat"),
+    taken("randseed"),
+    taken("norandommap"),
+    ruled("ignore_error", Rule::Taken, "errors that it names do not fail the cell"),
+    taken("rw_sequencer"),
+    ruled(
+        "ioengine",
+        Rule::Only(ENGINES),
+        "other engines send their requests elsewhere than to a file or a block device",
+    ),
+    taken("iodepth"),
+    option("iodepth_batch", &["iodepth_batch_submit"], Rule::Taken, ""),
+    option("iodepth_batch_complete_min", &["iodepth_batch_complete"], Rule::Taken, ""),
+    taken("iodepth_batch_complete_max"),
+    taken("iodepth_low"),
+    taken("serialize_overlap"),
+    taken("io_submit_mode"),
+    taken("size"),
+    option("io_size", &["io_limit"], Rule::Taken, ""),
+    option("fill_device", &["fill_fs"], Rule::Taken, ""),
+    taken("filesize"),
+    taken("file_append"),
+    option("offset", &["fileoffset"], Rule::Taken, ""),
+    taken("offset_increment"),
+    taken("offset_align"),
+    taken("number_ios"),
+    taken("random_generator"),
+    taken("random_distribution"),
+    taken("percentage_random"),
+    taken("allrandrepeat"),
+    option("nrfiles", &["nr_files"], Rule::Taken, ""),
+    taken("file_service_type"),
+    taken("openfiles"),
+    taken("fallocate"),
+    taken("fadvise_hint"),
+    taken("fsync"),
+    taken("fdatasync"),
+    taken("write_barrier"),
+    taken("sync_file_range"),
+    taken("direct"),
+    taken("atomic"),
+    taken("buffered"),
+    taken("overwrite"),
+    taken("loops"),
+    taken("numjobs"),
+    ruled("startdelay", Rule::Order, ""),
+    option("runtime", &["timeout"], Rule::Duration(TimeUnit::Seconds), ""),
+    taken("time_based"),
+    ruled("verify_only", Rule::Taken, VERIFY),
+    ruled("ramp_time", Rule::Duration(TimeUnit::Seconds), ""),
+    taken("clocksource"),
+    option("mem", &["iomem"], Rule::Memory, ""),
+    ruled("verify", Rule::Taken, VERIFY),
+    ruled("do_verify", Rule::Taken, VERIFY),
+    taken("verify_interval"),
+    taken("verify_offset"),
+    ruled("verify_pattern", Rule::Taken, "a file that it names is only read"),
+    taken("verify_fatal"),
+    taken("verify_dump"),
+    taken("verify_async"),
+    taken("verify_backlog"),
+    taken("verify_backlog_batch"),
+    taken("experimental_verify"),
+    ruled("verify_state_load", Rule::Taken, "its file is in {scratch}"),
+    ruled("verify_state_save", Rule::Taken, "its file is in {scratch}"),
+    taken("trim_percentage"),
+    taken("trim_verify_zero"),
+    taken("trim_backlog"),
+    taken("trim_backlog_batch"),
+    ruled("write_iolog", Rule::Log, LOG_TIMES),
+    refused("read_iolog", TRACE),
+    refused("read_iolog_chunked", TRACE),
+    refused("replay_no_stall", TRACE),
+    refused("replay_redirect", TRACE),
+    refused("replay_scale", TRACE),
+    refused("replay_align", TRACE),
+    refused("replay_time_scale", TRACE),
+    refused("replay_skip", TRACE),
+    refused("merge_blktrace_file", TRACE),
+    refused("merge_blktrace_scalars", TRACE),
+    refused("merge_blktrace_iters", TRACE),
+    refused("exec_prerun", PROGRAM),
+    refused("exec_postrun", PROGRAM),
+    refused("ioscheduler", "Underlay sets the queue of the device"),
+    ruled("zonemode", Rule::Only(&["none", "strided"]), "modelled devices have no zones of their own"),
+    taken("zonesize"),
+    taken("zonecapacity"),
+    taken("zonerange"),
+    taken("zoneskip"),
+    taken("read_beyond_wp"),
+    taken("max_open_zones"),
+    taken("job_max_open_zones"),
+    taken("ignore_zone_limits"),
+    taken("zone_reset_threshold"),
+    ruled("zone_reset_frequency", Rule::Taken, "it is a share of the writes, and not a rate"),
+    taken("lockmem"),
+    taken("rwmixread"),
+    taken("rwmixwrite"),
+    ruled(
+        "nice",
+        Rule::Only(&["0"]),
+        "the priorities of CPU time decide whether the run is faithful, and Underlay sets them",
+    ),
+    ruled("prio", Rule::Taken, NO_PRIORITIES),
+    ruled("prioclass", Rule::Taken, NO_PRIORITIES),
+    ruled("thinktime", Rule::Duration(TimeUnit::Microseconds), ""),
+    ruled("thinktime_spin", Rule::Duration(TimeUnit::Microseconds), ""),
+    taken("thinktime_blocks"),
+    taken("thinktime_blocks_type"),
+    ruled("thinktime_iotime", Rule::Duration(TimeUnit::Seconds), ""),
+    ruled("rate", Rule::Rate(RateUnit::Bytes), ""),
+    option("rate_min", &["ratemin"], Rule::Rate(RateUnit::Bytes), ""),
+    ruled(
+        "rate_process",
+        Rule::Taken,
+        "`poisson` takes whole requests per second: a factor that leaves none is refused",
+    ),
+    option(
+        "rate_cycle",
+        &["ratecycle"],
+        Rule::Duration(TimeUnit::PlainMilliseconds),
+        "fio's 1,000 ms are stretched too where a job has `rate_min` or `rate_iops_min`",
+    ),
+    taken("rate_ignore_thinktime"),
+    ruled(
+        "rate_iops",
+        Rule::Rate(RateUnit::Requests),
+        "where the quotient is no whole number, fio gets the same rate in bytes",
+    ),
+    ruled(
+        "rate_iops_min",
+        Rule::Rate(RateUnit::Requests),
+        "rounded down, since fio takes whole requests per second",
+    ),
+    ruled("max_latency", Rule::Duration(TimeUnit::Microseconds), ""),
+    ruled("latency_target", Rule::Duration(TimeUnit::Microseconds), ""),
+    ruled("latency_window", Rule::Duration(TimeUnit::Microseconds), ""),
+    taken("latency_percentile"),
+    taken("latency_run"),
+    taken("invalidate"),
+    taken("sync"),
+    taken("write_hint"),
+    taken("create_serialize"),
+    taken("create_fsync"),
+    taken("create_on_open"),
+    ruled("create_only", Rule::Only(&["0"]), "such a job has nothing to measure; make files in `load`"),
+    taken("allow_file_create"),
+    taken("allow_mounted_write"),
+    taken("pre_read"),
+    refused("cpumask", CPUS),
+    refused("cpus_allowed", CPUS),
+    taken("cpus_allowed_policy"),
+    refused("numa_cpu_nodes", CPUS),
+    refused("numa_mem_policy", "it names this machine's memory, and Underlay limits the system's memory"),
+    taken("end_fsync"),
+    taken("fsync_on_close"),
+    taken("unlink"),
+    taken("unlink_each_loop"),
+    taken("exitall"),
+    taken("exit_what"),
+    taken("exitall_on_error"),
+    option("stonewall", &["wait_for_previous"], Rule::Order, ""),
+    taken("new_group"),
+    taken("thread"),
+    taken("per_job_logs"),
+    ruled("write_bw_log", Rule::Log, LOG_TIMES),
+    ruled("bwavgtime", Rule::Duration(TimeUnit::PlainMilliseconds), ""),
+    ruled("write_lat_log", Rule::Log, LOG_TIMES),
+    ruled("write_iops_log", Rule::Log, LOG_TIMES),
+    ruled("iopsavgtime", Rule::Duration(TimeUnit::PlainMilliseconds), ""),
+    taken("log_entries"),
+    ruled("log_avg_msec", Rule::Duration(TimeUnit::PlainMilliseconds), ""),
+    ruled("log_hist_msec", Rule::Duration(TimeUnit::PlainMilliseconds), ""),
+    taken("log_hist_coarseness"),
+    ruled("write_hist_log", Rule::Log, LOG_TIMES),
+    option("log_max_value", &["log_window_value"], Rule::Taken, ""),
+    taken("log_offset"),
+    taken("log_prio"),
+    taken("log_compression"),
+    refused("log_compression_cpus", CPUS),
+    taken("log_store_compressed"),
+    taken("log_unix_epoch"),
+    taken("log_alternate_epoch"),
+    taken("log_alternate_epoch_clock_id"),
+    taken("block_error_percentiles"),
+    taken("group_reporting"),
+    ruled("stats", Rule::Taken, "sections without statistics have no figures"),
+    taken("zero_buffers"),
+    taken("refill_buffers"),
+    taken("scramble_buffers"),
+    ruled("buffer_pattern", Rule::Taken, "a file that it names is only read"),
+    taken("buffer_compress_percentage"),
+    taken("buffer_compress_chunk"),
+    taken("dedupe_percentage"),
+    taken("dedupe_mode"),
+    taken("dedupe_working_set_percentage"),
+    taken("dedupe_global"),
+    taken("clat_percentiles"),
+    taken("lat_percentiles"),
+    taken("slat_percentiles"),
+    ruled("percentile_list", Rule::Taken, "each of them becomes a figure"),
+    taken("significant_figures"),
+    taken("disk_util"),
+    ruled("gtod_reduce", Rule::Taken, "latencies are left out of the figures"),
+    ruled("disable_lat", Rule::Taken, ""),
+    ruled("disable_clat", Rule::Taken, "completion latencies are left out of the figures"),
+    taken("disable_slat"),
+    option("disable_bw_measurement", &["disable_bw"], Rule::Taken, ""),
+    refused("gtod_cpu", CPUS),
+    taken("unified_rw_reporting"),
+    ruled("continue_on_error", Rule::Taken, "a cell with errors fails all the same, at its end"),
+    taken("error_dump"),
+    refused("profile", "a profile has files and options of its own"),
+    refused("cgroup", GROUPS),
+    refused("cgroup_nodelete", GROUPS),
+    refused("cgroup_weight", GROUPS),
+    taken("uid"),
+    taken("gid"),
+    ruled("kb_base", Rule::Taken, "Underlay reads the job's rates by it"),
+    taken("unit_base"),
+    taken("hugepage-size"),
+    taken("flow_id"),
+    taken("flow"),
+    ruled("flow_sleep", Rule::Duration(TimeUnit::PlainMicroseconds), ""),
+    option(
+        "steadystate",
+        &["ss"],
+        Rule::SteadyState,
+        "a limit that is no share counts by this machine's clock",
+    ),
+    option("steadystate_duration", &["ss_dur"], Rule::Duration(TimeUnit::Seconds), ""),
+    option("steadystate_ramp_time", &["ss_ramp"], Rule::Duration(TimeUnit::Seconds), ""),
+    // Options of engines that requests go through.
+    taken("thp"),
+    taken("hipri"),
+    taken("hipri_percentage"),
+    taken("uncached"),
+    taken("nowait"),
+    taken("userspace_reap"),
+    ruled("cmdprio_percentage", Rule::Taken, NO_PRIORITIES),
+    ruled("cmdprio_class", Rule::Taken, NO_PRIORITIES),
+    ruled("cmdprio", Rule::Taken, NO_PRIORITIES),
+    ruled("cmdprio_bssplit", Rule::Taken, NO_PRIORITIES),
+    taken("fixedbufs"),
+    taken("registerfiles"),
+    taken("sqthread_poll"),
+    refused("sqthread_poll_cpu", CPUS),
+    taken("nonvectored"),
+    taken("force_async"),
+    taken("stat_type"),
+    // Options of engines that are refused.
+    refused("cmd_type", PASSTHROUGH),
+    refused("readfua", PASSTHROUGH),
+    refused("writefua", PASSTHROUGH),
+    refused("sg_write_mode", PASSTHROUGH),
+    refused("stream_id", PASSTHROUGH),
+    refused("cpuload", OTHER_ENGINE),
+    refused("cpuchunks", OTHER_ENGINE),
+    refused("cpumode", OTHER_ENGINE),
+    refused("exit_on_io_done", OTHER_ENGINE),
+    refused("hostname", OTHER_ENGINE),
+    refused("port", OTHER_ENGINE),
+    refused("protocol", OTHER_ENGINE),
+    refused("nodelay", OTHER_ENGINE),
+    refused("listen", OTHER_ENGINE),
+    refused("pingpong", OTHER_ENGINE),
+    refused("interface", OTHER_ENGINE),
+    refused("ttl", OTHER_ENGINE),
+    refused("window_size", OTHER_ENGINE),
+    refused("mss", OTHER_ENGINE),
+    refused("program", OTHER_ENGINE),
+    refused("arguments", OTHER_ENGINE),
+    refused("grace_time", OTHER_ENGINE),
+    refused("std_redirect", OTHER_ENGINE),
+    refused("donorname", OTHER_ENGINE),
+    refused("inplace", OTHER_ENGINE),
+    refused("volume", OTHER_ENGINE),
+    refused("brick", OTHER_ENGINE),
+    refused("single-instance", OTHER_ENGINE),
+    refused("skip_bad", OTHER_ENGINE),
+    refused("uri", OTHER_ENGINE),
+    refused("bindname", OTHER_ENGINE),
+    refused("verb", OTHER_ENGINE),
+    refused("clustername", OTHER_ENGINE),
+    refused("pool", OTHER_ENGINE),
+    refused("clientname", OTHER_ENGINE),
+    refused("conf", OTHER_ENGINE),
+    refused("busy_poll", OTHER_ENGINE),
+    refused("touch_objects", OTHER_ENGINE),
+    refused("rbdname", OTHER_ENGINE),
+    // Hidden in fio's help, or of other versions than 3.33.
+    taken("bs_is_seq_rand"),
+    taken("softrandommap"),
+    refused("verify_async_cpus", CPUS),
+    option("iomem_align", &["mem_align"], Rule::Taken, ""),
+    refused("thinkcycles", "it counts cycles of this machine's CPUs; use `thinktime_spin`"),
+    ruled("steadystate_check_interval", Rule::Duration(TimeUnit::Seconds), ""),
+    taken("ramp_size"),
+    taken("end_syncfs"),
+    taken("filetype"),
+    taken("verify_header_seed"),
+    taken("verify_write_sequence"),
+    taken("verify_pattern_interval"),
+    taken("log_issue_time"),
+    taken("priohint"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn each_name_stands_once() {
+        let mut seen = BTreeSet::new();
+        assert_eq!(names().filter(|name| !seen.insert(*name)).collect::<Vec<_>>(), Vec::<&str>::new());
+        assert_eq!(find("readwrite").map(|option| option.name), Some("rw"));
+        for option in OPTIONS {
+            let needs_one = matches!(option.rule, Rule::Refused | Rule::Only(_));
+            assert!(!needs_one || !option.reason.is_empty(), "{} is refused without a reason", option.name);
+        }
+    }
+
+    /// A newer fio has options that nobody has decided on.
+    #[test]
+    fn every_option_of_the_installed_fio_is_decided() {
+        let ask = |argument: &str| {
+            let output = Command::new("fio").arg(argument).output().ok()?;
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let Some(help) = ask("--cmdhelp") else { return };
+        let mut listed: BTreeSet<String> = help.lines().filter_map(listed_name).collect();
+        assert!(listed.len() > 150, "{help}");
+        let of_jobs = listed.clone();
+        let engines = ask("--enghelp").expect("it has started once");
+        for engine in engines.lines().skip(1).map(str::trim).filter(|line| !line.is_empty()) {
+            let help = ask(&format!("--enghelp={engine}")).expect("it has started once");
+            listed.extend(help.lines().filter_map(listed_name));
+        }
+        let undecided: Vec<&String> = listed.iter().filter(|name| find(name).is_none()).collect();
+        assert!(undecided.is_empty(), "no decision on {undecided:?}");
+        // Their aliases are options too; fio starts anew for each, so only those that matter are asked for.
+        let matters = |option: &&FioOption| option.rule != Rule::Taken && of_jobs.contains(option.name);
+        for option in OPTIONS.iter().filter(matters) {
+            let help = ask(&format!("--cmdhelp={}", option.name)).expect("it has started once");
+            let alias = help.lines().find_map(|line| line.trim().strip_prefix("alias: "));
+            if let Some(alias) = alias {
+                assert!(option.aliases.contains(&alias), "{} is also called {alias}", option.name);
+            }
+        }
+    }
+
+    /// Run with UPDATE_DOCS=1 to write it anew.
+    #[test]
+    fn the_page_of_options_is_what_is_done() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fio-options.md");
+        let written = std::fs::read_to_string(page).unwrap();
+        let (head, _) = written.split_once("| option |").expect("the page has the table");
+        let expected = format!("{head}{}", table());
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(page, &expected).unwrap();
+        }
+        assert!(
+            written == expected,
+            "docs/fio-options.md is out of date: UPDATE_DOCS=1 cargo test writes it"
+        );
+    }
+
+    fn table() -> String {
+        let mut lines =
+            vec!["| option | what Underlay does | |".to_owned(), "| --- | --- | --- |".to_owned()];
+        for option in OPTIONS {
+            let names: Vec<String> =
+                std::iter::once(&option.name).chain(option.aliases).map(|name| format!("`{name}`")).collect();
+            lines.push(format!("| {} | {} | {} |", names.join(", "), in_words(option.rule), option.reason));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    fn in_words(rule: Rule) -> String {
+        match rule {
+            Rule::Taken => "taken as it is".to_owned(),
+            Rule::Duration(TimeUnit::Seconds) => {
+                "**multiplied** by the factor; seconds without a unit".to_owned()
+            }
+            Rule::Duration(TimeUnit::Microseconds) => {
+                "**multiplied** by the factor; µs without a unit".to_owned()
+            }
+            Rule::Duration(TimeUnit::PlainMilliseconds) => {
+                "**multiplied** by the factor; milliseconds".to_owned()
+            }
+            Rule::Duration(TimeUnit::PlainMicroseconds) => "**multiplied** by the factor; µs".to_owned(),
+            Rule::Rate(RateUnit::Bytes) => "**divided** by the factor; bytes/s".to_owned(),
+            Rule::Rate(RateUnit::Requests) => "**divided** by the factor; requests/s".to_owned(),
+            Rule::Files => "files below `{data}`, `{wal}` or `{temp}`, or `{device}`".to_owned(),
+            Rule::Directories => "`{data}`, `{wal}` or `{temp}`, or a directory below".to_owned(),
+            Rule::NamePart => "may not lead out of the directory".to_owned(),
+            Rule::Log => "a file below `{logs}` or `{scratch}`".to_owned(),
+            Rule::Memory => "a file only below `{logs}` or `{scratch}`".to_owned(),
+            Rule::SteadyState => "a share only, as in `iops:2%`".to_owned(),
+            Rule::Order => "refused behind another section; the first one may have it".to_owned(),
+            Rule::Only(values) => {
+                let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+                format!("only {}", values.join(", "))
+            }
+            Rule::Refused => "**refused**".to_owned(),
+        }
+    }
+
+    fn listed_name(line: &str) -> Option<String> {
+        let (name, _) = line.split_once(':')?;
+        let name = name.trim();
+        let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+        is_name.then(|| name.to_owned())
+    }
+}

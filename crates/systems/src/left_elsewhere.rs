@@ -1,0 +1,63 @@
+//! What a system keeps in places that are not this host's: objects in a store, files of a cluster that runs already. Nobody finds these by
+//! looking here, so their names are written down before the first of them is made, and struck out once they are gone. What a process that was
+//! killed left is named by that.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Writes a place down, and gives what strikes it out.
+type Write = dyn Fn(&str) -> Result<StrikeOut, String> + Send + Sync;
+/// Strikes a place out.
+pub type StrikeOut = Box<dyn FnOnce() + Send + Sync>;
+
+/// Where places are written down; by default nowhere.
+#[derive(Clone, Default)]
+pub struct Ledger(Option<Arc<Write>>);
+
+impl Ledger {
+    pub fn new(write: impl Fn(&str) -> Result<StrikeOut, String> + Send + Sync + 'static) -> Ledger {
+        Ledger(Some(Arc::new(write)))
+    }
+
+    /// Writes down a place before anything is put there.
+    ///
+    /// # Errors
+    /// When that is not possible: then nothing may be put there.
+    pub(crate) fn enter(&self, place: &str) -> Result<Entry, String> {
+        Ok(Entry(self.0.as_ref().map(|write| write(place)).transpose()?))
+    }
+}
+
+/// A ledger is as good as another: what it writes down is the same.
+impl PartialEq for Ledger {
+    fn eq(&self, _: &Ledger) -> bool {
+        true
+    }
+}
+
+impl Eq for Ledger {}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.0.is_some() { "Ledger" } else { "no ledger" })
+    }
+}
+
+/// A place that is written down. Dropping it strikes nothing out.
+#[derive(Default)]
+pub(crate) struct Entry(Option<StrikeOut>);
+
+impl Entry {
+    /// Nothing is there any more.
+    pub(crate) fn strike_out(&mut self) {
+        if let Some(strike_out) = self.0.take() {
+            strike_out();
+        }
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.0.is_some() { "entered" } else { "struck out" })
+    }
+}

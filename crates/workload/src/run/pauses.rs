@@ -1,0 +1,236 @@
+//! Whether this process ran all the time: a thread that wakes up every few milliseconds and notes when it could not.
+//!
+//! A process that is stopped (Ctrl-Z, a debugger, a freezer) sends nothing and times nothing, while devices and the system's clocks go on. No
+//! figure of the measurement shows it; the gap between two wake-ups does, and so does a clock that goes on while the machine is suspended.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use underlay_record::Pauses;
+use underlay_record::pauses::{DELAY_WALL_S, PAUSE_WALL_S};
+use underlay_sync::{Mutex, slices};
+
+use crate::run::clock::make_sleeps_punctual;
+
+const PERIOD: Duration = Duration::from_millis(10);
+/// An hour of a process that is stopped and continued thirty times a second; of more, the oldest are forgotten.
+const MAX_GAPS: usize = 100_000;
+/// The two clocks are read one after the other.
+const CLOCKS_APART: Duration = Duration::from_millis(1);
+
+/// A time in which the thread should have woken up and did not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Gap {
+    from: Instant,
+    until: Instant,
+    /// How much of it the machine was suspended.
+    suspended: Duration,
+}
+
+#[derive(Debug)]
+struct Seen {
+    gaps: VecDeque<Gap>,
+    /// When the thread last woke up, and how far the clock that goes on in suspension was ahead then.
+    last: Instant,
+    ahead: Duration,
+}
+
+impl Seen {
+    fn new(now: Instant, ahead: Duration) -> Seen {
+        Seen { gaps: VecDeque::new(), last: now, ahead }
+    }
+
+    /// The gap that ends now, if the last wake-up was too long ago.
+    fn gap_until(&self, now: Instant, ahead: Duration) -> Option<Gap> {
+        let suspended = ahead.saturating_sub(self.ahead);
+        let suspended = if suspended > CLOCKS_APART { suspended } else { Duration::ZERO };
+        let from = self.last + PERIOD;
+        let length = now.saturating_duration_since(from);
+        (length.as_secs_f64() >= DELAY_WALL_S || !suspended.is_zero()).then_some(Gap {
+            from: from.min(now),
+            until: now,
+            suspended,
+        })
+    }
+
+    fn wake(&mut self, now: Instant, ahead: Duration) {
+        if let Some(gap) = self.gap_until(now, ahead) {
+            if self.gaps.len() == MAX_GAPS {
+                self.gaps.pop_front();
+            }
+            self.gaps.push_back(gap);
+        }
+        self.last = now;
+        self.ahead = self.ahead.max(ahead);
+    }
+
+    /// What of the gaps lies between two instants, of which the second is now or past.
+    fn between(&self, begin: Instant, end: Instant, open: Option<Gap>) -> Pauses {
+        let mut pauses = Pauses::default();
+        for gap in self.gaps.iter().copied().chain(open) {
+            let inside_s = gap.until.min(end).saturating_duration_since(gap.from.max(begin)).as_secs_f64();
+            let is_outside = gap.until < begin || gap.from > end;
+            if is_outside {
+                continue;
+            }
+            pauses.suspended_wall_s += gap.suspended.as_secs_f64();
+            pauses.longest_wall_s = pauses.longest_wall_s.max(inside_s);
+            // By its whole length: the part of a long stop that lies within is no busy host's delay.
+            if (gap.until - gap.from).as_secs_f64() >= PAUSE_WALL_S {
+                pauses.paused_wall_s += inside_s;
+                pauses.pauses += 1;
+            } else {
+                pauses.delayed_wall_s += inside_s;
+            }
+        }
+        pauses
+    }
+}
+
+/// Watches this process until it is dropped.
+#[derive(Debug)]
+pub struct PauseWatch {
+    seen: Arc<Mutex<Seen>>,
+    over: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PauseWatch {
+    /// Where no thread can be had, nothing is seen until somebody asks: then everything since was one pause.
+    pub fn start() -> PauseWatch {
+        let seen = Arc::new(Mutex::new(Seen::new(Instant::now(), ahead())));
+        let kept = Arc::clone(&seen);
+        let (over, ended) = mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("pause-watch".to_owned()).spawn(move || {
+            make_sleeps_punctual();
+            // What wakes up with a shorter slice runs at once, where the kernel knows that.
+            let _ = slices::shorten();
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PERIOD) {
+                let (now, ahead) = (Instant::now(), ahead());
+                kept.lock().wake(now, ahead);
+            }
+        });
+        PauseWatch { seen, over: Some(over), thread: thread.ok() }
+    }
+
+    /// How long this process stood still between two instants, of which the second is now or past.
+    pub fn between(&self, begin: Instant, end: Instant) -> Pauses {
+        let seen = self.seen.lock();
+        // Whoever asks may be the first to run again.
+        let open = seen.gap_until(Instant::now(), ahead());
+        seen.between(begin, end, open)
+    }
+}
+
+impl Drop for PauseWatch {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// By how much the clock that counts suspended time is ahead of the one that does not.
+fn ahead() -> Duration {
+    clock(libc::CLOCK_BOOTTIME).saturating_sub(clock(libc::CLOCK_MONOTONIC))
+}
+
+fn clock(id: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it only writes into the timespec that it is given.
+    let told = unsafe { libc::clock_gettime(id, &mut time) };
+    match told {
+        0 => Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)),
+        // A kernel without this clock: nothing is told of suspension.
+        _ => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AHEAD: Duration = Duration::from_secs(100);
+
+    fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    /// Wake-ups at these milliseconds.
+    fn woken(begin: Instant, wakes: &[u64]) -> Seen {
+        let mut seen = Seen::new(begin, AHEAD);
+        wakes.iter().for_each(|&at| seen.wake(begin + ms(at), AHEAD));
+        seen
+    }
+
+    #[test]
+    fn gaps_are_told_from_delays_and_from_what_is_usual() {
+        let begin = Instant::now();
+        // Late by 5 ms, by 40 ms, and by two seconds.
+        let seen = woken(begin, &[10, 25, 75, 85, 2095, 2105]);
+        let found = seen.between(begin, begin + ms(2105), None);
+        assert!((found.delayed_wall_s - 0.04).abs() < 1e-9, "{found:?}");
+        assert!((found.paused_wall_s - 2.0).abs() < 1e-9 && found.pauses == 1, "{found:?}");
+        assert_eq!(found.longest_wall_s, found.paused_wall_s);
+        assert_eq!(found.suspended_wall_s, 0.0);
+    }
+
+    #[test]
+    fn of_a_gap_that_lies_across_an_edge_the_part_within_counts() {
+        let begin = Instant::now();
+        let seen = woken(begin, &[10, 1020]);
+        let within = |from: u64, until: u64| seen.between(begin + ms(from), begin + ms(until), None);
+        assert!((within(520, 2000).paused_wall_s - 0.5).abs() < 1e-9);
+        assert!((within(0, 520).paused_wall_s - 0.5).abs() < 1e-9);
+        assert_eq!(within(1100, 2000), Pauses::default());
+        let edge = within(970, 2000);
+        assert!((edge.paused_wall_s - 0.05).abs() < 1e-9 && edge.delayed_wall_s == 0.0, "{edge:?}");
+    }
+
+    #[test]
+    fn a_gap_counts_before_the_watch_itself_has_woken_up() {
+        let begin = Instant::now();
+        let seen = woken(begin, &[10]);
+        let open = seen.gap_until(begin + ms(520), AHEAD);
+        assert!((seen.between(begin, begin + ms(520), open).paused_wall_s - 0.5).abs() < 1e-9);
+        assert_eq!(seen.gap_until(begin + ms(30), AHEAD), None);
+    }
+
+    #[test]
+    fn suspension_is_told_by_the_clocks_alone() {
+        let begin = Instant::now();
+        let mut seen = woken(begin, &[10]);
+        // The monotonic clock stood still, and so shows no gap.
+        seen.wake(begin + ms(20), AHEAD + Duration::from_secs(30));
+        seen.wake(begin + ms(30), AHEAD + Duration::from_secs(30));
+        let found = seen.between(begin, begin + ms(30), None);
+        assert_eq!((found.suspended_wall_s, found.paused_wall_s), (30.0, 0.0));
+        assert_eq!(seen.between(begin + ms(25), begin + ms(30), None).suspended_wall_s, 0.0);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let begin = Instant::now();
+        let mut seen = Seen::new(begin, AHEAD);
+        (1..=MAX_GAPS as u64 + 10).for_each(|number| seen.wake(begin + ms(number * 40), AHEAD));
+        assert_eq!(seen.gaps.len(), MAX_GAPS);
+    }
+
+    #[test]
+    fn a_watch_wakes_up_until_it_is_dropped() {
+        let watch = PauseWatch::start();
+        let first = watch.seen.lock().last;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while watch.seen.lock().last == first {
+            assert!(Instant::now() < deadline, "it never wakes up");
+            std::thread::sleep(PERIOD);
+        }
+        let seen = Arc::downgrade(&watch.seen);
+        drop(watch);
+        assert!(seen.upgrade().is_none(), "its thread has ended");
+    }
+}
